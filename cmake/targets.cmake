@@ -1,0 +1,31 @@
+# How every target of the project is built.
+
+add_library(flashbench_options INTERFACE)
+target_include_directories(flashbench_options INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
+target_compile_options(flashbench_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
+if(FLASHBENCH_WERROR)
+  target_compile_options(flashbench_options INTERFACE -Werror)
+endif()
+if(FLASHBENCH_SANITIZE)
+  target_compile_options(flashbench_options INTERFACE
+    -fsanitize=${FLASHBENCH_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+  target_link_options(flashbench_options INTERFACE -fsanitize=${FLASHBENCH_SANITIZE})
+endif()
+
+# flashbench_library(NAME SOURCES a.cpp ... LINK target ...): one station of the way that the data
+# flows, as a static library; what it may include is what it links.
+function(flashbench_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_library(flashbench_${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(flashbench_${name} PUBLIC flashbench_options ${ARG_LINK})
+endfunction()
+
+# flashbench_test(NAME SOURCES a.cpp ... LINK target ...): a GoogleTest program; each of its tests is
+# one of ctest's.
+function(flashbench_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name}_test ${ARG_SOURCES})
+  target_link_libraries(${name}_test PRIVATE ${ARG_LINK} GTest::gtest_main GTest::gmock)
+  gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT 300)
+endfunction()

@@ -1,0 +1,301 @@
+// Attention backward on the CPU: dQ, dK and dV from Q, K, V, O, dO and the logsumexp, with P
+// recomputed tile by tile (Dao et al. 2022, algorithm 4; key tiles outside, query tiles inside):
+//
+//   P = 2^(S - L)      dV = P^T dO      dP = dO V^T      D = rowsum(dO * O)
+//   dS = P * (dP - D)  dQ = scale dS K  dK = scale dS^T Q
+//
+// with S = scale * log2(e) * Q K^T and L the logsumexp in base 2.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/backward.cpp"
+#include "kernels/cpu/targets.h"  // before Highway
+
+#include <hwy/foreach_target.h>
+
+#include <algorithm>
+#include <numbers>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/common/mask.h"
+#include "kernels/cpu/backward_types.h"
+#include "kernels/cpu/gemm-inl.h"
+#include "kernels/cpu/rows-inl.h"
+#include "kernels/cpu/scratch.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace flashbench::kernels {
+namespace HWY_NAMESPACE {
+
+// D and the base-2 logsumexp of rows [first, end) of one head.
+void row_statistics(const Problem& p, const Inputs& in, int64_t b, int64_t h, int64_t first,
+                    int64_t end, const BackwardWorkspace& w, const BackwardScratch& s) {
+  for (int64_t row = first; row < end; ++row) {
+    load_rows(in.o, b, h, row, 1, s.q, kRowStride);
+    load_rows(in.d_o, b, h, row, 1, s.d_o, kRowStride);
+    const int64_t index = (b * p.q_heads + h) * p.q_len + row;
+    w.delta[index] = dot_row(s.q, s.d_o, static_cast<size_t>(p.head_dim));
+    w.logsumexp[index] = in.logsumexp[index] * std::numbers::log2e_v<float>;
+  }
+}
+
+// K to rows and to panels that also take the softmax to base 2, V to panels; dK = dV = 0.
+HWY_INLINE void load_keys(const Problem& p, const Inputs& in, int64_t b, int64_t kv_head,
+                          const KeyTile& t, const BackwardScratch& s) {
+  const auto head_dim = static_cast<size_t>(p.head_dim);
+  const auto keys = static_cast<size_t>(t.keys);
+  const size_t padded = round_up(keys, kPanel);
+  const auto load = [&](const ConstTensorView& from, float scale, float* panels) HWY_ATTR {
+    load_rows(from, b, kv_head, t.first, keys, s.k, kRowStride);
+    std::fill_n(s.k + keys * kRowStride, (padded - keys) * kRowStride, 0.0f);
+    for (size_t key = 0; key < padded; key += kPanel) {
+      transpose(s.k + key * kRowStride, kRowStride, kPanel, head_dim, scale,
+                panels + key * head_dim, kPanel);
+    }
+  };
+  load(in.v, 1.0f, s.v_panels);
+  load(in.k, static_cast<float>(p.softmax_scale() * std::numbers::log2e), s.k_panels);
+  std::fill_n(s.dk, keys * kRowStride, 0.0f);
+  std::fill_n(s.dv, keys * kRowStride, 0.0f);
+}
+
+// Some rows of one panel of S and dP become P and dS, in place.
+HWY_INLINE void softmax_gradient(float* HWY_RESTRICT s_to_p, float* HWY_RESTRICT dp_to_ds,
+                                 size_t rows, const float* logsumexp, const float* delta) {
+  const FloatTag d;
+  for (size_t row = 0; row < rows; ++row) {
+    const Vector row_logsumexp = hn::Set(d, logsumexp[row]);
+    const Vector row_delta = hn::Set(d, delta[row]);
+    for (size_t lane = 0; lane < kPanel; lane += kLanes) {
+      float* p_address = s_to_p + row * kRowStride + lane;
+      float* ds_address = dp_to_ds + row * kRowStride + lane;
+      const Vector p = exp2(hn::Sub(hn::Load(d, p_address), row_logsumexp));
+      hn::Store(p, d, p_address);
+      hn::Store(hn::Mul(p, hn::Sub(hn::Load(d, ds_address), row_delta)), d, ds_address);
+    }
+  }
+}
+
+// Where a product over a panel of keys starts: the first row that sees any of them, rounded down to
+// whole panels of rows, so that a panel of rows meets a panel of keys either fully or not at all.
+HWY_INLINE size_t first_row_of_panel(const QueryTile& q, size_t key) {
+  return round_down(static_cast<size_t>(q.first_row(static_cast<int64_t>(key))), kPanel);
+}
+
+// P and dS of one tile, a panel of keys at a time; 0 for what a row does not see. `between` is
+// called between blocks of work.
+template <typename Between>
+HWY_INLINE void recompute(const QueryTile& q, size_t head_dim, const float* logsumexp,
+                          const float* delta, const BackwardScratch& s, const Between& between) {
+  const auto rows = static_cast<size_t>(q.rows), keys = static_cast<size_t>(q.key_tile.keys);
+  for (size_t key = 0; key < keys; key += kPanel) {
+    const size_t first = first_row_of_panel(q, key);
+    const size_t at = first * kRowStride;
+    multiply_panel<A::rows, C::store>(s.q + at, kRowStride, s.k_panels + key * head_dim, kPanel,
+                                      rows - first, head_dim, s.p + at + key, kRowStride, nullptr,
+                                      between);
+    multiply_panel<A::rows, C::store>(s.d_o + at, kRowStride, s.v_panels + key * head_dim, kPanel,
+                                      rows - first, head_dim, s.ds + at + key, kRowStride, nullptr,
+                                      between);
+    softmax_gradient(s.p + at + key, s.ds + at + key, rows - first, logsumexp + first,
+                     delta + first);
+    const auto last_key = static_cast<int64_t>(std::min(key + kPanel, keys) - 1);
+    for (size_t row = first; row < static_cast<size_t>(q.first_row(last_key)); ++row) {
+      const size_t visible =
+          std::max(static_cast<size_t>(q.visible(static_cast<int64_t>(row))), key);
+      std::fill(s.p + row * kRowStride + visible, s.p + row * kRowStride + key + kPanel, 0.0f);
+      std::fill(s.ds + row * kRowStride + visible, s.ds + row * kRowStride + key + kPanel, 0.0f);
+    }
+  }
+}
+
+// dV += P^T dO, dK += dS^T Q, dQ += dS K for one tile.
+HWY_INLINE void accumulate(const QueryTile& q, size_t head_dim, float* dq, size_t dq_stride,
+                           const BackwardScratch& s) {
+  const auto rows = static_cast<size_t>(q.rows), keys = static_cast<size_t>(q.key_tile.keys);
+  const size_t key_step = q.masked() ? kPanel : keys;
+  for (size_t key = 0; key < keys; key += key_step) {
+    const size_t step = std::min(key_step, keys - key);
+    const size_t first = first_row_of_panel(q, key);
+    const size_t at = first * kRowStride;
+    for (size_t column = 0; column < head_dim; column += kPanel) {
+      multiply_panel<A::transposed, C::add>(s.p + at + key, kRowStride, s.d_o + at + column,
+                                            kRowStride, step, rows - first,
+                                            s.dv + key * kRowStride + column, kRowStride);
+    }
+    for (size_t column = 0; column < head_dim; column += kPanel) {
+      multiply_panel<A::transposed, C::add>(s.ds + at + key, kRowStride, s.q + at + column,
+                                            kRowStride, step, rows - first,
+                                            s.dk + key * kRowStride + column, kRowStride);
+    }
+  }
+  const size_t row_step = q.masked() ? kPanel : rows;
+  for (size_t column = 0; column < head_dim; column += kPanel) {
+    for (size_t row = 0; row < rows; row += row_step) {
+      const size_t step = std::min(row_step, rows - row);
+      const auto depth = static_cast<size_t>(q.visible(static_cast<int64_t>(row + step) - 1));
+      multiply_panel<A::rows, C::add>(s.ds + row * kRowStride, kRowStride, s.k + column, kRowStride,
+                                      step, depth, dq + row * dq_stride + column, dq_stride);
+    }
+  }
+}
+
+// dK and dV of every chunks-th key tile of one K/V head, and what those keys add to dQ.
+void backward_chunk(const Problem& p, const Inputs& in, const Outputs& out, int64_t b,
+                    int64_t kv_head, int64_t chunk, Tile tile, const BackwardWorkspace& w,
+                    const BackwardScratch& s) {
+  const auto head_dim = static_cast<size_t>(p.head_dim);
+  const int64_t first_head = kv_head * p.heads_per_kv_head();
+  const int64_t row0 = (b * p.q_heads + first_head) * p.q_len;
+  float* chunk_dq = w.dq + (chunk * p.query_rows() + row0) * w.dq_stride;
+  std::fill_n(chunk_dq, p.heads_per_kv_head() * p.q_len * w.dq_stride, 0.0f);
+
+  for (int64_t key = chunk * tile.keys; key < p.kv_len; key += w.chunks * tile.keys) {
+    const KeyTile key_tile{key, std::min(tile.keys, p.kv_len - key)};
+    load_keys(p, in, b, kv_head, key_tile, s);
+    for (int64_t group = 0; group < p.heads_per_kv_head(); ++group) {
+      const int64_t h = first_head + group;
+      for (int64_t row = first_query_that_sees(p, key); row < p.q_len; row += tile.queries) {
+        const QueryTile q{p, key_tile, row, std::min(tile.queries, p.q_len - row)};
+        load_rows(in.q, b, h, row, static_cast<size_t>(q.rows), s.q, kRowStride);
+        load_rows(in.d_o, b, h, row, static_cast<size_t>(q.rows), s.d_o, kRowStride);
+        const int64_t next_row = row + tile.queries;
+        const int64_t next_rows = std::min(tile.queries, p.q_len - next_row);
+        RowPrefetcher next_q(in.q, b, h, next_row, next_rows);
+        RowPrefetcher next_d_o(in.d_o, b, h, next_row, next_rows);
+        const auto prefetch = [&]() HWY_ATTR {
+          next_q.step();
+          next_d_o.step();
+        };
+        const int64_t at = group * p.q_len + row;
+        recompute(q, head_dim, w.logsumexp + row0 + at, w.delta + row0 + at, s, prefetch);
+        accumulate(q, head_dim, chunk_dq + at * w.dq_stride, static_cast<size_t>(w.dq_stride), s);
+      }
+    }
+    const auto keys = static_cast<size_t>(key_tile.keys);
+    store_rows(s.dk, kRowStride, static_cast<float>(p.softmax_scale()), keys, out.dk, b, kv_head,
+               key);
+    store_rows(s.dv, kRowStride, 1.0f, keys, out.dv, b, kv_head, key);
+  }
+}
+
+// dQ of rows [first, end) of one head: the sum over the chunks, always in the same order.
+void reduce_dq(const Problem& p, const Outputs& out, int64_t b, int64_t h, int64_t first,
+               int64_t end, const BackwardWorkspace& w) {
+  const RowTag d;
+  for (int64_t row = first; row < end; ++row) {
+    float* sum = w.dq + ((b * p.q_heads + h) * p.q_len + row) * w.dq_stride;
+    for (int64_t chunk = 1; chunk < w.chunks; ++chunk) {
+      const float* part = sum + chunk * p.query_rows() * w.dq_stride;
+      for_row(static_cast<size_t>(p.head_dim), [&](size_t c) HWY_ATTR {
+        hn::Store(hn::Add(hn::Load(d, sum + c), hn::Load(d, part + c)), d, sum + c);
+      });
+    }
+    store_rows(sum, 0, static_cast<float>(p.softmax_scale()), 1, out.dq, b, h, row);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace flashbench::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace flashbench::kernels {
+namespace {
+
+HWY_EXPORT(row_statistics);
+HWY_EXPORT(backward_chunk);
+HWY_EXPORT(reduce_dq);
+
+// Chunks of keys that share the work of a K/V head, only as many as keep the threads busy: each
+// needs a dQ of its own.
+int64_t choose_chunks(const Problem& p, Tile tile, int threads) {
+  const int64_t most = std::min<int64_t>(threads, (p.kv_len + tile.keys - 1) / tile.keys);
+  const auto idle = [&](int64_t chunks) {  // threads without work in the last round, as a share
+    const int64_t items = p.batch * p.kv_heads * chunks;
+    return 1.0 -
+           static_cast<double>(items) / static_cast<double>(round_up<int64_t>(items, threads));
+  };
+  int64_t best = 1;
+  for (int64_t chunks = 2; chunks <= most && idle(best) > 0.1; ++chunks) {
+    if (idle(chunks) < idle(best)) best = chunks;
+  }
+  return best;
+}
+
+std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) {
+  return std::nullopt;
+}
+
+std::string variant(const Problem& p, const DeviceInfo& device) {
+  return describe("cpu_tiled_backward", choose_tile(p, device.threads));
+}
+
+size_t workspace_bytes(const Problem& p, const DeviceInfo& device) {
+  Carver carver(nullptr);
+  const Tile tile = choose_tile(p, device.threads);
+  BackwardWorkspace(carver, p, choose_chunks(p, tile, device.threads));
+  for (int i = 0; i < device.threads; ++i) BackwardScratch(carver, tile, p.head_dim);
+  return carver.bytes();
+}
+
+int64_t requested_bytes(const Problem& p, const DeviceInfo& device) {
+  const Tile tile = choose_tile(p, device.threads);
+  const int64_t chunks = choose_chunks(p, tile, device.threads);
+  const int64_t element = element_size(p.dtype);
+  int64_t visited_rows = 0;  // of one head, over its key tiles
+  for (int64_t key = 0; key < p.kv_len; key += tile.keys) {
+    visited_rows += std::max<int64_t>(0, p.q_len - first_query_that_sees(p, key));
+  }
+  visited_rows *= p.batch * p.q_heads;
+  const int64_t keys = 4 * element * p.key_elements();                    // K, V; dK, dV
+  const int64_t queries = visited_rows * (2 * element + 8) * p.head_dim;  // Q, dO; dQ += in fp32
+  const int64_t statistics =
+      8 * visited_rows + 12 * p.query_rows() + 2 * element * p.query_elements();
+  const int64_t dq = (8 * chunks + element) * p.query_elements();  // zeroed, reduced, written
+  return keys + queries + statistics + dq;
+}
+
+void launch(const Problem& p, const Inputs& in, const Outputs& out, void* workspace,
+            Stream stream) {
+  ThreadPool& pool = *stream.threads;
+  const Tile tile = choose_tile(p, pool.threads());
+  Carver carver(workspace);
+  const BackwardWorkspace w(carver, p, choose_chunks(p, tile, pool.threads()));
+  std::vector<BackwardScratch> scratch;
+  for (int i = 0; i < pool.threads(); ++i) scratch.emplace_back(carver, tile, p.head_dim);
+
+  // Calls body(b, h, first, end, thread) for blocks of rows of every query head.
+  const auto for_query_rows = [&](const auto& body) {
+    constexpr int64_t kRows = 256;
+    const int64_t blocks = (p.q_len + kRows - 1) / kRows;
+    pool.parallel_for(p.batch * p.q_heads * blocks, [&](int64_t item, int thread) {
+      const int64_t head = item / blocks, first = item % blocks * kRows;
+      body(head / p.q_heads, head % p.q_heads, first, std::min(first + kRows, p.q_len), thread);
+    });
+  };
+
+  const auto statistics = HWY_DYNAMIC_DISPATCH(row_statistics);
+  const auto run_chunk = HWY_DYNAMIC_DISPATCH(backward_chunk);
+  const auto reduce = HWY_DYNAMIC_DISPATCH(reduce_dq);
+  for_query_rows([&](int64_t b, int64_t h, int64_t first, int64_t end, int thread) {
+    statistics(p, in, b, h, first, end, w, scratch[static_cast<size_t>(thread)]);
+  });
+  pool.parallel_for(p.batch * p.kv_heads * w.chunks, [&](int64_t item, int thread) {
+    const int64_t head = item / w.chunks, chunk = item % w.chunks;
+    run_chunk(p, in, out, head / p.kv_heads, head % p.kv_heads, chunk, tile, w,
+              scratch[static_cast<size_t>(thread)]);
+  });
+  for_query_rows([&](int64_t b, int64_t h, int64_t first, int64_t end, int) {
+    reduce(p, out, b, h, first, end, w);
+  });
+}
+
+}  // namespace
+
+extern const AttentionKernel kCpuTiledBackward{
+    "cpu_tiled_backward", DeviceKind::cpu, Pass::backward, why_unsupported, variant,
+    workspace_bytes,      requested_bytes, launch};
+
+}  // namespace flashbench::kernels
+#endif

@@ -1,0 +1,233 @@
+// Attention forward on the CPU: O = softmax(scale * Q K^T) V with an online softmax over key tiles
+// (Milakov and Gimelshein 2018; Dao et al. 2022), queries in the lanes of the vectors, so that the
+// softmax needs no horizontal operation.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/forward.cpp"
+#include <hwy/foreach_target.h>
+#include "kernels/cpu/targets.h"  // before foreach_target
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "kernels/attention.h"
+#include "kernels/cpu/gemm-inl.h"
+#include "kernels/cpu/rows-inl.h"
+#include "kernels/cpu/scratch.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace flashbench::kernels {
+namespace HWY_NAMESPACE {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Scores of keys that a query does not see become -infinity. `scores` is [keys, kPanel]; query q
+// sees the first visible[q] keys; all queries see those before `first_masked`.
+HWY_INLINE void mask_panel(float* HWY_RESTRICT scores, size_t first_masked, size_t keys,
+                           const float* visible) {
+  const FloatTag d;
+  const Vector hidden = hn::Set(d, -kInfinity);
+  for (size_t lane = 0; lane < kPanel; lane += kLanes) {
+    const Vector limit = hn::Load(d, visible + lane);
+    for (size_t key = first_masked; key < keys; ++key) {
+      float* address = scores + key * kPanel + lane;
+      const auto seen = hn::Lt(hn::Set(d, static_cast<float>(key)), limit);
+      hn::Store(hn::IfThenElse(seen, hn::Load(d, address), hidden), d, address);
+    }
+  }
+}
+
+// One step of the online softmax for kLanes queries: turns their scores of this tile, in base 2 and
+// kPanel apart, into P = 2^(score - maximum), and updates the running maximum and sum. `rescale` is
+// what the sum and O so far were multiplied by.
+HWY_INLINE void softmax_step(float* HWY_RESTRICT scores, size_t keys, float* maximum, float* sum,
+                             float* rescale) {
+  const FloatTag d;
+  const Vector old_max = hn::Load(d, maximum);
+  Vector max0 = old_max, max1 = old_max;
+  size_t key = 0;
+  for (; key + 2 <= keys; key += 2) {
+    max0 = hn::Max(max0, hn::Load(d, scores + key * kPanel));
+    max1 = hn::Max(max1, hn::Load(d, scores + (key + 1) * kPanel));
+  }
+  if (key < keys) max0 = hn::Max(max0, hn::Load(d, scores + key * kPanel));
+  const Vector new_max = hn::Max(max0, max1);
+  // A query that has seen no key yet: its scores are all -infinity, and P must be 0, not NaN.
+  const Vector base = hn::IfThenZeroElse(hn::Eq(new_max, hn::Set(d, -kInfinity)), new_max);
+
+  const auto exponentiate = [&](size_t k) HWY_ATTR {
+    float* address = scores + k * kPanel;
+    const Vector p = exp2(hn::Sub(hn::Load(d, address), base));
+    hn::Store(p, d, address);
+    return p;
+  };
+  Vector sum0 = hn::Zero(d), sum1 = hn::Zero(d);
+  for (key = 0; key + 2 <= keys; key += 2) {
+    sum0 = hn::Add(sum0, exponentiate(key));
+    sum1 = hn::Add(sum1, exponentiate(key + 1));
+  }
+  if (key < keys) sum0 = hn::Add(sum0, exponentiate(key));
+  const Vector factor = exp2(hn::Sub(old_max, base));
+  hn::Store(new_max, d, maximum);
+  hn::Store(factor, d, rescale);
+  hn::Store(hn::MulAdd(hn::Load(d, sum), factor, hn::Add(sum0, sum1)), d, sum);
+}
+
+// Q transposed to panels [head_dim, kPanel], times the scale that takes the softmax to base 2.
+HWY_INLINE void load_queries(const ConstTensorView& q, int64_t b, int64_t h, int64_t first,
+                             size_t rows, float scale, const ForwardScratch& s) {
+  const auto head_dim = static_cast<size_t>(q.head_dim);
+  for (size_t panel = 0; panel < rows; panel += kPanel) {
+    const size_t panel_rows = std::min(kPanel, rows - panel);
+    load_rows(q, b, h, first + static_cast<int64_t>(panel), panel_rows, s.k, kRowStride);
+    for (size_t row = panel_rows; row < kPanel; ++row) {
+      std::fill_n(s.k + row * kRowStride, head_dim, 0.0f);
+    }
+    transpose(s.k, kRowStride, kPanel, head_dim, scale, s.q + panel * head_dim, kPanel);
+  }
+}
+
+// O = transposed O / sum, and the logsumexp in natural logarithms.
+HWY_INLINE void store_outputs(const Outputs& out, int64_t b, int64_t h, int64_t first, size_t rows,
+                              const ForwardScratch& s) {
+  const auto head_dim = static_cast<size_t>(out.o.head_dim);
+  float* logsumexp = out.logsumexp + (b * out.o.heads + h) * out.o.length + first;
+  for (size_t panel = 0; panel < rows; panel += kPanel) {
+    const size_t panel_rows = std::min(kPanel, rows - panel);
+    transpose(s.o + panel * head_dim, kPanel, head_dim, kPanel, 1.0f, s.k, kRowStride);
+    for (size_t row = 0; row < panel_rows; ++row) {
+      const float sum = s.sum[panel + row];
+      const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;  // 0 for a row that saw no key
+      store_rows(s.k + row * kRowStride, kRowStride, inverse, 1, out.o, b, h,
+                 first + static_cast<int64_t>(panel + row));
+      logsumexp[panel + row] =
+          (s.maximum[panel + row] + std::log2(sum)) * std::numbers::ln2_v<float>;
+    }
+  }
+}
+
+// One tile of queries of one head against all keys that it sees.
+void forward_tile(const Problem& p, const Inputs& in, const Outputs& out, int64_t b, int64_t h,
+                  int64_t first_query, Tile tile, const ForwardScratch& s) {
+  const auto head_dim = static_cast<size_t>(p.head_dim);
+  const int64_t kv_head = h / p.heads_per_kv_head();
+  const int64_t query_end = std::min(p.q_len, first_query + tile.queries);
+  const auto rows = static_cast<size_t>(query_end - first_query);
+  const size_t panels_end = round_up(rows, kPanel);
+
+  load_queries(in.q, b, h, first_query, rows,
+               static_cast<float>(p.softmax_scale() * std::numbers::log2e), s);
+  std::fill_n(s.o, panels_end * head_dim, 0.0f);
+  std::fill_n(s.maximum, panels_end, -kInfinity);
+  std::fill_n(s.sum, panels_end, 0.0f);
+
+  const int64_t key_end = p.visible_keys(query_end - 1);
+  for (int64_t first_key = 0; first_key < key_end; first_key += tile.keys) {
+    const int64_t tile_keys = std::min(tile.keys, key_end - first_key);
+    const auto seen_by = [&](int64_t query) {
+      const int64_t visible = p.visible_keys(std::min(query, query_end - 1));
+      return static_cast<size_t>(std::clamp<int64_t>(visible - first_key, 0, tile_keys));
+    };
+    load_rows(in.k, b, kv_head, first_key, static_cast<size_t>(tile_keys), s.k, kRowStride);
+    load_rows(in.v, b, kv_head, first_key, static_cast<size_t>(tile_keys), s.v, kRowStride);
+
+    const int64_t next_key = first_key + tile.keys;
+    const int64_t next_keys = std::min(tile.keys, key_end - next_key);
+    RowPrefetcher next_k(in.k, b, kv_head, next_key, next_keys);
+    RowPrefetcher next_v(in.v, b, kv_head, next_key, next_keys);
+    const auto prefetch = [&]() HWY_ATTR {
+      next_k.step();
+      next_v.step();
+    };
+
+    for (size_t panel = 0; panel < panels_end; panel += kPanel) {
+      const int64_t panel_query = first_query + static_cast<int64_t>(panel);
+      const size_t keys = seen_by(panel_query + static_cast<int64_t>(kPanel) - 1);
+      if (keys == 0) continue;
+      multiply_panel<A::rows, C::store>(s.k, kRowStride, s.q + panel * head_dim, kPanel, keys,
+                                        head_dim, s.scores, kPanel, nullptr, prefetch);
+      if (const size_t first_masked = seen_by(panel_query); first_masked < keys) {
+        HWY_ALIGN float visible[kPanel];
+        for (size_t lane = 0; lane < kPanel; ++lane) {
+          visible[lane] = static_cast<float>(seen_by(panel_query + static_cast<int64_t>(lane)));
+        }
+        mask_panel(s.scores, first_masked, keys, visible);
+      }
+      for (size_t lane = 0; lane < kPanel; lane += kLanes) {
+        softmax_step(s.scores + lane, keys, s.maximum + panel + lane, s.sum + panel + lane,
+                     s.rescale + lane);
+      }
+      multiply_panel<A::transposed, C::rescale>(s.v, kRowStride, s.scores, kPanel, head_dim, keys,
+                                                s.o + panel * head_dim, kPanel, s.rescale,
+                                                prefetch);
+    }
+  }
+  store_outputs(out, b, h, first_query, rows, s);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace flashbench::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace flashbench::kernels {
+namespace {
+
+HWY_EXPORT(forward_tile);
+
+std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) {
+  return std::nullopt;
+}
+
+std::string variant(const Problem& p, const DeviceInfo& device) {
+  return describe("cpu_tiled_forward", choose_tile(p, device.threads));
+}
+
+size_t workspace_bytes(const Problem& p, const DeviceInfo& device) {
+  Carver carver(nullptr);
+  const Tile tile = choose_tile(p, device.threads);
+  for (int i = 0; i < device.threads; ++i) ForwardScratch(carver, tile, p.head_dim);
+  return carver.bytes();
+}
+
+// Q read and O and L written once; K and V read once for every query tile, as far as it sees them.
+int64_t requested_bytes(const Problem& p, const DeviceInfo& device) {
+  const Tile tile = choose_tile(p, device.threads);
+  int64_t keys = 0;
+  for (int64_t first = 0; first < p.q_len; first += tile.queries) {
+    keys += p.visible_keys(std::min(p.q_len, first + tile.queries) - 1);
+  }
+  return element_size(p.dtype) * 2 *
+             (p.query_elements() + p.batch * p.q_heads * keys * p.head_dim) +
+         static_cast<int64_t>(sizeof(float)) * p.query_rows();
+}
+
+// One item is a query tile of one head; a head's last tiles, which see the most keys, come first.
+void launch(const Problem& p, const Inputs& in, const Outputs& out, void* workspace,
+            Stream stream) {
+  ThreadPool& pool = *stream.threads;
+  const Tile tile = choose_tile(p, pool.threads());
+  Carver carver(workspace);
+  std::vector<ForwardScratch> scratch;
+  for (int i = 0; i < pool.threads(); ++i) scratch.emplace_back(carver, tile, p.head_dim);
+
+  const int64_t tiles = (p.q_len + tile.queries - 1) / tile.queries;
+  const auto run_tile = HWY_DYNAMIC_DISPATCH(forward_tile);
+  pool.parallel_for(p.batch * p.q_heads * tiles, [&](int64_t item, int thread) {
+    const int64_t head = item / tiles;
+    const int64_t first_query = (tiles - 1 - item % tiles) * tile.queries;
+    run_tile(p, in, out, head / p.q_heads, head % p.q_heads, first_query, tile,
+             scratch[static_cast<size_t>(thread)]);
+  });
+}
+
+}  // namespace
+
+extern const AttentionKernel kCpuTiledForward{"cpu_tiled_forward", DeviceKind::cpu, Pass::forward,
+                                              why_unsupported,     variant,         workspace_bytes,
+                                              requested_bytes,     launch};
+
+}  // namespace flashbench::kernels
+#endif

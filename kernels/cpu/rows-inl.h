@@ -1,0 +1,202 @@
+// Rows of a tensor in any dtype, read into and written from fp32 scratch, and their transposition.
+#if defined(FLASHBENCH_KERNELS_CPU_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FLASHBENCH_KERNELS_CPU_ROWS_INL_H_
+#undef FLASHBENCH_KERNELS_CPU_ROWS_INL_H_
+#else
+#define FLASHBENCH_KERNELS_CPU_ROWS_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "attention/tensors.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace flashbench::kernels {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// A row is a whole number of eight elements (kHeadDimStep), so that these lanes leave no tail.
+using RowTag = hn::CappedTag<float, 8>;
+using RowVector = hn::Vec<RowTag>;
+using RowBitsTag = hn::RebindToUnsigned<RowTag>;
+using RowBits = hn::Vec<RowBitsTag>;
+using RowHalfTag = hn::Rebind<uint16_t, RowTag>;
+constexpr size_t kRowLanes = HWY_MIN(HWY_LANES(float), size_t{8});
+
+// The two 16-bit formats on their bit patterns, as attention/half.h has them, and not by Highway's
+// conversions: those truncate bf16, and fp16 where the target has no instruction for it.
+HWY_INLINE RowVector fp16_to_float(RowBits bits) {
+  const RowTag d;
+  const RowBitsTag du;
+  const RowBits sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000u)));
+  const RowBits magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(du, 0x7fffu)));
+  const RowVector value = hn::Mul(hn::BitCast(d, magnitude), hn::Set(d, 0x1p112f));
+  const RowBits special = hn::VecFromMask(du, hn::Gt(magnitude, hn::Set(du, (0x1fu << 23) - 1)));
+  return hn::BitCast(
+      d, hn::Or(hn::Or(hn::BitCast(du, value), sign), hn::And(special, hn::Set(du, 0x7f800000u))));
+}
+
+HWY_INLINE RowBits float_to_fp16(RowVector value) {
+  const RowTag d;
+  const RowBitsTag du;
+  const RowBits bits = hn::BitCast(du, value);
+  const RowBits magnitude = hn::And(bits, hn::Set(du, 0x7fffffffu));
+  const RowBits sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 0x8000u));
+  const RowBits odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
+  const RowBits normal = hn::ShiftRight<13>(
+      hn::Add(hn::Add(magnitude, odd), hn::Set(du, 0xfffu - ((127u - 15u) << 23))));
+  // Below 2^-14 the fp32 adder rounds to multiples of 2^-24.
+  const RowBits subnormal = hn::And(
+      hn::BitCast(du, hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f))), hn::Set(du, 0x7fffu));
+  const auto below = [&](uint32_t bound) HWY_ATTR { return hn::Lt(magnitude, hn::Set(du, bound)); };
+  const RowBits overflow = hn::IfThenElse(below(0x7f800001u), hn::Set(du, 0x7c00u),
+                                          hn::Set(du, 0x7e00u));  // infinity or NaN
+  const RowBits finite = hn::IfThenElse(below(0x38800000u), subnormal, normal);
+  return hn::Or(sign, hn::IfThenElse(below(0x477ff000u), finite, overflow));
+}
+
+HWY_INLINE RowVector bf16_to_float(RowBits bits) {
+  return hn::BitCast(RowTag(), hn::ShiftLeft<16>(bits));
+}
+
+HWY_INLINE RowBits float_to_bf16(RowVector value) {
+  const RowBitsTag du;
+  const RowBits bits = hn::BitCast(du, value);
+  const RowBits top = hn::ShiftRight<16>(bits);
+  const RowBits odd = hn::And(top, hn::Set(du, 1u));
+  const RowBits rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu))));
+  const auto is_nan = hn::Gt(hn::And(bits, hn::Set(du, 0x7fffffffu)), hn::Set(du, 0x7f800000u));
+  return hn::IfThenElse(is_nan, hn::Or(top, hn::Set(du, 0x40u)), rounded);
+}
+
+// Calls row(index) for the first element of every vector of a row.
+template <typename Row>
+HWY_INLINE void for_row(size_t columns, const Row& row) {
+  for (size_t i = 0; i < columns; i += kRowLanes) row(i);
+}
+
+// One row of `columns` (a multiple of 8) elements.
+HWY_INLINE void load_row(const void* from, Dtype dtype, size_t columns, float* HWY_RESTRICT to) {
+  const RowTag d;
+  const RowBitsTag du;
+  const RowHalfTag dh;
+  const auto* halves = static_cast<const uint16_t*>(from);
+  switch (dtype) {
+    case Dtype::fp32:
+      return for_row(columns, [&](size_t i) HWY_ATTR {
+        hn::StoreU(hn::LoadU(d, static_cast<const float*>(from) + i), d, to + i);
+      });
+    case Dtype::fp16:
+      return for_row(columns, [&](size_t i) HWY_ATTR {
+        hn::StoreU(fp16_to_float(hn::PromoteTo(du, hn::LoadU(dh, halves + i))), d, to + i);
+      });
+    case Dtype::bf16:
+      return for_row(columns, [&](size_t i) HWY_ATTR {
+        hn::StoreU(bf16_to_float(hn::PromoteTo(du, hn::LoadU(dh, halves + i))), d, to + i);
+      });
+  }
+}
+
+// One row of `columns` (a multiple of 8) elements, each times `scale`.
+HWY_INLINE void store_row(const float* HWY_RESTRICT from, float scale, Dtype dtype, size_t columns,
+                          void* to) {
+  const RowTag d;
+  const RowHalfTag dh;
+  auto* halves = static_cast<uint16_t*>(to);
+  const auto load = [&](size_t i)
+                        HWY_ATTR { return hn::Mul(hn::LoadU(d, from + i), hn::Set(d, scale)); };
+  switch (dtype) {
+    case Dtype::fp32:
+      return for_row(
+          columns, [&](size_t i) HWY_ATTR { hn::StoreU(load(i), d, static_cast<float*>(to) + i); });
+    case Dtype::fp16:
+      return for_row(columns, [&](size_t i) HWY_ATTR {
+        hn::StoreU(hn::TruncateTo(dh, float_to_fp16(load(i))), dh, halves + i);
+      });
+    case Dtype::bf16:
+      return for_row(columns, [&](size_t i) HWY_ATTR {
+        hn::StoreU(hn::TruncateTo(dh, float_to_bf16(load(i))), dh, halves + i);
+      });
+  }
+}
+
+HWY_INLINE float dot_row(const float* a, const float* b, size_t columns) {
+  const RowTag d;
+  RowVector sum = hn::Zero(d);
+  for_row(columns, [&](size_t i) HWY_ATTR {
+    sum = hn::MulAdd(hn::LoadU(d, a + i), hn::LoadU(d, b + i), sum);
+  });
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+HWY_INLINE const void* row_address(const ConstTensorView& t, int64_t b, int64_t h, int64_t row) {
+  return static_cast<const char*>(t.data) + t.offset(b, h, row) * element_size(t.dtype);
+}
+HWY_INLINE void* row_address(const TensorView& t, int64_t b, int64_t h, int64_t row) {
+  return static_cast<char*>(t.data) + t.offset(b, h, row) * element_size(t.dtype);
+}
+
+// Rows [first, first + rows) of one head, `stride` floats apart in `to`.
+HWY_INLINE void load_rows(const ConstTensorView& t, int64_t b, int64_t h, int64_t first,
+                          size_t rows, float* to, size_t stride) {
+  for (size_t i = 0; i < rows; ++i) {
+    load_row(row_address(t, b, h, first + static_cast<int64_t>(i)), t.dtype,
+             static_cast<size_t>(t.head_dim), to + i * stride);
+  }
+}
+
+HWY_INLINE void store_rows(const float* from, size_t stride, float scale, size_t rows,
+                           const TensorView& t, int64_t b, int64_t h, int64_t first) {
+  for (size_t i = 0; i < rows; ++i) {
+    store_row(from + i * stride, scale, t.dtype, static_cast<size_t>(t.head_dim),
+              row_address(t, b, h, first + static_cast<int64_t>(i)));
+  }
+}
+
+// Brings rows of the next tile from the last-level cache or memory to L2, one a step: between two
+// blocks of a product there is time for a few cache lines, in one burst there is not.
+class RowPrefetcher {
+ public:
+  RowPrefetcher(const ConstTensorView& t, int64_t b, int64_t h, int64_t first, int64_t rows)
+      : next_(rows > 0 ? static_cast<const char*>(row_address(t, b, h, first)) : nullptr),
+        stride_(t.row_stride * element_size(t.dtype)),
+        row_bytes_(t.head_dim * element_size(t.dtype)),
+        rows_(rows) {}
+
+  void step() {
+    if (rows_ <= 0) return;
+    --rows_;
+    for (int64_t byte = 0; byte < row_bytes_; byte += 64) __builtin_prefetch(next_ + byte, 0, 2);
+    next_ += stride_;
+  }
+
+ private:
+  const char* next_;
+  int64_t stride_, row_bytes_, rows_;
+};
+
+// to[column, row] = from[row, column] * scale; rows are a multiple of 8.
+HWY_INLINE void transpose(const float* HWY_RESTRICT from, size_t from_stride, size_t rows,
+                          size_t columns, float scale, float* HWY_RESTRICT to, size_t to_stride) {
+  const RowTag d;
+  const hn::RebindToSigned<RowTag> di;
+  const auto down_a_column =
+      hn::Mul(hn::Iota(di, 0), hn::Set(di, static_cast<int32_t>(from_stride)));
+  for (size_t row = 0; row < rows; row += kRowLanes) {
+    for (size_t column = 0; column < columns; ++column) {
+      const float* top = from + row * from_stride + column;
+      hn::StoreU(hn::Mul(hn::GatherIndex(d, top, down_a_column), hn::Set(d, scale)), d,
+                 to + column * to_stride + row);
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace flashbench::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // include once per target

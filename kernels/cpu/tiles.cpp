@@ -1,0 +1,66 @@
+#include "kernels/cpu/tiles.h"
+
+#include "kernels/cpu/targets.h"  // before Highway
+
+#include <fmt/format.h>
+#include <hwy/targets.h>
+
+#include <algorithm>
+#include <array>
+
+namespace flashbench::kernels {
+
+namespace {
+
+// The largest tiles, by pass and head_dim. What forced each (one core: L1 48 KiB, L2 2 MiB):
+//   forward   a panel of scores, keys x 32 x 4 bytes, stays in L1 beside a block of V (keys x 1 or
+//   2
+//             lines): 128 keys. More queries mean fewer copies of K and V into scratch; Q and O,
+//             each queries x head_dim x 4 bytes, stay in L2 beside those copies.
+//   backward  a slice of Q or dO, queries x 32 x 4 bytes, stays in L1 beside a block of P (queries
+//   x
+//             1 or 2 lines): 128 queries. More keys mean fewer passes over Q, dO and dQ; the five
+//             keys x head_dim arrays (K twice, V, dK, dV) stay in L2.
+struct LargestTile {
+  Pass pass;
+  int64_t max_head_dim;
+  Tile tile;
+};
+constexpr std::array kLargestTiles{
+    LargestTile{Pass::forward, 128, {.queries = 512, .keys = 128}},
+    LargestTile{Pass::forward, kMaxHeadDim, {.queries = 256, .keys = 128}},
+    LargestTile{Pass::backward, 128, {.queries = 128, .keys = 256}},
+    LargestTile{Pass::backward, kMaxHeadDim, {.queries = 128, .keys = 128}},
+};
+
+// Forward work items (query tiles) that each thread should get, so that the last ones to finish are
+// a small part of the work.
+constexpr int64_t kQueryTilesPerThread = 4;
+
+int64_t whole_steps(int64_t value, int64_t most) {
+  return std::min(round_up(std::max<int64_t>(value, 1), kTileStep), most);
+}
+
+}  // namespace
+
+Tile choose_tile(const Problem& p, int threads) {
+  const auto fits = [&](const LargestTile& l) {
+    return l.pass == p.pass && p.head_dim <= l.max_head_dim;
+  };
+  const Tile most = std::find_if(kLargestTiles.begin(), kLargestTiles.end(), fits)->tile;
+  Tile tile{whole_steps(p.q_len, most.queries), whole_steps(p.kv_len, most.keys)};
+  if (p.pass == Pass::forward) {
+    tile.queries = whole_steps(p.query_rows() / (kQueryTilesPerThread * threads), tile.queries);
+  } else {
+    tile.keys = whole_steps(p.batch * p.kv_heads * p.kv_len / threads, tile.keys);
+  }
+  return tile;
+}
+
+std::string describe(std::string_view kernel, Tile tile) {
+  const int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;
+  return fmt::format("{} {}x{} {}", kernel, tile.queries, tile.keys,
+                     hwy::TargetName(targets & -targets));  // the lowest bit is the best target
+}
+
+}  // namespace flashbench::kernels

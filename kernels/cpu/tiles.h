@@ -1,0 +1,41 @@
+// Block sizes and scratch of the tiled CPU kernels.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "attention/problem.h"
+
+namespace flashbench::kernels {
+
+// Most columns of any row-major matrix in scratch, and the distance between its rows in floats: one
+// cache line more, so that the rows of a column do not fall into the same sets of the cache.
+inline constexpr size_t kMaxColumns = 256;
+inline constexpr size_t kRowStride = kMaxColumns + 16;
+
+// Query and key tiles are multiples of this; a multiple of every target's micro-kernel width.
+inline constexpr int64_t kTileStep = 32;
+
+template <typename Integer>
+constexpr Integer round_down(Integer value, Integer step) {
+  return value / step * step;
+}
+template <typename Integer>
+constexpr Integer round_up(Integer value, Integer step) {
+  return round_down(value + step - 1, step);
+}
+
+// A tile of queries against a tile of keys.
+struct Tile {
+  int64_t queries, keys;
+};
+
+// The tile for a problem that `threads` threads share.
+Tile choose_tile(const Problem&, int threads);
+
+// E.g. "cpu_tiled_forward 256x256 AVX3": the kernel, its tile and the SIMD target it dispatches to.
+std::string describe(std::string_view kernel, Tile tile);
+
+}  // namespace flashbench::kernels

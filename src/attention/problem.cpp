@@ -1,0 +1,155 @@
+#include "attention/problem.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace flashbench {
+
+namespace {
+
+template <typename Enum, size_t N>
+std::optional<Enum> find_by_name(const std::array<Enum, N>& values, std::string_view text) {
+  for (Enum value : values) {
+    if (name(value) == text) return value;
+  }
+  return std::nullopt;
+}
+
+// sum over i in [0, q_len) of clamp(i + 1 + offset, 0, kv_len)
+int64_t causal_pairs(int64_t q_len, int64_t kv_len, int64_t offset) {
+  const int64_t first = std::clamp<int64_t>(-offset, 0, q_len);           // first row with a key
+  const int64_t full = std::clamp<int64_t>(kv_len - offset, first, q_len);  // first row with all
+  const int64_t rows = full - first;
+  const int64_t ramp = rows * (first + 1 + offset) + rows * (rows - 1) / 2;
+  return ramp + (q_len - full) * kv_len;
+}
+
+}  // namespace
+
+std::string_view name(Pass pass) { return pass == Pass::forward ? "forward" : "backward"; }
+
+std::string_view name(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::fp32: return "fp32";
+    case Dtype::fp16: return "fp16";
+    case Dtype::bf16: return "bf16";
+  }
+  return "?";
+}
+
+std::string_view name(Mask mask) {
+  switch (mask) {
+    case Mask::none: return "none";
+    case Mask::causal_top_left: return "causal_top_left";
+    case Mask::causal_bottom_right: return "causal_bottom_right";
+  }
+  return "?";
+}
+
+std::string_view name(Layout layout) { return layout == Layout::bshd ? "bshd" : "bhsd"; }
+
+std::string_view name(Distribution distribution) {
+  switch (distribution) {
+    case Distribution::normal: return "normal";
+    case Distribution::uniform: return "uniform";
+    case Distribution::outliers: return "outliers";
+    case Distribution::files: return "files";
+  }
+  return "?";
+}
+
+template <>
+std::optional<Pass> parse(std::string_view text) {
+  return find_by_name(kPasses, text);
+}
+template <>
+std::optional<Dtype> parse(std::string_view text) {
+  return find_by_name(kDtypes, text);
+}
+template <>
+std::optional<Mask> parse(std::string_view text) {
+  return find_by_name(kMasks, text);
+}
+template <>
+std::optional<Layout> parse(std::string_view text) {
+  return find_by_name(kLayouts, text);
+}
+template <>
+std::optional<Distribution> parse(std::string_view text) {
+  return find_by_name(kDistributions, text);
+}
+
+int64_t element_size(Dtype dtype) { return dtype == Dtype::fp32 ? 4 : 2; }
+
+double Problem::softmax_scale() const {
+  return scale.value_or(1.0 / std::sqrt(static_cast<double>(head_dim)));
+}
+
+int64_t Problem::visible_keys(int64_t query) const {
+  switch (mask) {
+    case Mask::none: return kv_len;
+    case Mask::causal_top_left: return std::min(query + 1, kv_len);
+    case Mask::causal_bottom_right:
+      return std::clamp<int64_t>(query + 1 + kv_len - q_len, 0, kv_len);
+  }
+  return kv_len;
+}
+
+int64_t Problem::unmasked_pairs() const {
+  switch (mask) {
+    case Mask::none: return q_len * kv_len;
+    case Mask::causal_top_left: return causal_pairs(q_len, kv_len, 0);
+    case Mask::causal_bottom_right: return causal_pairs(q_len, kv_len, kv_len - q_len);
+  }
+  return 0;
+}
+
+double Problem::flops() const {
+  const double gemms = pass == Pass::forward ? 2 : 5;
+  return gemms * 2.0 * static_cast<double>(head_dim) * static_cast<double>(unmasked_pairs()) *
+         static_cast<double>(batch * q_heads);
+}
+
+double Problem::flops_convention() const {
+  const double all = 4.0 * static_cast<double>(batch * q_heads) * static_cast<double>(q_len) *
+                     static_cast<double>(kv_len) * static_cast<double>(head_dim);
+  return all * (mask == Mask::none ? 1.0 : 0.5) * (pass == Pass::forward ? 1.0 : 2.5);
+}
+
+int64_t Problem::compulsory_bytes() const {
+  const int64_t query_tensors = pass == Pass::forward ? 2 : 4;  // Q, O; backward also dO, dQ
+  const int64_t key_tensors = pass == Pass::forward ? 2 : 4;    // K, V; backward also dK, dV
+  return element_size(dtype) * (query_tensors * query_elements() + key_tensors * key_elements()) +
+         static_cast<int64_t>(sizeof(float)) * query_rows();
+}
+
+std::optional<std::string> Problem::invalid() const {
+  if (batch < 1 || q_heads < 1 || kv_heads < 1 || q_len < 1 || kv_len < 1) {
+    return fmt::format("every size must be at least 1, got batch {}, q_heads {}, kv_heads {}, "
+                       "q_len {}, kv_len {}",
+                       batch, q_heads, kv_heads, q_len, kv_len);
+  }
+  if (q_heads % kv_heads != 0) {
+    return fmt::format("q_heads must be a multiple of kv_heads, got {} and {}", q_heads, kv_heads);
+  }
+  if (head_dim < kHeadDimStep || head_dim > kMaxHeadDim || head_dim % kHeadDimStep != 0) {
+    return fmt::format("head_dim must be a multiple of {} from {} to {}, got {}", kHeadDimStep,
+                       kHeadDimStep, kMaxHeadDim, head_dim);
+  }
+  if (scale && !std::isfinite(*scale)) {
+    return fmt::format("scale must be finite, got {}", *scale);
+  }
+  return std::nullopt;
+}
+
+std::string Problem::id() const {
+  std::string text =
+      fmt::format("{}/{}/{}/{}/b{}/hq{}/hkv{}/q{}/k{}/d{}", name(pass), name(dtype), name(mask),
+                  name(layout), batch, q_heads, kv_heads, q_len, kv_len, head_dim);
+  if (scale) text += fmt::format("/scale{}", *scale);
+  return text;
+}
+
+}  // namespace flashbench

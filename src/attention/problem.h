@@ -1,0 +1,106 @@
+// What is asked of an attention implementation: shapes, types and mask of one problem, and the work
+// and traffic that follow from them. The ground floor: includes nothing else of the project.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace flashbench {
+
+enum class Pass { forward, backward };
+enum class Dtype { fp32, fp16, bf16 };
+enum class Mask { none, causal_top_left, causal_bottom_right };
+enum class Layout { bshd, bhsd };
+
+inline constexpr std::array kPasses{Pass::forward, Pass::backward};
+inline constexpr std::array kDtypes{Dtype::fp32, Dtype::fp16, Dtype::bf16};
+inline constexpr std::array kMasks{Mask::none, Mask::causal_top_left, Mask::causal_bottom_right};
+inline constexpr std::array kLayouts{Layout::bshd, Layout::bhsd};
+
+// The names used in configs, on the command line and in every result file.
+std::string_view name(Pass);
+std::string_view name(Dtype);
+std::string_view name(Mask);
+std::string_view name(Layout);
+
+// Bytes of one element.
+int64_t element_size(Dtype);
+
+// Largest head_dim; every head_dim is a multiple of kHeadDimStep.
+inline constexpr int64_t kMaxHeadDim = 256;
+inline constexpr int64_t kHeadDimStep = 8;
+
+struct Problem {
+  Pass pass = Pass::forward;
+  Dtype dtype = Dtype::fp32;
+  Mask mask = Mask::none;
+  Layout layout = Layout::bshd;
+  int64_t batch = 1;
+  int64_t q_heads = 1;
+  int64_t kv_heads = 1;  // divides q_heads; query head h reads K/V head h / (q_heads / kv_heads)
+  int64_t q_len = 1;
+  int64_t kv_len = 1;
+  int64_t head_dim = 64;
+
+  // Softmax scale: S = softmax_scale() * Q K^T; 1/sqrt(head_dim) unless `scale` is set.
+  std::optional<double> scale = std::nullopt;
+  double softmax_scale() const;
+
+  int64_t heads_per_kv_head() const { return q_heads / kv_heads; }
+
+  // How many keys (from key 0 on) query row `query` attends to: all of them; or, causal, up to the
+  // diagonal that ends in the top left (key <= query) or bottom right (key <= query + kv_len -
+  // q_len) corner. 0 for a row that sees none: its O is 0 and its logsumexp -inf.
+  int64_t visible_keys(int64_t query) const;
+
+  // Unmasked (query, key) pairs of one head, exact.
+  int64_t unmasked_pairs() const;
+
+  // Matrix-multiply FLOPs over the unmasked pairs: 2 GEMMs of 2*head_dim forward, 5 backward.
+  double flops() const;
+
+  // FlashAttention's convention: 4*B*H*q_len*kv_len*head_dim, halved if causal, x2.5 backward.
+  double flops_convention() const;
+
+  // Bytes that any implementation must move: each input read once, each output written once.
+  // Forward: Q, K, V; O, logsumexp. Backward: Q, K, V, O, dO, logsumexp; dQ, dK, dV.
+  int64_t compulsory_bytes() const;
+
+  // Elements of Q (and O, dO, dQ), of K (and V, dK, dV) and of the logsumexp.
+  int64_t query_elements() const { return batch * q_heads * q_len * head_dim; }
+  int64_t key_elements() const { return batch * kv_heads * kv_len * head_dim; }
+  int64_t query_rows() const { return batch * q_heads * q_len; }
+
+  // A sentence that says what is wrong with the shapes; empty for a valid problem.
+  std::optional<std::string> invalid() const;
+
+  // Stable text key, e.g. "forward/fp32/none/bshd/b2/hq8/hkv8/q1024/k1024/d64".
+  std::string id() const;
+
+  bool operator==(const Problem&) const = default;
+};
+
+// How Q, K, V and dO are filled.
+enum class Distribution { normal, uniform, outliers, files };
+inline constexpr std::array kDistributions{Distribution::normal, Distribution::uniform,
+                                           Distribution::outliers, Distribution::files};
+std::string_view name(Distribution);
+
+// The value with this name; empty for any other text.
+template <typename Enum>
+std::optional<Enum> parse(std::string_view text);
+template <>
+std::optional<Pass> parse(std::string_view text);
+template <>
+std::optional<Dtype> parse(std::string_view text);
+template <>
+std::optional<Mask> parse(std::string_view text);
+template <>
+std::optional<Layout> parse(std::string_view text);
+template <>
+std::optional<Distribution> parse(std::string_view text);
+
+}  // namespace flashbench

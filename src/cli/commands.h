@@ -1,0 +1,26 @@
+// The verbs of the command line, one file each.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <string>
+#include <vector>
+
+namespace flashbench {
+
+// What a verb is given and what it gives back.
+struct Invocation {
+  std::vector<std::string> argv;
+  int exit_code = 0;
+};
+
+// Each adds its subcommand; the chosen one's callback does the work and sets the exit code.
+void add_sweep(CLI::App&, Invocation&);
+void add_run(CLI::App&, Invocation&);
+void add_verify(CLI::App&, Invocation&);
+void add_report(CLI::App&, Invocation&);
+void add_list(CLI::App&, Invocation&);
+void add_info(CLI::App&, Invocation&);
+void add_completion(CLI::App&, Invocation&);
+
+}  // namespace flashbench

@@ -1,0 +1,94 @@
+#include "cli/dry_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "plan/estimate.h"
+#include "providers/provider.h"
+#include "report/cells.h"
+#include "report/progress.h"
+
+namespace flashbench {
+
+namespace {
+
+constexpr double kGflopsPerCpuThread = 100;  // AVX2 and AVX-512 cores reach 50 to 170 in fp32
+constexpr double kGflopsGpu = 200e3;         // an A100's 16-bit tensor cores, sustained
+
+bool runs_on_gpu(const SweepConfig& config) { return config.device.starts_with("cuda"); }
+
+// The CPU providers that the config names, or all of them.
+std::vector<const Provider*> cpu_providers(const SweepConfig& config) {
+  std::vector<const Provider*> chosen;
+  for (const auto& provider : all_providers()) {
+    if (provider->device_kind() != DeviceKind::cpu) continue;
+    const auto& names = config.providers;
+    if (names.empty() || std::find(names.begin(), names.end(), provider->name()) != names.end()) {
+      chosen.push_back(provider.get());
+    }
+  }
+  return chosen;
+}
+
+// Workspaces of all providers live side by side while they are timed in turns.
+int64_t workspace_bytes(const Case& item, const std::vector<const Provider*>& providers,
+                        const DeviceInfo& device) {
+  int64_t bytes = 0;
+  for (const Provider* provider : providers) {
+    if (!provider->why_unsupported(item.problem, device)) {
+      bytes += provider->workspace_bytes(item.problem, device);
+    }
+  }
+  return bytes;
+}
+
+double mebibytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+}  // namespace
+
+double total_flops(const std::vector<Case>& cases) {
+  double flops = 0;
+  for (const Case& item : cases) flops += item.problem.flops();
+  return flops;
+}
+
+double default_gflops(const SweepConfig& config) {
+  if (runs_on_gpu(config)) return kGflopsGpu;
+  const int threads = config.threads > 0
+                          ? config.threads
+                          : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  return kGflopsPerCpuThread * threads;
+}
+
+int print_dry_run(const SweepConfig& config, double assumed_gflops) {
+  const auto providers = runs_on_gpu(config) ? std::vector<const Provider*>{} : cpu_providers(config);
+  const DeviceInfo device = make_host_device(config.threads)->info();
+  std::vector<std::string> names = config.providers;
+  if (names.empty()) {
+    for (const Provider* provider : providers) names.emplace_back(provider->name());
+  }
+
+  double flops = 0, seconds = 0;
+  int64_t peak = 0;
+  fmt::print("{:>12} {:>12} {:>14}  case\n", "GFLOP", "tensors MiB", "workspace MiB");
+  for (const Case& item : config.cases) {
+    const CaseEstimate estimated = estimate(item);
+    const int64_t workspace = workspace_bytes(item, providers, device);
+    fmt::print("{:>12.3f} {:>12.1f} {:>14.1f}  {}\n", estimated.flops * 1e-9,
+               mebibytes(estimated.tensor_bytes), mebibytes(workspace), case_heading(item));
+    flops += estimated.flops;
+    seconds +=
+        estimate_seconds(item, names, config.measure, config.verify, assumed_gflops * 1e9);
+    peak = std::max(peak, estimated.tensor_bytes + workspace);
+  }
+  fmt::print(
+      "\n{} cases for {} on device {}: {:.1f} GFLOP a run of each, about {:.0f} MiB at most, about "
+      "{} at an assumed {:.0f} GFLOP/s\n",
+      config.cases.size(), names.empty() ? "all providers" : fmt::format("{}", fmt::join(names, ", ")),
+      config.device, flops * 1e-9, mebibytes(peak), format_duration(seconds), assumed_gflops);
+  return 0;
+}
+
+}  // namespace flashbench

@@ -1,0 +1,102 @@
+#include "cli/flags.h"
+
+#include <fmt/format.h>
+
+#include "attention/error.h"
+#include "device/atomic_file.h"
+#include "report/csv.h"
+#include "report/json.h"
+#include "report/markdown.h"
+
+namespace flashbench {
+
+namespace {
+
+template <typename T>
+void set_if_given(T& target, const std::optional<T>& value) {
+  if (value) target = *value;
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  if (path == "-") {
+    fmt::print("{}", text);
+  } else if (!path.empty()) {
+    write_file_atomically(path, text);
+  }
+}
+
+}  // namespace
+
+void DeviceFlags::add(CLI::App& app) {
+  app.add_option("--device", device, "auto, cpu, cuda or cuda:N")->type_name("DEVICE");
+  app.add_option("--threads", threads, "CPU threads (default: all available)")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--providers", providers, "Providers to run, comma separated (see: list)")
+      ->delimiter(',');
+}
+
+void DeviceFlags::apply(SweepConfig& config) const {
+  set_if_given(config.device, device);
+  set_if_given(config.threads, threads);
+  set_if_given(config.providers, providers);
+}
+
+void MeasureFlags::add(CLI::App& app) {
+  app.add_option("--warmup", warmup_runs, "Warm-up runs, at least")->check(CLI::Range(0, 1000000));
+  app.add_option("--min-samples", min_samples, "Samples, at least")->check(CLI::Range(1, 1000000));
+  app.add_option("--max-samples", max_samples, "Samples, at most")->check(CLI::Range(1, 1000000));
+  app.add_option("--timeout", max_seconds, "Seconds for one provider on one case, at most")
+      ->check(CLI::Range(0.0, 1e6));
+  app.add_option("--cache", cache, "Cache state before each sample: warm or cold")
+      ->check(CLI::IsMember({"warm", "cold"}));
+}
+
+void MeasureFlags::apply(MeasureOptions& options) const {
+  set_if_given(options.warmup_runs, warmup_runs);
+  set_if_given(options.min_samples, min_samples);
+  set_if_given(options.max_samples, max_samples);
+  set_if_given(options.max_seconds, max_seconds);
+  if (cache) options.cache = *cache == "cold" ? CacheState::cold : CacheState::warm;
+  if (options.max_samples < options.min_samples) {
+    throw BadInput(fmt::format("--max-samples must be at least --min-samples, got {} and {}",
+                               options.max_samples, options.min_samples));
+  }
+}
+
+void ConfigFlags::add(CLI::App& app) {
+  app.add_option("-c,--config", path, "Sweep config (JSON)")->required()->type_name("FILE");
+  app.add_option("--set", overrides,
+                 "Replace a value of the config, e.g. /measure/max_seconds=2 (repeatable)")
+      ->type_name("/POINTER=VALUE")
+      ->allow_extra_args(false);
+  app.add_option("--filter", filters,
+                 "Keep the cases with these values, e.g. pass=forward,head_dim=64|128 (repeatable)")
+      ->type_name("KEY=V|V,...")
+      ->allow_extra_args(false);
+}
+
+SweepConfig ConfigFlags::load() const {
+  std::vector<Override> parsed;
+  for (const std::string& text : overrides) parsed.push_back(parse_override(text));
+  SweepConfig config = load_config(path, parsed);
+  for (const std::string& text : filters) {
+    const CaseFilter filter(text);
+    std::erase_if(config.cases, [&](const Case& item) { return !filter.keeps(item); });
+  }
+  if (config.cases.empty()) throw BadInput(path + ": no case is left after --filter");
+  return config;
+}
+
+void ExportFlags::add(CLI::App& app) {
+  app.add_option("--json", json, "Write the result as JSON (- for stdout)")->type_name("FILE");
+  app.add_option("--csv", csv, "Write the result as CSV (- for stdout)")->type_name("FILE");
+  app.add_option("--md", markdown, "Write the result as Markdown (- for stdout)")->type_name("FILE");
+}
+
+void ExportFlags::write(const SweepResult& result) const {
+  if (!json.empty()) write_text(json, to_json(result));
+  if (!csv.empty()) write_text(csv, to_csv(result));
+  if (!markdown.empty()) write_text(markdown, to_markdown(result));
+}
+
+}  // namespace flashbench

@@ -1,0 +1,56 @@
+// Options that several verbs share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "plan/config.h"
+#include "report/record.h"
+
+namespace flashbench {
+
+// Where and what to run; each overrides the config's own value.
+struct DeviceFlags {
+  std::optional<std::string> device;
+  std::optional<int> threads;
+  std::optional<std::vector<std::string>> providers;
+
+  void add(CLI::App&);
+  void apply(SweepConfig&) const;
+};
+
+// How to measure; each overrides the config's own value.
+struct MeasureFlags {
+  std::optional<int> warmup_runs, min_samples, max_samples;
+  std::optional<double> max_seconds;
+  std::optional<std::string> cache;
+
+  void add(CLI::App&);
+  void apply(MeasureOptions&) const;
+};
+
+// The config file and what is changed in it or left out of it.
+struct ConfigFlags {
+  std::string path;
+  std::vector<std::string> overrides;
+  std::vector<std::string> filters;
+
+  void add(CLI::App&);
+  SweepConfig load() const;  // throws ConfigError, FileError
+};
+
+// Files to write a result to, in a format each; "-" is stdout.
+struct ExportFlags {
+  std::string json, csv, markdown;
+
+  void add(CLI::App&);
+  void write(const SweepResult&) const;
+  bool takes_stdout() const { return json == "-" || csv == "-" || markdown == "-"; }
+};
+
+}  // namespace flashbench

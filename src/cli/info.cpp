@@ -1,0 +1,81 @@
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "measure/ceilings.h"
+#include "report/environment.h"
+#include "report/json.h"
+#include "sweep/interrupt.h"
+
+namespace flashbench {
+
+namespace {
+
+struct InfoFlags {
+  DeviceFlags device;
+  MeasureFlags measure;
+  bool no_measure = false, json = false;
+};
+
+void print_text(const nlohmann::ordered_json& json, const std::string& indent) {
+  for (const auto& [key, value] : json.items()) {
+    if (value.is_object()) {
+      fmt::print("{}{}\n", indent, key);
+      print_text(value, indent + "  ");
+    } else {
+      fmt::print("{}{}: {}\n", indent, key, value.is_string() ? value.get<std::string>() : value.dump());
+    }
+  }
+}
+
+void print_ceilings(const std::vector<Ceiling>& ceilings) {
+  fmt::print("ceilings (median of interleaved samples)\n");
+  for (const Ceiling& ceiling : ceilings) {
+    const auto width = relative_interval_width(ceiling.measurement.seconds);
+    fmt::print("  {}: {:.1f} G{}{}, {} samples ({})\n", ceiling.name, ceiling.rate() * 1e-9,
+               ceiling.unit, width ? fmt::format(" +- {:.1f}%", *width * 50) : "",
+               ceiling.measurement.seconds.size(), ceiling.description);
+  }
+}
+
+int info(const InfoFlags& flags, const Invocation& invocation) {
+  const auto device =
+      make_device(flags.device.device.value_or("auto"), flags.device.threads.value_or(0));
+  MeasureOptions measure;
+  flags.measure.apply(measure);
+  watch_for_interrupts();
+
+  SweepResult result;
+  result.meta = meta_json(invocation.argv);
+  result.devices = nlohmann::ordered_json::array({device_json(*device)});
+  if (!flags.no_measure) result.ceilings = measure_ceilings(*device, measure, interrupted);
+  if (const int code = interrupt_exit_code()) return code;
+  if (flags.json) {
+    fmt::print("{}", to_json(result));
+    return 0;
+  }
+  print_text(result.meta, "");
+  print_text(result.devices.at(0), "");
+  if (!flags.no_measure) print_ceilings(result.ceilings);
+  return 0;
+}
+
+}  // namespace
+
+void add_info(CLI::App& app, Invocation& invocation) {
+  CLI::App& command =
+      *app.add_subcommand("info", "Device, versions and measured ceilings: GEMM, copy, read");
+  auto flags = std::make_shared<InfoFlags>();
+  command.add_option("--device", flags->device.device, "auto, cpu, cuda or cuda:N")
+      ->type_name("DEVICE");
+  command.add_option("--threads", flags->device.threads, "CPU threads (default: all available)")
+      ->check(CLI::Range(1, 4096));
+  flags->measure.add(command);
+  command.add_flag("--no-measure", flags->no_measure, "Leave the ceilings out");
+  command.add_flag("--json", flags->json, "As JSON, with every sample");
+  command.callback([flags, &invocation] { invocation.exit_code = info(*flags, invocation); });
+}
+
+}  // namespace flashbench

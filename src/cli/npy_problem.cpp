@@ -1,0 +1,77 @@
+#include "cli/npy_problem.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "attention/error.h"
+#include "device/npy.h"
+
+namespace flashbench {
+
+namespace {
+
+struct Shape {
+  Dtype dtype;
+  int64_t batch, length, heads, head_dim;
+};
+
+Dtype dtype_of(NpyArray::Type type) {
+  switch (type) {
+    case NpyArray::Type::float32: return Dtype::fp32;
+    case NpyArray::Type::float16: return Dtype::fp16;
+    case NpyArray::Type::uint16: return Dtype::bf16;
+  }
+  return Dtype::fp32;
+}
+
+NpyArray::Type type_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::fp32: return NpyArray::Type::float32;
+    case Dtype::fp16: return NpyArray::Type::float16;
+    case Dtype::bf16: return NpyArray::Type::uint16;
+  }
+  return NpyArray::Type::float32;
+}
+
+Shape read_shape(const std::string& path, Layout layout) {
+  const NpyArray array = read_npy(path);
+  if (array.shape.size() != 4) {
+    throw BadInput(fmt::format("{}: expected 4 dimensions ({}), found {}", path, name(layout),
+                               array.shape.size()));
+  }
+  const auto& s = array.shape;
+  const bool bshd = layout == Layout::bshd;
+  return {dtype_of(array.type), s[0], bshd ? s[1] : s[2], bshd ? s[2] : s[1], s[3]};
+}
+
+}  // namespace
+
+void take_shapes(Problem& problem, const InputSpec& files) {
+  const Shape q = read_shape(files.q, problem.layout);
+  const Shape k = read_shape(files.k, problem.layout);
+  problem.dtype = q.dtype;
+  problem.batch = q.batch;
+  problem.q_heads = q.heads;
+  problem.q_len = q.length;
+  problem.head_dim = q.head_dim;
+  problem.kv_heads = k.heads;
+  problem.kv_len = k.length;
+  if (const auto wrong = problem.invalid()) {
+    throw BadInput(fmt::format("{}, {}: {}", files.q, files.k, *wrong));
+  }
+}
+
+void write_tensor(const std::filesystem::path& path, ConstTensorView t, Layout layout) {
+  const bool bshd = layout == Layout::bshd;
+  const std::array<int64_t, 4> shape{t.batch, bshd ? t.length : t.heads, bshd ? t.heads : t.length,
+                                     t.head_dim};
+  write_npy(path, type_of(t.dtype), shape, t.data);
+}
+
+void write_logsumexp(const std::filesystem::path& path, const float* logsumexp, const Problem& p) {
+  const std::array<int64_t, 3> shape{p.batch, p.q_heads, p.q_len};
+  write_npy(path, NpyArray::Type::float32, shape, logsumexp);
+}
+
+}  // namespace flashbench

@@ -1,0 +1,134 @@
+// A device that runs kernels: its memory (tracked), its stream and its clock. The host implements
+// it in host_device.cpp; a build with CUDA adds cuda_device.cu, one without cuda_none.cpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "device/thread_pool.h"
+
+namespace flashbench {
+
+enum class DeviceKind { cpu, cuda };
+std::string_view name(DeviceKind);
+
+struct DeviceInfo {
+  DeviceKind kind = DeviceKind::cpu;
+  int index = 0;
+  std::string name;          // the processor's own, e.g. "Intel(R) Xeon(R) Processor"
+  std::string instructions;  // the SIMD target that own kernels dispatch to, or "sm_90"
+  int threads = 0;           // CPU threads used, or streaming multiprocessors
+  int64_t memory_bytes = 0;
+  int64_t last_level_cache_bytes = 0;
+};
+
+// Where a kernel's work goes: the pool on a CPU, a stream on a GPU.
+struct Stream {
+  ThreadPool* threads = nullptr;
+  void* cuda = nullptr;
+};
+
+enum class MemoryUse { input, output, workspace };
+
+struct MemoryUsage {
+  int64_t input = 0, output = 0, workspace = 0;
+  int64_t total() const { return input + output + workspace; }
+};
+
+// The device could not give the memory asked for.
+class OutOfMemory : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// No such device here; the message says what to do.
+class NoDevice : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class Device;
+
+// Owned device memory, 64-byte aligned; freed, and taken off the device's account, when it goes.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Device& device, size_t bytes, MemoryUse use);
+  ~Buffer() { release(); }
+  Buffer(Buffer&& other) noexcept { swap(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+
+  void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  void release();
+  void swap(Buffer& other) noexcept;
+
+  Device* device_ = nullptr;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+  MemoryUse use_ = MemoryUse::workspace;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual const DeviceInfo& info() const = 0;
+  virtual Stream stream() = 0;
+  virtual void synchronize() = 0;
+
+  // Memory that starts poisoned. Throws OutOfMemory.
+  Buffer allocate(size_t bytes, MemoryUse use) { return Buffer(*this, bytes, use); }
+
+  virtual void copy_to_device(void* to, const void* from, size_t bytes) = 0;
+  virtual void copy_to_host(void* to, const void* from, size_t bytes) = 0;
+
+  // Fills with kPoisonByte: a NaN in every dtype, so that what is not written shows.
+  virtual void poison(void* data, size_t bytes) = 0;
+
+  // Seconds that the work launched by `launch` took, from a state of rest until all of it is done.
+  virtual double time(const std::function<void()>& launch) = 0;
+
+  // Pushes earlier work out of the caches by reading a clean buffer of eviction_bytes().
+  virtual void evict_caches() = 0;
+  virtual int64_t eviction_bytes() const = 0;
+
+  const MemoryUsage& used() const { return used_; }
+  const MemoryUsage& peak() const { return peak_; }
+  void reset_peak() { peak_ = used_; }
+
+ protected:
+  friend class Buffer;
+  virtual void* raw_allocate(size_t bytes) = 0;  // null if there is no room
+  virtual void raw_free(void* data) = 0;
+
+ private:
+  void account(MemoryUse use, int64_t bytes);
+
+  MemoryUsage used_, peak_;
+};
+
+inline constexpr unsigned char kPoisonByte = 0xff;
+
+// The host, with this many threads; 0 means all that this process may run on.
+std::unique_ptr<Device> make_host_device(int threads);
+
+// `selector` is "auto" (a GPU where there is one, else the host), "cpu", "cuda" or "cuda:N".
+// Throws NoDevice, or BadInput for any other selector.
+std::unique_ptr<Device> make_device(std::string_view selector, int threads);
+
+}  // namespace flashbench

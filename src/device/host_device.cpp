@@ -1,0 +1,131 @@
+// The host as a device: aligned memory in huge pages where the system grants them, a thread pool,
+// the monotonic clock.
+#include <hwy/targets.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "device/device.h"
+
+namespace flashbench {
+
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kCacheLine = 64;
+
+// Reading this much leaves nothing of earlier work in a last-level cache of up to half of it; larger
+// ones (shared by many cores) would make every cold sample wait for gigabytes.
+constexpr int64_t kMinEvictionBytes = int64_t{64} << 20;
+constexpr int64_t kMaxEvictionBytes = int64_t{1} << 30;
+
+int usable_cpus() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "unknown CPU";
+}
+
+// The value in bytes of a field such as "MemAvailable:" in /proc/meminfo.
+int64_t meminfo(std::string_view field) {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(field)) continue;
+    std::istringstream words(line.substr(field.size()));
+    int64_t kibibytes = 0;
+    words >> kibibytes;
+    return kibibytes * 1024;
+  }
+  return 0;
+}
+
+std::string best_simd_target() {
+  const int64_t supported = hwy::SupportedTargets();
+  return hwy::TargetName(supported & -supported);  // the lowest bit is the best target
+}
+
+class HostDevice final : public Device {
+ public:
+  explicit HostDevice(int threads) : pool_(threads > 0 ? threads : usable_cpus()) {
+    info_.kind = DeviceKind::cpu;
+    info_.name = cpu_name();
+    info_.instructions = best_simd_target();
+    info_.threads = pool_.threads();
+    info_.memory_bytes = meminfo("MemTotal:");
+    info_.last_level_cache_bytes = std::max<int64_t>(0, sysconf(_SC_LEVEL3_CACHE_SIZE));
+  }
+
+  const DeviceInfo& info() const override { return info_; }
+  Stream stream() override { return {.threads = &pool_, .cuda = nullptr}; }
+  void synchronize() override {}
+
+  void copy_to_device(void* to, const void* from, size_t bytes) override {
+    std::memcpy(to, from, bytes);
+  }
+  void copy_to_host(void* to, const void* from, size_t bytes) override {
+    std::memcpy(to, from, bytes);
+  }
+  void poison(void* data, size_t bytes) override { std::memset(data, kPoisonByte, bytes); }
+
+  double time(const std::function<void()>& launch) override {
+    const auto start = std::chrono::steady_clock::now();
+    launch();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  void evict_caches() override {
+    if (eviction_.empty()) eviction_.assign(static_cast<size_t>(eviction_bytes()) / 8, 1);
+    const auto chunk = static_cast<int64_t>(eviction_.size()) / pool_.threads();
+    std::atomic<uint64_t> total{0};
+    pool_.parallel_for(pool_.threads(), [&](int64_t item, int) {
+      uint64_t sum = 0;
+      for (int64_t i = item * chunk; i < (item + 1) * chunk; ++i) {
+        sum += eviction_[static_cast<size_t>(i)];
+      }
+      total.fetch_add(sum, std::memory_order_relaxed);  // keeps the reads alive
+    });
+    if (total.load() == 0) throw std::logic_error("the eviction buffer was not read");
+  }
+
+  int64_t eviction_bytes() const override {
+    return std::clamp(2 * info_.last_level_cache_bytes, kMinEvictionBytes, kMaxEvictionBytes);
+  }
+
+ protected:
+  // Asks the system what is left first: Linux grants more than it has and kills whoever touches it.
+  void* raw_allocate(size_t bytes) override {
+    if (static_cast<int64_t>(bytes) > meminfo("MemAvailable:")) return nullptr;
+    const size_t alignment = bytes >= 2 * kHugePage ? kHugePage : kCacheLine;
+    const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    void* data = std::aligned_alloc(alignment, rounded);
+    if (data != nullptr && alignment == kHugePage) madvise(data, rounded, MADV_HUGEPAGE);
+    return data;
+  }
+  void raw_free(void* data) override { std::free(data); }
+
+ private:
+  ThreadPool pool_;
+  DeviceInfo info_;
+  std::vector<uint64_t> eviction_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_host_device(int threads) {
+  return std::make_unique<HostDevice>(threads);
+}
+
+}  // namespace flashbench

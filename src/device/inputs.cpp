@@ -1,0 +1,165 @@
+#include "device/inputs.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#include "attention/error.h"
+#include "attention/half.h"
+#include "device/npy.h"
+
+namespace flashbench {
+
+namespace {
+
+constexpr double kOutlierProbability = 0.001;
+constexpr double kOutlierDeviation = 10.0;
+
+constexpr uint64_t kGamma = 0x9e3779b97f4a7c15;  // SplitMix64's increment: 2^64 / golden ratio
+
+uint64_t mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+// 64 random bits: element `index` of the stream that `seed` and `stream` name.
+uint64_t random_bits(uint64_t seed, uint64_t stream, uint64_t index) {
+  const uint64_t start = mix(mix(seed + kGamma) + (stream + 1) * kGamma);
+  return mix(start + (index + 1) * kGamma);
+}
+
+// Box-Muller on the two halves of `bits`.
+double normal(uint64_t bits) {
+  const double u1 = (static_cast<double>(bits >> 32) + 1.0) * 0x1p-32;  // (0, 1]
+  const double u2 = static_cast<double>(bits & 0xffffffff) * 0x1p-32;   // [0, 1)
+  return std::sqrt(-2.0 * std::log(u1)) * std::cos(2.0 * std::numbers::pi * u2);
+}
+
+// [0, 1)
+double unit(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
+
+size_t bytes_of(ConstTensorView view) {
+  return static_cast<size_t>(view.elements() * element_size(view.dtype));
+}
+
+void fill_random(TensorView view, const InputSpec& spec, int tensor, ThreadPool& pool) {
+  pool.parallel_for(view.batch * view.length, [&](int64_t item, int) {
+    const int64_t b = item / view.length, row = item % view.length;
+    auto index = static_cast<uint64_t>(item * view.heads * view.head_dim);
+    for (int64_t h = 0; h < view.heads; ++h) {
+      for (int64_t column = 0; column < view.head_dim; ++column) {
+        store_element(view.data, view.dtype, view.offset(b, h, row) + column,
+                      random_value(spec.distribution, spec.seed, tensor, index++));
+      }
+    }
+  });
+}
+
+NpyArray::Type npy_type(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::fp32: return NpyArray::Type::float32;
+    case Dtype::fp16: return NpyArray::Type::float16;
+    case Dtype::bf16: return NpyArray::Type::uint16;
+  }
+  return NpyArray::Type::float32;
+}
+
+std::string_view type_name(NpyArray::Type type) {
+  switch (type) {
+    case NpyArray::Type::float32: return "float32";
+    case NpyArray::Type::float16: return "float16";
+    case NpyArray::Type::uint16: return "uint16";
+  }
+  return "?";
+}
+
+void fill_from_file(TensorView view, Layout layout, const std::string& path) {
+  const NpyArray array = read_npy(path);
+  const bool bshd = layout == Layout::bshd;
+  const std::vector<int64_t> expected{view.batch, bshd ? view.length : view.heads,
+                                      bshd ? view.heads : view.length, view.head_dim};
+  if (array.shape != expected) {
+    throw BadInput(fmt::format("{}: expected shape [{}] ({}), found [{}]", path,
+                               fmt::join(expected, ", "), name(layout),
+                               fmt::join(array.shape, ", ")));
+  }
+  if (array.type != npy_type(view.dtype)) {
+    throw BadInput(fmt::format("{}: expected {} for dtype {}, found {}", path,
+                               type_name(npy_type(view.dtype)), name(view.dtype),
+                               type_name(array.type)));
+  }
+  std::memcpy(view.data, array.data.data(), array.data.size());
+}
+
+}  // namespace
+
+std::string InputSpec::id() const {
+  if (distribution == Distribution::files) return fmt::format("files/{},{},{},{}", q, k, v, d_o);
+  return fmt::format("{}/seed{}", name(distribution), seed);
+}
+
+float random_value(Distribution distribution, uint64_t seed, int tensor, uint64_t index) {
+  const auto stream = static_cast<uint64_t>(tensor);
+  const uint64_t bits = random_bits(seed, stream, index);
+  switch (distribution) {
+    case Distribution::uniform: return static_cast<float>(2.0 * unit(bits) - 1.0);
+    case Distribution::outliers: {
+      double value = normal(bits);
+      if (unit(random_bits(seed, stream + 4, index)) < kOutlierProbability) {
+        value += kOutlierDeviation * normal(random_bits(seed, stream + 8, index));
+      }
+      return static_cast<float>(value);
+    }
+    case Distribution::normal:
+    case Distribution::files: break;
+  }
+  return static_cast<float>(normal(bits));
+}
+
+HostTensors::HostTensors(const Problem& problem, const InputSpec& spec, ThreadPool& pool)
+    : problem_(problem) {
+  const auto query_bytes = bytes_of(query_view<const void>(nullptr, problem));
+  const auto key_bytes = bytes_of(key_view<const void>(nullptr, problem));
+  q_.resize(query_bytes);
+  k_.resize(key_bytes);
+  v_.resize(key_bytes);
+  if (problem.pass == Pass::backward) {
+    o_.resize(query_bytes);
+    d_o_.resize(query_bytes);
+    logsumexp_.resize(static_cast<size_t>(problem.query_rows()));
+  }
+
+  const auto fill = [&](TensorView view, int tensor, const std::string& path) {
+    if (spec.distribution == Distribution::files) {
+      fill_from_file(view, problem.layout, path);
+    } else {
+      fill_random(view, spec, tensor, pool);
+    }
+  };
+  fill(query_view<void>(q_.data(), problem), 0, spec.q);
+  fill(key_view<void>(k_.data(), problem), 1, spec.k);
+  fill(key_view<void>(v_.data(), problem), 2, spec.v);
+  if (problem.pass == Pass::backward) {
+    fill(query_view<void>(d_o_.data(), problem), 3, spec.d_o);
+  }
+}
+
+Inputs HostTensors::inputs() const {
+  Inputs inputs;
+  inputs.q = query_view<const void>(q_.data(), problem_);
+  inputs.k = key_view<const void>(k_.data(), problem_);
+  inputs.v = key_view<const void>(v_.data(), problem_);
+  if (problem_.pass == Pass::backward) {
+    inputs.o = query_view<const void>(o_.data(), problem_);
+    inputs.d_o = query_view<const void>(d_o_.data(), problem_);
+    inputs.logsumexp = logsumexp_.data();
+  }
+  return inputs;
+}
+
+TensorView HostTensors::mutable_o() { return query_view<void>(o_.data(), problem_); }
+
+}  // namespace flashbench

@@ -1,0 +1,53 @@
+// Input tensors on the host: filled by a distribution and a seed, or read from .npy files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "attention/problem.h"
+#include "attention/tensors.h"
+#include "device/thread_pool.h"
+
+namespace flashbench {
+
+// What fills Q, K, V and dO.
+//   normal    N(0, 1)
+//   uniform   U[-1, 1): zero mean, because a mean hides errors (docs/measuring.md)
+//   outliers  N(0, 1) + Bernoulli(0.001) * N(0, 100): FlashAttention-3's outlier model
+//             (arXiv 2407.08608, section 4.3)
+//   files     .npy tensors
+struct InputSpec {
+  Distribution distribution = Distribution::normal;
+  uint64_t seed = 1;
+  std::string q{}, k{}, v{}, d_o{};  // paths, for files; d_o for the backward pass only
+
+  std::string id() const;  // e.g. "normal/seed1"
+  bool operator==(const InputSpec&) const = default;
+};
+
+// The tensors of one problem in host memory, in its dtype and layout.
+class HostTensors {
+ public:
+  // Fills Q, K, V and, for the backward pass, dO. O and logsumexp of a backward problem are room
+  // for the caller to fill. Throws BadInput or FileError if a file does not fit or cannot be read.
+  HostTensors(const Problem&, const InputSpec&, ThreadPool&);
+
+  Inputs inputs() const;
+  TensorView mutable_o();
+  float* mutable_logsumexp() { return logsumexp_.data(); }
+
+ private:
+  Problem problem_;
+  std::vector<std::byte> q_, k_, v_, o_, d_o_;
+  std::vector<float> logsumexp_;
+};
+
+// Element `index` of tensor number `tensor` (0 Q, 1 K, 2 V, 3 dO) before rounding to a dtype, where
+// index counts in the order [batch, length, heads, head_dim] whatever the layout. A pure function of
+// its arguments, so that any program can make the same inputs: SplitMix64 (Steele, Lea and Flood
+// 2014) as a counter-based generator, then Box-Muller; docs/measuring.md has the formula.
+float random_value(Distribution, uint64_t seed, int tensor, uint64_t index);
+
+}  // namespace flashbench

@@ -1,0 +1,30 @@
+// NumPy's .npy files (format versions 1.0 to 3.0): arrays of fp32, fp16 or uint16 (bf16 bits).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include "attention/problem.h"
+
+namespace flashbench {
+
+struct NpyArray {
+  enum class Type { float32, float16, uint16 };
+  Type type = Type::float32;
+  std::vector<int64_t> shape;
+  std::vector<std::byte> data;  // C order, little endian
+};
+
+// Throws FileError if the file cannot be read, BadInput (with the file's name, what was expected and
+// what was found) if it is not such an array: other dtypes, big endian, Fortran order, object
+// arrays, a size that does not match the shape.
+NpyArray read_npy(const std::filesystem::path& path);
+
+// Written to a temporary file in the same folder, synced and renamed. Throws FileError.
+void write_npy(const std::filesystem::path& path, NpyArray::Type type, std::span<const int64_t> shape,
+               const void* data);
+
+}  // namespace flashbench

@@ -1,0 +1,16 @@
+// The process's own view of its memory, beside what the device tracks.
+#pragma once
+
+#include <cstdint>
+
+namespace flashbench {
+
+// Resident bytes of this process now, and their peak since the last reset. 0 where the system does
+// not tell.
+int64_t resident_bytes();
+int64_t peak_resident_bytes();
+
+// Starts a new peak at the present level. Without effect where the system does not allow it.
+void reset_peak_resident();
+
+}  // namespace flashbench

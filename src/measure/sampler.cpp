@@ -1,0 +1,140 @@
+#include "measure/sampler.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <span>
+
+#include "measure/stats.h"
+
+namespace flashbench {
+
+namespace {
+
+constexpr double kWarmupDrift = 0.01;      // medians of successive halves closer than this: warm
+constexpr double kWarmupCapFactor = 4;     // of warmup_seconds: go on with what there is
+constexpr size_t kWarmupWindow = 8;        // recent runs whose halves are compared
+
+// One contender on its way through warm-up and rounds.
+class Track {
+ public:
+  Track(Device& device, const Contender& contender, const MeasureOptions& options)
+      : device_(device), contender_(contender), options_(options) {
+    timing_.measurement.cache = options.cache;
+  }
+
+  void warm_up() {
+    std::vector<double> runs;
+    double spent = 0;
+    while (!warmed_up(runs, spent)) {
+      runs.push_back(guarded([&] { return timed_run(); }));
+      if (timing_.error) return;
+      spent += runs.back();
+    }
+    timing_.measurement.warmup_runs = static_cast<int>(runs.size());
+  }
+
+  void take_sample() {
+    const auto start = std::chrono::steady_clock::now();
+    const double seconds = guarded([&] {
+      if (options_.cache == CacheState::cold) {
+        contender_.before();
+        device_.evict_caches();
+      } else {
+        contender_.run();
+        contender_.before();
+      }
+      const double elapsed = timed_run();
+      contender_.after();
+      return elapsed;
+    });
+    if (timing_.error) return;
+    timing_.measurement.seconds.push_back(seconds);
+    spent_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (spent_ >= options_.max_seconds) out_of_time_ = true;
+  }
+
+  bool failed() const { return timing_.error != nullptr; }
+  bool can_go_on() const {
+    return !failed() && !out_of_time_ && samples().size() < max_samples();
+  }
+
+  bool precise() const {
+    if (samples().size() < static_cast<size_t>(options_.min_samples)) return false;
+    const auto width = relative_interval_width(samples());
+    return width && *width <= options_.target_ci_width;
+  }
+
+  Timing finish(bool interrupted) {
+    timing_.measurement.stop_reason = interrupted                      ? "interrupted"
+                                      : precise()                      ? "interval"
+                                      : samples().size() >= max_samples() ? "max_samples"
+                                                                       : "time_cap";
+    return std::move(timing_);
+  }
+
+ private:
+  const std::vector<double>& samples() const { return timing_.measurement.seconds; }
+  size_t max_samples() const { return static_cast<size_t>(options_.max_samples); }
+
+  double timed_run() { return device_.time(contender_.run); }
+
+  // The contender's own failures end its timing, nobody else's.
+  double guarded(const std::function<double()>& work) {
+    try {
+      return work();
+    } catch (...) {
+      timing_.error = std::current_exception();
+      return 0;
+    }
+  }
+
+  bool warmed_up(const std::vector<double>& runs, double spent) const {
+    if (runs.size() < static_cast<size_t>(options_.warmup_runs)) return false;
+    if (spent < options_.warmup_seconds) return false;
+    if (spent >= kWarmupCapFactor * options_.warmup_seconds) return true;
+    if (runs.size() < kWarmupWindow) return false;
+    const std::span window = std::span(runs).last(kWarmupWindow);
+    const double earlier = median(window.first(kWarmupWindow / 2));
+    const double later = median(window.last(kWarmupWindow / 2));
+    return std::abs(later - earlier) <= kWarmupDrift * earlier;
+  }
+
+  Device& device_;
+  const Contender& contender_;
+  const MeasureOptions& options_;
+  Timing timing_;
+  double spent_ = 0;
+  bool out_of_time_ = false;
+};
+
+}  // namespace
+
+std::vector<Timing> measure_interleaved(Device& device, const std::vector<Contender>& contenders,
+                                        const MeasureOptions& options, uint64_t seed,
+                                        const std::function<bool()>& interrupted) {
+  std::vector<Track> tracks;
+  for (const Contender& contender : contenders) tracks.emplace_back(device, contender, options);
+  for (Track& track : tracks) {
+    if (!interrupted()) track.warm_up();
+  }
+
+  std::mt19937_64 shuffle_bits(seed);
+  std::vector<size_t> order(tracks.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const auto wanting = [](const Track& track) { return track.can_go_on() && !track.precise(); };
+  while (!interrupted() && std::any_of(tracks.begin(), tracks.end(), wanting)) {
+    std::shuffle(order.begin(), order.end(), shuffle_bits);
+    for (size_t i : order) {
+      if (tracks[i].can_go_on() && !interrupted()) tracks[i].take_sample();
+    }
+  }
+
+  std::vector<Timing> timings;
+  for (Track& track : tracks) timings.push_back(track.finish(interrupted()));
+  return timings;
+}
+
+}  // namespace flashbench

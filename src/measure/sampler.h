@@ -1,0 +1,44 @@
+// Times several contenders in interleaved rounds, until each one's median is known well enough.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "plan/config.h"
+
+namespace flashbench {
+
+// What is timed. The three steps of one sample run in this order; only `run` is inside the clock.
+struct Contender {
+  std::function<void()> before;  // brings outputs into their declared state, e.g. poisons them
+  std::function<void()> run;
+  std::function<void()> after;   // looks at what the timed run left; throws to give the contender up
+};
+
+struct Measurement {
+  std::vector<double> seconds;  // every sample, in the order taken
+  int warmup_runs = 0;
+  CacheState cache = CacheState::warm;
+  std::string stop_reason;  // "interval", "max_samples", "time_cap" or "interrupted"
+};
+
+// One contender's outcome: a measurement, or what `run` or `after` threw.
+struct Timing {
+  Measurement measurement;
+  std::exception_ptr error;
+};
+
+// Warms each contender up (at least warmup_runs and warmup_seconds, and until the medians of the two
+// halves of its recent runs differ by less than 1%, with a cap), then takes rounds: each round runs
+// every contender once, in an order shuffled by `seed`. Cold: caches are evicted before each sample;
+// warm: an untimed run of the same contender comes right before. Rounds go on until every contender
+// has enough samples and a narrow enough interval, or has spent options.max_seconds.
+// `interrupted` is polled between samples.
+std::vector<Timing> measure_interleaved(Device& device, const std::vector<Contender>& contenders,
+                                        const MeasureOptions& options, uint64_t seed,
+                                        const std::function<bool()>& interrupted);
+
+}  // namespace flashbench

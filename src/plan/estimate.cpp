@@ -1,0 +1,69 @@
+#include "plan/estimate.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace flashbench {
+
+namespace {
+
+// Shares of the GEMM's speed, from runs on CPUs; only the order of magnitude matters here.
+constexpr double kFusedShare = 0.8;      // tiled and libraries, over the unmasked pairs
+constexpr double kUnfusedShare = 0.4;    // naive and blocked, which compute the masked pairs too
+constexpr double kReferenceShare = 0.1;  // fp64, with more work per pair than attention itself
+constexpr double kReferenceMost = 1e11;  // it runs on the host, beside a GPU too
+constexpr double kLaunchSeconds = 1e-5;
+constexpr double kColdSeconds = 1e-2;        // to empty the caches before a run
+constexpr double kFillSeconds = 2e-8;        // to draw one random element
+constexpr double kSamplesOverMinimum = 2.0;  // until the median's interval is narrow
+
+bool is_unfused(std::string_view provider) {
+  const std::string_view family = provider.substr(0, provider.find(':'));
+  return family == "naive" || family == "blocked";
+}
+
+double run_seconds(const Problem& problem, std::string_view provider, double gemm_flops) {
+  if (!is_unfused(provider)) return problem.flops() / (gemm_flops * kFusedShare) + kLaunchSeconds;
+  Problem unmasked = problem;
+  unmasked.mask = Mask::none;
+  return unmasked.flops() / (gemm_flops * kUnfusedShare) + kLaunchSeconds;
+}
+
+double timing_seconds(double run, const MeasureOptions& options) {
+  const double warmup = std::max(options.warmup_runs * run, options.warmup_seconds);
+  const double samples =
+      std::min<double>(options.min_samples * kSamplesOverMinimum, options.max_samples);
+  const double overhead = options.cache == CacheState::cold ? kColdSeconds : 0;
+  return warmup + std::clamp(samples * (run + overhead), run, std::max(run, options.max_seconds));
+}
+
+// The reference, in full or sampled down to its budget; a backward pass also needs the forward
+// pass's exact outputs, which are never sampled.
+double reference_seconds(const Problem& problem, const VerifyOptions& options, double gemm_flops) {
+  Problem forward = problem;
+  forward.pass = Pass::forward;
+  const double inputs = problem.pass == Pass::backward ? forward.flops() : 0;
+  const double work = std::min(problem.flops(), options.fp64_flops) + inputs;
+  return work / std::min(gemm_flops * kReferenceShare, kReferenceMost);
+}
+
+}  // namespace
+
+CaseEstimate estimate(const Case& c) {
+  return {.flops = c.problem.flops(), .tensor_bytes = c.problem.compulsory_bytes()};
+}
+
+double estimate_seconds(const Case& c, const std::vector<std::string>& providers,
+                        const MeasureOptions& measure, const VerifyOptions& verify,
+                        double gemm_flops) {
+  const Problem& p = c.problem;
+  const auto elements = static_cast<double>(p.query_elements() + 2 * p.key_elements());
+  double seconds = elements * kFillSeconds + reference_seconds(p, verify, gemm_flops);
+  for (const std::string& provider : providers) {
+    const double run = run_seconds(p, provider, gemm_flops);
+    seconds += run + timing_seconds(run, measure);  // one run to verify
+  }
+  return seconds;
+}
+
+}  // namespace flashbench

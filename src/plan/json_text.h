@@ -1,0 +1,35 @@
+// JSON text read strictly: no duplicate keys, no numbers that overflow, and bounds on size, nesting
+// and text length, so that no file can exhaust the stack of what reads it later.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plan/config.h"
+
+namespace flashbench {
+
+inline constexpr size_t kMaxJsonBytes = size_t{1} << 20;
+inline constexpr size_t kMaxJsonDepth = 64;
+inline constexpr size_t kMaxJsonText = 2000;  // bytes of one string or key
+
+struct JsonText {
+  std::optional<nlohmann::ordered_json> value;  // empty if reading stopped at an error
+  std::vector<ConfigIssue> issues;
+};
+JsonText parse_json(std::string_view text);
+
+// A value as compact JSON for a message, cut to a few dozen characters.
+std::string shown(const nlohmann::ordered_json& value);
+
+// JSON pointers (RFC 6901). The tokens of one that starts with '/'; empty for any other text and
+// for bad escapes. And one token more.
+std::optional<std::vector<std::string>> pointer_tokens(std::string_view pointer);
+std::string pointer_child(const std::string& pointer, std::string_view token);
+
+}  // namespace flashbench

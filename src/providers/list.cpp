@@ -1,0 +1,15 @@
+#include "providers/providers.h"
+
+namespace flashbench {
+
+const std::vector<std::unique_ptr<Provider>>& all_providers() {
+  static const auto providers = [] {
+    std::vector<std::unique_ptr<Provider>> list;
+    list.push_back(make_naive_provider());
+    list.push_back(make_tiled_provider(DeviceKind::cpu));
+    return list;
+  }();
+  return providers;
+}
+
+}  // namespace flashbench

@@ -1,0 +1,165 @@
+// Standard attention on the CPU: every product a BLAS sgemm, S and P [batch, q_heads, q_len,
+// kv_len] in fp32 in memory, a vectorised softmax between. The products compute masked pairs as
+// well, as standard attention does.
+#include <numbers>
+
+#include "providers/naive_steps.h"
+#include "providers/providers.h"
+
+namespace flashbench {
+
+namespace {
+
+constexpr int64_t kFloat = sizeof(float);
+
+// Floats of workspace. Tensors of 16 bits are converted to fp32 for BLAS.
+struct Sizes {
+  explicit Sizes(const Problem& p)
+      : scores(p.query_rows() * p.kv_len),
+        query_room(p.dtype == Dtype::fp32 ? 0 : p.query_elements()),
+        key_room(p.dtype == Dtype::fp32 ? 0 : p.key_elements()),
+        rows(p.query_rows()) {}
+
+  int64_t scores, query_room, key_room, rows;
+
+  int64_t forward() const { return scores + 2 * query_room + 2 * key_room; }
+  int64_t backward() const { return 2 * scores + 3 * query_room + 4 * key_room + rows; }
+};
+
+class NaiveForward final : public Session {
+ public:
+  NaiveForward(const Problem& problem, Device& device)
+      : p_(problem),
+        steps_(p_, *device.stream().threads),
+        workspace_(device.allocate(static_cast<size_t>(Sizes(problem).forward() * kFloat),
+                                   MemoryUse::workspace)) {
+    const Sizes size(problem);
+    scores_ = workspace_.as<float>();
+    q_ = scores_ + size.scores;
+    o_ = q_ + size.query_room;
+    k_ = o_ + size.query_room;
+    v_ = k_ + size.key_room;
+  }
+
+  void run(const Inputs& in, const Outputs& out) override {
+    const ConstTensorView q = steps_.as_fp32(in.q, q_);
+    const ConstTensorView k = steps_.as_fp32(in.k, k_);
+    const ConstTensorView v = steps_.as_fp32(in.v, v_);
+    const TensorView o = NaiveSteps::fp32_room(out.o, o_);
+    steps_.multiply_transposed(p_.softmax_scale() * std::numbers::log2e, q, k, scores_);
+    steps_.softmax(scores_, out.logsumexp);
+    steps_.multiply(1, scores_, v, o);
+    steps_.from_fp32(o, out.o);
+  }
+
+  std::string kernel() const override { return "naive_forward sgemm"; }
+
+  // The tensors once, S and P written and read once each, and what converting takes.
+  int64_t requested_bytes() const override {
+    const Sizes size(p_);
+    const int64_t conversions = 2 * kFloat * (2 * size.query_room + 2 * size.key_room);
+    return p_.compulsory_bytes() + 4 * kFloat * size.scores + conversions;
+  }
+
+ private:
+  Problem p_;
+  NaiveSteps steps_;
+  Buffer workspace_;
+  float *scores_, *q_, *o_, *k_, *v_;
+};
+
+class NaiveBackward final : public Session {
+ public:
+  NaiveBackward(const Problem& problem, Device& device)
+      : p_(problem),
+        steps_(p_, *device.stream().threads),
+        workspace_(device.allocate(static_cast<size_t>(Sizes(problem).backward() * kFloat),
+                                   MemoryUse::workspace)) {
+    const Sizes size(problem);
+    probabilities_ = workspace_.as<float>();
+    gradients_ = probabilities_ + size.scores;
+    q_ = gradients_ + size.scores;
+    d_o_ = q_ + size.query_room;
+    dq_ = d_o_ + size.query_room;
+    k_ = dq_ + size.query_room;
+    v_ = k_ + size.key_room;
+    dk_ = v_ + size.key_room;
+    dv_ = dk_ + size.key_room;
+    delta_ = dv_ + size.key_room;
+  }
+
+  void prepare_inputs(const Inputs& in) override {
+    const ConstTensorView q = steps_.as_fp32(in.q, q_);
+    const ConstTensorView k = steps_.as_fp32(in.k, k_);
+    steps_.multiply_transposed(p_.softmax_scale() * std::numbers::log2e, q, k, probabilities_);
+    steps_.softmax(probabilities_, delta_);  // a logsumexp that nobody reads
+  }
+
+  void run(const Inputs& in, const Outputs& out) override {
+    const ConstTensorView q = steps_.as_fp32(in.q, q_);
+    const ConstTensorView d_o = steps_.as_fp32(in.d_o, d_o_);
+    const ConstTensorView k = steps_.as_fp32(in.k, k_);
+    const ConstTensorView v = steps_.as_fp32(in.v, v_);
+    const TensorView dq = NaiveSteps::fp32_room(out.dq, dq_);
+    const TensorView dk = NaiveSteps::fp32_room(out.dk, dk_);
+    const TensorView dv = NaiveSteps::fp32_room(out.dv, dv_);
+    const double scale = p_.softmax_scale();
+    steps_.multiply_scores_transposed(1, probabilities_, d_o, dv);
+    steps_.multiply_transposed(1, d_o, v, gradients_);
+    steps_.row_dots(in.o, in.d_o, delta_);
+    steps_.softmax_gradient(probabilities_, gradients_, delta_);
+    steps_.multiply(scale, gradients_, k, dq);
+    steps_.multiply_scores_transposed(scale, gradients_, q, dk);
+    steps_.from_fp32(dq, out.dq);
+    steps_.from_fp32(dk, out.dk);
+    steps_.from_fp32(dv, out.dv);
+  }
+
+  std::string kernel() const override { return "naive_backward sgemm"; }
+
+  // The tensors once and dO again for D, seven passes over the scores (P for dV; dP written; P and
+  // dP read, dS written; dS for dQ and for dK), D, and what converting takes. L is not read.
+  int64_t requested_bytes() const override {
+    const Sizes size(p_);
+    const int64_t again = element_size(p_.dtype) * p_.query_elements();
+    const int64_t conversions = 2 * kFloat * (3 * size.query_room + 4 * size.key_room);
+    return p_.compulsory_bytes() + again + 7 * kFloat * size.scores + kFloat * size.rows +
+           conversions;
+  }
+
+ private:
+  Problem p_;
+  NaiveSteps steps_;
+  Buffer workspace_;
+  float *probabilities_, *gradients_;
+  float *q_, *d_o_, *dq_, *k_, *v_, *dk_, *dv_, *delta_;
+};
+
+class NaiveProvider final : public Provider {
+ public:
+  std::string_view name() const override { return "naive"; }
+  std::string_view description() const override {
+    return "standard attention: OpenBLAS products, S and P in memory";
+  }
+  DeviceKind device_kind() const override { return DeviceKind::cpu; }
+
+  std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const override {
+    return std::nullopt;
+  }
+  int64_t workspace_bytes(const Problem& p, const DeviceInfo&) const override {
+    const Sizes size(p);
+    return kFloat * (p.pass == Pass::forward ? size.forward() : size.backward());
+  }
+  std::unique_ptr<Session> prepare(const Problem& p, Device& device) const override {
+    if (p.pass == Pass::forward) return std::make_unique<NaiveForward>(p, device);
+    return std::make_unique<NaiveBackward>(p, device);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Provider> make_naive_provider() {
+  return std::make_unique<NaiveProvider>();
+}
+
+}  // namespace flashbench

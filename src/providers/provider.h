@@ -1,0 +1,59 @@
+// An attention implementation that the tool can run: one of our own kernels, a BLAS baseline, a
+// library.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "attention/problem.h"
+#include "attention/tensors.h"
+#include "device/device.h"
+
+namespace flashbench {
+
+// One provider made ready for one problem on one device. Owns its workspace (allocated from the
+// device as MemoryUse::workspace) and whatever else the launches need; nothing lives in globals.
+class Session {
+ public:
+  virtual ~Session() = default;
+
+  // Untimed work that a training step has done before this pass: the naive backward pass keeps P
+  // from its forward pass. Called once for each set of inputs, before run.
+  virtual void prepare_inputs(const Inputs&) {}
+
+  // The timed work, and nothing else. Throws on failure.
+  virtual void run(const Inputs&, const Outputs&) = 0;
+
+  // What really runs, e.g. "cpu_tiled_forward 256x256 AVX3".
+  virtual std::string kernel() const = 0;
+
+  // Bytes that this provider's own loops read and write from the tensors and its workspace, tile by
+  // tile, whatever cache may serve them.
+  virtual int64_t requested_bytes() const = 0;
+};
+
+class Provider {
+ public:
+  virtual ~Provider() = default;
+  virtual std::string_view name() const = 0;
+  virtual std::string_view description() const = 0;
+  virtual DeviceKind device_kind() const = 0;
+
+  // A sentence that says why this problem cannot run here; empty if it can.
+  virtual std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const = 0;
+
+  // Bytes that prepare() would allocate.
+  virtual int64_t workspace_bytes(const Problem&, const DeviceInfo&) const = 0;
+
+  // Throws OutOfMemory.
+  virtual std::unique_ptr<Session> prepare(const Problem&, Device&) const = 0;
+};
+
+// All providers, in the order in which tables show them (providers/list.cpp).
+const std::vector<std::unique_ptr<Provider>>& all_providers();
+
+}  // namespace flashbench

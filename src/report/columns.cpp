@@ -1,0 +1,123 @@
+#include "report/columns.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "report/json.h"
+
+namespace flashbench {
+
+namespace {
+
+std::string figure(std::optional<double> value) {
+  return value && std::isfinite(*value) ? fmt::format("{:.6g}", *value) : "";
+}
+
+std::string count(std::optional<int64_t> value) { return value ? fmt::format("{}", *value) : ""; }
+
+Column text(std::string_view name, std::function<std::string(const Record&)> value) {
+  return {name, true, [value](const Record& record, const SweepResult&) { return value(record); }};
+}
+
+Column number(std::string_view name, std::function<std::string(const Record&)> value) {
+  return {name, false, [value](const Record& record, const SweepResult&) { return value(record); }};
+}
+
+Column size(std::string_view name, int64_t Problem::*member) {
+  return number(name, [member](const Record& r) { return count(r.item.problem.*member); });
+}
+
+Column timing(std::string_view name, std::optional<double> (*value)(const Performance&)) {
+  return number(name, [value](const Record& record) {
+    const auto result = performance(record);
+    return result ? figure(value(*result)) : "";
+  });
+}
+
+Column error(std::string_view name, double WorstError::*member) {
+  return number(name, [member](const Record& record) {
+    const auto worst = worst_error(record.verdict);
+    return worst ? figure((*worst).*member) : "";
+  });
+}
+
+// Figures that this build cannot measure on this device: the column stays, empty.
+Column absent(std::string_view name) {
+  return number(name, [](const Record&) { return std::string(); });
+}
+
+std::optional<double> in_ms(const std::optional<Interval>& interval, double Interval::*end) {
+  if (!interval) return std::nullopt;
+  return (*interval).*end * 1e3;
+}
+
+std::vector<Column> make_columns() {
+  using P = const Performance&;
+  using R = const Record&;
+  return {
+      number("schema", [](R) { return fmt::format("{}", kSchemaVersion); }),
+      text("provider", [](R r) { return r.provider; }),
+      text("kernel", [](R r) { return r.kernel; }),
+      {"device", true,
+       [](R, const SweepResult& all) { return all.devices.at(0).value("name", std::string()); }},
+      text("pass", [](R r) { return std::string(name(r.item.problem.pass)); }),
+      text("dtype", [](R r) { return std::string(name(r.item.problem.dtype)); }),
+      text("mask", [](R r) { return std::string(name(r.item.problem.mask)); }),
+      size("batch", &Problem::batch),
+      size("q_heads", &Problem::q_heads),
+      size("kv_heads", &Problem::kv_heads),
+      size("q_len", &Problem::q_len),
+      size("kv_len", &Problem::kv_len),
+      size("head_dim", &Problem::head_dim),
+      text("status", [](R r) { return std::string(name(r.status)); }),
+      text("reason", [](R r) { return r.reason; }),
+      text("verified", [](R r) { return std::string(verified(r.verdict)); }),
+      error("max_abs_err", &WorstError::max_abs),
+      error("err_ratio", &WorstError::ratio),
+      error("lambda", &WorstError::lambda),
+      timing("median_ms", [](P p) -> std::optional<double> { return p.median * 1e3; }),
+      timing("ci_low_ms", [](P p) { return in_ms(p.interval, &Interval::low); }),
+      timing("ci_high_ms", [](P p) { return in_ms(p.interval, &Interval::high); }),
+      timing("min_ms", [](P p) -> std::optional<double> { return p.min * 1e3; }),
+      number("samples",
+             [](R r) {
+               if (!r.measurement) return std::string();
+               return fmt::format("{}", r.measurement->seconds.size());
+             }),
+      timing("tflops", [](P p) -> std::optional<double> { return p.flops_per_second * 1e-12; }),
+      timing("pct_of_ceiling",
+             [](P p) -> std::optional<double> {
+               if (!p.share_of_ceiling) return std::nullopt;
+               return *p.share_of_ceiling * 100;
+             }),
+      {"speedup_vs_naive", false,
+       [](R r, const SweepResult& all) { return figure(speedup_vs_naive(r, all.records)); }},
+      number("bytes_compulsory", [](R r) { return count(r.item.problem.compulsory_bytes()); }),
+      number("bytes_requested", [](R r) { return count(r.requested_bytes); }),
+      absent("bytes_measured"),
+      number("intensity", [](R r) { return figure(arithmetic_intensity(r)); }),
+      number("peak_bytes",
+             [](R r) { return r.memory ? count(r.memory->tracked.total()) : std::string(); }),
+      number("workspace_bytes",
+             [](R r) { return r.memory ? count(r.memory->tracked.workspace) : std::string(); }),
+      absent("sm_mhz"),
+      absent("power_w"),
+      absent("throttled"),
+      text("layout", [](R r) { return std::string(name(r.item.problem.layout)); }),
+      text("distribution", [](R r) { return std::string(name(r.item.inputs.distribution)); }),
+      number("seed", [](R r) { return fmt::format("{}", r.item.inputs.seed); }),
+      number("scale", [](R r) { return figure(r.item.problem.softmax_scale()); }),
+      timing("tflops_convention",
+             [](P p) -> std::optional<double> { return p.convention_flops_per_second * 1e-12; }),
+  };
+}
+
+}  // namespace
+
+const std::vector<Column>& columns() {
+  static const std::vector<Column> table = make_columns();
+  return table;
+}
+
+}  // namespace flashbench

@@ -1,0 +1,20 @@
+// The one field table: every column of the CSV, by name, with how its text follows from a record.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "report/record.h"
+
+namespace flashbench {
+
+struct Column {
+  std::string_view name;
+  bool is_text;  // text is neutralised against spreadsheet formulas; figures are not
+  std::function<std::string(const Record&, const SweepResult&)> text;  // empty: absent
+};
+
+const std::vector<Column>& columns();
+
+}  // namespace flashbench

@@ -1,0 +1,41 @@
+#include "report/csv.h"
+
+#include "report/columns.h"
+
+namespace flashbench {
+
+namespace {
+
+constexpr std::string_view kLineEnd = "\r\n";
+
+}  // namespace
+
+std::string csv_field(std::string_view value, bool is_text) {
+  std::string field(value);
+  if (is_text && !field.empty() && std::string_view("=+-@\t\r").find(field[0]) != std::string::npos) {
+    field.insert(0, 1, '\'');
+  }
+  if (field.find_first_of(",\"\r\n") == std::string::npos) return field;
+  std::string quoted = "\"";
+  for (char c : field) {
+    if (c == '"') quoted += '"';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+std::string to_csv(const SweepResult& result) {
+  std::string csv;
+  const auto end_line = [&] { csv.replace(csv.size() - 1, 1, kLineEnd); };  // over the last comma
+  for (const Column& column : columns()) csv.append(column.name).push_back(',');
+  end_line();
+  for (const Record& record : result.records) {
+    for (const Column& column : columns()) {
+      csv.append(csv_field(column.text(record, result), column.is_text)).push_back(',');
+    }
+    end_line();
+  }
+  return csv;
+}
+
+}  // namespace flashbench

@@ -1,0 +1,16 @@
+// CSV after RFC 4180: one row for each record, a fixed header, absent figures empty.
+#pragma once
+
+#include <string>
+
+#include "report/record.h"
+
+namespace flashbench {
+
+std::string to_csv(const SweepResult&);
+
+// One field: quoted where it must be; text that a spreadsheet would take for a formula (it starts
+// with = + - @, a tab or a carriage return) gets a leading apostrophe (CWE-1236).
+std::string csv_field(std::string_view value, bool is_text);
+
+}  // namespace flashbench

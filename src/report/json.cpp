@@ -1,0 +1,313 @@
+#include "report/json.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include "attention/error.h"
+
+namespace flashbench {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// ---- writing ----
+
+// JSON has no NaN and no infinity.
+Json figure(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+template <typename T>
+Json optional_json(const std::optional<T>& value) {
+  return value ? Json(*value) : Json();
+}
+
+Json case_json(const Case& item) {
+  const Problem& p = item.problem;
+  Json json{{"pass", name(p.pass)},     {"dtype", name(p.dtype)},   {"mask", name(p.mask)},
+            {"layout", name(p.layout)}, {"batch", p.batch},         {"q_heads", p.q_heads},
+            {"kv_heads", p.kv_heads},   {"q_len", p.q_len},         {"kv_len", p.kv_len},
+            {"head_dim", p.head_dim},   {"scale", optional_json(p.scale)}};
+  json["distribution"] = name(item.inputs.distribution);
+  json["seed"] = item.inputs.seed;
+  if (item.inputs.distribution == Distribution::files) {
+    json["files"] = {{"q", item.inputs.q},
+                     {"k", item.inputs.k},
+                     {"v", item.inputs.v},
+                     {"d_o", item.inputs.d_o}};
+  }
+  return json;
+}
+
+Json verdict_json(const Verdict& verdict) {
+  Json tensors = Json::array();
+  for (const TensorError& error : verdict.tensors) {
+    tensors.push_back({{"tensor", error.tensor},
+                       {"passed", error.passed},
+                       {"checked", error.checked},
+                       {"nonfinite", error.nonfinite},
+                       {"max_abs", figure(error.max_abs)},
+                       {"mean_abs", figure(error.mean_abs)},
+                       {"ratio", figure(error.ratio)},
+                       {"lambda", figure(error.lambda)},
+                       {"worst", error.worst}});
+  }
+  return {{"status", name(verdict.status)},
+          {"sampled", verdict.sampled},
+          {"checked_fraction", verdict.checked_fraction},
+          {"reason", verdict.reason},
+          {"tensors", std::move(tensors)}};
+}
+
+Json measurement_json(const Measurement& measurement) {
+  return {{"cache", name(measurement.cache)},
+          {"warmup_runs", measurement.warmup_runs},
+          {"stop_reason", measurement.stop_reason},
+          {"outliers", outliers(measurement.seconds)},
+          {"samples_s", measurement.seconds}};
+}
+
+Json performance_json(const Record& record, const std::vector<Record>& all) {
+  const auto figures = performance(record);
+  if (!figures) return {};
+  Json json{{"median_ms", figures->median * 1e3},
+            {"ci95_low_ms", Json()},
+            {"ci95_high_ms", Json()},
+            {"min_ms", figures->min * 1e3},
+            {"tflops", figures->flops_per_second * 1e-12},
+            {"tflops_convention", figures->convention_flops_per_second * 1e-12},
+            {"share_of_ceiling", optional_json(figures->share_of_ceiling)},
+            {"speedup_vs_naive", optional_json(speedup_vs_naive(record, all))}};
+  if (figures->interval) {
+    json["ci95_low_ms"] = figures->interval->low * 1e3;
+    json["ci95_high_ms"] = figures->interval->high * 1e3;
+  }
+  json["measurement"] = measurement_json(*record.measurement);
+  if (record.gemm) {
+    json["gemm_ceiling"] = measurement_json(*record.gemm);
+    json["gemm_ceiling"]["flops"] = record.gemm_flops;
+  }
+  return json;
+}
+
+Json memory_json(const Record& record) {
+  if (!record.memory) return {};
+  const MemoryUsage& tracked = record.memory->tracked;
+  return {{"peak_bytes", tracked.total()},
+          {"input_bytes", tracked.input},
+          {"output_bytes", tracked.output},
+          {"workspace_bytes", tracked.workspace},
+          {"process_growth_bytes", record.memory->process_growth}};
+}
+
+Json record_json(const Record& record, const std::vector<Record>& all) {
+  const Problem& p = record.item.problem;
+  return {{"key", record.item.key()},
+          {"case", case_json(record.item)},
+          {"provider", record.provider},
+          {"kernel", record.kernel},
+          {"status", name(record.status)},
+          {"reason", record.reason},
+          {"correctness", verdict_json(record.verdict)},
+          {"performance", performance_json(record, all)},
+          {"work", {{"flops", p.flops()}, {"flops_convention", p.flops_convention()}}},
+          {"traffic",
+           {{"bytes_compulsory", p.compulsory_bytes()},
+            {"bytes_requested", optional_json(record.requested_bytes)},
+            {"bytes_measured", Json()},
+            {"intensity", optional_json(arithmetic_intensity(record))}}},
+          {"memory", memory_json(record)},
+          {"repro", repro_command(record)}};
+}
+
+Json ceiling_json(const Ceiling& ceiling) {
+  Json json{{"name", ceiling.name},
+            {"unit", ceiling.unit},
+            {"description", ceiling.description},
+            {"rate", ceiling.rate()},
+            {"work", ceiling.work}};
+  json["measurement"] = measurement_json(ceiling.measurement);
+  return json;
+}
+
+// ---- reading ----
+
+// The value with this name among `values`. Throws std::invalid_argument, naming the text.
+template <typename Values>
+auto named(const Values& values, const std::string& text) {
+  for (auto value : values) {
+    if (name(value) == text) return value;
+  }
+  throw std::invalid_argument(fmt::format("unknown name \"{}\"", text));
+}
+
+double number_or_nan(const Json& json) {
+  return json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
+}
+
+template <typename T>
+std::optional<T> optional_from(const Json& json) {
+  if (json.is_null()) return std::nullopt;
+  return json.get<T>();
+}
+
+Case case_from(const Json& json) {
+  Case item;
+  Problem& p = item.problem;
+  p.pass = named(kPasses, json.at("pass"));
+  p.dtype = named(kDtypes, json.at("dtype"));
+  p.mask = named(kMasks, json.at("mask"));
+  p.layout = named(kLayouts, json.at("layout"));
+  p.batch = json.at("batch");
+  p.q_heads = json.at("q_heads");
+  p.kv_heads = json.at("kv_heads");
+  p.q_len = json.at("q_len");
+  p.kv_len = json.at("kv_len");
+  p.head_dim = json.at("head_dim");
+  p.scale = optional_from<double>(json.at("scale"));
+  if (const auto wrong = p.invalid()) throw std::invalid_argument(*wrong);
+  item.inputs.distribution = named(kDistributions, json.at("distribution"));
+  item.inputs.seed = json.at("seed");
+  if (item.inputs.distribution == Distribution::files) {
+    const Json& files = json.at("files");
+    item.inputs.q = files.at("q");
+    item.inputs.k = files.at("k");
+    item.inputs.v = files.at("v");
+    item.inputs.d_o = files.at("d_o");
+  }
+  return item;
+}
+
+Verdict verdict_from(const Json& json) {
+  Verdict verdict;
+  verdict.status = named(std::array{Verdict::Status::not_checked, Verdict::Status::passed,
+                                    Verdict::Status::failed},
+                         json.at("status"));
+  verdict.sampled = json.at("sampled");
+  verdict.checked_fraction = json.at("checked_fraction");
+  verdict.reason = json.at("reason");
+  for (const Json& tensor : json.at("tensors")) {
+    TensorError error;
+    error.tensor = tensor.at("tensor");
+    error.passed = tensor.at("passed");
+    error.checked = tensor.at("checked");
+    error.nonfinite = tensor.at("nonfinite");
+    error.max_abs = number_or_nan(tensor.at("max_abs"));
+    error.mean_abs = number_or_nan(tensor.at("mean_abs"));
+    error.ratio = number_or_nan(tensor.at("ratio"));
+    error.lambda = number_or_nan(tensor.at("lambda"));
+    error.worst = tensor.at("worst");
+    verdict.tensors.push_back(std::move(error));
+  }
+  return verdict;
+}
+
+Measurement measurement_from(const Json& json) {
+  Measurement measurement;
+  measurement.cache = named(std::array{CacheState::warm, CacheState::cold}, json.at("cache"));
+  measurement.warmup_runs = json.at("warmup_runs");
+  measurement.stop_reason = json.at("stop_reason");
+  measurement.seconds = json.at("samples_s").get<std::vector<double>>();
+  for (double seconds : measurement.seconds) {
+    if (!(seconds > 0)) throw std::invalid_argument("samples_s must be positive");
+  }
+  return measurement;
+}
+
+Record record_from(const Json& json) {
+  Record record;
+  record.item = case_from(json.at("case"));
+  record.provider = json.at("provider");
+  record.kernel = json.at("kernel");
+  record.status = named(kStatuses, json.at("status"));
+  record.reason = json.at("reason");
+  record.verdict = verdict_from(json.at("correctness"));
+  if (const Json& timed = json.at("performance"); !timed.is_null()) {
+    record.measurement = measurement_from(timed.at("measurement"));
+    if (timed.contains("gemm_ceiling")) {
+      record.gemm = measurement_from(timed.at("gemm_ceiling"));
+      record.gemm_flops = timed.at("gemm_ceiling").at("flops");
+    }
+  }
+  record.requested_bytes = optional_from<int64_t>(json.at("traffic").at("bytes_requested"));
+  if (const Json& memory = json.at("memory"); !memory.is_null()) {
+    record.memory = MemoryReport{{.input = memory.at("input_bytes"),
+                                  .output = memory.at("output_bytes"),
+                                  .workspace = memory.at("workspace_bytes")},
+                                 memory.at("process_growth_bytes")};
+  }
+  return record;
+}
+
+Ceiling ceiling_from(const Json& json) {
+  return {json.at("name"), json.at("unit"), json.at("description"), json.at("work"),
+          measurement_from(json.at("measurement"))};
+}
+
+// Reads each element of array `name`, saying in any error which one it was.
+template <typename T>
+std::vector<T> read_all(const Json& json, const char* name, T (*read)(const Json&)) {
+  std::vector<T> values;
+  for (const Json& element : json.at(name)) {
+    try {
+      values.push_back(read(element));
+    } catch (const std::exception& error) {
+      throw std::invalid_argument(fmt::format("/{}/{}: {}", name, values.size(), error.what()));
+    }
+  }
+  return values;
+}
+
+}  // namespace
+
+std::string to_json(const SweepResult& result) {
+  Json json{{"schema_version", kSchemaVersion},
+            {"meta", result.meta},
+            {"devices", result.devices},
+            {"config", result.config},
+            {"ceilings", Json::array()},
+            {"results", Json::array()}};
+  for (const Ceiling& ceiling : result.ceilings) {
+    json["ceilings"].push_back(ceiling_json(ceiling));
+  }
+  for (const Record& record : result.records) {
+    json["results"].push_back(record_json(record, result.records));
+  }
+  return json.dump(1) + "\n";
+}
+
+SweepResult result_from_json(std::string_view text, const std::string& source) {
+  try {
+    const Json json = Json::parse(text);
+    if (const auto version = json.at("schema_version"); version != kSchemaVersion) {
+      throw std::invalid_argument(fmt::format("/schema_version: expected {}, found {}",
+                                              kSchemaVersion, version.dump()));
+    }
+    SweepResult result;
+    result.meta = json.at("meta");
+    result.devices = json.at("devices");
+    if (!result.devices.is_array() || result.devices.empty()) {
+      throw std::invalid_argument("/devices: expected a list of at least one device");
+    }
+    result.config = json.at("config");
+    result.ceilings = read_all(json, "ceilings", ceiling_from);
+    result.records = read_all(json, "results", record_from);
+    return result;
+  } catch (const std::exception& error) {
+    throw FileError(fmt::format("{}: not a flashbench result file: {}", source, error.what()));
+  }
+}
+
+SweepResult read_result(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw FileError(fmt::format("{}: cannot read it", path.string()));
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file || !text) throw FileError(fmt::format("{}: cannot read it", path.string()));
+  return result_from_json(text.view(), path.string());
+}
+
+}  // namespace flashbench

@@ -1,0 +1,65 @@
+#include "report/markdown.h"
+
+#include <fmt/format.h>
+
+#include "report/cells.h"
+
+namespace flashbench {
+
+namespace {
+
+// A pipe would end the cell.
+std::string escaped(std::string_view text) {
+  std::string result;
+  for (char c : text) {
+    if (c == '|') result += '\\';
+    result += c == '\n' ? ' ' : c;
+  }
+  return result;
+}
+
+std::string environment_line(const SweepResult& result) {
+  const auto text = [](const nlohmann::ordered_json& json, const char* key) {
+    return json.contains(key) && json[key].is_string() ? json[key].get<std::string>() : "unknown";
+  };
+  const auto& device = result.devices.at(0);
+  return fmt::format("{}, {} threads, {}; flashbench {} ({}), {}", text(device, "name"),
+                     device.value("threads", 0), text(device, "instructions"),
+                     text(result.meta, "version"), text(result.meta, "git_commit"),
+                     text(result.meta, "started"));
+}
+
+}  // namespace
+
+std::string to_markdown(const SweepResult& result) {
+  std::string markdown = fmt::format("# {}\n\n{}\n", result.config.value("name", "flashbench"),
+                                     environment_line(result));
+  if (!result.ceilings.empty()) markdown += "\n";
+  for (const Ceiling& ceiling : result.ceilings) {
+    markdown += fmt::format("- {}: {:.1f} G{} ({})\n", ceiling.name, ceiling.rate() * 1e-9,
+                            ceiling.unit, ceiling.description);
+  }
+  bool first = true;
+  for (const Record& record : result.records) {
+    const std::vector<Cell> row = cells(record, result);
+    if (first) {
+      std::string headings = "\n| case |", rule = "|---|";
+      for (const Cell& cell : row) {
+        headings += fmt::format(" {} |", cell.heading);
+        rule += &cell == &row.front() ? "---|" : "---:|";
+      }
+      markdown += headings + " note |\n" + rule + "---|\n";
+      first = false;
+    }
+    markdown += fmt::format("| {} |", escaped(case_heading(record.item)));
+    for (const Cell& cell : row) markdown += fmt::format(" {} |", escaped(cell.text));
+    markdown += record.reason.empty()
+                    ? " |\n"
+                    : fmt::format(" {}: {} |\n", name(record.status), escaped(record.reason));
+  }
+  markdown += "\n";
+  for (const std::string& summary : summary_lines(result)) markdown += summary + "  \n";
+  return markdown;
+}
+
+}  // namespace flashbench

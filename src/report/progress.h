@@ -1,0 +1,41 @@
+// Where a long run is: one line that rewrites itself on a terminal, a line a step elsewhere.
+#pragma once
+
+#include <chrono>
+#include <cstdio>
+#include <string>
+
+namespace flashbench {
+
+class Progress {
+ public:
+  enum class Mode { quiet, lines, live };
+
+  // live if `stream` is a terminal, else lines; quiet says nothing.
+  static Mode mode_for(std::FILE* stream, bool quiet);
+
+  // `work` is the total over all steps, in any unit that time is roughly proportional to.
+  Progress(std::FILE* stream, Mode mode, int steps, double work);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void begin_step(const std::string& what);  // "[3/48] ... ETA 1:20"
+  void end_step(double work);
+  void note(const std::string& line);  // a line of its own, kept on the screen
+
+ private:
+  std::string eta() const;
+  void clear_line();
+
+  std::FILE* stream_;
+  Mode mode_;
+  int steps_, step_ = 0;
+  double work_, work_done_ = 0;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// "0:07", "1:20" or "2:05:00".
+std::string format_duration(double seconds);
+
+}  // namespace flashbench

@@ -1,0 +1,105 @@
+#include "report/record.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+
+namespace flashbench {
+
+namespace {
+
+// The larger of two errors; one that is not finite is worse than any and stays.
+double worse(double a, double b) { return !std::isfinite(a) || b <= a ? a : b; }
+
+}  // namespace
+
+std::string_view name(Status status) {
+  switch (status) {
+    case Status::ok: return "ok";
+    case Status::failed: return "failed";
+    case Status::unsupported: return "unsupported";
+    case Status::skipped: return "skipped";
+    case Status::out_of_memory: return "out_of_memory";
+    case Status::error: return "error";
+  }
+  return "?";
+}
+
+std::string_view name(Verdict::Status status) {
+  switch (status) {
+    case Verdict::Status::not_checked: return "not_checked";
+    case Verdict::Status::passed: return "passed";
+    case Verdict::Status::failed: return "failed";
+  }
+  return "?";
+}
+
+std::optional<Performance> performance(const Record& record) {
+  if (!record.measurement || record.measurement->seconds.empty()) return std::nullopt;
+  const std::vector<double>& seconds = record.measurement->seconds;
+  Performance result;
+  result.median = median(seconds);
+  result.min = *std::min_element(seconds.begin(), seconds.end());
+  result.interval = median_interval(seconds);
+  result.flops_per_second = record.item.problem.flops() / result.median;
+  result.convention_flops_per_second = record.item.problem.flops_convention() / result.median;
+  if (record.gemm && !record.gemm->seconds.empty()) {
+    const double ceiling = record.gemm_flops / median(record.gemm->seconds);
+    result.share_of_ceiling = result.flops_per_second / ceiling;
+  }
+  return result;
+}
+
+std::optional<double> speedup_vs_naive(const Record& record, const std::vector<Record>& all) {
+  const auto own = performance(record);
+  if (!own) return std::nullopt;
+  const std::string key = record.item.key();
+  for (const Record& other : all) {
+    if (other.provider != "naive" || other.item.key() != key) continue;
+    if (const auto naive = performance(other)) return naive->median / own->median;
+  }
+  return std::nullopt;
+}
+
+std::optional<double> arithmetic_intensity(const Record& record) {
+  if (!record.requested_bytes || *record.requested_bytes <= 0) return std::nullopt;
+  return record.item.problem.flops() / static_cast<double>(*record.requested_bytes);
+}
+
+std::optional<WorstError> worst_error(const Verdict& verdict) {
+  if (verdict.tensors.empty()) return std::nullopt;
+  WorstError worst;
+  for (const TensorError& error : verdict.tensors) {
+    worst.max_abs = worse(worst.max_abs, error.max_abs);
+    worst.ratio = worse(worst.ratio, error.ratio);
+    worst.lambda = worse(worst.lambda, error.lambda);
+  }
+  return worst;
+}
+
+std::string_view verified(const Verdict& verdict) {
+  if (verdict.passed() && verdict.sampled) return "sampled";
+  return name(verdict.status);
+}
+
+std::string repro_command(const Record& record) {
+  const Problem& p = record.item.problem;
+  const InputSpec& inputs = record.item.inputs;
+  std::string command = fmt::format(
+      "flashbench run --providers {} --pass {} --dtype {} --mask {} --layout {} --batch {} "
+      "--q-heads {} --kv-heads {} --q-len {} --kv-len {} --head-dim {}",
+      record.provider, name(p.pass), name(p.dtype), name(p.mask), name(p.layout), p.batch,
+      p.q_heads, p.kv_heads, p.q_len, p.kv_len, p.head_dim);
+  if (p.scale) command += fmt::format(" --scale {}", *p.scale);
+  if (inputs.distribution == Distribution::files) {
+    command += fmt::format(" --q {} --k {} --v {}", inputs.q, inputs.k, inputs.v);
+    if (p.pass == Pass::backward) command += fmt::format(" --do {}", inputs.d_o);
+  } else {
+    command += fmt::format(" --distribution {} --seed {}", name(inputs.distribution), inputs.seed);
+  }
+  return command;
+}
+
+}  // namespace flashbench

@@ -1,0 +1,83 @@
+// What a sweep leaves: one record for each case and provider, and the file that holds them.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "measure/ceilings.h"
+#include "measure/sampler.h"
+#include "measure/stats.h"
+#include "plan/config.h"
+#include "verify/oracle.h"
+
+namespace flashbench {
+
+enum class Status { ok, failed, unsupported, skipped, out_of_memory, error };
+inline constexpr std::array kStatuses{Status::ok,      Status::failed,        Status::unsupported,
+                                      Status::skipped, Status::out_of_memory, Status::error};
+std::string_view name(Status);
+std::string_view name(Verdict::Status);
+
+// Bytes of a provider's own run, as tracked by the device's allocator.
+struct MemoryReport {
+  MemoryUsage tracked;
+  int64_t process_growth = 0;  // how far the process's resident set rose meanwhile
+};
+
+// One provider on one case. Absent figures are empty, never 0.
+struct Record {
+  Case item;
+  std::string provider;
+  std::string kernel;
+  Status status = Status::skipped;
+  std::string reason;  // a sentence, unless ok
+  Verdict verdict;     // of the timed outputs where there was timing
+  std::optional<Measurement> measurement;
+  std::optional<Measurement> gemm;  // the GEMM ceiling in the same rounds
+  double gemm_flops = 0;            // FLOPs of one of its runs
+  std::optional<int64_t> requested_bytes;
+  std::optional<MemoryReport> memory;
+};
+
+// Everything that a result file says.
+struct SweepResult {
+  nlohmann::ordered_json meta;     // argv, version, git commit, time, FLOP and byte rules
+  nlohmann::ordered_json devices;  // processor, threads, memory, libraries
+  nlohmann::ordered_json config;
+  std::vector<Ceiling> ceilings;
+  std::vector<Record> records;
+};
+
+// Figures that follow from a record. Times in seconds.
+struct Performance {
+  double median = 0, min = 0;
+  std::optional<Interval> interval;
+  double flops_per_second = 0;             // exact unmasked pairs
+  double convention_flops_per_second = 0;  // FlashAttention's convention
+  std::optional<double> share_of_ceiling;
+};
+std::optional<Performance> performance(const Record&);
+
+// Median of naive on the same case divided by this record's; empty if either was not timed.
+std::optional<double> speedup_vs_naive(const Record&, const std::vector<Record>& all);
+
+// FLOPs per byte moved, by the measured bytes if there are any, else by those requested.
+std::optional<double> arithmetic_intensity(const Record&);
+
+// The largest error over all tensors of a verdict; empty if nothing was checked.
+struct WorstError {
+  double max_abs = 0, ratio = 0, lambda = 0;
+};
+std::optional<WorstError> worst_error(const Verdict&);
+
+// "passed", "sampled" (passed on sampled rows), "failed" or "not_checked".
+std::string_view verified(const Verdict&);
+
+// The command that runs this record again, alone.
+std::string repro_command(const Record&);
+
+}  // namespace flashbench

@@ -1,0 +1,238 @@
+#include "sweep/case_run.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <new>
+
+#include "attention/error.h"
+#include "measure/memory.h"
+#include "verify/oracle.h"
+
+namespace flashbench {
+
+namespace {
+
+// Outputs that a provider left wrong or unwritten, or inputs that it changed.
+class WrongResult : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// A case's inputs on host and device, and what its outputs must be.
+struct Scene {
+  Scene(const Case& item, Device& d, const VerifyOptions& options)
+      : device(d),
+        problem(item.problem),
+        host(problem, item.inputs, *d.stream().threads),
+        oracle(problem, host.inputs(), {.fp64_flops = options.fp64_flops}, *d.stream().threads),
+        inputs(d, problem, with_exact_forward()),
+        input_hash(inputs.hash()) {}
+
+  // A backward pass starts from the exact O and logsumexp, rounded: the same for every provider.
+  Inputs with_exact_forward() {
+    if (problem.pass == Pass::backward) {
+      oracle.exact_forward(host.mutable_o(), host.mutable_logsumexp());
+    }
+    return host.inputs();
+  }
+
+  void check_inputs() {
+    if (inputs.hash() == input_hash) return;
+    inputs.refill(host.inputs());
+    throw WrongResult("it changed its inputs");
+  }
+
+  Device& device;
+  Problem problem;
+  HostTensors host;
+  Oracle oracle;
+  DeviceInputs inputs;
+  uint64_t input_hash;
+};
+
+// One provider's way through the case.
+struct Attempt {
+  const Provider* provider = nullptr;
+  Record record;
+  std::unique_ptr<Session> session;
+  std::unique_ptr<DeviceOutputs> outputs;
+  std::unique_ptr<HostOutputs> verified_outputs;
+
+  bool alive() const { return session != nullptr; }
+
+  void end(Status status, std::string reason) {
+    record.status = status;
+    record.reason = std::move(reason);
+    record.measurement.reset();
+    record.gemm.reset();
+    session.reset();
+    outputs.reset();
+  }
+};
+
+// Runs `work`; what it throws becomes the attempt's status.
+template <typename Work>
+void guarded(Attempt& attempt, Work work) {
+  try {
+    work();
+  } catch (const WrongResult& error) {
+    attempt.end(Status::failed, error.what());
+  } catch (const OutOfMemory& error) {
+    attempt.end(Status::out_of_memory, error.what());
+  } catch (const std::bad_alloc&) {
+    attempt.end(Status::out_of_memory, "the host had no memory left");
+  } catch (const FileError&) {
+    throw;
+  } catch (const std::exception& error) {
+    attempt.end(Status::error, error.what());
+  }
+}
+
+void require_passed(const Verdict& verdict) {
+  if (!verdict.passed()) throw WrongResult(verdict.reason);
+}
+
+// Prepares the provider, runs it once on poisoned outputs and judges what it wrote.
+void prepare_and_verify(Attempt& attempt, Scene& scene, const CaseRunOptions& options) {
+  Device& device = scene.device;
+  const MemoryUsage before = device.used();
+  device.reset_peak();
+  reset_peak_resident();
+  const int64_t resident_before = resident_bytes();
+
+  attempt.session = attempt.provider->prepare(scene.problem, device);
+  attempt.outputs = std::make_unique<DeviceOutputs>(device, scene.problem);
+  attempt.record.kernel = attempt.session->kernel();
+  attempt.record.requested_bytes = attempt.session->requested_bytes();
+  attempt.session->prepare_inputs(scene.inputs.view());
+  attempt.session->run(scene.inputs.view(), attempt.outputs->view());
+  device.synchronize();
+
+  const MemoryUsage& peak = device.peak();
+  attempt.record.memory = MemoryReport{{.input = before.input,
+                                        .output = peak.output - before.output,
+                                        .workspace = peak.workspace - before.workspace},
+                                       peak_resident_bytes() - resident_before};
+  scene.check_inputs();
+  attempt.verified_outputs = std::make_unique<HostOutputs>(attempt.outputs->to_host());
+  attempt.record.verdict = scene.oracle.judge(attempt.verified_outputs->view());
+  require_passed(attempt.record.verdict);
+  attempt.record.status = Status::ok;
+  if (options.on_outputs) {
+    options.on_outputs(scene.problem, *attempt.provider, attempt.verified_outputs->view());
+  }
+}
+
+Attempt start(const Provider& provider, const Case& item, Scene& scene,
+              const CaseRunOptions& options) {
+  Attempt attempt;
+  attempt.provider = &provider;
+  attempt.record.item = item;
+  attempt.record.provider = provider.name();
+  if (options.interrupted()) {
+    attempt.end(Status::skipped, "interrupted");
+  } else if (auto why = provider.why_unsupported(item.problem, scene.device.info())) {
+    attempt.end(Status::unsupported, *why);
+  } else {
+    guarded(attempt, [&] { prepare_and_verify(attempt, scene, options); });
+  }
+  return attempt;
+}
+
+Contender timed(Attempt& attempt, Scene& scene) {
+  return {.before = [&] { attempt.outputs->poison(); },
+          .run = [&] { attempt.session->run(scene.inputs.view(), attempt.outputs->view()); },
+          .after =
+              [&] {
+                const int64_t unwritten = attempt.outputs->unwritten_elements();
+                if (unwritten == 0) return;
+                throw WrongResult(
+                    fmt::format("a timed run left {} output elements unwritten", unwritten));
+              }};
+}
+
+// The last timed run's outputs: as verified before, bit for bit, or judged anew.
+void verify_timed(Attempt& attempt, Scene& scene) {
+  scene.check_inputs();
+  HostOutputs outputs = attempt.outputs->to_host();
+  if (outputs == *attempt.verified_outputs) return;
+  attempt.record.verdict = scene.oracle.judge(outputs.view());
+  require_passed(attempt.record.verdict);
+}
+
+void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& gemm,
+                   const CaseRunOptions& options, uint64_t seed) {
+  std::vector<Attempt*> alive;
+  std::vector<Contender> contenders;
+  for (Attempt& attempt : attempts) {
+    if (!attempt.alive()) continue;
+    alive.push_back(&attempt);
+    contenders.push_back(timed(attempt, scene));
+  }
+  if (alive.empty()) return;
+  contenders.push_back({.before = [] {}, .run = [&] { gemm.run(); }, .after = [] {}});
+
+  const std::vector<Timing> timings = measure_interleaved(scene.device, contenders, options.measure,
+                                                          seed, options.interrupted);
+  for (size_t i = 0; i < alive.size(); ++i) {
+    Attempt& attempt = *alive[i];
+    guarded(attempt, [&] {
+      if (timings[i].error) std::rethrow_exception(timings[i].error);
+      if (timings[i].measurement.seconds.empty()) {
+        return attempt.end(Status::skipped, "interrupted before it was timed");
+      }
+      attempt.record.measurement = timings[i].measurement;
+      attempt.record.gemm = timings.back().measurement;
+      attempt.record.gemm_flops = gemm.flops();
+      verify_timed(attempt, scene);
+    });
+  }
+}
+
+std::vector<Record> records_of(std::vector<Attempt>& attempts) {
+  std::vector<Record> records;
+  for (Attempt& attempt : attempts) records.push_back(std::move(attempt.record));
+  return records;
+}
+
+// Every provider of a case that could not even be set up.
+std::vector<Record> all_ended(const Case& item, const std::vector<const Provider*>& providers,
+                              Status status, const std::string& reason) {
+  std::vector<Record> records;
+  for (const Provider* provider : providers) {
+    Record record;
+    record.item = item;
+    record.provider = provider->name();
+    record.status = status;
+    record.reason = reason;
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+}  // namespace
+
+std::vector<Record> run_case(const Case& item, const std::vector<const Provider*>& providers,
+                             Device& device, GemmCeiling* gemm, const CaseRunOptions& options) {
+  if (options.interrupted()) return all_ended(item, providers, Status::skipped, "interrupted");
+  try {
+    Scene scene(item, device, options.verify);
+    if (options.on_inputs) options.on_inputs(scene.problem, scene.host.inputs());
+    std::vector<Attempt> attempts;
+    for (const Provider* provider : providers) {
+      attempts.push_back(start(*provider, item, scene, options));
+    }
+    if (options.time && gemm != nullptr) {
+      time_together(attempts, scene, *gemm, options, item.inputs.seed);
+    }
+    return records_of(attempts);
+  } catch (const OutOfMemory& error) {
+    return all_ended(item, providers, Status::out_of_memory, error.what());
+  } catch (const std::bad_alloc&) {
+    return all_ended(item, providers, Status::out_of_memory,
+                     "the host had no memory left for the inputs and their reference");
+  }
+}
+
+}  // namespace flashbench

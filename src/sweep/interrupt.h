@@ -1,0 +1,14 @@
+// SIGINT and SIGTERM: the first asks the work to end soon, a second one ends the process.
+#pragma once
+
+namespace flashbench {
+
+// Handles both signals from now on.
+void watch_for_interrupts();
+
+bool interrupted();
+
+// 130 after SIGINT, 143 after SIGTERM; 0 if there was neither.
+int interrupt_exit_code();
+
+}  // namespace flashbench

@@ -1,0 +1,218 @@
+// The gradients of softmax attention in fp64, tile by tile: P and dS again from the logsumexp and
+// D of each row, then the GEMMs with them, and the same GEMMs of squares for the bounds.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "verify/exact.h"
+#include "verify/rounding.h"
+
+namespace flashbench::verify {
+
+namespace {
+
+// Rows of Q and dO with what their errors depend on.
+struct QueryRows {
+  Rows<double> q, d_o;
+  std::vector<double> q_norms, d_o_norms;
+  std::vector<RowStatistics> statistics;
+  std::vector<int64_t> visible;  // keys
+};
+
+struct KeyRows {
+  Rows<double> k, v;
+  std::vector<double> k_norms, v_norms;
+  std::vector<int64_t> index;
+};
+
+QueryRows load_queries(const Problem& p, const Inputs& inputs, const RowBlock& block,
+                       const std::vector<RowStatistics>& statistics) {
+  QueryRows rows{
+      gather<double>(inputs.q, block), gather<double>(inputs.d_o, block), {}, {}, {}, {}};
+  rows.q_norms = norms(rows.q);
+  rows.d_o_norms = norms(rows.d_o);
+  for (int64_t row : block.rows) {
+    rows.statistics.push_back(statistics[query_index(p, block.batch, block.head, row)]);
+    rows.visible.push_back(p.visible_keys(row));
+  }
+  return rows;
+}
+
+KeyRows load_keys(const Inputs& inputs, const RowBlock& block) {
+  KeyRows rows{
+      gather<double>(inputs.k, block), gather<double>(inputs.v, block), {}, {}, block.rows};
+  rows.k_norms = norms(rows.k);
+  rows.v_norms = norms(rows.v);
+  return rows;
+}
+
+// One tile [queries, keys] of everything elementwise; 0 where masked.
+struct Tile {
+  Matrix<double> p, d_s;
+  // Of the error of each element of P and dS, from the causes that differ from key to key of a row.
+  Matrix<double> p_variance, d_s_variance;
+};
+
+// `terms`: how many pairs the sums over the tile's elements have.
+Tile compute_tile(const Problem& p, const QueryRows& queries, const KeyRows& keys, int64_t terms) {
+  const Rounding rounding = rounding_of(p.dtype);
+  const int64_t rows = queries.q.values.rows(), cols = keys.k.values.rows();
+  Tile tile{Matrix<double>(rows, cols), Matrix<double>(rows, cols), zeros<double>(rows, cols),
+            zeros<double>(rows, cols)};
+  gemm(Transpose::no, Transpose::yes, p.softmax_scale(), queries.q.values.view(),
+       keys.k.values.view(), 0.0, tile.p.ref());
+  gemm(Transpose::no, Transpose::yes, 1.0, queries.d_o.values.view(), keys.v.values.view(), 0.0,
+       tile.d_s.ref());
+
+  const double step = summation_variance(p.head_dim), floor = square(rounding.intermediate_floor);
+  const double own = square(rounding.intermediate) + summation_variance(terms);
+  for (int64_t i = 0; i < rows; ++i) {
+    const auto row = static_cast<size_t>(i);
+    const RowStatistics& statistics = queries.statistics[row];
+    const double score_step = step * square(p.softmax_scale() * queries.q_norms[row]);
+    const double d_p_step = step * square(queries.d_o_norms[row]);
+    const bool nothing = statistics.logsumexp == -std::numeric_limits<double>::infinity();
+    for (int64_t j = 0; j < cols; ++j) {
+      const auto col = static_cast<size_t>(j);
+      double& probability = tile.p.row(i)[j];
+      double& d_s = tile.d_s.row(i)[j];
+      if (nothing || keys.index[col] >= queries.visible[row]) {
+        probability = d_s = 0;
+        continue;
+      }
+      probability = std::exp(probability - statistics.logsumexp);
+      const double centred = d_s - statistics.d;
+      d_s = probability * centred;
+      tile.p_variance.row(i)[j] = floor;
+      tile.d_s_variance.row(i)[j] = floor;
+      if (probability == 0) continue;  // a score of -inf is certain, and its key may not be finite
+      const double relative = own + score_step * square(keys.k_norms[col]);
+      const double p_squared = square(probability);
+      tile.p_variance.row(i)[j] += p_squared * relative;
+      tile.d_s_variance.row(i)[j] += square(d_s) * relative + floor * square(centred) +
+                                     p_squared * d_p_step * square(keys.v_norms[col]);
+    }
+  }
+  return tile;
+}
+
+// A relative error of the row's logsumexp, as it comes in fp32 and goes into exp2, is one of all
+// its P.
+double common_error(const RowStatistics& statistics) {
+  return 2 * kFp32Roundoff * std::abs(statistics.logsumexp);
+}
+
+// Adds the errors common to a row's elements, which a sum over queries sees as independent ones.
+void add_row_errors(Tile& tile, const QueryRows& queries) {
+  for (int64_t i = 0; i < tile.p.rows(); ++i) {
+    const RowStatistics& statistics = queries.statistics[static_cast<size_t>(i)];
+    const double relative = square(common_error(statistics));
+    for (int64_t j = 0; j < tile.p.cols(); ++j) {
+      if (tile.p.row(i)[j] == 0) continue;  // also where masked
+      const double p_squared = square(tile.p.row(i)[j]);
+      tile.p_variance.row(i)[j] += p_squared * relative;
+      tile.d_s_variance.row(i)[j] +=
+          square(tile.d_s.row(i)[j]) * relative + p_squared * statistics.d_variance;
+    }
+  }
+}
+
+}  // namespace
+
+RowStatistics row_statistics(const Problem& p, const double* o, const double* d_o,
+                             double logsumexp) {
+  const Rounding rounding = rounding_of(p.dtype);
+  RowStatistics statistics{logsumexp, 0, 0};
+  double magnitude = 0;
+  for (int64_t column = 0; column < p.head_dim; ++column) {
+    statistics.d += d_o[column] * o[column];
+    statistics.d_variance += square(d_o[column] * storage_error(rounding, o[column]));
+    magnitude += square(d_o[column] * o[column]);
+  }
+  statistics.d_variance += summation_variance(p.head_dim) * magnitude;
+  return statistics;
+}
+
+void query_gradients(const Problem& p, const Inputs& inputs, const RowBlock& block,
+                     const std::vector<RowStatistics>& statistics, MatrixRef<double> dq,
+                     MatrixRef<float> dq_bound) {
+  const QueryRows queries = load_queries(p, inputs, block, statistics);
+  const int64_t kv_head = block.head / p.heads_per_kv_head();
+  const int64_t keys_end = most_visible_keys(p, block);
+
+  Matrix<double> gradient = zeros<double>(dq.rows, dq.cols);
+  Matrix<double> variance = zeros<double>(dq.rows, dq.cols);
+  Matrix<double> mean_key = zeros<double>(dq.rows, dq.cols);  // P K: what an error of D scales
+  for (int64_t first = 0; first < keys_end; first += kTileRows) {
+    const KeyRows keys = load_keys(inputs, tile_at(block.batch, kv_head, first, keys_end));
+    const Tile tile = compute_tile(p, queries, keys, keys_end);
+    const auto visible = [&](int64_t i, int64_t j) {
+      return first + j < queries.visible[static_cast<size_t>(i)];
+    };
+    accumulate(Transpose::no, tile.d_s.view(), keys.k, gradient.ref(), visible);
+    accumulate(Transpose::no, tile.p.view(), keys.k, mean_key.ref(), visible);
+    accumulate(Transpose::no, tile.d_s_variance.view(), squares(keys.k), variance.ref(), visible);
+  }
+  const double scale = p.softmax_scale();
+  for (int64_t i = 0; i < dq.rows; ++i) {
+    const auto row = static_cast<size_t>(i);
+    const RowStatistics& statistic = queries.statistics[row];
+    const double d_error = std::sqrt(statistic.d_variance);
+    const double summation = std::sqrt(summation_variance(queries.visible[row]));
+    for (int64_t column = 0; column < dq.cols; ++column) {
+      const double value = scale * gradient.row(i)[column];
+      dq.row(i)[column] = value;
+      dq_bound.row(i)[column] =
+          static_cast<float>(std::abs(scale) * (std::sqrt(variance.row(i)[column]) +
+                                                d_error * std::abs(mean_key.row(i)[column])) +
+                             (summation + common_error(statistic)) * std::abs(value));
+    }
+  }
+}
+
+void key_gradients(const Problem& p, const Inputs& inputs, const RowBlock& block,
+                   const std::vector<RowStatistics>& statistics, MatrixRef<double> dk,
+                   MatrixRef<float> dk_bound, MatrixRef<double> dv, MatrixRef<float> dv_bound) {
+  const KeyRows keys = load_keys(inputs, block);
+  Matrix<double> dk_sum = zeros<double>(dk.rows, dk.cols);
+  Matrix<double> dv_sum = zeros<double>(dv.rows, dv.cols);
+  Matrix<double> dk_variance = zeros<double>(dk.rows, dk.cols);
+  Matrix<double> dv_variance = zeros<double>(dv.rows, dv.cols);
+
+  const int64_t terms = p.heads_per_kv_head() * p.q_len;
+  for (int64_t i = 0; i < p.heads_per_kv_head(); ++i) {
+    const int64_t head = block.head * p.heads_per_kv_head() + i;
+    for (int64_t first = 0; first < p.q_len; first += kTileRows) {
+      const RowBlock rows = tile_at(block.batch, head, first, p.q_len);
+      if (most_visible_keys(p, rows) <= block.rows.front()) continue;
+      const QueryRows queries = load_queries(p, inputs, rows, statistics);
+      Tile tile = compute_tile(p, queries, keys, terms);
+      add_row_errors(tile, queries);
+      const auto visible = [&](int64_t query, int64_t key) {
+        return keys.index[static_cast<size_t>(key)] < queries.visible[static_cast<size_t>(query)];
+      };
+      accumulate(Transpose::yes, tile.p.view(), queries.d_o, dv_sum.ref(), visible);
+      accumulate(Transpose::yes, tile.d_s.view(), queries.q, dk_sum.ref(), visible);
+      accumulate(Transpose::yes, tile.p_variance.view(), squares(queries.d_o), dv_variance.ref(),
+                 visible);
+      accumulate(Transpose::yes, tile.d_s_variance.view(), squares(queries.q), dk_variance.ref(),
+                 visible);
+    }
+  }
+  const double scale = p.softmax_scale(), summation = std::sqrt(summation_variance(terms));
+  const auto finish = [&](double factor, const Matrix<double>& sum, const Matrix<double>& variance,
+                          MatrixRef<double> value, MatrixRef<float> bound) {
+    for (int64_t i = 0; i < value.rows; ++i) {
+      for (int64_t column = 0; column < value.cols; ++column) {
+        value.row(i)[column] = factor * sum.row(i)[column];
+        bound.row(i)[column] =
+            static_cast<float>(std::abs(factor) * (std::sqrt(variance.row(i)[column]) +
+                                                   summation * std::abs(sum.row(i)[column])));
+      }
+    }
+  };
+  finish(scale, dk_sum, dk_variance, dk, dk_bound);
+  finish(1.0, dv_sum, dv_variance, dv, dv_bound);
+}
+
+}  // namespace flashbench::verify

@@ -1,0 +1,127 @@
+// Softmax attention of a block of query rows in fp64: scores, softmax, output; then the bounds.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "verify/exact.h"
+#include "verify/rounding.h"
+
+namespace flashbench::verify {
+
+namespace {
+
+// Turns visible scores into probabilities in place and returns their logsumexp. Scores that are
+// all -inf count as masked; a NaN or +inf makes the row NaN.
+double softmax(double* row, int64_t visible) {
+  double max = -std::numeric_limits<double>::infinity();
+  for (int64_t j = 0; j < visible; ++j) max = std::max(max, row[j]);
+  double sum = 0;
+  for (int64_t j = 0; j < visible; ++j) {
+    row[j] = max == -std::numeric_limits<double>::infinity() && !std::isnan(row[j])
+                 ? 0.0
+                 : std::exp(row[j] - max);
+    sum += row[j];
+  }
+  if (sum == 0) return -std::numeric_limits<double>::infinity();
+  for (int64_t j = 0; j < visible; ++j) row[j] /= sum;
+  return max + std::log(sum);
+}
+
+// Errors of one query row's sum of P.
+struct RowErrors {
+  double score_variance = 0;  // from the scores' own errors
+  double swallowed = 0;       // by terms too small to change the sum
+};
+
+// Of one row's keys from `first` on: the variance of each P, and what they add to the row's errors.
+void add_errors(const Problem& p, int64_t visible, int64_t first, double q_norm,
+                const std::vector<double>& k_norms, const double* probability, double* p_variance,
+                RowErrors& errors) {
+  const Rounding rounding = rounding_of(p.dtype);
+  const double relative = square(rounding.intermediate) + summation_variance(visible);
+  const double floor = square(rounding.intermediate_floor);
+  const double score = summation_variance(p.head_dim) * square(p.softmax_scale() * q_norm);
+  const int64_t count = std::min(static_cast<int64_t>(k_norms.size()), visible - first);
+  for (int64_t j = 0; j < count; ++j) {
+    p_variance[j] = floor;
+    if (probability[j] == 0) continue;  // a score of -inf is certain, and its key may not be finite
+    const double p_squared = square(probability[j]);
+    const double from_score = p_squared * score * square(k_norms[static_cast<size_t>(j)]);
+    p_variance[j] += p_squared * relative + from_score;
+    errors.score_variance += from_score;
+    errors.swallowed += probability[j] < 2 * kFp32Roundoff ? probability[j] : 0;
+  }
+}
+
+}  // namespace
+
+ForwardRows forward_rows(const Problem& p, const Inputs& inputs, const RowBlock& block) {
+  const Rows<double> q = gather<double>(inputs.q, block);
+  const int64_t rows = q.values.rows(), keys = most_visible_keys(p, block);
+  const int64_t kv_head = block.head / p.heads_per_kv_head();
+
+  ForwardRows result{Matrix<double>(rows, keys), zeros<double>(rows, p.head_dim),
+                     std::vector<double>(block.rows.size())};
+  for (int64_t first = 0; first < keys; first += kTileRows) {
+    const RowBlock tile = tile_at(block.batch, kv_head, first, keys);
+    const auto count = static_cast<int64_t>(tile.rows.size());
+    const Rows<double> k = gather<double>(inputs.k, tile);
+    gemm(Transpose::no, Transpose::yes, p.softmax_scale(), q.values.view(), k.values.view(), 0.0,
+         result.p.ref().columns(first, count));
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t visible = p.visible_keys(block.rows[static_cast<size_t>(i)]);
+    std::fill(result.p.row(i) + visible, result.p.row(i) + keys, 0.0);
+    result.logsumexp[static_cast<size_t>(i)] = softmax(result.p.row(i), visible);
+  }
+  for (int64_t first = 0; first < keys; first += kTileRows) {
+    const RowBlock tile = tile_at(block.batch, kv_head, first, keys);
+    const auto count = static_cast<int64_t>(tile.rows.size());
+    const Rows<double> v = gather<double>(inputs.v, tile);
+    accumulate(Transpose::no, result.p.ref().columns(first, count), v, result.o.ref(),
+               [&](int64_t i, int64_t j) {
+                 return first + j < p.visible_keys(block.rows[static_cast<size_t>(i)]);
+               });
+  }
+  return result;
+}
+
+void forward_bounds(const Problem& p, const Inputs& inputs, const RowBlock& block,
+                    const ForwardRows& forward, MatrixRef<float> o_bound,
+                    MatrixRef<float> logsumexp_bound) {
+  const std::vector<double> q_norms = norms(gather<double>(inputs.q, block));
+  const int64_t kv_head = block.head / p.heads_per_kv_head(), keys = forward.p.cols();
+  Matrix<double> variance = zeros<double>(o_bound.rows, p.head_dim);
+  std::vector<RowErrors> errors(block.rows.size());
+  for (int64_t first = 0; first < keys; first += kTileRows) {
+    const RowBlock tile = tile_at(block.batch, kv_head, first, keys);
+    const std::vector<double> k_norms = norms(gather<double>(inputs.k, tile));
+    Matrix<double> p_variance = zeros<double>(o_bound.rows, static_cast<int64_t>(k_norms.size()));
+    for (size_t i = 0; i < block.rows.size(); ++i) {
+      const auto row = static_cast<int64_t>(i);
+      add_errors(p, p.visible_keys(block.rows[i]), first, q_norms[i], k_norms,
+                 forward.p.row(row) + first, p_variance.row(row), errors[i]);
+    }
+    accumulate(Transpose::no, p_variance.view(), squares(gather<double>(inputs.v, tile)),
+               variance.ref(), [&](int64_t i, int64_t j) {
+                 return first + j < p.visible_keys(block.rows[static_cast<size_t>(i)]);
+               });
+  }
+
+  for (size_t i = 0; i < block.rows.size(); ++i) {
+    const auto row = static_cast<int64_t>(i);
+    const double sum_error =
+        std::sqrt(summation_variance(p.visible_keys(block.rows[i]))) + errors[i].swallowed;
+    for (int64_t column = 0; column < p.head_dim; ++column) {
+      const double o = forward.o.row(row)[column];
+      o_bound.row(row)[column] = static_cast<float>(
+          std::sqrt(variance.row(row)[column] + square(o) * errors[i].score_variance) +
+          sum_error * std::abs(o));
+    }
+    logsumexp_bound.row(row)[0] =
+        static_cast<float>(sum_error + std::sqrt(errors[i].score_variance) +
+                           kFp32Roundoff * (4 + 2 * std::abs(forward.logsumexp[i])));
+  }
+}
+
+}  // namespace flashbench::verify

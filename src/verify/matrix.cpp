@@ -1,0 +1,94 @@
+#include "verify/matrix.h"
+
+#include <cblas.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "attention/half.h"
+
+namespace flashbench::verify {
+
+namespace {
+
+CBLAS_TRANSPOSE cblas(Transpose op) {
+  return op == Transpose::yes ? CblasTrans : CblasNoTrans;
+}
+
+blasint narrow(int64_t size) {
+  return static_cast<blasint>(size);
+}
+
+}  // namespace
+
+template <typename T>
+Matrix<T> zeros(int64_t rows, int64_t cols) {
+  Matrix<T> matrix(rows, cols);
+  std::fill_n(matrix.row(0), rows * cols, T{0});
+  return matrix;
+}
+template Matrix<float> zeros(int64_t, int64_t);
+template Matrix<double> zeros(int64_t, int64_t);
+
+void copy(MatrixRef<const double> from, MatrixRef<double> to) {
+  for (int64_t i = 0; i < from.rows; ++i) std::copy_n(from.row(i), from.cols, to.row(i));
+}
+
+template <typename T>
+Rows<T> gather(const ConstTensorView& tensor, const RowBlock& block) {
+  const auto count = static_cast<int64_t>(block.rows.size());
+  Rows<T> rows{Matrix<T>(count, tensor.head_dim)};
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t offset =
+        tensor.offset(block.batch, block.head, block.rows[static_cast<size_t>(i)]);
+    T* row = rows.values.row(i);
+    for (int64_t column = 0; column < tensor.head_dim; ++column) {
+      const float value = load_element(tensor.data, tensor.dtype, offset + column);
+      if (!std::isfinite(value)) rows.finite = false;
+      row[column] = static_cast<T>(value);
+    }
+  }
+  return rows;
+}
+template Rows<float> gather(const ConstTensorView&, const RowBlock&);
+template Rows<double> gather(const ConstTensorView&, const RowBlock&);
+
+Rows<double> squares(const Rows<double>& rows) {
+  Rows<double> squared{Matrix<double>(rows.values.rows(), rows.values.cols()), rows.finite};
+  const int64_t elements = rows.values.rows() * rows.values.cols();
+  const double* from = rows.values.row(0);
+  double* to = squared.values.row(0);
+  for (int64_t i = 0; i < elements; ++i) to[i] = from[i] * from[i];
+  return squared;
+}
+
+std::vector<double> norms(const Rows<double>& rows) {
+  std::vector<double> result(static_cast<size_t>(rows.values.rows()));
+  for (int64_t i = 0; i < rows.values.rows(); ++i) {
+    const double* row = rows.values.row(i);
+    double sum = 0;
+    for (int64_t column = 0; column < rows.values.cols(); ++column) {
+      sum += row[column] * row[column];
+    }
+    result[static_cast<size_t>(i)] = std::sqrt(sum);
+  }
+  return result;
+}
+
+void gemm(Transpose op_a, Transpose op_b, double alpha, MatrixRef<const double> a,
+          MatrixRef<const double> b, double beta, MatrixRef<double> c) {
+  const int64_t inner = op_a == Transpose::no ? a.cols : a.rows;
+  cblas_dgemm(CblasRowMajor, cblas(op_a), cblas(op_b), narrow(c.rows), narrow(c.cols),
+              narrow(inner), alpha, a.data, narrow(a.stride), b.data, narrow(b.stride), beta,
+              c.data, narrow(c.stride));
+}
+
+void gemm(Transpose op_a, Transpose op_b, float alpha, MatrixRef<const float> a,
+          MatrixRef<const float> b, float beta, MatrixRef<float> c) {
+  const int64_t inner = op_a == Transpose::no ? a.cols : a.rows;
+  cblas_sgemm(CblasRowMajor, cblas(op_a), cblas(op_b), narrow(c.rows), narrow(c.cols),
+              narrow(inner), alpha, a.data, narrow(a.stride), b.data, narrow(b.stride), beta,
+              c.data, narrow(c.stride));
+}
+
+}  // namespace flashbench::verify

@@ -1,0 +1,51 @@
+// How much error rounding alone explains: the constants of the lambda criterion. The formulas and
+// their calibration: docs/measuring.md.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "attention/problem.h"
+
+namespace flashbench::verify {
+
+inline constexpr double kFp32Roundoff = 0x1p-24;
+
+struct Rounding {
+  double roundoff;            // unit roundoff of a stored output
+  double flush;               // absolute error of storing a subnormal one
+  double intermediate;        // relative error of an element of P or dS
+  double intermediate_floor;  // absolute error of a subnormal element of P or dS
+};
+
+// The intermediate error of fp32 is exp()'s, a few units in the last place; fp16 rounds subnormals
+// to multiples of 2^-24; fp32 and bf16 may flush them to zero.
+inline Rounding rounding_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::fp32:
+      return {kFp32Roundoff, 0x1p-126, 0x1p-22, 0};
+    case Dtype::fp16:
+      return {0x1p-11, 0x1p-25, 0x1p-11, 0x1p-25};
+    case Dtype::bf16:
+      return {0x1p-8, 0x1p-126, 0x1p-8, 0};
+  }
+  return {};
+}
+
+// How far from `value` its nearest neighbour in the dtype may be.
+inline double storage_error(const Rounding& rounding, double value) {
+  return std::max(rounding.roundoff * std::abs(value), rounding.flush);
+}
+
+inline double square(double x) {
+  return x * x;
+}
+
+// Relative variance of a sum of `terms` in fp32, where rounding errors add up like a random walk
+// (Ipsen and Zhou 2020): of a dot product relative to the product of the norms.
+inline double summation_variance(int64_t terms) {
+  return static_cast<double>(terms) * square(kFp32Roundoff);
+}
+
+}  // namespace flashbench::verify

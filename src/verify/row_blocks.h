@@ -1,0 +1,41 @@
+// Rows of one head that are worked on together.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "attention/problem.h"
+
+namespace flashbench::verify {
+
+struct RowBlock {
+  int64_t batch = 0, head = 0;
+  std::vector<int64_t> rows;  // ascending, at least one
+};
+
+// Rows [0, length).
+std::vector<int64_t> all_rows(int64_t length);
+
+// Cuts rows of one query head, or of one key head, into blocks.
+void append_query_blocks(std::vector<RowBlock>& blocks, const Problem&, int64_t batch, int64_t head,
+                         const std::vector<int64_t>& rows);
+void append_key_blocks(std::vector<RowBlock>& blocks, int64_t batch, int64_t head,
+                       const std::vector<int64_t>& rows);
+
+// Every row of every query head.
+std::vector<RowBlock> all_query_blocks(const Problem&);
+
+// Tiles of the other side, that a block meets one after the other: rows [first, first + kTileRows),
+// cut off at `end`.
+inline constexpr int64_t kTileRows = 256;
+RowBlock tile_at(int64_t batch, int64_t head, int64_t first, int64_t end);
+
+// How many keys the block's rows see at most.
+int64_t most_visible_keys(const Problem&, const RowBlock& queries);
+
+// Where query row `row` stands in an array [batch, q_heads, q_len].
+inline size_t query_index(const Problem& p, int64_t batch, int64_t head, int64_t row) {
+  return static_cast<size_t>((batch * p.q_heads + head) * p.q_len + row);
+}
+
+}  // namespace flashbench::verify

@@ -1,0 +1,139 @@
+#include "verify/sampling.h"
+
+#include <algorithm>
+#include <set>
+
+namespace flashbench::verify {
+
+namespace {
+
+// FLOPs in units of 2 * head_dim for each (query, key) pair: one for each GEMM.
+constexpr double kForwardGemms = 3;    // S, O; bound of O
+constexpr double kQueryGradGemms = 5;  // S, dP, dQ; two bounds of dQ
+constexpr double kKeyGradGemms = 6;    // S, dP, dV, dK; bounds of dV and dK
+
+constexpr int64_t kMinSampledRows = 16;
+
+// SplitMix64 (Steele, Lea and Flood 2014).
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  int64_t below(int64_t limit) {
+    state_ += 0x9e3779b97f4a7c15;
+    uint64_t z = state_;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return static_cast<int64_t>((z ^ (z >> 31)) % static_cast<uint64_t>(limit));
+  }
+
+ private:
+  uint64_t state_;
+};
+
+// `count` rows of [0, length): the ends, the rows around 64 and 128, then by turns a row beside a
+// multiple of 64 and any row.
+std::vector<int64_t> sample_rows(int64_t length, int64_t count, Random& random) {
+  if (count >= length) return all_rows(length);
+  std::set<int64_t> rows;
+  const auto add = [&](int64_t row) {
+    if (row >= 0 && row < length && static_cast<int64_t>(rows.size()) < count) rows.insert(row);
+  };
+  for (int64_t row : {int64_t{0}, length - 1, int64_t{63}, int64_t{64}, int64_t{65}, int64_t{127},
+                      int64_t{128}, int64_t{129}, length - 2}) {
+    add(row);
+  }
+  while (static_cast<int64_t>(rows.size()) < count) {
+    add(64 * random.below(length / 64 + 1) + random.below(3) - 1);
+    add(random.below(length));
+  }
+  return {rows.begin(), rows.end()};
+}
+
+// `count` of `total` heads: the last, the first, then random ones; ascending.
+std::vector<int64_t> sample_heads(int64_t total, int64_t count, Random& random) {
+  if (count >= total) return all_rows(total);
+  std::set<int64_t> heads{total - 1};
+  if (count > 1) heads.insert(0);
+  while (static_cast<int64_t>(heads.size()) < count) heads.insert(random.below(total));
+  return {heads.begin(), heads.end()};
+}
+
+int64_t count_rows(const std::vector<RowBlock>& blocks) {
+  int64_t rows = 0;
+  for (const RowBlock& block : blocks) rows += static_cast<int64_t>(block.rows.size());
+  return rows;
+}
+
+double gemm_flops(const Problem& problem) {
+  return 2.0 * static_cast<double>(problem.head_dim);
+}
+
+Selection select_forward(const Problem& p, const OracleBudget& budget) {
+  const int64_t heads = p.batch * p.q_heads;
+  const double head_flops = kForwardGemms * gemm_flops(p) * static_cast<double>(p.unmasked_pairs());
+  if (head_flops * static_cast<double>(heads) <= budget.fp64_flops) {
+    return {all_query_blocks(p), {}};
+  }
+  const double row_flops = kForwardGemms * gemm_flops(p) * static_cast<double>(p.kv_len);
+  const auto rows = std::max(kMinSampledRows,
+                             static_cast<int64_t>(std::min(budget.fp64_flops / row_flops,
+                                                           static_cast<double>(p.query_rows()))));
+  const int64_t head_count = std::clamp(rows / kMinSampledRows, std::min<int64_t>(2, heads), heads);
+  const int64_t rows_per_head = std::max(kMinSampledRows, rows / head_count);
+
+  Selection selection;
+  Random random(budget.sample_seed);
+  for (int64_t head : sample_heads(heads, head_count, random)) {
+    append_query_blocks(selection.queries, p, head / p.q_heads, head % p.q_heads,
+                        sample_rows(p.q_len, rows_per_head, random));
+  }
+  return selection;
+}
+
+// Adds these rows of dQ of every query head, and these of dK and dV, that belong to a key head.
+void append_group(Selection& selection, const Problem& p, int64_t group,
+                  const std::vector<int64_t>& queries, const std::vector<int64_t>& keys) {
+  const int64_t batch = group / p.kv_heads, kv_head = group % p.kv_heads;
+  for (int64_t i = 0; i < p.heads_per_kv_head(); ++i) {
+    append_query_blocks(selection.queries, p, batch, kv_head * p.heads_per_kv_head() + i, queries);
+  }
+  append_key_blocks(selection.keys, batch, kv_head, keys);
+}
+
+Selection select_backward(const Problem& p, const OracleBudget& budget) {
+  const int64_t groups = p.batch * p.kv_heads;
+  const double pair_flops = gemm_flops(p) * static_cast<double>(p.heads_per_kv_head());
+  const double group_flops =
+      (kQueryGradGemms + kKeyGradGemms) * pair_flops * static_cast<double>(p.unmasked_pairs());
+  const auto affordable = static_cast<int64_t>(
+      std::min(budget.fp64_flops / std::max(group_flops, 1.0), static_cast<double>(groups)));
+
+  Selection selection;
+  Random random(budget.sample_seed);
+  if (affordable >= 1) {
+    for (int64_t group : sample_heads(groups, affordable, random)) {
+      append_group(selection, p, group, all_rows(p.q_len), all_rows(p.kv_len));
+    }
+    return selection;
+  }
+  const auto rows_for = [&](double gemms, int64_t length) {
+    const double row_flops = gemms * pair_flops * static_cast<double>(length);
+    return std::max(kMinSampledRows, static_cast<int64_t>(budget.fp64_flops / 2 / row_flops));
+  };
+  append_group(selection, p, groups - 1,
+               sample_rows(p.q_len, rows_for(kQueryGradGemms, p.kv_len), random),
+               sample_rows(p.kv_len, rows_for(kKeyGradGemms, p.q_len), random));
+  return selection;
+}
+
+}  // namespace
+
+Selection select_rows(const Problem& p, const OracleBudget& budget) {
+  const bool forward = p.pass == Pass::forward;
+  Selection selection = forward ? select_forward(p, budget) : select_backward(p, budget);
+  selection.sampled = count_rows(selection.queries) < p.query_rows() ||
+                      (!forward && count_rows(selection.keys) < p.batch * p.kv_heads * p.kv_len);
+  return selection;
+}
+
+}  // namespace flashbench::verify

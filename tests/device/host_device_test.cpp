@@ -1,0 +1,109 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "attention/error.h"
+#include "device/atomic_file.h"
+#include "device/device.h"
+#include "device/device_tensors.h"
+#include "device/inputs.h"
+
+namespace flashbench {
+namespace {
+
+TEST(HostDevice, TracksWhatIsUsedAndItsPeak) {
+  const auto device = make_host_device(1);
+  EXPECT_EQ(device->used().total(), 0);
+  {
+    const Buffer input = device->allocate(100, MemoryUse::input);
+    Buffer workspace = device->allocate(1000, MemoryUse::workspace);
+    EXPECT_EQ(device->used().input, 100);
+    EXPECT_EQ(device->used().workspace, 1000);
+    workspace = device->allocate(10, MemoryUse::output);
+  }
+  EXPECT_EQ(device->used().total(), 0);
+  EXPECT_EQ(device->peak().total(), 1110);
+  device->reset_peak();
+  EXPECT_EQ(device->peak().total(), 0);
+}
+
+TEST(HostDevice, MemoryIsAlignedAndStartsAsNaN) {
+  const auto device = make_host_device(1);
+  for (size_t bytes : {size_t{4}, size_t{1000}, size_t{6} << 20}) {
+    const Buffer buffer = device->allocate(bytes, MemoryUse::workspace);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0u);
+    EXPECT_TRUE(std::isnan(buffer.as<float>()[0]));
+    EXPECT_TRUE(std::isnan(buffer.as<float>()[bytes / 4 - 1]));
+  }
+}
+
+TEST(HostDevice, MoreMemoryThanThereIsThrows) {
+  const auto device = make_host_device(1);
+  EXPECT_THROW(device->allocate(size_t{1} << 50, MemoryUse::workspace), OutOfMemory);
+  EXPECT_EQ(device->used().total(), 0);
+}
+
+TEST(HostDevice, TimesTheWorkItself) {
+  const auto device = make_host_device(1);
+  const double seconds =
+      device->time([] { std::this_thread::sleep_for(std::chrono::milliseconds(5)); });
+  EXPECT_GE(seconds, 0.005);
+}
+
+TEST(HostDevice, SelectorsAndNoDevice) {
+  EXPECT_EQ(make_device("cpu", 2)->info().threads, 2);
+  EXPECT_THROW(make_device("tpu", 1), BadInput);
+  EXPECT_THROW(make_device("cuda:x", 1), BadInput);
+  EXPECT_THROW(make_device("cuda:-1", 1), BadInput);
+}
+
+TEST(DeviceTensors, InputsArriveAndChangesShow) {
+  const auto device = make_host_device(2);
+  const Problem problem{.pass = Pass::backward, .q_heads = 2, .kv_heads = 1, .q_len = 3, .kv_len = 5,
+                        .head_dim = 8};
+  HostTensors host(problem, {}, *device->stream().threads);
+  DeviceInputs inputs(*device, problem, host.inputs());
+  const uint64_t hash = inputs.hash();
+  EXPECT_EQ(std::memcmp(inputs.view().d_o.data, host.inputs().d_o.data,
+                        static_cast<size_t>(problem.query_elements()) * 4),
+            0);
+  auto* k = static_cast<float*>(const_cast<void*>(inputs.view().k.data));
+  k[0] += 1;
+  EXPECT_NE(inputs.hash(), hash);
+  inputs.refill(host.inputs());
+  EXPECT_EQ(inputs.hash(), hash);
+}
+
+TEST(DeviceTensors, UnwrittenOutputsAreCounted) {
+  const auto device = make_host_device(1);
+  for (Dtype dtype : kDtypes) {
+    const Problem problem{.dtype = dtype, .q_heads = 2, .kv_heads = 2, .q_len = 3, .kv_len = 5,
+                          .head_dim = 8};
+    DeviceOutputs outputs(*device, problem);
+    EXPECT_EQ(outputs.unwritten_elements(), 2 * 3 * 8 + 2 * 3);
+    std::memset(outputs.view().o.data, 0, static_cast<size_t>(problem.query_elements() *
+                                                              element_size(dtype)));
+    EXPECT_EQ(outputs.unwritten_elements(), 2 * 3);
+    const HostOutputs before = outputs.to_host();
+    outputs.poison();
+    EXPECT_EQ(outputs.unwritten_elements(), 2 * 3 * 8 + 2 * 3);
+    EXPECT_FALSE(outputs.to_host() == before);
+  }
+}
+
+TEST(AtomicFile, ReplacesAndLeavesNoTemporary) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "atomic_file";
+  std::filesystem::create_directories(folder);
+  write_file_atomically(folder / "result", "old");
+  write_file_atomically(folder / "result", "new");
+  EXPECT_EQ(std::filesystem::file_size(folder / "result"), 3u);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
+  EXPECT_THROW(write_file_atomically(folder / "missing" / "result", "x"), FileError);
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace flashbench

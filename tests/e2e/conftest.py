@@ -1,0 +1,75 @@
+"""Drives the built binary: $FLASHBENCH, or the one of the preset cpu."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+TINY = {
+    "schema_version": 1,
+    "name": "tiny",
+    "device": "cpu",
+    "measure": {
+        "warmup_runs": 1,
+        "warmup_seconds": 0,
+        "min_samples": 2,
+        "max_samples": 3,
+        "max_seconds": 0.5,
+    },
+    "cases": [
+        {"pass": ["forward", "backward"], "seq": [16, 33], "q_heads": 2, "head_dim": 16},
+    ],
+}
+
+
+class Flashbench:
+    """Runs the binary in a folder of its own."""
+
+    def __init__(self, binary, folder):
+        self.binary = binary
+        self.folder = folder
+
+    def __call__(self, *arguments, expect=0, **options):
+        """The finished process; its exit code must be `expect`."""
+        process = subprocess.run(
+            [self.binary, *map(str, arguments)],
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            **options,
+        )
+        said = f"{process.args}\n{process.stdout}\n{process.stderr}"
+        assert process.returncode == expect, said
+        return process
+
+    def config(self, document=None, **changes):
+        """Writes a config, the tiny one unless another is given, and returns its path."""
+        path = self.folder / "config.json"
+        path.write_text(json.dumps({**(document or TINY), **changes}))
+        return path
+
+
+@pytest.fixture(scope="session")
+def binary():
+    path = Path(os.environ.get("FLASHBENCH", REPOSITORY / "build/cpu/bin/flashbench")).resolve()
+    assert path.exists(), f"{path} is missing: run scripts/test, or name a binary by $FLASHBENCH"
+    return path
+
+
+@pytest.fixture
+def flashbench(binary, tmp_path):
+    return Flashbench(binary, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def tiny_result(binary, tmp_path_factory):
+    """A folder with the files of one small sweep, and what the sweep printed."""
+    flashbench = Flashbench(binary, tmp_path_factory.mktemp("tiny"))
+    process = flashbench("sweep", "--config", flashbench.config(), "--out", "out")
+    return flashbench.folder / "out", process

@@ -1,0 +1,398 @@
+"""Sweeps, reports and exit codes of the command line."""
+
+import csv
+import io
+import json
+import resource
+import shutil
+import signal
+import subprocess
+
+import numpy
+import pytest
+from conftest import REPOSITORY, TINY
+
+CONTRACT = (
+    "schema,provider,kernel,device,pass,dtype,mask,batch,q_heads,kv_heads,q_len,kv_len,head_dim,"
+    "status,reason,verified,max_abs_err,err_ratio,lambda,median_ms,ci_low_ms,ci_high_ms,min_ms,"
+    "samples,tflops,pct_of_ceiling,speedup_vs_naive,bytes_compulsory,bytes_requested,"
+    "bytes_measured,intensity,peak_bytes,workspace_bytes,sm_mhz,power_w,throttled"
+).split(",")
+TINY_CASES = 4
+PROVIDERS = ["naive", "tiled"]
+
+without_gpu = pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="a GPU is here")
+
+
+def rows_of(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def tree(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def limit(what, size):
+    """For subprocess: lowers a limit of the process before it starts."""
+    return lambda: resource.setrlimit(what, (size, size))
+
+
+# ---- what a sweep leaves
+
+
+def test_sweep_writes_json_csv_and_markdown(tiny_result):
+    folder, process = tiny_result
+    assert sorted(path.name for path in folder.iterdir()) == ["tiny.csv", "tiny.json", "tiny.md"]
+    for name in ["tiny.json", "tiny.csv", "tiny.md"]:
+        assert f"out/{name}" in process.stdout
+
+
+def test_json_has_every_planned_row_verified(tiny_result):
+    folder, _ = tiny_result
+    result = json.loads((folder / "tiny.json").read_text())
+    assert result["schema_version"] == 1
+    assert result["config"]["name"] == "tiny"
+    assert result["meta"]["version"]
+    assert {ceiling["name"] for ceiling in result["ceilings"]} == {"gemm_fp32", "copy", "read"}
+
+    rows = result["results"]
+    planned = {(kind, length, provider)
+               for kind in ["forward", "backward"] for length in [16, 33] for provider in PROVIDERS}
+    assert {(row["case"]["pass"], row["case"]["q_len"], row["provider"])
+            for row in rows} == planned
+    assert len(rows) == len(planned)
+    for row in rows:
+        assert (row["status"], row["correctness"]["status"]) == ("ok", "passed")
+        tensors = {tensor["tensor"] for tensor in row["correctness"]["tensors"]}
+        assert tensors == ({"o", "logsumexp"} if row["case"]["pass"] == "forward"
+                           else {"dq", "dk", "dv"})
+        samples = row["performance"]["measurement"]["samples_s"]
+        assert 2 <= len(samples) <= 3 and min(samples) > 0
+        assert row["performance"]["min_ms"] == pytest.approx(min(samples) * 1e3)
+
+
+def test_json_is_strict(tiny_result):
+    def refuse(text):
+        raise AssertionError(f"{text} is not JSON")
+
+    folder, _ = tiny_result
+    json.loads((folder / "tiny.json").read_text(), parse_constant=refuse)
+
+
+def test_csv_keeps_the_contract(tiny_result):
+    folder, _ = tiny_result
+    text = (folder / "tiny.csv").read_text()
+    assert text.splitlines()[0].split(",")[: len(CONTRACT)] == CONTRACT
+    rows = rows_of(text)
+    assert len(rows) == TINY_CASES * len(PROVIDERS)
+    for row in rows:
+        assert row["schema"] == "1"
+        assert (row["status"], row["verified"], row["reason"]) == ("ok", "passed", "")
+        for name in ["median_ms", "tflops", "pct_of_ceiling", "bytes_requested", "peak_bytes",
+                     "intensity", "max_abs_err", "speedup_vs_naive"]:
+            assert float(row[name]) > 0, name
+        assert row["bytes_measured"] == ""  # not measured is empty, never 0
+    naive = [row for row in rows if row["provider"] == "naive"]
+    assert {float(row["speedup_vs_naive"]) for row in naive} == {1.0}
+
+
+@pytest.mark.parametrize("extension, form", [("json", "json"), ("csv", "csv"), ("md", "md")])
+def test_report_makes_each_file_again(tiny_result, flashbench, extension, form):
+    folder, _ = tiny_result
+    process = flashbench("report", folder / "tiny.json", "--format", form)
+    assert process.stdout == (folder / f"tiny.{extension}").read_text()
+
+
+def test_report_prints_the_table_of_the_sweep(tiny_result, flashbench):
+    folder, sweep = tiny_result
+    table = flashbench("report", folder / "tiny.json").stdout
+    assert sweep.stdout.startswith(table)
+    for provider in PROVIDERS:
+        assert provider in table
+    assert max(map(len, table.splitlines())) <= 100
+
+
+def test_verify_does_not_time(flashbench):
+    process = flashbench("verify", "--config", flashbench.config(), "--csv", "-", "--quiet")
+    rows = rows_of(process.stdout)
+    assert len(rows) == TINY_CASES * len(PROVIDERS)
+    for row in rows:
+        assert (row["status"], row["verified"]) == ("ok", "passed")
+        assert (row["median_ms"], row["samples"], row["tflops"]) == ("", "", "")
+
+
+def test_run_times_one_problem(flashbench):
+    flashbench("run", "--pass", "backward", "--mask", "causal_bottom_right", "--q-heads", 2,
+               "--q-len", 5, "--kv-len", 9, "--head-dim", 8, "--providers", "tiled", "--device",
+               "cpu", "--max-samples", 10, "--timeout", 1, "--csv", "run.csv", "--quiet")
+    (row,) = rows_of((flashbench.folder / "run.csv").read_text())
+    assert (row["provider"], row["q_len"], row["kv_len"]) == ("tiled", "5", "9")
+    assert float(row["median_ms"]) > 0
+    assert row["speedup_vs_naive"] == ""
+
+
+def test_default_folder_is_named_after_the_config(flashbench):
+    flashbench("sweep", "--config", flashbench.config(), "--filter", "seq=16,pass=forward")
+    assert (flashbench.folder / "results/tiny/tiny.csv").exists()
+
+
+def test_quiet_leaves_stderr_empty(flashbench):
+    process = flashbench("verify", "--config", flashbench.config(), "--quiet")
+    assert process.stderr == ""
+
+
+def test_progress_is_lines_without_a_terminal(flashbench):
+    process = flashbench("verify", "--config", flashbench.config())
+    assert "\r" not in process.stderr and "\x1b" not in process.stderr
+    assert f"{TINY_CASES}/{TINY_CASES}" in process.stderr.replace(" ", "")
+
+
+# ---- planning
+
+
+@pytest.mark.parametrize(
+    "arguments, count",
+    [
+        ([], 4),
+        (["--filter", "pass=forward"], 2),
+        (["--filter", "pass=forward,seq=33"], 1),
+        (["--filter", "q_len=16|33"], 4),
+        (["--set", "/cases/0/dtype=[\"fp32\",\"fp16\",\"bf16\"]"], 12),
+        (["--set", "/cases/0/seq=7", "--set", "/cases/0/mask=none"], 2),
+    ],
+)
+def test_dry_run_counts_the_cases(flashbench, arguments, count):
+    config = flashbench.config()
+    process = flashbench("sweep", "--config", config, "--dry-run", "--out", "out", *arguments)
+    assert f"{count} cases" in process.stdout
+    assert [path.name for path in flashbench.folder.iterdir()] == ["config.json"]
+
+
+@pytest.mark.parametrize("name", ["a100", "h200", "ladder"])
+def test_dry_run_of_a_gpu_config_needs_no_gpu(flashbench, name):
+    config = REPOSITORY / "configs" / f"{name}.json"
+    assert " cases" in flashbench("sweep", "--config", config, "--dry-run").stdout
+
+
+# ---- exit code 2: usage and configs
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ([], "required"),
+        (["swep"], "subcommand"),
+        (["sweep"], "--config"),
+        (["list", "--devcie", "cpu"], "--devcie"),
+        (["run", "--dtype", "fp64"], "fp64"),
+        (["run", "--head-dim", "60"], "head_dim"),
+        (["run", "--q-heads", "3", "--kv-heads", "2"], "q_heads"),
+        (["run", "--seq", "0"], "q_len"),
+        (["run", "--seq", "8", "--device", "gpu"], "gpu"),
+        (["run", "--seq", "8", "--device", "cpu", "--providers", "tilde"], "tiled"),
+        (["run", "--q", "q.npy"], "--k"),
+        (["run", "--q", "q.npy", "--k", "q.npy", "--v", "q.npy", "--do", "q.npy"], "--do"),
+        (["completion", "tcsh"], "tcsh"),
+    ],
+)
+def test_usage_errors(flashbench, arguments, said):
+    process = flashbench(*arguments, expect=2)
+    assert said in process.stderr
+    assert process.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"devcie": "cpu"}, ["/devcie", "device"]),
+        ({"measure": {"max_second": 1}}, ["/measure/max_second", "max_seconds"]),
+        ({"schema_version": 2}, ["/schema_version", "1", "2"]),
+        ({"cases": [{"seq": 8, "q_heads": 1, "head_dim": 60}]}, ["/cases/0/head_dim", "60"]),
+        ({"cases": [{"seq": "8", "q_heads": 1, "head_dim": 64}]}, ["/cases/0/seq"]),
+        ({"providers": ["tilde"]}, ["tilde", "tiled"]),
+    ],
+)
+def test_config_errors_name_the_place(flashbench, changes, said):
+    process = flashbench("sweep", "--config", flashbench.config(**changes), expect=2)
+    for words in said:
+        assert words in process.stderr
+    assert process.stdout == ""
+    assert [path.name for path in flashbench.folder.iterdir()] == ["config.json"]
+
+
+def test_all_config_errors_are_told_at_once(flashbench):
+    config = flashbench.config(devcie="cpu", threads=-1,
+                               cases=[{"seq": 0, "q_heads": 1, "head_dim": 64}])
+    said = flashbench("sweep", "--config", config, expect=2).stderr
+    for pointer in ["/devcie", "/threads", "/cases/0/seq"]:
+        assert pointer in said
+
+
+def test_broken_json_names_the_place(flashbench):
+    (flashbench.folder / "broken.json").write_text('{\n  "name": "x",\n  "cases": [,]\n}\n')
+    said = flashbench("sweep", "--config", "broken.json", expect=2).stderr
+    assert "broken.json" in said and "line 3" in said
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--set", "threads=2"],
+        ["--set", "/threads"],
+        ["--set", "/threads=many"],
+        ["--filter", "lenght=16"],
+        ["--filter", "seq=17"],
+        ["--filter", "pass"],
+    ],
+)
+def test_bad_overrides_and_filters(flashbench, arguments):
+    process = flashbench("sweep", "--config", flashbench.config(), *arguments, expect=2)
+    assert process.stderr
+
+
+# ---- exit code 4: out of memory
+
+
+def test_out_of_memory_is_a_row(flashbench):
+    """naive cannot hold a gigabyte of scores in a gigabyte; tiled need not."""
+    config = flashbench.config(
+        threads=1, verify={"fp64_flops": 1e7},
+        cases=[{"seq": 16384, "q_heads": 1, "head_dim": 8}])
+    process = flashbench("verify", "--config", config, "--csv", "-", "--quiet", expect=4,
+                         preexec_fn=limit(resource.RLIMIT_AS, 1 << 30))
+    rows = {row["provider"]: row for row in rows_of(process.stdout)}
+    assert rows["naive"]["status"] == "out_of_memory"
+    assert rows["naive"]["reason"]
+    assert rows["naive"]["verified"] == "not_checked"
+    assert rows["naive"]["max_abs_err"] == ""
+    assert (rows["tiled"]["status"], rows["tiled"]["verified"]) == ("ok", "sampled")
+
+
+# ---- exit code 6: no device
+
+
+@without_gpu
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["info", "--device", "cuda"],
+        ["list", "--device", "cuda:1"],
+        ["run", "--seq", "8", "--device", "cuda"],
+        ["sweep", "--config", "config.json", "--device", "cuda"],
+        ["verify", "--config", "config.json", "--set", "/device=cuda"],
+    ],
+)
+def test_no_device_says_what_to_do(flashbench, arguments):
+    flashbench.config()
+    process = flashbench(*arguments, expect=6)
+    assert "--device cpu" in process.stderr
+    assert not (flashbench.folder / "results").exists()
+
+
+# ---- exit code 7: files
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["sweep", "--config", "missing.json"], "missing.json"),
+        (["sweep", "--config", "."], "."),
+        (["sweep", "--config", "config.json", "--out", "config.json/out"], "config.json/out"),
+        (["report", "missing.json"], "missing.json"),
+        (["report", "config.json"], "config.json"),
+        (["run", "--q", "no.npy", "--k", "no.npy", "--v", "no.npy"], "no.npy"),
+        (["run", "--seq", "8", "--device", "cpu", "--no-time", "--dump", "config.json/dump"],
+         "config.json/dump"),
+        (["run", "--seq", "8", "--device", "cpu", "--no-time", "--json", "no/such/folder.json"],
+         "no/such"),
+    ],
+)
+def test_files_that_cannot_be_read_or_written(flashbench, arguments, said):
+    flashbench.config()
+    assert said in flashbench(*arguments, expect=7).stderr
+
+
+def test_a_failed_write_leaves_the_old_result(flashbench):
+    problem = ["run", "--seq", 8, "--device", "cpu", "--no-time", "--quiet", "--json", "run.json"]
+    flashbench(*problem)
+    before = tree(flashbench.folder)
+    process = flashbench(*problem, "--seed", 2, expect=7, restore_signals=False,
+                         preexec_fn=limit(resource.RLIMIT_FSIZE, 200))
+    assert "run.json" in process.stderr
+    assert tree(flashbench.folder) == before
+
+
+def test_a_result_cannot_replace_a_folder(flashbench):
+    (flashbench.folder / "run.json").mkdir()
+    flashbench("run", "--seq", 8, "--device", "cpu", "--no-time", "--quiet", "--json", "run.json",
+               expect=7)
+    assert [path.name for path in flashbench.folder.iterdir()] == ["run.json"]
+
+
+# ---- .npy files that do not fit: 2
+
+
+@pytest.mark.parametrize(
+    "shapes, dtypes, said",
+    [
+        ([(1, 8, 2), (1, 8, 2, 16), (1, 8, 2, 16)], "fff", "4 dimensions"),
+        ([(1, 8, 2, 16), (1, 8, 2, 24), (1, 8, 2, 24)], "fff", "k.npy"),
+        ([(1, 8, 2, 16), (1, 8, 2, 16), (1, 9, 2, 16)], "fff", "v.npy"),
+        ([(1, 8, 3, 16), (1, 8, 2, 16), (1, 8, 2, 16)], "fff", "k.npy"),
+        ([(1, 8, 2, 12), (1, 8, 2, 12), (1, 8, 2, 12)], "fff", "head_dim"),
+        ([(1, 8, 2, 16), (1, 8, 2, 16), (1, 8, 2, 16)], "fef", "float16"),
+        ([(1, 8, 2, 16), (1, 8, 2, 16), (1, 8, 2, 16)], "dff", "<f8"),
+    ],
+)
+def test_tensors_that_do_not_fit(flashbench, shapes, dtypes, said):
+    for name, shape, dtype in zip("qkv", shapes, dtypes):
+        numpy.save(flashbench.folder / f"{name}.npy", numpy.zeros(shape, dtype))
+    process = flashbench("run", "--q", "q.npy", "--k", "k.npy", "--v", "v.npy", "--device", "cpu",
+                         "--no-time", expect=2)
+    assert said in process.stderr
+
+
+# ---- interrupts
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_sweep_writes_what_it_has(flashbench, number, code):
+    config = flashbench.config({**TINY, "measure": {"max_seconds": 600, "target_ci_width": 1e-9,
+                                                    "max_samples": 100000}})
+    with subprocess.Popen([flashbench.binary, "sweep", "--config", config, "--out", "out"],
+                          cwd=flashbench.folder, text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as process:
+        assert "measuring" in process.stderr.readline()  # so it has begun
+        process.send_signal(number)
+        process.communicate(timeout=120)
+    assert process.returncode == code
+    rows = rows_of((flashbench.folder / "out/tiny.csv").read_text())
+    assert len(rows) == TINY_CASES * len(PROVIDERS)  # nothing that was planned is missing
+    assert "skipped" in {row["status"] for row in rows}
+
+
+# ---- the rest
+
+
+def test_version_names_the_build(flashbench):
+    said = flashbench("--version").stdout
+    assert said.startswith("flashbench ") and "GNU" in said
+
+
+@pytest.mark.parametrize("verb", [[], ["sweep"], ["run"], ["verify"], ["report"], ["list"],
+                                  ["info"], ["completion"]], ids=" ".join)
+def test_help(flashbench, verb):
+    process = flashbench(*verb, "--help")
+    assert "--help" in process.stdout and process.stderr == ""
+
+
+def test_list_names_providers_and_kernels(flashbench):
+    said = flashbench("list", "--device", "cpu").stdout
+    for name in [*PROVIDERS, "cpu_tiled_forward", "cpu_tiled_backward"]:
+        assert name in said
+
+
+def test_info_as_json(flashbench):
+    info = json.loads(flashbench("info", "--device", "cpu", "--no-measure", "--json").stdout)
+    assert info["devices"][0]["kind"] == "cpu"
+    assert info["meta"]["compiler"]

@@ -1,0 +1,139 @@
+"""scripts/plot.py on a real result, and on files that it cannot plot."""
+
+import csv
+import subprocess
+
+import matplotlib.image
+import pytest
+from conftest import REPOSITORY
+
+PLOT = REPOSITORY / "scripts/plot.py"
+PLOTS = ["time", "flops", "memory", "traffic", "roofline"]
+
+
+def plot(*arguments, expect=0):
+    process = subprocess.run([PLOT, *map(str, arguments)], capture_output=True, text=True)
+    assert process.returncode == expect, process.stderr
+    assert "Traceback" not in process.stderr
+    return process
+
+
+@pytest.fixture(scope="module")
+def plots(tiny_result, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plots")
+    return folder, plot(tiny_result[0] / "tiny.csv", "-o", folder / "new")
+
+
+def edited(tiny_result, path, change):
+    """A copy of the result's forward rows, changed."""
+    with open(tiny_result[0] / "tiny.csv", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["pass"] == "forward"]
+    change(rows)
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def test_each_plot_is_written_twice(plots):
+    folder, process = plots
+    expected = {folder / "new" / f"{name}_{kind}_fp32.{extension}"
+                for name in PLOTS for kind in ["forward", "backward"]
+                for extension in ["png", "svg"]}
+    assert set((folder / "new").iterdir()) == expected
+    assert set(process.stdout.split()) == set(map(str, expected))
+    assert process.stderr == ""
+
+
+def test_pngs_are_dark_on_light(plots):
+    folder, _ = plots
+    for path in (folder / "new").glob("*.png"):
+        image = matplotlib.image.imread(path)[:, :, :3]
+        assert min(image.shape[:2]) > 400
+        assert (image[0, 0] == 1).all()
+        assert 0.8 < image.mean() < 1 and image.min() < 0.1
+
+
+def test_svgs_are_the_same_each_time(tiny_result, plots, tmp_path):
+    folder, _ = plots
+    same = edited(tiny_result, tmp_path / "same.csv", lambda rows: None)
+    plot(same, "-o", tmp_path, "--json", tiny_result[0] / "tiny.json")
+    svgs = list(tmp_path.glob("*.svg"))
+    assert len(svgs) == len(PLOTS)
+    for path in svgs:
+        assert (folder / "new" / path.name).read_text() == path.read_text()
+
+
+def test_rows_that_did_not_run_are_left_out_and_told(tiny_result, tmp_path):
+    def change(rows):
+        for row in rows:
+            if row["provider"] == "naive":
+                row.update(status="out_of_memory", reason="needs 9 GiB", verified="not_checked",
+                           median_ms="", tflops="", ci_low_ms="", ci_high_ms="")
+
+    process = plot(edited(tiny_result, tmp_path / "some.csv", change), "-o", tmp_path)
+    assert "left out 2 rows of naive: out_of_memory (needs 9 GiB)" in process.stderr
+    assert (tmp_path / "time_forward_fp32.png").exists()
+
+
+def test_two_files_of_the_same_points_are_told_apart(tiny_result, tmp_path):
+    def slower(rows):
+        for row in rows:
+            row["median_ms"] = 2 * float(row["median_ms"])
+
+    new = edited(tiny_result, tmp_path / "new.csv", slower)
+    old = edited(tiny_result, tmp_path / "old.csv", lambda rows: None)
+    plot(old, new, "-o", tmp_path)
+    svg = (tmp_path / "time_forward_fp32.svg").read_text()
+    assert "naive (old)" in svg and "naive (new)" in svg
+
+
+def test_without_bandwidth_the_roofline_has_no_slope(tiny_result, tmp_path):
+    alone = edited(tiny_result, tmp_path / "alone.csv", lambda rows: None)
+    assert "no measured bandwidth" in plot(alone, "-o", tmp_path).stderr
+    assert "copy bandwidth" not in (tmp_path / "roofline_forward_fp32.svg").read_text()
+    plot(alone, "-o", tmp_path, "--json", tiny_result[0] / "tiny.json")
+    assert "copy bandwidth" in (tmp_path / "roofline_forward_fp32.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("", "not a CSV file"),
+        ("a,b\n1,2\n", "no column schema"),
+        ("a,b\n1,2,3,4\n1\n", "not a"),
+        ('"a', "not a"),
+    ],
+)
+def test_bad_files(tmp_path, text, said):
+    (tmp_path / "bad.csv").write_text(text)
+    process = plot(tmp_path / "bad.csv", "-o", tmp_path / "out", expect=1)
+    assert "bad.csv" in process.stderr and said in process.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "column, value, said",
+    [
+        ("median_ms", "fast", "row 2, column median_ms: expected a number, found 'fast'"),
+        ("schema", "2", "expected schema 1, found 2"),
+        ("mask", "diagonal", "found 'diagonal'"),
+    ],
+)
+def test_bad_values(tiny_result, tmp_path, column, value, said):
+    bad = edited(tiny_result, tmp_path / "bad.csv", lambda rows: rows[0].update({column: value}))
+    assert said in plot(bad, "-o", tmp_path / "out", expect=1).stderr
+
+
+def test_nothing_to_plot(tiny_result, tmp_path):
+    def change(rows):
+        for row in rows:
+            row["status"] = "failed"
+
+    failed = edited(tiny_result, tmp_path / "failed.csv", change)
+    assert "nothing to plot" in plot(failed, "-o", tmp_path / "out", expect=1).stderr
+
+
+def test_missing_file(tmp_path):
+    assert "missing.csv" in plot(tmp_path / "missing.csv", "-o", tmp_path, expect=1).stderr

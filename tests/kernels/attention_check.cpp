@@ -1,0 +1,225 @@
+#include "tests/kernels/attention_check.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "attention/half.h"
+#include "device/inputs.h"
+
+namespace flashbench {
+
+namespace {
+
+Bytes random_tensor(const Problem& p, int64_t elements, uint64_t seed, int tensor) {
+  Bytes bytes(static_cast<size_t>(elements * element_size(p.dtype)));
+  for (int64_t i = 0; i < elements; ++i) {
+    store_element(bytes.data(), p.dtype, i,
+                  random_value(Distribution::normal, seed, tensor, static_cast<uint64_t>(i)));
+  }
+  return bytes;
+}
+
+double unit_roundoff(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::fp32:
+      return 0x1p-24;
+    case Dtype::fp16:
+      return 0x1p-11;
+    case Dtype::bf16:
+      return 0x1p-8;
+  }
+  return 0;
+}
+
+// Half the distance between the smallest numbers of the format.
+double smallest_rounding(Dtype dtype) {
+  return dtype == Dtype::fp16 ? 0x1p-25 : 0x1p-149;
+}
+
+void expect_tensor(const char* name, const Expected& expected, const ConstTensorView& actual) {
+  double worst = -1;
+  std::string report;
+  for (int64_t b = 0, i = 0; b < actual.batch; ++b) {
+    for (int64_t h = 0; h < actual.heads; ++h) {
+      for (int64_t row = 0; row < actual.length; ++row) {
+        for (int64_t c = 0; c < actual.head_dim; ++c, ++i) {
+          const double value =
+              load_element(actual.data, actual.dtype, actual.offset(b, h, row) + c);
+          const double wanted = expected.value[static_cast<size_t>(i)];
+          if (value == wanted) continue;  // infinities too
+          const double bound = expected.error[static_cast<size_t>(i)] +
+                               unit_roundoff(actual.dtype) *
+                                   (std::abs(wanted) + expected.error[static_cast<size_t>(i)]) +
+                               smallest_rounding(actual.dtype);
+          const double ratio = std::abs(value - wanted) / bound;
+          if (ratio <= 1 || ratio <= worst) continue;
+          worst = std::isnan(ratio) ? INFINITY : ratio;
+          std::ostringstream text;
+          text << name << "[" << b << ", " << h << ", " << row << ", " << c << "] is " << value
+               << ", not " << wanted << ": " << worst << " times the bound";
+          report = text.str();
+        }
+      }
+    }
+  }
+  EXPECT_TRUE(report.empty()) << report;
+}
+
+}  // namespace
+
+Bytes poisoned(int64_t bytes) {
+  return Bytes(static_cast<size_t>(bytes), std::byte{0xff});
+}
+
+RandomInputs::RandomInputs(const Problem& p, uint64_t seed)
+    : problem_(p),
+      q_(random_tensor(p, p.query_elements(), seed, 0)),
+      k_(random_tensor(p, p.key_elements(), seed, 1)),
+      v_(random_tensor(p, p.key_elements(), seed, 2)) {
+  if (p.pass == Pass::forward) return;
+  d_o_ = random_tensor(p, p.query_elements(), seed, 3);
+  o_.resize(d_o_.size());
+  const ExpectedForward forward = reference_forward(p, view());
+  const TensorView o = query_view<void>(o_.data(), p);
+  for (int64_t b = 0, i = 0; b < p.batch; ++b) {
+    for (int64_t h = 0; h < p.q_heads; ++h) {
+      for (int64_t row = 0; row < p.q_len; ++row) {
+        for (int64_t c = 0; c < p.head_dim; ++c, ++i) {
+          store_element(o_.data(), p.dtype, o.offset(b, h, row) + c,
+                        static_cast<float>(forward.o.value[static_cast<size_t>(i)]));
+        }
+      }
+    }
+  }
+  logsumexp_.assign(forward.logsumexp.value.begin(), forward.logsumexp.value.end());
+}
+
+Inputs RandomInputs::view() const {
+  Inputs in;
+  in.q = query_view<const void>(q_.data(), problem_);
+  in.k = key_view<const void>(k_.data(), problem_);
+  in.v = key_view<const void>(v_.data(), problem_);
+  if (problem_.pass == Pass::backward) {
+    in.o = query_view<const void>(o_.data(), problem_);
+    in.d_o = query_view<const void>(d_o_.data(), problem_);
+    in.logsumexp = logsumexp_.data();
+  }
+  return in;
+}
+
+void RandomInputs::fill(int tensor,
+                        const std::function<float(int64_t, int64_t, int64_t, int64_t)>& value) {
+  Bytes& bytes = tensor == 0 ? q_ : tensor == 1 ? k_ : v_;
+  const TensorView t = tensor == 0 ? query_view<void>(bytes.data(), problem_)
+                                   : key_view<void>(bytes.data(), problem_);
+  for (int64_t b = 0; b < t.batch; ++b) {
+    for (int64_t h = 0; h < t.heads; ++h) {
+      for (int64_t row = 0; row < t.length; ++row) {
+        for (int64_t c = 0; c < t.head_dim; ++c) {
+          store_element(t.data, t.dtype, t.offset(b, h, row) + c, value(b, h, row, c));
+        }
+      }
+    }
+  }
+}
+
+CheckedOutputs::CheckedOutputs(const Problem& p) : problem_(p) {
+  const int64_t query_bytes = p.query_elements() * element_size(p.dtype);
+  const int64_t key_bytes = p.key_elements() * element_size(p.dtype);
+  if (p.pass == Pass::forward) {
+    o_ = poisoned(query_bytes);
+    logsumexp_ = poisoned(p.query_rows() * static_cast<int64_t>(sizeof(float)));
+  } else {
+    dq_ = poisoned(query_bytes);
+    dk_ = poisoned(key_bytes);
+    dv_ = poisoned(key_bytes);
+  }
+}
+
+Outputs CheckedOutputs::view() {
+  Outputs out;
+  if (problem_.pass == Pass::forward) {
+    out.o = query_view<void>(o_.data(), problem_);
+    out.logsumexp = reinterpret_cast<float*>(logsumexp_.data());
+  } else {
+    out.dq = query_view<void>(dq_.data(), problem_);
+    out.dk = key_view<void>(dk_.data(), problem_);
+    out.dv = key_view<void>(dv_.data(), problem_);
+  }
+  return out;
+}
+
+float CheckedOutputs::o(int64_t b, int64_t h, int64_t row, int64_t column) const {
+  const auto view = query_view<const void>(o_.data(), problem_);
+  return load_element(view.data, view.dtype, view.offset(b, h, row) + column);
+}
+
+float CheckedOutputs::logsumexp(int64_t b, int64_t h, int64_t row) const {
+  return load_element(logsumexp_.data(), Dtype::fp32,
+                      (b * problem_.q_heads + h) * problem_.q_len + row);
+}
+
+Expectation::Expectation(const RandomInputs& inputs) {
+  if (inputs.problem().pass == Pass::forward) {
+    forward = reference_forward(inputs.problem(), inputs.view());
+  } else {
+    backward = reference_backward(inputs.problem(), inputs.view());
+  }
+}
+
+void expect_correct(const Problem& p, const Expectation& expected, const Outputs& out) {
+  if (p.pass == Pass::forward) {
+    expect_tensor("o", expected.forward.o, out.o);
+    expect_tensor("logsumexp", expected.forward.logsumexp,
+                  dense_view<const void>(out.logsumexp, Dtype::fp32, Layout::bhsd, p.batch,
+                                         p.q_heads, p.q_len, 1));
+  } else {
+    expect_tensor("dq", expected.backward.dq, out.dq);
+    expect_tensor("dk", expected.backward.dk, out.dk);
+    expect_tensor("dv", expected.backward.dv, out.dv);
+  }
+}
+
+std::vector<Problem> varied_problems(Pass pass, Mask mask, int64_t head_dim) {
+  struct Lengths {
+    int64_t q_len, kv_len;
+  };
+  struct Heads {
+    int64_t batch, q_heads, kv_heads;
+  };
+  // One more and one less than a step of the tiles, and enough for several tiles; longer and
+  // shorter keys than queries, so that causal masks hide whole rows, whole tiles and parts of
+  // tiles.
+  constexpr std::array<Lengths, 7> kLengths{
+      {{1, 1}, {1, 33}, {31, 65}, {33, 31}, {65, 257}, {257, 33}, {97, 96}}};
+  constexpr std::array<Heads, 3> kHeads{{{2, 1, 1}, {1, 4, 2}, {1, 3, 1}}};
+
+  std::vector<Problem> problems;
+  size_t turn = static_cast<size_t>(head_dim / kHeadDimStep);
+  for (const Lengths& lengths : kLengths) {
+    for (const Dtype dtype : kDtypes) {
+      const Heads& heads = kHeads[turn % kHeads.size()];
+      Problem p;
+      p.pass = pass;
+      p.dtype = dtype;
+      p.mask = mask;
+      p.layout = kLayouts[turn / kHeads.size() % kLayouts.size()];
+      p.batch = heads.batch;
+      p.q_heads = heads.q_heads;
+      p.kv_heads = heads.kv_heads;
+      p.q_len = lengths.q_len;
+      p.kv_len = lengths.kv_len;
+      p.head_dim = head_dim;
+      if (turn % 5 == 0) p.scale = 0.3;
+      problems.push_back(p);
+      ++turn;
+    }
+    ++turn;
+  }
+  return problems;
+}
+
+}  // namespace flashbench

@@ -1,0 +1,71 @@
+// Runs an attention implementation on random tensors and checks its outputs against the reference.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "attention/problem.h"
+#include "attention/tensors.h"
+#include "tests/kernels/reference.h"
+
+namespace flashbench {
+
+// Memory of one tensor, poisoned (every byte 0xff: NaN in each dtype) until it is filled.
+using Bytes = std::vector<std::byte>;
+Bytes poisoned(int64_t bytes);
+
+// A problem's inputs: N(0, 1), rounded to its dtype. A backward problem has the reference's O,
+// rounded, and logsumexp.
+class RandomInputs {
+ public:
+  explicit RandomInputs(const Problem&, uint64_t seed = 1);
+
+  Inputs view() const;
+  const Problem& problem() const { return problem_; }
+
+  // Sets the elements of Q, K or V (0, 1, 2) to value(batch, head, row, column).
+  void fill(int tensor, const std::function<float(int64_t, int64_t, int64_t, int64_t)>& value);
+
+  bool operator==(const RandomInputs&) const = default;
+
+ private:
+  Problem problem_;
+  Bytes q_, k_, v_, o_, d_o_;
+  std::vector<float> logsumexp_;
+};
+
+// A problem's outputs, poisoned.
+class CheckedOutputs {
+ public:
+  explicit CheckedOutputs(const Problem&);
+  Outputs view();
+
+  // Element of O, or of the logsumexp.
+  float o(int64_t b, int64_t h, int64_t row, int64_t column) const;
+  float logsumexp(int64_t b, int64_t h, int64_t row) const;
+
+  bool operator==(const CheckedOutputs&) const = default;  // bit for bit
+
+ private:
+  Problem problem_;
+  Bytes o_, dq_, dk_, dv_, logsumexp_;
+};
+
+// What a correct implementation computes; made once for all implementations of a problem.
+struct Expectation {
+  explicit Expectation(const RandomInputs&);
+  ExpectedForward forward;
+  ExpectedBackward backward;
+};
+
+// Fails the current test, naming the tensor and the worst element, unless every element is within
+// its error bound and one rounding to the problem's dtype.
+void expect_correct(const Problem&, const Expectation&, const Outputs&);
+
+// Problems that differ in pass, mask and lengths for one head_dim; dtype, layout and heads vary
+// along, so that each value of each meets most values of the others.
+std::vector<Problem> varied_problems(Pass, Mask, int64_t head_dim);
+
+}  // namespace flashbench

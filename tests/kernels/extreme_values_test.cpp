@@ -1,0 +1,150 @@
+// Inputs for which the right answer is known exactly, or that break careless kernels.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/kernels/run_kernel.h"
+
+namespace flashbench::kernels {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+Problem forward_problem(int64_t q_len, int64_t kv_len, Mask mask = Mask::none) {
+  Problem p;
+  p.mask = mask;
+  p.q_len = q_len;
+  p.kv_len = kv_len;
+  p.head_dim = 16;
+  p.scale = 1.0;
+  return p;
+}
+
+// Runs every forward kernel on every target and hands its outputs to `check`.
+template <typename Check>
+void for_every_forward(const RandomInputs& inputs, const Check& check) {
+  ThreadPool pool(2);
+  for_every_target([&](const std::string& target) {
+    for (const AttentionKernel* kernel : cpu_kernels(Pass::forward)) {
+      SCOPED_TRACE(std::string(kernel->name) + " " + target);
+      CheckedOutputs outputs(inputs.problem());
+      run_kernel(*kernel, inputs, outputs, pool);
+      check(outputs);
+    }
+  });
+}
+
+TEST(ExtremeValues, EqualScoresGiveTheExactMean) {
+  RandomInputs inputs(forward_problem(33, 256));
+  inputs.fill(0, [](auto...) { return 0.0f; });
+  inputs.fill(2, [](auto, auto, int64_t row, int64_t column) {
+    return static_cast<float>((row + column) % 4);  // every column's mean is 1.5
+  });
+  for_every_forward(inputs, [&](const CheckedOutputs& out) {
+    for (int64_t row = 0; row < 33; ++row) {
+      for (int64_t c = 0; c < 16; ++c) ASSERT_EQ(out.o(0, 0, row, c), 1.5f) << row << " " << c;
+      ASSERT_NEAR(out.logsumexp(0, 0, row), std::log(256.0), 1e-6);
+    }
+  });
+}
+
+// Scores of 1e4 for one key and 0 for the others: O is that key's row of V, bit for bit.
+TEST(ExtremeValues, OneKeyTakesAll) {
+  RandomInputs inputs(forward_problem(40, 300));
+  const auto chosen = [](int64_t query) { return query * 37 % 300; };
+  inputs.fill(0, [&](auto, auto, int64_t row, int64_t column) {
+    return column == chosen(row) % 16 ? 100.0f : column == 15 ? 0.0f : 0.0f;
+  });
+  // Keys that share the column of the chosen one are kept apart by their size.
+  inputs.fill(1, [&](auto, auto, int64_t row, int64_t column) {
+    return column == row % 16 ? 100.0f + static_cast<float>(row) : 0.0f;
+  });
+  const auto best = [](int64_t query) {  // the last key with the query's column
+    const int64_t column = query * 37 % 300 % 16;
+    return (299 - column) / 16 * 16 + column;
+  };
+  inputs.fill(2, [](auto, auto, int64_t row, int64_t column) {
+    return std::sin(static_cast<float>(row * 16 + column));
+  });
+  for_every_forward(inputs, [&](const CheckedOutputs& out) {
+    for (int64_t row = 0; row < 40; ++row) {
+      for (int64_t c = 0; c < 16; ++c) {
+        ASSERT_EQ(out.o(0, 0, row, c), std::sin(static_cast<float>(best(row) * 16 + c))) << row;
+      }
+    }
+  });
+}
+
+// Whatever the size of the scores, also where a mask of finite size would be mistaken for them.
+TEST(ExtremeValues, OneKeyReturnsItsValue) {
+  for (const float score : {-524288.0f, -120.0f, 120.0f, 1e30f}) {
+    RandomInputs inputs(forward_problem(3, 1));
+    inputs.fill(0, [](auto, auto, auto, int64_t column) { return column == 0 ? 1.0f : 0.0f; });
+    inputs.fill(1, [&](auto, auto, auto, int64_t column) { return column == 0 ? score : 0.0f; });
+    inputs.fill(2,
+                [](auto, auto, auto, int64_t column) { return 0.1f * static_cast<float>(column); });
+    for_every_forward(inputs, [&](const CheckedOutputs& out) {
+      for (int64_t c = 0; c < 16; ++c) ASSERT_EQ(out.o(0, 0, 2, c), 0.1f * static_cast<float>(c));
+      ASSERT_NEAR(out.logsumexp(0, 0, 2), score, 1e-6 * std::abs(score));
+    });
+  }
+}
+
+TEST(ExtremeValues, RowsWithoutKeysAreZero) {
+  for (const Dtype dtype : kDtypes) {
+    Problem p = forward_problem(70, 30, Mask::causal_bottom_right);
+    p.dtype = dtype;
+    for_every_forward(RandomInputs(p), [&](const CheckedOutputs& out) {
+      for (int64_t row = 0; row < 40; ++row) {
+        for (int64_t c = 0; c < 16; ++c) ASSERT_EQ(out.o(0, 0, row, c), 0.0f) << row;
+        ASSERT_EQ(out.logsumexp(0, 0, row), -kInfinity);
+      }
+      for (int64_t c = 0; c < 16; ++c) ASSERT_NE(out.o(0, 0, 40, c), 0.0f);
+    });
+  }
+}
+
+// A NaN in one row of K reaches the queries that see it, each of them, and no other.
+TEST(ExtremeValues, NanReachesExactlyTheQueriesThatSeeIt) {
+  RandomInputs inputs(forward_problem(200, 200, Mask::causal_top_left));
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  inputs.fill(1, [&](auto, auto, int64_t row, auto) { return row == 77 ? nan : 0.5f; });
+  for_every_forward(inputs, [&](const CheckedOutputs& out) {
+    for (int64_t row = 0; row < 200; ++row) {
+      ASSERT_EQ(std::isnan(out.o(0, 0, row, 3)), row >= 77) << row;
+      ASSERT_EQ(std::isnan(out.logsumexp(0, 0, row)), row >= 77) << row;
+    }
+  });
+}
+
+// The logsumexp lies below -88.7, where a backward pass that scores padding as 0 overflows.
+TEST(ExtremeValues, GradientsOfVeryNegativeScoresAreFinite) {
+  Problem p = forward_problem(65, 97);
+  p.pass = Pass::backward;
+  p.scale = -3.0;  // Q = K, so that the scores of equal rows are strongly negative
+  ThreadPool pool(2);
+  RandomInputs inputs(p);
+  inputs.fill(0, [](auto...) { return 2.0f; });
+  inputs.fill(
+      1, [](auto, auto, int64_t row, auto) { return 2.0f + 0.001f * static_cast<float>(row); });
+  std::vector<float> logsumexp(65);
+  const ExpectedForward forward = reference_forward(p, inputs.view());
+  for (size_t i = 0; i < 65; ++i) logsumexp[i] = static_cast<float>(forward.logsumexp.value[i]);
+  ASSERT_LT(logsumexp[0], -150);
+  for_every_target([&](const std::string& target) {
+    for (const AttentionKernel* kernel : cpu_kernels(Pass::backward)) {
+      SCOPED_TRACE(std::string(kernel->name) + " " + target);
+      CheckedOutputs outputs(p);
+      run_kernel(*kernel, inputs, outputs, pool);
+      for (const TensorView& t : {outputs.view().dq, outputs.view().dk, outputs.view().dv}) {
+        for (int64_t i = 0; i < t.elements(); ++i) {
+          ASSERT_TRUE(std::isfinite(static_cast<const float*>(t.data)[i]));
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace flashbench::kernels

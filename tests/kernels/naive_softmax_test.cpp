@@ -1,0 +1,84 @@
+#include "kernels/naive/softmax.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "device/inputs.h"
+#include "tests/kernels/run_kernel.h"
+
+namespace flashbench::kernels {
+namespace {
+
+float normal(int64_t index) {
+  return random_value(Distribution::normal, 1, 0, static_cast<uint64_t>(index));
+}
+
+// Lengths around whole vectors of every target; with the mask, every number of visible keys.
+TEST(NaiveSoftmax, MatchesFp64) {
+  for_every_target([&](const std::string& target) {
+    for (const Mask mask : kMasks) {
+      for (const int64_t kv_len : {1, 3, 16, 17, 31, 40}) {
+        SCOPED_TRACE(target + " " + std::string(name(mask)) + " " + std::to_string(kv_len));
+        Problem p;
+        p.mask = mask;
+        p.q_len = 45;
+        p.kv_len = kv_len;
+        std::vector<float> scores(static_cast<size_t>(p.q_len * kv_len)), logsumexp(45, NAN);
+        for (size_t i = 0; i < scores.size(); ++i) scores[i] = 4 * normal(static_cast<int64_t>(i));
+        const std::vector<float> before = scores;
+        naive_softmax(p, 0, p.q_len, scores.data(), logsumexp.data());
+        for (int64_t row = 0; row < p.q_len; ++row) {
+          const int64_t visible = p.visible_keys(row);
+          double sum = 0;
+          for (int64_t key = 0; key < visible; ++key) {
+            sum += std::exp2(before[static_cast<size_t>(row * kv_len + key)]);
+          }
+          for (int64_t key = 0; key < kv_len; ++key) {
+            const auto i = static_cast<size_t>(row * kv_len + key);
+            const double expected = key < visible ? std::exp2(before[i]) / sum : 0;
+            ASSERT_NEAR(scores[i], expected, 1e-6 * expected) << row << " " << key;
+          }
+          const float l = logsumexp[static_cast<size_t>(row)];
+          if (visible == 0) {
+            ASSERT_EQ(l, -std::numeric_limits<float>::infinity());
+          } else {
+            ASSERT_NEAR(l, std::log(sum), 2e-6);
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(NaiveSoftmax, StartsAtTheFirstQueryAsked) {
+  Problem p;
+  p.mask = Mask::causal_top_left;
+  p.q_len = p.kv_len = 20;
+  std::vector<float> scores(20, 0.0f), logsumexp(1);
+  naive_softmax(p, 3, 1, scores.data(), logsumexp.data());
+  for (size_t key = 0; key < 20; ++key) EXPECT_EQ(scores[key], key < 4 ? 0.25f : 0.0f);
+}
+
+TEST(NaiveSoftmax, GradientMatchesItsFormula) {
+  for_every_target([&](const std::string& target) {
+    Problem p;
+    p.q_len = 3;
+    p.kv_len = 37;
+    std::vector<float> probabilities(111), dp(111), delta{0.5f, -1, 2};
+    for (size_t i = 0; i < 111; ++i) {
+      probabilities[i] = std::abs(normal(static_cast<int64_t>(i)));
+      dp[i] = normal(static_cast<int64_t>(1000 + i));
+    }
+    const std::vector<float> before = dp;
+    naive_softmax_gradient(p, 3, probabilities.data(), dp.data(), delta.data());
+    for (size_t i = 0; i < 111; ++i) {
+      ASSERT_FLOAT_EQ(dp[i], probabilities[i] * (before[i] - delta[i / 37])) << target << " " << i;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace flashbench::kernels

@@ -1,0 +1,54 @@
+// Runs kernels of our own on the CPU, in poisoned memory.
+#pragma once
+
+#include "kernels/cpu/targets.h"  // before Highway
+
+#include <hwy/aligned_allocator.h>
+#include <hwy/targets.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "tests/kernels/attention_check.h"
+
+namespace flashbench::kernels {
+
+inline std::vector<const AttentionKernel*> cpu_kernels(Pass pass) {
+  std::vector<const AttentionKernel*> found;
+  for (const AttentionKernel* kernel : all_kernels()) {
+    if (kernel->device == DeviceKind::cpu && kernel->pass == pass) found.push_back(kernel);
+  }
+  return found;
+}
+
+inline DeviceInfo host_with_threads(int threads) {
+  DeviceInfo host;
+  host.kind = DeviceKind::cpu;
+  host.threads = threads;
+  return host;
+}
+
+// Launches `kernel` on a poisoned workspace of exactly the size that it asks for.
+inline void run_kernel(const AttentionKernel& kernel, const RandomInputs& inputs,
+                       CheckedOutputs& outputs, ThreadPool& pool) {
+  const Problem& p = inputs.problem();
+  const size_t bytes = kernel.workspace_bytes(p, host_with_threads(pool.threads()));
+  const auto workspace = hwy::AllocateAligned<unsigned char>(bytes);
+  std::memset(workspace.get(), 0xff, bytes);
+  kernel.launch(p, inputs.view(), outputs.view(), workspace.get(), {.threads = &pool});
+}
+
+// Calls body(name) with dispatch fixed to each SIMD target that is compiled and that this machine
+// has, then back to the best.
+template <typename Body>
+void for_every_target(const Body& body) {
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    body(std::string(hwy::TargetName(target)));
+    hwy::SetSupportedTargetsForTest(0);
+  }
+}
+
+}  // namespace flashbench::kernels

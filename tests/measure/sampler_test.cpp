@@ -1,0 +1,152 @@
+#include "measure/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+namespace flashbench {
+namespace {
+
+// A device whose clock reads what the test says, so that nothing depends on real time.
+class ScriptedDevice : public Device {
+ public:
+  const DeviceInfo& info() const override { return info_; }
+  Stream stream() override { return {}; }
+  void synchronize() override {}
+  void copy_to_device(void*, const void*, size_t) override {}
+  void copy_to_host(void*, const void*, size_t) override {}
+  void poison(void*, size_t) override {}
+  double time(const std::function<void()>& launch) override {
+    launch();
+    return seconds;
+  }
+  void evict_caches() override { log += "e"; }
+  int64_t eviction_bytes() const override { return 0; }
+
+  double seconds = 0.01;
+  std::string log;
+
+ protected:
+  void* raw_allocate(size_t) override { return nullptr; }
+  void raw_free(void*) override {}
+
+ private:
+  DeviceInfo info_;
+};
+
+MeasureOptions quick() {
+  MeasureOptions options;
+  options.warmup_runs = 1;
+  options.warmup_seconds = 0;
+  options.min_samples = 6;
+  options.max_samples = 20;
+  options.max_seconds = 60;
+  return options;
+}
+
+const auto kNever = [] { return false; };
+
+Contender logging(ScriptedDevice& device, const std::string& name) {
+  return {.before = [&device, name] { device.log += "(" + name; },
+          .run = [&device, name] { device.log += name; },
+          .after = [&device, name] { device.log += name + ")"; }};
+}
+
+TEST(Sampler, WarmSamplesFollowAnUntimedRun) {
+  ScriptedDevice device;
+  const auto timings = measure_interleaved(device, {logging(device, "a")}, quick(), 1, kNever);
+  EXPECT_EQ(timings[0].measurement.seconds, std::vector<double>(6, 0.01));
+  EXPECT_EQ(timings[0].measurement.stop_reason, "interval");
+  EXPECT_GE(timings[0].measurement.warmup_runs, 1);
+  EXPECT_EQ(device.log.substr(device.log.size() - 6), "a(aaa)");
+}
+
+TEST(Sampler, ColdSamplesFollowAnEviction) {
+  ScriptedDevice device;
+  MeasureOptions options = quick();
+  options.cache = CacheState::cold;
+  const auto timings = measure_interleaved(device, {logging(device, "a")}, options, 1, kNever);
+  EXPECT_EQ(timings[0].measurement.cache, CacheState::cold);
+  EXPECT_EQ(device.log.substr(device.log.size() - 6), "(aeaa)");
+}
+
+TEST(Sampler, RoundsInterleaveInChangingOrder) {
+  ScriptedDevice device;
+  std::string order;
+  const auto contender = [&](char name) {
+    return Contender{.before = [] {}, .run = [] {}, .after = [&order, name] { order += name; }};
+  };
+  MeasureOptions options = quick();
+  options.min_samples = 12;
+  measure_interleaved(device, {contender('a'), contender('b'), contender('c')}, options, 1, kNever);
+  ASSERT_EQ(order.size(), 36u);
+  std::vector<std::string> rounds;
+  for (size_t i = 0; i < order.size(); i += 3) {
+    std::string round = order.substr(i, 3);
+    rounds.push_back(round);
+    std::sort(round.begin(), round.end());
+    EXPECT_EQ(round, "abc");
+  }
+  std::sort(rounds.begin(), rounds.end());
+  EXPECT_GT(std::unique(rounds.begin(), rounds.end()) - rounds.begin(), 1);
+}
+
+TEST(Sampler, NoisyContendersStopAtTheMaximum) {
+  ScriptedDevice device;
+  int run = 0;
+  const Contender noisy{.before = [] {},
+                        .run = [&] { device.seconds = ++run % 2 == 0 ? 0.01 : 0.02; },
+                        .after = [] {}};
+  MeasureOptions options = quick();
+  options.cache = CacheState::cold;
+  const auto timings = measure_interleaved(device, {noisy}, options, 1, kNever);
+  EXPECT_EQ(timings[0].measurement.seconds.size(), 20u);
+  EXPECT_EQ(timings[0].measurement.stop_reason, "max_samples");
+}
+
+TEST(Sampler, TheTimeCapEndsASlowContender) {
+  ScriptedDevice device;
+  MeasureOptions options = quick();
+  options.max_seconds = 0;
+  const auto timings = measure_interleaved(device, {logging(device, "a")}, options, 1, kNever);
+  EXPECT_EQ(timings[0].measurement.seconds.size(), 1u);
+  EXPECT_EQ(timings[0].measurement.stop_reason, "time_cap");
+}
+
+TEST(Sampler, AFailureEndsOneContenderOnly) {
+  ScriptedDevice device;
+  Contender failing = logging(device, "x");
+  failing.after = [] { throw std::runtime_error("wrong"); };
+  const auto timings =
+      measure_interleaved(device, {failing, logging(device, "a")}, quick(), 1, kNever);
+  EXPECT_TRUE(timings[0].error);
+  EXPECT_TRUE(timings[0].measurement.seconds.empty());
+  EXPECT_FALSE(timings[1].error);
+  EXPECT_EQ(timings[1].measurement.seconds.size(), 6u);
+}
+
+TEST(Sampler, WarmUpRunsAtLeastAsOftenAndAsLongAsAsked) {
+  ScriptedDevice device;
+  MeasureOptions options = quick();
+  options.warmup_runs = 3;
+  options.warmup_seconds = 0.1;
+  const auto timings = measure_interleaved(device, {logging(device, "a")}, options, 1, kNever);
+  EXPECT_GE(timings[0].measurement.warmup_runs, 10);  // 10 runs of 0.01 s
+  EXPECT_LE(timings[0].measurement.warmup_runs, 40);
+}
+
+TEST(Sampler, InterruptionKeepsWhatWasTaken) {
+  ScriptedDevice device;
+  int samples = 0;
+  Contender counting = logging(device, "a");
+  counting.after = [&] { ++samples; };
+  const auto timings =
+      measure_interleaved(device, {counting}, quick(), 1, [&] { return samples == 3; });
+  EXPECT_EQ(timings[0].measurement.seconds.size(), 3u);
+  EXPECT_EQ(timings[0].measurement.stop_reason, "interrupted");
+}
+
+}  // namespace
+}  // namespace flashbench

@@ -1,0 +1,69 @@
+#include "plan/estimate.h"
+
+#include <gtest/gtest.h>
+
+namespace flashbench {
+namespace {
+
+Case forward_case(int64_t length) {
+  Case c;
+  c.problem.q_heads = c.problem.kv_heads = 2;
+  c.problem.q_len = c.problem.kv_len = length;
+  c.problem.head_dim = 64;
+  return c;
+}
+
+TEST(Estimate, CountsFlopsAndTensors) {
+  const CaseEstimate forward = estimate(forward_case(1024));
+  EXPECT_EQ(forward.flops, 4.0 * 2 * 1024 * 1024 * 64);
+  EXPECT_EQ(forward.tensor_bytes, 4 * (4 * 2 * 1024 * 64) + 4 * 2 * 1024);  // Q K V O, logsumexp
+}
+
+TEST(Estimate, SecondsFollowFlopsAndTheCap) {
+  const MeasureOptions measure{.warmup_runs = 0,
+                               .warmup_seconds = 0,
+                               .min_samples = 10,
+                               .max_samples = 10,
+                               .max_seconds = 1e9};
+  const VerifyOptions no_reference{.fp64_flops = 0};
+  const double flops = forward_case(8192).problem.flops();
+  // 11 runs (one to verify), each at most as fast as the GEMM.
+  const double slow = estimate_seconds(forward_case(8192), {"tiled"}, measure, no_reference, 1e9);
+  EXPECT_GT(slow, 11 * flops / 1e9);
+  EXPECT_LT(slow, 11 * flops / 1e9 * 3);
+  const double fast = estimate_seconds(forward_case(8192), {"tiled"}, measure, no_reference, 1e10);
+  EXPECT_NEAR(slow / fast, 10, 0.5);
+
+  MeasureOptions capped = measure;
+  capped.max_seconds = 0.001;  // one sample only
+  const double once = estimate_seconds(forward_case(8192), {"tiled"}, capped, no_reference, 1e9);
+  EXPECT_NEAR(slow / once, 11.0 / 2, 0.1);
+}
+
+TEST(Estimate, EachProviderAndTheReferenceAddUp) {
+  const MeasureOptions measure;
+  const VerifyOptions verify;
+  const auto seconds = [&](const std::vector<std::string>& providers, double fp64_flops) {
+    return estimate_seconds(forward_case(2048), providers, measure, {.fp64_flops = fp64_flops},
+                            1e11);
+  };
+  EXPECT_GT(seconds({"naive"}, 0), seconds({"tiled"}, 0));
+  EXPECT_NEAR(seconds({"naive", "tiled"}, 0) + seconds({}, 0),
+              seconds({"naive"}, 0) + seconds({"tiled"}, 0), 1e-12);
+  EXPECT_NEAR(seconds({}, 1e9) - seconds({}, 0), 1e9 / 1e10, 1e-12);
+}
+
+TEST(Estimate, OnlyFusedProvidersSkipWhatIsMasked) {
+  const MeasureOptions measure{.warmup_seconds = 0};
+  const VerifyOptions no_reference{.fp64_flops = 0};
+  Case causal = forward_case(4096);
+  causal.problem.mask = Mask::causal_top_left;
+  const auto seconds = [&](const Case& c, const char* provider) {
+    return estimate_seconds(c, {provider}, measure, no_reference, 1e11);
+  };
+  EXPECT_LT(seconds(causal, "tiled:sm80"), 0.6 * seconds(forward_case(4096), "tiled:sm80"));
+  EXPECT_EQ(seconds(causal, "naive"), seconds(forward_case(4096), "naive"));
+}
+
+}  // namespace
+}  // namespace flashbench

@@ -1,0 +1,79 @@
+// --filter, and the axes of a case as text.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plan/config.h"
+
+namespace flashbench {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+Case some_case() {
+  Case c;
+  c.problem.pass = Pass::backward;
+  c.problem.dtype = Dtype::bf16;
+  c.problem.mask = Mask::causal_top_left;
+  c.problem.q_heads = 8;
+  c.problem.kv_heads = 2;
+  c.problem.q_len = c.problem.kv_len = 1024;
+  c.problem.head_dim = 128;
+  return c;
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    CaseFilter filter(text);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Axes, NameEveryAxis) {
+  Case c = some_case();
+  c.problem.scale = 0.125;
+  c.inputs.seed = 7;
+  using Axis = std::pair<std::string, std::string>;
+  EXPECT_THAT(axes(c),
+              testing::ElementsAre(Axis("pass", "backward"), Axis("dtype", "bf16"),
+                                   Axis("mask", "causal_top_left"), Axis("layout", "bshd"),
+                                   Axis("head_dim", "128"), Axis("scale", "0.125"),
+                                   Axis("q_heads", "8"), Axis("kv_heads", "2"), Axis("batch", "1"),
+                                   Axis("q_len", "1024"), Axis("kv_len", "1024"),
+                                   Axis("distribution", "normal"), Axis("seed", "7")));
+}
+
+TEST(Filter, WithoutTermsKeepsAll) {
+  EXPECT_TRUE(CaseFilter().keeps(some_case()));
+}
+
+TEST(Filter, KeepsCasesThatMatchEveryTerm) {
+  EXPECT_TRUE(CaseFilter("pass=backward").keeps(some_case()));
+  EXPECT_FALSE(CaseFilter("pass=forward").keeps(some_case()));
+  EXPECT_TRUE(CaseFilter("pass=forward|backward,head_dim=64|128").keeps(some_case()));
+  EXPECT_FALSE(CaseFilter("pass=backward,head_dim=64").keeps(some_case()));
+  EXPECT_FALSE(CaseFilter("head_dim=12").keeps(some_case()));
+  EXPECT_TRUE(CaseFilter("scale=default").keeps(some_case()));
+}
+
+TEST(Filter, SeqStandsForBothLengths) {
+  Case c = some_case();
+  EXPECT_TRUE(CaseFilter("seq=512|1024").keeps(c));
+  EXPECT_FALSE(CaseFilter("seq=512").keeps(c));
+  c.problem.q_len = 512;
+  EXPECT_FALSE(CaseFilter("seq=512|1024").keeps(c));
+}
+
+TEST(Filter, MistakesAreNamedAllAtOnce) {
+  EXPECT_THAT(refusal("had_dim=64,pass=foward,mask"),
+              AllOf(HasSubstr("3 errors"), HasSubstr("did you mean \"head_dim\"?"),
+                    HasSubstr("did you mean \"forward\"?"),
+                    HasSubstr("expected AXIS=VALUE or AXIS=VALUE|VALUE, got \"mask\"")));
+  EXPECT_THAT(refusal(""), HasSubstr("expected AXIS=VALUE"));
+  EXPECT_THAT(refusal("seq=1,seq=2"), HasSubstr("write seq=VALUE|VALUE"));
+}
+
+}  // namespace
+}  // namespace flashbench

@@ -1,0 +1,147 @@
+#include "providers/provider.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "tests/kernels/attention_check.h"
+
+namespace flashbench {
+namespace {
+
+std::vector<const Provider*> cpu_providers() {
+  std::vector<const Provider*> found;
+  for (const auto& provider : all_providers()) {
+    if (provider->device_kind() == DeviceKind::cpu) found.push_back(provider.get());
+  }
+  return found;
+}
+
+// Runs a session on poisoned outputs and checks them.
+void expect_session_correct(Session& session, const RandomInputs& inputs) {
+  const Expectation expected(inputs);
+  session.prepare_inputs(inputs.view());
+  CheckedOutputs outputs(inputs.problem());
+  session.run(inputs.view(), outputs.view());
+  expect_correct(inputs.problem(), expected, outputs.view());
+}
+
+class EveryProblem : public testing::TestWithParam<std::tuple<Pass, Mask, int64_t>> {};
+
+TEST_P(EveryProblem, MatchesTheReference) {
+  const auto [pass, mask, head_dim] = GetParam();
+  const auto device = make_host_device(2);
+  for (const Problem& p : varied_problems(pass, mask, head_dim)) {
+    const RandomInputs inputs(p);
+    const RandomInputs before = inputs;
+    const Expectation expected(inputs);
+    for (const Provider* provider : cpu_providers()) {
+      SCOPED_TRACE(std::string(provider->name()) + " " + p.id());
+      ASSERT_EQ(provider->why_unsupported(p, device->info()), std::nullopt);
+      const auto session = provider->prepare(p, *device);
+      session->prepare_inputs(inputs.view());
+      CheckedOutputs outputs(p);
+      session->run(inputs.view(), outputs.view());
+      expect_correct(p, expected, outputs.view());
+      EXPECT_TRUE(inputs == before) << "inputs were changed";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, EveryProblem,
+                         testing::Combine(testing::ValuesIn(kPasses), testing::ValuesIn(kMasks),
+                                          testing::Values<int64_t>(8, 64, 96)),
+                         [](const auto& test_info) {
+                           return std::string(name(std::get<0>(test_info.param))) + "_" +
+                                  std::string(name(std::get<1>(test_info.param))) + "_d" +
+                                  std::to_string(std::get<2>(test_info.param));
+                         });
+
+Problem problem(Pass pass, Dtype dtype = Dtype::fp32) {
+  Problem p;
+  p.pass = pass;
+  p.dtype = dtype;
+  p.mask = Mask::causal_bottom_right;
+  p.q_heads = 4;
+  p.kv_heads = 2;
+  p.q_len = 50;
+  p.kv_len = 70;
+  p.head_dim = 32;
+  return p;
+}
+
+TEST(CpuProviders, HaveDistinctNamesAndDescriptions) {
+  std::set<std::string_view> names;
+  for (const Provider* provider : cpu_providers()) {
+    EXPECT_TRUE(names.insert(provider->name()).second) << provider->name();
+    EXPECT_FALSE(provider->description().empty());
+  }
+  EXPECT_TRUE(names.contains("naive"));
+  EXPECT_TRUE(names.contains("tiled"));
+}
+
+TEST(CpuProviders, AllocateTheWorkspaceThatTheySay) {
+  const auto device = make_host_device(2);
+  for (const Provider* provider : cpu_providers()) {
+    for (const Pass pass : kPasses) {
+      for (const Dtype dtype : kDtypes) {
+        const Problem p = problem(pass, dtype);
+        const auto session = provider->prepare(p, *device);
+        EXPECT_EQ(device->used().workspace, provider->workspace_bytes(p, device->info()))
+            << provider->name() << " " << p.id();
+        EXPECT_GE(session->requested_bytes(), p.compulsory_bytes());
+        EXPECT_FALSE(session->kernel().empty());
+      }
+    }
+  }
+  EXPECT_EQ(device->used().workspace, 0);
+}
+
+// A session serves one set of inputs after another, and each as often as it likes.
+TEST(CpuProviders, ServeNewInputsAndRepeatTheirBits) {
+  const auto device = make_host_device(2);
+  for (const Provider* provider : cpu_providers()) {
+    for (const Pass pass : kPasses) {
+      SCOPED_TRACE(std::string(provider->name()) + " " + std::string(name(pass)));
+      const auto session = provider->prepare(problem(pass), *device);
+      const RandomInputs first(problem(pass), 1), second(problem(pass), 2);
+      expect_session_correct(*session, first);
+      expect_session_correct(*session, second);
+      CheckedOutputs once(problem(pass)), again(problem(pass));
+      session->run(second.view(), once.view());
+      session->run(second.view(), again.view());
+      EXPECT_TRUE(once == again);
+    }
+  }
+}
+
+TEST(CpuProviders, NaiveNeedsMemoryForTheScores) {
+  const auto device = make_host_device(1);
+  Problem p = problem(Pass::forward);
+  p.q_len = p.kv_len = 512;
+  const int64_t scores = 4 * 512 * 512 * 4;
+  for (const Provider* provider : cpu_providers()) {
+    const int64_t bytes = provider->workspace_bytes(p, device->info());
+    if (provider->name() == "naive") {
+      EXPECT_EQ(bytes, scores);
+    }
+    if (provider->name() == "tiled") {
+      EXPECT_LT(bytes, scores / 4);
+    }
+  }
+}
+
+TEST(CpuProviders, ThrowWhereThereIsNoRoom) {
+  const auto device = make_host_device(1);
+  Problem p = problem(Pass::forward);
+  p.q_len = p.kv_len = 1 << 22;
+  for (const Provider* provider : cpu_providers()) {
+    if (provider->name() == "naive") {
+      EXPECT_THROW(provider->prepare(p, *device), OutOfMemory);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace flashbench

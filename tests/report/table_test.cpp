@@ -1,0 +1,46 @@
+#include "report/table.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "report/cells.h"
+#include "report/markdown.h"
+#include "sample_result.h"
+
+namespace flashbench {
+namespace {
+
+TEST(Table, RowsFitAHundredColumnsAndSayWhatWentWrong) {
+  SweepResult result = sample_result();
+  result.records[0].measurement->seconds.assign(6, 12.3456);
+  result.records[0].memory->tracked.workspace = int64_t{8} << 30;
+  const std::string table = to_table(result);
+  std::istringstream text(table);
+  int rows = 0;
+  for (std::string line; std::getline(text, line);) {
+    if (line.find("forward  ") == 0 || line.find("backward  ") == 0) continue;  // headings may wrap
+    EXPECT_LE(line.size(), 100u) << line;
+    rows += line.starts_with("naive") || line.starts_with("tiled") ? 1 : 0;
+  }
+  EXPECT_GE(rows, 4);
+  EXPECT_NE(table.find("unsupported: it has no head_dim 64"), std::string::npos);
+  EXPECT_NE(table.find("5 rows: 3 ok, 1 failed, 1 unsupported"), std::string::npos);
+}
+
+TEST(Table, CellsOfARowWithoutFiguresAreDashes) {
+  const SweepResult result = sample_result();
+  for (const Cell& cell : cells(result.records[4], result)) {
+    if (cell.heading == "provider" || cell.heading == "verdict") continue;
+    EXPECT_EQ(cell.text, "-") << cell.heading;
+  }
+}
+
+TEST(Markdown, PipesAreEscaped) {
+  const std::string markdown = to_markdown(sample_result());
+  EXPECT_NE(markdown.find("\"far\" \\| wrong"), std::string::npos);
+  EXPECT_NE(markdown.find("# sample"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace flashbench

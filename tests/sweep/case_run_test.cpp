@@ -1,0 +1,145 @@
+#include "sweep/case_run.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+
+#include "fake_provider.h"
+
+namespace flashbench {
+namespace {
+
+class CaseRun : public testing::Test {
+ protected:
+  CaseRun() {
+    options_.measure.warmup_runs = 1;
+    options_.measure.warmup_seconds = 0;
+    options_.measure.min_samples = 3;
+    options_.measure.max_samples = 3;
+    item_.problem = {.q_heads = 2, .kv_heads = 1, .q_len = 33, .kv_len = 40, .head_dim = 16};
+  }
+
+  Record run(const Provider& provider) {
+    const auto records = run_case(item_, {&provider}, *device_, &gemm_, options_);
+    EXPECT_EQ(records.size(), 1u);
+    return records.at(0);
+  }
+  Record run(FakeProvider::Tamper tamper) { return run(FakeProvider(std::move(tamper))); }
+
+  static float* output(const Outputs& outputs) { return static_cast<float*>(outputs.o.data); }
+
+  std::unique_ptr<Device> device_ = make_host_device(2);
+  GemmCeiling gemm_{*device_};
+  CaseRunOptions options_;
+  Case item_;
+};
+
+TEST_F(CaseRun, AllProvidersPassInBothPasses) {
+  for (Pass pass : kPasses) {
+    item_.problem.pass = pass;
+    const auto providers = choose_providers({}, DeviceKind::cpu);
+    const auto records = run_case(item_, providers, *device_, &gemm_, options_);
+    ASSERT_EQ(records.size(), providers.size());
+    for (const Record& record : records) {
+      EXPECT_EQ(record.status, Status::ok) << record.provider << ": " << record.reason;
+      EXPECT_TRUE(record.verdict.passed());
+      EXPECT_EQ(record.measurement->seconds.size(), 3u);
+      EXPECT_EQ(record.gemm->seconds.size(), 3u);
+      EXPECT_GT(*record.requested_bytes, 0);
+      EXPECT_GT(record.memory->tracked.input, 0);
+      EXPECT_GT(record.memory->tracked.output, 0);
+      EXPECT_FALSE(record.kernel.empty());
+    }
+  }
+}
+
+TEST_F(CaseRun, VerifyingAloneTakesNoTime) {
+  options_.time = false;
+  const Record record = run(FakeProvider::real());
+  EXPECT_EQ(record.status, Status::ok);
+  EXPECT_FALSE(record.measurement);
+}
+
+TEST_F(CaseRun, AWrongValueFailsAndHasNoTime) {
+  const Record record = run([](const Inputs&, const Outputs& out, int) { output(out)[5] += 0.01f; });
+  EXPECT_EQ(record.status, Status::failed);
+  EXPECT_FALSE(record.reason.empty());
+  EXPECT_FALSE(record.measurement);
+}
+
+TEST_F(CaseRun, ANaNFails) {
+  const Record record = run([](const Inputs&, const Outputs& out, int) {
+    output(out)[0] = std::numeric_limits<float>::quiet_NaN();
+  });
+  EXPECT_EQ(record.status, Status::failed);
+  EXPECT_FALSE(record.measurement);
+}
+
+TEST_F(CaseRun, AWrongTimedRunFailsThoughTheFirstWasRight) {
+  const Record record =
+      run([](const Inputs&, const Outputs& out, int n) { output(out)[5] += n > 2 ? 0.01f : 0; });
+  EXPECT_EQ(record.status, Status::failed);
+  EXPECT_EQ(record.verdict.status, Verdict::Status::failed);
+  EXPECT_FALSE(record.measurement);
+}
+
+TEST_F(CaseRun, ATimedRunThatWritesNothingFails) {
+  const size_t bytes = static_cast<size_t>(item_.problem.query_elements()) * sizeof(float);
+  const Record record = run([bytes](const Inputs&, const Outputs& out, int n) {
+    if (n > 2) std::memset(out.o.data, kPoisonByte, bytes);  // as if the early return left it so
+  });
+  EXPECT_EQ(record.status, Status::failed);
+  EXPECT_NE(record.reason.find("unwritten"), std::string::npos);
+}
+
+TEST_F(CaseRun, ChangedInputsFailAndAreRestoredForTheNext) {
+  const FakeProvider vandal([](const Inputs& inputs, const Outputs&, int) {
+    static_cast<float*>(const_cast<void*>(inputs.k.data))[3] = 100;
+  });
+  const auto records =
+      run_case(item_, {&vandal, &FakeProvider::real()}, *device_, &gemm_, options_);
+  EXPECT_EQ(records[0].status, Status::failed);
+  EXPECT_EQ(records[0].reason, "it changed its inputs");
+  EXPECT_EQ(records[1].status, Status::ok) << records[1].reason;
+}
+
+TEST_F(CaseRun, AnExceptionIsARowWithItsText) {
+  const Record record =
+      run([](const Inputs&, const Outputs&, int) { throw std::runtime_error("no luck"); });
+  EXPECT_EQ(record.status, Status::error);
+  EXPECT_EQ(record.reason, "no luck");
+}
+
+TEST_F(CaseRun, OutOfMemoryIsARow) {
+  FakeProvider greedy([](const Inputs&, const Outputs&, int) {});
+  greedy.extra_bytes = size_t{1} << 50;
+  const Record record = run(greedy);
+  EXPECT_EQ(record.status, Status::out_of_memory);
+  EXPECT_FALSE(record.measurement);
+}
+
+TEST_F(CaseRun, UnsupportedGivesItsSentence) {
+  FakeProvider picky([](const Inputs&, const Outputs&, int) {});
+  picky.refusal = "it does not like this";
+  const Record record = run(picky);
+  EXPECT_EQ(record.status, Status::unsupported);
+  EXPECT_EQ(record.reason, "it does not like this");
+  EXPECT_EQ(record.verdict.status, Verdict::Status::not_checked);
+}
+
+TEST_F(CaseRun, InterruptedBeforeTheStartIsSkipped) {
+  options_.interrupted = [] { return true; };
+  EXPECT_EQ(run(FakeProvider::real()).status, Status::skipped);
+}
+
+TEST_F(CaseRun, MemoryIsGivenBackAfterwards) {
+  const int64_t before = device_->used().total();
+  run(FakeProvider::real());
+  EXPECT_EQ(device_->used().total(), before);
+}
+
+}  // namespace
+}  // namespace flashbench

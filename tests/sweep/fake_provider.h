@@ -1,0 +1,57 @@
+// A provider that does what a test tells it to.
+#pragma once
+
+#include <functional>
+
+#include "providers/provider.h"
+#include "sweep/choose.h"
+
+namespace flashbench {
+
+// Passes everything on to the real `tiled` provider, then lets `tamper` do its worst.
+class FakeProvider : public Provider {
+ public:
+  using Tamper = std::function<void(const Inputs&, const Outputs&, int run)>;
+  explicit FakeProvider(Tamper tamper) : tamper_(std::move(tamper)) {}
+
+  std::string_view name() const override { return "fake"; }
+  std::string_view description() const override { return "tampers with a real provider's outputs"; }
+  DeviceKind device_kind() const override { return DeviceKind::cpu; }
+  std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const override {
+    return refusal;
+  }
+  int64_t workspace_bytes(const Problem& problem, const DeviceInfo& info) const override {
+    return real().workspace_bytes(problem, info);
+  }
+  std::unique_ptr<Session> prepare(const Problem& problem, Device& device) const override {
+    if (extra_bytes > 0) device.allocate(extra_bytes, MemoryUse::workspace);
+    return std::make_unique<FakeSession>(real().prepare(problem, device), tamper_);
+  }
+
+  static const Provider& real() { return *choose_providers({"tiled"}, DeviceKind::cpu).at(0); }
+
+  std::optional<std::string> refusal;
+  size_t extra_bytes = 0;
+
+ private:
+  class FakeSession : public Session {
+   public:
+    FakeSession(std::unique_ptr<Session> session, const Tamper& tamper)
+        : session_(std::move(session)), tamper_(tamper) {}
+    void run(const Inputs& inputs, const Outputs& outputs) override {
+      session_->run(inputs, outputs);
+      tamper_(inputs, outputs, run_++);
+    }
+    std::string kernel() const override { return session_->kernel(); }
+    int64_t requested_bytes() const override { return session_->requested_bytes(); }
+
+   private:
+    std::unique_ptr<Session> session_;
+    const Tamper& tamper_;
+    int run_ = 0;
+  };
+
+  Tamper tamper_;
+};
+
+}  // namespace flashbench

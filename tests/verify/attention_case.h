@@ -1,0 +1,69 @@
+// A problem with its inputs and with room for outputs, as the tests of the oracle need them.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "attention/problem.h"
+#include "attention/tensors.h"
+#include "device/inputs.h"
+#include "device/thread_pool.h"
+#include "simulated_kernel.h"
+#include "verify/oracle.h"
+
+namespace flashbench::verify {
+
+class AttentionCase {
+ public:
+  AttentionCase(const Problem& asked, const InputSpec& spec, ThreadPool& threads)
+      : problem(asked), pool(threads), tensors_(asked, spec, threads) {
+    const auto element = static_cast<size_t>(element_size(problem.dtype));
+    o_.resize(static_cast<size_t>(problem.query_elements()) * element);
+    dq_.resize(o_.size());
+    dk_.resize(static_cast<size_t>(problem.key_elements()) * element);
+    dv_.resize(dk_.size());
+    logsumexp_.resize(static_cast<size_t>(problem.query_rows()));
+  }
+
+  // The oracle; for the backward pass it also fills in the O and logsumexp that providers read.
+  Oracle& make_oracle(const OracleBudget& budget = {}) {
+    oracle_ = std::make_unique<Oracle>(problem, inputs(), budget, pool);
+    if (problem.pass == Pass::backward) {
+      oracle_->exact_forward(tensors_.mutable_o(), tensors_.mutable_logsumexp());
+    }
+    return *oracle_;
+  }
+
+  Inputs inputs() const { return tensors_.inputs(); }
+  Outputs outputs() {
+    return {query_view<void>(o_.data(), problem), logsumexp_.data(),
+            query_view<void>(dq_.data(), problem), key_view<void>(dk_.data(), problem),
+            key_view<void>(dv_.data(), problem)};
+  }
+
+  // Poisoned outputs, then the simulated kernel's.
+  void run(const Simulation& simulation) {
+    for (std::vector<std::byte>* tensor : {&o_, &dq_, &dk_, &dv_}) {
+      std::memset(tensor->data(), 0xff, tensor->size());
+    }
+    std::memset(logsumexp_.data(), 0xff, logsumexp_.size() * sizeof(float));
+    simulate(problem, inputs(), outputs(), simulation, pool);
+  }
+  Verdict judge(const Simulation& simulation) {
+    run(simulation);
+    return oracle_->judge(outputs());
+  }
+
+  const Problem problem;
+  ThreadPool& pool;
+
+ private:
+  HostTensors tensors_;
+  std::unique_ptr<Oracle> oracle_;
+  std::vector<std::byte> o_, dq_, dk_, dv_;
+  std::vector<float> logsumexp_;
+};
+
+}  // namespace flashbench::verify

@@ -1,0 +1,195 @@
+// The fp64 reference against the definition, and against what is known without computing.
+#include "verify/exact.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attention/half.h"
+#include "attention_case.h"
+#include "textbook.h"
+#include "verify/reference.h"
+#include "verify/sampling.h"
+
+namespace flashbench::verify {
+
+namespace {
+
+struct Shape {
+  Mask mask = Mask::none;
+  int64_t q_len = 1, kv_len = 1;
+  int64_t batch = 1, q_heads = 1, kv_heads = 1, head_dim = 8;
+  Layout layout = Layout::bshd;
+  Dtype dtype = Dtype::fp32;
+  std::optional<double> scale = std::nullopt;
+};
+
+Problem problem_of(const Shape& shape, Pass pass) {
+  Problem p;
+  p.pass = pass;
+  p.dtype = shape.dtype;
+  p.mask = shape.mask;
+  p.layout = shape.layout;
+  p.batch = shape.batch;
+  p.q_heads = shape.q_heads;
+  p.kv_heads = shape.kv_heads;
+  p.q_len = shape.q_len;
+  p.kv_len = shape.kv_len;
+  p.head_dim = shape.head_dim;
+  p.scale = shape.scale;
+  return p;
+}
+
+std::vector<Shape> shapes() {
+  const Mask none = Mask::none, top = Mask::causal_top_left, bottom = Mask::causal_bottom_right;
+  return {
+      {none, 1, 1},
+      {none, 1, 300, 2, 3, 3, 16, Layout::bhsd},
+      {none, 300, 1, 1, 2, 1},
+      {none, 130, 257, 1, 4, 2, 24, Layout::bshd, Dtype::fp16},
+      {top, 70, 70, 2, 4, 1, 16, Layout::bhsd, Dtype::bf16},
+      {top, 140, 20, 1, 2, 2},
+      {top, 20, 300, 1, 2, 1, 8, Layout::bhsd},
+      {bottom, 20, 300, 2, 2, 1, 16, Layout::bshd, Dtype::fp16},
+      {bottom, 150, 20, 1, 4, 2, 8, Layout::bshd, Dtype::bf16},
+      {bottom, 129, 129, 1, 2, 2, 8, Layout::bhsd, Dtype::fp32, 0.7},
+      {none, 65, 129, 1, 2, 1, 8, Layout::bhsd, Dtype::fp32, -0.3},
+      {none, 3, 2, 1, 1, 1, 256, Layout::bshd, Dtype::fp16, 0.0},
+  };
+}
+
+// Relative to the largest value: fp64 sums of a few hundred terms.
+constexpr double kTolerance = 1e-13;
+
+template <typename Value>
+void expect_rows(const std::string& label, Array& expected, const RowBlock& block,
+                 const Value& value) {
+  long double largest = 0;
+  for (long double element : expected.values) largest = std::max(largest, std::abs(element));
+  if (!std::isfinite(largest)) largest = 1;
+  for (size_t i = 0; i < block.rows.size(); ++i) {
+    for (int64_t column = 0; column < expected.columns; ++column) {
+      const auto want =
+          static_cast<double>(expected.at(block.batch, block.head, block.rows[i], column));
+      const double found = value(static_cast<int64_t>(i), column);
+      if (std::isinf(want)) {
+        ASSERT_EQ(found, want) << label;
+      } else {
+        ASSERT_NEAR(found, want, kTolerance * std::max<double>(1e-3, largest))
+            << label << " row " << block.rows[i] << " column " << column;
+      }
+    }
+  }
+}
+
+TEST(Exact, ForwardIsTheDefinition) {
+  ThreadPool pool(1);
+  for (const Shape& shape : shapes()) {
+    const Problem p = problem_of(shape, Pass::forward);
+    const AttentionCase attention(p, {}, pool);
+    Textbook expected = textbook_attention(p, attention.inputs());
+    for (const RowBlock& block : all_query_blocks(p)) {
+      const ForwardRows rows = forward_rows(p, attention.inputs(), block);
+      expect_rows(p.id() + " o", expected.o, block,
+                  [&](int64_t i, int64_t column) { return rows.o.row(i)[column]; });
+      expect_rows(p.id() + " logsumexp", expected.logsumexp, block,
+                  [&](int64_t i, int64_t) { return rows.logsumexp[static_cast<size_t>(i)]; });
+    }
+  }
+}
+
+std::vector<RowStatistics> all_statistics(const Problem& p, const Inputs& inputs) {
+  std::vector<RowStatistics> statistics(static_cast<size_t>(p.query_rows()));
+  for (const RowBlock& block : all_query_blocks(p)) {
+    const ForwardRows rows = forward_rows(p, inputs, block);
+    const Rows<double> d_o = gather<double>(inputs.d_o, block);
+    for (size_t i = 0; i < block.rows.size(); ++i) {
+      const auto row = static_cast<int64_t>(i);
+      statistics[query_index(p, block.batch, block.head, block.rows[i])] =
+          row_statistics(p, rows.o.row(row), d_o.values.row(row), rows.logsumexp[i]);
+    }
+  }
+  return statistics;
+}
+
+TEST(Exact, BackwardIsTheDefinition) {
+  ThreadPool pool(1);
+  for (const Shape& shape : shapes()) {
+    const Problem p = problem_of(shape, Pass::backward);
+    const AttentionCase attention(p, {}, pool);
+    const Inputs inputs = attention.inputs();
+    Textbook expected = textbook_attention(p, inputs);
+    const std::vector<RowStatistics> statistics = all_statistics(p, inputs);
+    const Selection all = select_rows(p, {});
+
+    Reference dq("dq", p.dtype, p.head_dim, all.queries);
+    for (size_t i = 0; i < all.queries.size(); ++i) {
+      query_gradients(p, inputs, all.queries[i], statistics, dq.values(i), dq.bounds(i));
+      expect_rows(p.id() + " dq", expected.dq, all.queries[i],
+                  [&](int64_t row, int64_t column) { return dq.values(i).row(row)[column]; });
+    }
+    Reference dk("dk", p.dtype, p.head_dim, all.keys), dv("dv", p.dtype, p.head_dim, all.keys);
+    for (size_t i = 0; i < all.keys.size(); ++i) {
+      key_gradients(p, inputs, all.keys[i], statistics, dk.values(i), dk.bounds(i), dv.values(i),
+                    dv.bounds(i));
+      expect_rows(p.id() + " dk", expected.dk, all.keys[i],
+                  [&](int64_t row, int64_t column) { return dk.values(i).row(row)[column]; });
+      expect_rows(p.id() + " dv", expected.dv, all.keys[i],
+                  [&](int64_t row, int64_t column) { return dv.values(i).row(row)[column]; });
+    }
+  }
+}
+
+TEST(Exact, ForwardPassForTheBackwardPassIsRoundedOnce) {
+  ThreadPool pool(2);
+  for (const Shape& shape : shapes()) {
+    for (const Pass pass : kPasses) {
+      const Problem p = problem_of(shape, pass);
+      AttentionCase attention(p, {}, pool);
+      Textbook expected = textbook_attention(p, attention.inputs());
+      Oracle& oracle = attention.make_oracle({1, 1});  // every row, also when sampled
+      const Outputs outputs = attention.outputs();
+      oracle.exact_forward(outputs.o, outputs.logsumexp);
+      for (int64_t b = 0; b < p.batch; ++b) {
+        for (int64_t h = 0; h < p.q_heads; ++h) {
+          for (int64_t row = 0; row < p.q_len; ++row) {
+            for (int64_t column = 0; column < p.head_dim; ++column) {
+              const float want =
+                  round_to(p.dtype, static_cast<float>(expected.o.at(b, h, row, column)));
+              const float found =
+                  load_element(outputs.o.data, p.dtype, outputs.o.offset(b, h, row) + column);
+              ASSERT_NEAR(found, want, 1e-12) << p.id();
+            }
+            ASSERT_FLOAT_EQ(outputs.logsumexp[query_index(p, b, h, row)],
+                            static_cast<float>(expected.logsumexp.at(b, h, row, 0)))
+                << p.id();
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Exact, LargeScoresDoNotOverflow) {
+  ThreadPool pool(1);
+  Problem p = problem_of({Mask::none, 9, 40}, Pass::forward);
+  p.scale = 1e4;
+  const AttentionCase attention(p, {}, pool);
+  const RowBlock block = all_query_blocks(p).front();
+  const ForwardRows rows = forward_rows(p, attention.inputs(), block);
+  for (size_t i = 0; i < block.rows.size(); ++i) {
+    EXPECT_GT(std::abs(rows.logsumexp[i]), 1e3);
+    double sum = 0;
+    for (int64_t j = 0; j < p.kv_len; ++j) sum += rows.p.row(static_cast<int64_t>(i))[j];
+    EXPECT_NEAR(sum, 1, 1e-14);
+  }
+}
+
+}  // namespace
+
+}  // namespace flashbench::verify

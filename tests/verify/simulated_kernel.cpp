@@ -1,0 +1,286 @@
+#include "simulated_kernel.h"
+
+#include <algorithm>
+#include <cfenv>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "attention/half.h"
+
+namespace flashbench::verify {
+
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Rows of one head in fp32.
+struct Head {
+  Head(const ConstTensorView& tensor, int64_t batch, int64_t head)
+      : rows(tensor.length), cols(tensor.head_dim) {
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t column = 0; column < cols; ++column) {
+        values.push_back(
+            load_element(tensor.data, tensor.dtype, tensor.offset(batch, head, row) + column));
+      }
+    }
+  }
+  const float* row(int64_t i) const { return values.data() + i * cols; }
+
+  int64_t rows, cols;
+  std::vector<float> values;
+};
+
+// The same transposed, so that a row's scores are computed side by side.
+std::vector<float> transposed(const Head& head) {
+  std::vector<float> result(head.values.size());
+  for (int64_t row = 0; row < head.rows; ++row) {
+    for (int64_t column = 0; column < head.cols; ++column) {
+      result[static_cast<size_t>(column * head.rows + row)] = head.row(row)[column];
+    }
+  }
+  return result;
+}
+
+void store_row(const TensorView& tensor, int64_t b, int64_t h, int64_t row, const float* values) {
+  for (int64_t column = 0; column < tensor.head_dim; ++column) {
+    store_element(tensor.data, tensor.dtype, tensor.offset(b, h, row) + column, values[column]);
+  }
+}
+
+// Sums round toward zero for as long as this lives.
+class Truncation {
+ public:
+  explicit Truncation(bool on) {
+    if (on) std::fesetround(FE_TOWARDZERO);
+  }
+  ~Truncation() { std::fesetround(FE_TONEAREST); }
+};
+
+class Kernel {
+ public:
+  Kernel(const Problem& p, const Inputs& in, const Outputs& out, const Simulation& simulation)
+      : p_(p),
+        in_(in),
+        out_(out),
+        simulation_(simulation),
+        scale_(static_cast<float>(p.softmax_scale())) {
+    if (is(Defect::scale_one_percent)) scale_ *= 1.01f;
+  }
+
+  void forward_head(int64_t batch, int64_t head) const;
+  void backward_group(int64_t batch, int64_t kv_head) const;
+
+ private:
+  bool is(Defect defect) const { return simulation_.defect == defect; }
+
+  int64_t kv_head_of(int64_t head) const {
+    const int64_t kv_head = head / p_.heads_per_kv_head();
+    return is(Defect::next_kv_head) ? (kv_head + 1) % p_.kv_heads : kv_head;
+  }
+
+  int64_t visible_keys(int64_t row) const {
+    Problem problem = p_;
+    if (is(Defect::other_causal_corner)) {
+      problem.mask =
+          p_.mask == Mask::causal_top_left ? Mask::causal_bottom_right : Mask::causal_top_left;
+    }
+    const int64_t visible = problem.visible_keys(row);
+    return is(Defect::last_key_ignored) && visible > 1 ? visible - 1 : visible;
+  }
+
+  bool dropped(int64_t tile) const {
+    return is(Defect::dropped_key_tile) && tile == p_.kv_len / simulation_.key_tile / 2;
+  }
+
+  float rounded(float value) const {
+    if (is(Defect::p_in_bf16)) return round_to(Dtype::bf16, value);
+    return simulation_.p_in_dtype ? round_to(p_.dtype, value) : value;
+  }
+
+  float score(float dot_product) const {
+    const float scaled = dot_product * scale_;
+    return simulation_.scores_in_dtype ? round_to(p_.dtype, scaled) : scaled;
+  }
+
+  // scores[j] = sum over columns of a[column] * bt[column][first + j]
+  void dot_products(const float* a, const std::vector<float>& bt, int64_t first, int64_t count,
+                    int64_t length, std::vector<float>& scores) const {
+    const Truncation truncation(simulation_.truncate);
+    std::fill_n(scores.begin(), count, 0.0f);
+    for (int64_t column = 0; column < p_.head_dim; ++column) {
+      const float* b = bt.data() + column * length + first;
+      for (int64_t j = 0; j < count; ++j) scores[static_cast<size_t>(j)] += a[column] * b[j];
+    }
+  }
+
+  void add_scaled(float* sum, float weight, const float* row) const {
+    for (int64_t column = 0; column < p_.head_dim; ++column) sum[column] += weight * row[column];
+  }
+
+  const Problem& p_;
+  const Inputs& in_;
+  const Outputs& out_;
+  const Simulation& simulation_;
+  float scale_;
+};
+
+void Kernel::forward_head(int64_t batch, int64_t head) const {
+  const Head q(in_.q, batch, head), k(in_.k, batch, kv_head_of(head)),
+      v(in_.v, batch, kv_head_of(head));
+  const std::vector<float> kt = transposed(k);
+  const int64_t tile_keys = simulation_.key_tile;
+  std::vector<float> scores(static_cast<size_t>(tile_keys)), o(static_cast<size_t>(p_.head_dim));
+  const int64_t rows = is(Defect::stale_row) ? p_.q_len - 1 : p_.q_len;
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t visible = visible_keys(row);
+    float max = -kInfinity, sum = 0;
+    std::fill(o.begin(), o.end(), 0.0f);
+    for (int64_t first = 0; first < visible; first += tile_keys) {
+      if (dropped(first / tile_keys)) continue;
+      const int64_t count = std::min(tile_keys, visible - first);
+      dot_products(q.row(row), kt, first, count, k.rows, scores);
+      float new_max = max;
+      for (int64_t j = 0; j < count; ++j) {
+        scores[static_cast<size_t>(j)] = score(scores[static_cast<size_t>(j)]);
+        new_max = std::max(new_max, scores[static_cast<size_t>(j)]);
+      }
+      const float rescale = max == -kInfinity ? 0 : std::exp(max - new_max);
+      sum *= rescale;
+      if (!is(Defect::missing_rescale)) {
+        for (float& element : o) element *= rescale;
+      }
+      max = new_max;
+      for (int64_t j = 0; j < count; ++j) {
+        const float weight = std::exp(scores[static_cast<size_t>(j)] - max);
+        sum += weight;
+        scores[static_cast<size_t>(j)] = rounded(weight);
+      }
+      if (is(Defect::unmasked_padding)) {
+        sum += static_cast<float>(tile_keys - count) * std::exp(-max);
+      }
+      const Truncation truncation(simulation_.truncate);
+      for (int64_t j = 0; j < count; ++j) {
+        add_scaled(o.data(), scores[static_cast<size_t>(j)], v.row(first + j));
+      }
+    }
+    for (float& element : o) element = sum == 0 || is(Defect::zeros) ? 0 : element / sum;
+    store_row(out_.o, batch, head, row, o.data());
+    out_.logsumexp[(batch * p_.q_heads + head) * p_.q_len + row] =
+        is(Defect::wrong_logsumexp) ? max : max + std::log(sum);
+  }
+}
+
+void Kernel::backward_group(int64_t batch, int64_t kv_head) const {
+  const int64_t source = is(Defect::next_kv_head) ? (kv_head + 1) % p_.kv_heads : kv_head;
+  const Head k(in_.k, batch, source), v(in_.v, batch, source);
+  const std::vector<float> kt = transposed(k), vt = transposed(v);
+  const auto key_elements = static_cast<size_t>(p_.kv_len * p_.head_dim);
+  std::vector<float> dk(key_elements), dv(key_elements), dq(static_cast<size_t>(p_.head_dim));
+  const int64_t tile_keys = simulation_.key_tile;
+  std::vector<float> scores(static_cast<size_t>(tile_keys)), d_p(scores);
+  for (int64_t i = 0; i < p_.heads_per_kv_head(); ++i) {
+    const int64_t head = kv_head * p_.heads_per_kv_head() + i;
+    const Head q(in_.q, batch, head), o(in_.o, batch, head), d_o(in_.d_o, batch, head);
+    for (int64_t row = 0; row < p_.q_len; ++row) {
+      const float logsumexp = in_.logsumexp[(batch * p_.q_heads + head) * p_.q_len + row];
+      const int64_t visible = visible_keys(row);
+      float d = 0;
+      for (int64_t column = 0; column < p_.head_dim; ++column) {
+        d += d_o.row(row)[column] * o.row(row)[column];
+      }
+      if (is(Defect::d_omitted)) d = 0;
+      std::fill(dq.begin(), dq.end(), 0.0f);
+      for (int64_t first = 0; first < visible; first += tile_keys) {
+        if (dropped(first / tile_keys)) continue;
+        const int64_t count = std::min(tile_keys, visible - first);
+        dot_products(q.row(row), kt, first, count, k.rows, scores);
+        dot_products(d_o.row(row), vt, first, count, k.rows, d_p);
+        for (int64_t j = 0; j < count; ++j) {
+          const auto index = static_cast<size_t>(j);
+          const bool unnormalised = is(Defect::dv_unnormalised) && first == 0;
+          const float scaled = score(scores[index]);
+          const float probability = std::exp(scaled - logsumexp);
+          const float factor = simulation_.ds_of_rounded_p ? rounded(probability) : probability;
+          d_p[index] = rounded(factor * (d_p[index] - d));
+          scores[index] = unnormalised ? std::exp(scaled) : rounded(probability);
+        }
+        const bool skip_dq = is(Defect::dq_misses_tile) && first + tile_keys >= visible;
+        const bool skip_dk = is(Defect::dk_misses_rows) && row >= p_.q_len - 16;
+        const Truncation truncation(simulation_.truncate);
+        for (int64_t j = 0; j < count; ++j) {
+          const auto index = static_cast<size_t>(j);
+          const int64_t key_offset = (first + j) * p_.head_dim;
+          if (!skip_dq) add_scaled(dq.data(), d_p[index], k.row(first + j));
+          if (!skip_dk) add_scaled(dk.data() + key_offset, d_p[index], q.row(row));
+          add_scaled(dv.data() + key_offset, scores[index], d_o.row(row));
+        }
+      }
+      for (float& element : dq) element *= is(Defect::zeros) ? 0 : scale_;
+      store_row(out_.dq, batch, head, row, dq.data());
+    }
+  }
+  for (float& element : dk) element *= is(Defect::zeros) ? 0 : scale_;
+  for (float& element : dv) element *= is(Defect::zeros) ? 0 : 1;
+  const int64_t rows = is(Defect::stale_row) ? p_.kv_len - 1 : p_.kv_len;
+  for (int64_t row = 0; row < rows; ++row) {
+    store_row(out_.dk, batch, kv_head, row, dk.data() + row * p_.head_dim);
+    store_row(out_.dv, batch, kv_head, row, dv.data() + row * p_.head_dim);
+  }
+}
+
+}  // namespace
+
+std::string_view name(Defect defect) {
+  switch (defect) {
+    case Defect::none:
+      return "none";
+    case Defect::zeros:
+      return "zeros";
+    case Defect::dropped_key_tile:
+      return "dropped_key_tile";
+    case Defect::last_key_ignored:
+      return "last_key_ignored";
+    case Defect::scale_one_percent:
+      return "scale_one_percent";
+    case Defect::p_in_bf16:
+      return "p_in_bf16";
+    case Defect::other_causal_corner:
+      return "other_causal_corner";
+    case Defect::next_kv_head:
+      return "next_kv_head";
+    case Defect::missing_rescale:
+      return "missing_rescale";
+    case Defect::unmasked_padding:
+      return "unmasked_padding";
+    case Defect::wrong_logsumexp:
+      return "wrong_logsumexp";
+    case Defect::stale_row:
+      return "stale_row";
+    case Defect::d_omitted:
+      return "d_omitted";
+    case Defect::dq_misses_tile:
+      return "dq_misses_tile";
+    case Defect::dk_misses_rows:
+      return "dk_misses_rows";
+    case Defect::dv_unnormalised:
+      return "dv_unnormalised";
+  }
+  return "?";
+}
+
+void simulate(const Problem& p, const Inputs& inputs, const Outputs& outputs,
+              const Simulation& simulation, ThreadPool& pool) {
+  const Kernel kernel(p, inputs, outputs, simulation);
+  const bool forward = p.pass == Pass::forward;
+  const int64_t heads = forward ? p.q_heads : p.kv_heads;
+  pool.parallel_for(p.batch * heads, [&](int64_t item, int) {
+    if (forward) {
+      kernel.forward_head(item / heads, item % heads);
+    } else {
+      kernel.backward_group(item / heads, item % heads);
+    }
+  });
+}
+
+}  // namespace flashbench::verify

@@ -1,0 +1,46 @@
+// Tiled attention as correct kernels compute it (online softmax over key tiles, fp32 accumulation,
+// P and dS in the dtype or in fp32), one row at a time, with defects to plant in it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "attention/problem.h"
+#include "attention/tensors.h"
+#include "device/thread_pool.h"
+
+namespace flashbench::verify {
+
+enum class Defect {
+  none,
+  zeros,
+  dropped_key_tile,     // the middle one
+  last_key_ignored,     // of every row
+  scale_one_percent,    // too large
+  p_in_bf16,            // where it should be in fp16 or fp32
+  other_causal_corner,  // top left for bottom right and the other way round
+  next_kv_head,         // GQA: the wrong K/V head
+  missing_rescale,      // of O when the running maximum grows
+  unmasked_padding,     // 0-filled keys up to the tile's end get score 0
+  wrong_logsumexp,      // max instead of max + log(sum)
+  stale_row,            // the last row is never written
+  d_omitted,            // dS = P dP
+  dq_misses_tile,       // the last key tile that a row sees
+  dk_misses_rows,       // the last 16 query rows
+  dv_unnormalised,      // P of the first tile without its sum
+};
+std::string_view name(Defect);
+
+struct Simulation {
+  int64_t key_tile = 64;
+  bool p_in_dtype = true;  // P and dS rounded to the dtype before they are multiplied
+  bool ds_of_rounded_p = false;
+  bool truncate = false;  // products are summed rounding toward zero, harsher than tensor cores do
+  Defect defect = Defect::none;
+  bool scores_in_dtype = false;  // as a chain of 16-bit GEMMs has them
+};
+
+void simulate(const Problem&, const Inputs&, const Outputs&, const Simulation&, ThreadPool&);
+
+}  // namespace flashbench::verify

@@ -1,0 +1,249 @@
+// What passes and what does not: correct kernels in every dtype, and defects planted in them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "attention/half.h"
+#include "attention_case.h"
+#include "verify/oracle.h"
+#include "verify/verdict.h"
+
+namespace flashbench::verify {
+
+namespace {
+
+using testing::HasSubstr;
+
+Problem problem_of(Pass pass, Dtype dtype, Mask mask, int64_t q_len, int64_t kv_len) {
+  Problem p;
+  p.pass = pass;
+  p.dtype = dtype;
+  p.mask = mask;
+  p.q_heads = 4;
+  p.kv_heads = 2;
+  p.q_len = q_len;
+  p.kv_len = kv_len;
+  p.head_dim = 32;
+  return p;
+}
+
+const TensorError& tensor(const Verdict& verdict, const std::string& name) {
+  for (const TensorError& error : verdict.tensors) {
+    if (error.tensor == name) return error;
+  }
+  throw std::out_of_range(name);
+}
+
+class Verdicts : public testing::TestWithParam<std::tuple<Pass, Dtype>> {
+ protected:
+  Pass pass() const { return std::get<0>(GetParam()); }
+  Dtype dtype() const { return std::get<1>(GetParam()); }
+  ThreadPool pool_{2};
+};
+
+INSTANTIATE_TEST_SUITE_P(All, Verdicts,
+                         testing::Combine(testing::ValuesIn(kPasses), testing::ValuesIn(kDtypes)),
+                         [](const auto& instance) {
+                           return std::string(name(std::get<0>(instance.param))) + "_" +
+                                  std::string(name(std::get<1>(instance.param)));
+                         });
+
+TEST_P(Verdicts, CorrectKernelsPassWithRoom) {
+  for (const Mask mask : kMasks) {
+    for (const auto& [q_len, kv_len] : {std::pair<int64_t, int64_t>{100, 150}, {150, 100}}) {
+      for (const Distribution distribution :
+           {Distribution::normal, Distribution::uniform, Distribution::outliers}) {
+        AttentionCase attention(problem_of(pass(), dtype(), mask, q_len, kv_len),
+                                {distribution, 3, {}, {}, {}, {}}, pool_);
+        attention.make_oracle();
+        for (const Simulation& simulation :
+             {Simulation{64, true}, Simulation{48, false}, Simulation{64, true, true}}) {
+          const Verdict verdict = attention.judge(simulation);
+          EXPECT_TRUE(verdict.passed()) << verdict.reason;
+          EXPECT_FALSE(verdict.sampled);
+          EXPECT_EQ(verdict.checked_fraction, 1);
+          for (const TensorError& error : verdict.tensors) {
+            EXPECT_LT(error.lambda, 3) << attention.problem.id() << " " << error.tensor;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Verdicts, DefectsFail) {
+  std::vector<Defect> defects{Defect::zeros,
+                              Defect::dropped_key_tile,
+                              Defect::last_key_ignored,
+                              Defect::scale_one_percent,
+                              Defect::other_causal_corner,
+                              Defect::next_kv_head,
+                              Defect::stale_row};
+  if (dtype() != Dtype::bf16) defects.push_back(Defect::p_in_bf16);
+  for (Defect defect :
+       pass() == Pass::forward
+           ? std::vector{Defect::missing_rescale, Defect::unmasked_padding, Defect::wrong_logsumexp}
+           : std::vector{Defect::d_omitted, Defect::dq_misses_tile, Defect::dk_misses_rows,
+                         Defect::dv_unnormalised}) {
+    defects.push_back(defect);
+  }
+  for (const auto& [q_len, kv_len] : {std::pair<int64_t, int64_t>{90, 200}, {300, 270}}) {
+    AttentionCase attention(problem_of(pass(), dtype(), Mask::causal_bottom_right, q_len, kv_len),
+                            {}, pool_);
+    attention.make_oracle();
+    for (const Defect defect : defects) {
+      const Verdict verdict = attention.judge({64, true, false, false, defect});
+      EXPECT_FALSE(verdict.passed()) << name(defect) << " " << attention.problem.id();
+      EXPECT_NE(verdict.reason, "") << name(defect);
+    }
+  }
+}
+
+TEST_P(Verdicts, OneWrongElementIsFoundAndNamed) {
+  AttentionCase attention(problem_of(pass(), dtype(), Mask::none, 100, 150), {}, pool_);
+  const Oracle& oracle = attention.make_oracle();
+  attention.run({});
+  const Outputs outputs = attention.outputs();
+  const TensorView& victim = pass() == Pass::forward ? outputs.o : outputs.dk;
+  const int64_t index = victim.offset(0, 1, 77) + 13;
+  const float was = load_element(victim.data, dtype(), index);
+  store_element(victim.data, dtype(), index, was + 0.5f);
+  const Verdict verdict = oracle.judge(outputs);
+  const std::string name = pass() == Pass::forward ? "o" : "dk";
+  EXPECT_EQ(verdict.status, Verdict::Status::failed);
+  EXPECT_THAT(verdict.reason, HasSubstr(name + " is off by "));
+  EXPECT_THAT(verdict.reason, HasSubstr("batch 0, head 1, row 77, column 13: found "));
+  EXPECT_EQ(tensor(verdict, name).worst, (std::array<int64_t, 4>{0, 1, 77, 13}));
+  EXPECT_NEAR(tensor(verdict, name).max_abs, 0.5, 0.01);
+  for (const TensorError& error : verdict.tensors) {
+    EXPECT_EQ(error.passed, error.tensor != name) << error.tensor;
+  }
+}
+
+TEST_P(Verdicts, ANonFiniteElementFailsWhateverElseIsRight) {
+  for (const float wrong :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    AttentionCase attention(problem_of(pass(), dtype(), Mask::none, 100, 150), {}, pool_);
+    const Oracle& oracle = attention.make_oracle();
+    attention.run({});
+    const Outputs outputs = attention.outputs();
+    const TensorView& victim = pass() == Pass::forward ? outputs.o : outputs.dv;
+    store_element(victim.data, dtype(), victim.offset(0, 1, 99) + 31, wrong);
+    const Verdict verdict = oracle.judge(outputs);
+    const TensorError& error = tensor(verdict, pass() == Pass::forward ? "o" : "dv");
+    EXPECT_FALSE(verdict.passed());
+    EXPECT_FALSE(error.passed);
+    EXPECT_EQ(error.nonfinite, 1);
+    EXPECT_EQ(error.worst, (std::array<int64_t, 4>{0, 1, 99, 31}));
+    EXPECT_TRUE(std::isfinite(error.max_abs) && std::isfinite(error.lambda));
+    EXPECT_THAT(verdict.reason, HasSubstr("head 1, row 99, column 31"));
+  }
+}
+
+// The ratio's definition, with the naive computation written out here once more.
+TEST(Ratio, IsTheErrorInUnitsOfTheNaiveOne) {
+  ThreadPool pool(1);
+  Problem p = problem_of(Pass::forward, Dtype::bf16, Mask::none, 3, 40);
+  p.q_heads = p.kv_heads = 1;
+  AttentionCase attention(p, {}, pool);
+  const Oracle& oracle = attention.make_oracle();
+  const Inputs inputs = attention.inputs();
+  const Outputs outputs = attention.outputs();
+  const auto at = [&](const ConstTensorView& view, int64_t row, int64_t column) {
+    return load_element(view.data, view.dtype, view.offset(0, 0, row) + column);
+  };
+  for (int64_t row = 0; row < p.q_len; ++row) {
+    std::vector<float> weights(static_cast<size_t>(p.kv_len));
+    float max = -std::numeric_limits<float>::infinity(), sum = 0;
+    for (size_t key = 0; key < weights.size(); ++key) {
+      float dot = 0;
+      for (int64_t column = 0; column < p.head_dim; ++column) {
+        dot += at(inputs.q, row, column) * at(inputs.k, static_cast<int64_t>(key), column);
+      }
+      weights[key] = round_to(p.dtype, dot * static_cast<float>(p.softmax_scale()));
+      max = std::max(max, weights[key]);
+    }
+    for (const float score : weights) sum += std::exp(score - max);
+    for (float& weight : weights) weight = round_to(p.dtype, std::exp(weight - max) / sum);
+    for (int64_t column = 0; column < p.head_dim; ++column) {
+      float o = 0;
+      for (size_t key = 0; key < weights.size(); ++key) {
+        o += weights[key] * at(inputs.v, static_cast<int64_t>(key), column);
+      }
+      store_element(outputs.o.data, p.dtype, outputs.o.offset(0, 0, row) + column, o);
+    }
+    outputs.logsumexp[row] = max + std::log(sum);
+  }
+  const Verdict verdict = oracle.judge(outputs);
+  EXPECT_NEAR(tensor(verdict, "o").ratio, 1, 1e-3);
+  EXPECT_NEAR(tensor(verdict, "logsumexp").ratio, 1, 1e-3);
+}
+
+TEST(Ratio, IsFiniteWhereTheNaiveComputationIsExact) {
+  ThreadPool pool(1);
+  AttentionCase attention(problem_of(Pass::forward, Dtype::fp16, Mask::none, 5, 1), {}, pool);
+  const Oracle& oracle = attention.make_oracle();  // one key: O is V
+  EXPECT_EQ(tensor(attention.judge({}), "o").ratio, 0);
+  const Outputs outputs = attention.outputs();
+  const float was = load_element(outputs.o.data, Dtype::fp16, 0);
+  store_element(outputs.o.data, Dtype::fp16, 0, was * 1.002f);
+  const double ratio = tensor(oracle.judge(outputs), "o").ratio;
+  EXPECT_GT(ratio, 10);
+  EXPECT_TRUE(std::isfinite(ratio));
+}
+
+TEST(Ratio, IsFiniteWhereTheReferenceIsZero) {
+  ThreadPool pool(1);  // one key: dS is 0
+  AttentionCase attention(problem_of(Pass::backward, Dtype::fp32, Mask::none, 5, 1), {}, pool);
+  const Oracle& oracle = attention.make_oracle();
+  attention.run({});
+  const Outputs outputs = attention.outputs();
+  static_cast<float*>(outputs.dq.data)[3] = 1.0f;
+  const TensorError dq = tensor(oracle.judge(outputs), "dq");
+  EXPECT_FALSE(dq.passed);
+  EXPECT_GT(dq.ratio, 1e3);
+  EXPECT_TRUE(std::isfinite(dq.ratio));
+}
+
+TEST(Verdict, ABoundThatIsNotFiniteExcusesNothing) {
+  ThreadPool pool(1);
+  const std::vector<RowBlock> blocks{{0, 0, {0, 1}}, {0, 0, {2}}};
+  Reference reference("o", Dtype::fp32, 2, blocks);
+  for (int64_t row = 0; row < 3; ++row) {
+    for (int64_t column = 0; column < 2; ++column) {
+      reference.value.row(row)[column] = 1;
+      reference.bound.row(row)[column] = 1;
+    }
+  }
+  std::vector<float> found{1, 1.5f, 1, 1.5f, 1, 1.5f};
+  const ConstTensorView view =
+      dense_view<const void>(found.data(), Dtype::fp32, Layout::bhsd, 1, 1, 3, 2);
+  EXPECT_TRUE(judge_tensor(reference, view, pool).error.passed);
+  for (const float bound :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    reference.bound.row(0)[1] = bound;
+    const Judgement judgement = judge_tensor(reference, view, pool);
+    EXPECT_FALSE(judgement.error.passed);
+    EXPECT_EQ(judgement.error.worst, (std::array<int64_t, 4>{0, 0, 0, 1}));
+    EXPECT_THAT(judgement.reason, HasSubstr("row 0, column 1"));
+  }
+}
+
+TEST(Verdict, MeanErrorIsOverAllElements) {
+  ThreadPool pool(1);
+  AttentionCase attention(problem_of(Pass::forward, Dtype::fp32, Mask::none, 5, 1), {}, pool);
+  const Oracle& oracle = attention.make_oracle();
+  attention.run({});
+  const Outputs outputs = attention.outputs();
+  static_cast<float*>(outputs.o.data)[3] += 1.28f;
+  const TensorError error = tensor(oracle.judge(outputs), "o");
+  EXPECT_EQ(error.checked, 4 * 5 * 32);
+  EXPECT_NEAR(error.mean_abs, 1.28 / (4 * 5 * 32), 1e-9);
+}
+
+}  // namespace
+
+}  // namespace flashbench::verify
