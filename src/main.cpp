@@ -19,8 +19,10 @@ int main(int argc, char** argv) {
   add_list(app, invocation);
   add_info(app, invocation);
   add_completion(app, invocation);
-  return run_and_explain([&] {
-    app.parse(argc, argv);
-    return invocation.exit_code;
-  }, app);
+  return run_and_explain(
+      [&] {
+        app.parse(argc, argv);
+        return invocation.exit_code;
+      },
+      app);
 }

@@ -12,15 +12,16 @@ namespace flashbench::kernels {
 
 namespace {
 
-// The largest tiles, by pass and head_dim. What forced each (one core: L1 48 KiB, L2 2 MiB):
-//   forward   a panel of scores, keys x 32 x 4 bytes, stays in L1 beside a block of V (keys x 1 or
-//   2
-//             lines): 128 keys. More queries mean fewer copies of K and V into scratch; Q and O,
-//             each queries x head_dim x 4 bytes, stay in L2 beside those copies.
-//   backward  a slice of Q or dO, queries x 32 x 4 bytes, stays in L1 beside a block of P (queries
-//   x
-//             1 or 2 lines): 128 queries. More keys mean fewer passes over Q, dO and dQ; the five
-//             keys x head_dim arrays (K twice, V, dK, dV) stay in L2.
+// The largest tiles, by pass and head_dim. What forced each, on a core with 48 KiB of L1 and 2 MiB
+// of L2 (measurements: docs/kernels.md):
+//
+// Forward: a panel of scores, keys x 32 floats, stays in L1 beside a block of V, one or two lines a
+// key: 128 keys. More queries mean fewer copies of K and V into scratch; Q and O, queries x
+// head_dim floats each, stay in L2 beside those copies.
+//
+// Backward: a slice of Q or dO, queries x 32 floats, stays in L1 beside a block of P, one or two
+// lines a query: 128 queries. More keys mean fewer passes over Q, dO and dQ; K twice, V, dK and dV,
+// keys x head_dim floats each, stay in L2.
 struct LargestTile {
   Pass pass;
   int64_t max_head_dim;

@@ -59,9 +59,12 @@ void store_element(void* data, Dtype dtype, int64_t index, float value) {
 
 float round_to(Dtype dtype, float value) {
   switch (dtype) {
-    case Dtype::fp32: return value;
-    case Dtype::fp16: return fp16_to_float(float_to_fp16(value));
-    case Dtype::bf16: return bf16_to_float(float_to_bf16(value));
+    case Dtype::fp32:
+      return value;
+    case Dtype::fp16:
+      return fp16_to_float(float_to_fp16(value));
+    case Dtype::bf16:
+      return bf16_to_float(float_to_bf16(value));
   }
   return value;
 }

@@ -19,7 +19,7 @@ std::optional<Enum> find_by_name(const std::array<Enum, N>& values, std::string_
 
 // sum over i in [0, q_len) of clamp(i + 1 + offset, 0, kv_len)
 int64_t causal_pairs(int64_t q_len, int64_t kv_len, int64_t offset) {
-  const int64_t first = std::clamp<int64_t>(-offset, 0, q_len);           // first row with a key
+  const int64_t first = std::clamp<int64_t>(-offset, 0, q_len);             // first row with a key
   const int64_t full = std::clamp<int64_t>(kv_len - offset, first, q_len);  // first row with all
   const int64_t rows = full - first;
   const int64_t ramp = rows * (first + 1 + offset) + rows * (rows - 1) / 2;
@@ -28,34 +28,48 @@ int64_t causal_pairs(int64_t q_len, int64_t kv_len, int64_t offset) {
 
 }  // namespace
 
-std::string_view name(Pass pass) { return pass == Pass::forward ? "forward" : "backward"; }
+std::string_view name(Pass pass) {
+  return pass == Pass::forward ? "forward" : "backward";
+}
 
 std::string_view name(Dtype dtype) {
   switch (dtype) {
-    case Dtype::fp32: return "fp32";
-    case Dtype::fp16: return "fp16";
-    case Dtype::bf16: return "bf16";
+    case Dtype::fp32:
+      return "fp32";
+    case Dtype::fp16:
+      return "fp16";
+    case Dtype::bf16:
+      return "bf16";
   }
   return "?";
 }
 
 std::string_view name(Mask mask) {
   switch (mask) {
-    case Mask::none: return "none";
-    case Mask::causal_top_left: return "causal_top_left";
-    case Mask::causal_bottom_right: return "causal_bottom_right";
+    case Mask::none:
+      return "none";
+    case Mask::causal_top_left:
+      return "causal_top_left";
+    case Mask::causal_bottom_right:
+      return "causal_bottom_right";
   }
   return "?";
 }
 
-std::string_view name(Layout layout) { return layout == Layout::bshd ? "bshd" : "bhsd"; }
+std::string_view name(Layout layout) {
+  return layout == Layout::bshd ? "bshd" : "bhsd";
+}
 
 std::string_view name(Distribution distribution) {
   switch (distribution) {
-    case Distribution::normal: return "normal";
-    case Distribution::uniform: return "uniform";
-    case Distribution::outliers: return "outliers";
-    case Distribution::files: return "files";
+    case Distribution::normal:
+      return "normal";
+    case Distribution::uniform:
+      return "uniform";
+    case Distribution::outliers:
+      return "outliers";
+    case Distribution::files:
+      return "files";
   }
   return "?";
 }
@@ -81,7 +95,9 @@ std::optional<Distribution> parse(std::string_view text) {
   return find_by_name(kDistributions, text);
 }
 
-int64_t element_size(Dtype dtype) { return dtype == Dtype::fp32 ? 4 : 2; }
+int64_t element_size(Dtype dtype) {
+  return dtype == Dtype::fp32 ? 4 : 2;
+}
 
 double Problem::softmax_scale() const {
   return scale.value_or(1.0 / std::sqrt(static_cast<double>(head_dim)));
@@ -89,8 +105,10 @@ double Problem::softmax_scale() const {
 
 int64_t Problem::visible_keys(int64_t query) const {
   switch (mask) {
-    case Mask::none: return kv_len;
-    case Mask::causal_top_left: return std::min(query + 1, kv_len);
+    case Mask::none:
+      return kv_len;
+    case Mask::causal_top_left:
+      return std::min(query + 1, kv_len);
     case Mask::causal_bottom_right:
       return std::clamp<int64_t>(query + 1 + kv_len - q_len, 0, kv_len);
   }
@@ -99,9 +117,12 @@ int64_t Problem::visible_keys(int64_t query) const {
 
 int64_t Problem::unmasked_pairs() const {
   switch (mask) {
-    case Mask::none: return q_len * kv_len;
-    case Mask::causal_top_left: return causal_pairs(q_len, kv_len, 0);
-    case Mask::causal_bottom_right: return causal_pairs(q_len, kv_len, kv_len - q_len);
+    case Mask::none:
+      return q_len * kv_len;
+    case Mask::causal_top_left:
+      return causal_pairs(q_len, kv_len, 0);
+    case Mask::causal_bottom_right:
+      return causal_pairs(q_len, kv_len, kv_len - q_len);
   }
   return 0;
 }
@@ -127,9 +148,10 @@ int64_t Problem::compulsory_bytes() const {
 
 std::optional<std::string> Problem::invalid() const {
   if (batch < 1 || q_heads < 1 || kv_heads < 1 || q_len < 1 || kv_len < 1) {
-    return fmt::format("every size must be at least 1, got batch {}, q_heads {}, kv_heads {}, "
-                       "q_len {}, kv_len {}",
-                       batch, q_heads, kv_heads, q_len, kv_len);
+    return fmt::format(
+        "every size must be at least 1, got batch {}, q_heads {}, kv_heads {}, "
+        "q_len {}, kv_len {}",
+        batch, q_heads, kv_heads, q_len, kv_len);
   }
   if (q_heads % kv_heads != 0) {
     return fmt::format("q_heads must be a multiple of kv_heads, got {} and {}", q_heads, kv_heads);

@@ -21,8 +21,7 @@ struct BasicTensorView {
   }
 
   operator BasicTensorView<const Data>() const {
-    return {data,     dtype,        batch,       heads,     length,
-            head_dim, batch_stride, head_stride, row_stride};
+    return {data, dtype, batch, heads, length, head_dim, batch_stride, head_stride, row_stride};
   }
 };
 using TensorView = BasicTensorView<void>;

@@ -17,7 +17,9 @@ namespace {
 constexpr double kGflopsPerCpuThread = 100;  // AVX2 and AVX-512 cores reach 50 to 170 in fp32
 constexpr double kGflopsGpu = 200e3;         // an A100's 16-bit tensor cores, sustained
 
-bool runs_on_gpu(const SweepConfig& config) { return config.device.starts_with("cuda"); }
+bool runs_on_gpu(const SweepConfig& config) {
+  return config.device.starts_with("cuda");
+}
 
 // The CPU providers that the config names, or all of them.
 std::vector<const Provider*> cpu_providers(const SweepConfig& config) {
@@ -44,7 +46,9 @@ int64_t workspace_bytes(const Case& item, const std::vector<const Provider*>& pr
   return bytes;
 }
 
-double mebibytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+double mebibytes(int64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 20);
+}
 
 }  // namespace
 
@@ -63,7 +67,8 @@ double default_gflops(const SweepConfig& config) {
 }
 
 int print_dry_run(const SweepConfig& config, double assumed_gflops) {
-  const auto providers = runs_on_gpu(config) ? std::vector<const Provider*>{} : cpu_providers(config);
+  const auto providers =
+      runs_on_gpu(config) ? std::vector<const Provider*>{} : cpu_providers(config);
   const DeviceInfo device = make_host_device(config.threads)->info();
   std::vector<std::string> names = config.providers;
   if (names.empty()) {
@@ -79,15 +84,15 @@ int print_dry_run(const SweepConfig& config, double assumed_gflops) {
     fmt::print("{:>12.3f} {:>12.1f} {:>14.1f}  {}\n", estimated.flops * 1e-9,
                mebibytes(estimated.tensor_bytes), mebibytes(workspace), case_heading(item));
     flops += estimated.flops;
-    seconds +=
-        estimate_seconds(item, names, config.measure, config.verify, assumed_gflops * 1e9);
+    seconds += estimate_seconds(item, names, config.measure, config.verify, assumed_gflops * 1e9);
     peak = std::max(peak, estimated.tensor_bytes + workspace);
   }
   fmt::print(
       "\n{} cases for {} on device {}: {:.1f} GFLOP a run of each, about {:.0f} MiB at most, about "
       "{} at an assumed {:.0f} GFLOP/s\n",
-      config.cases.size(), names.empty() ? "all providers" : fmt::format("{}", fmt::join(names, ", ")),
-      config.device, flops * 1e-9, mebibytes(peak), format_duration(seconds), assumed_gflops);
+      config.cases.size(),
+      names.empty() ? "all providers" : fmt::format("{}", fmt::join(names, ", ")), config.device,
+      flops * 1e-9, mebibytes(peak), format_duration(seconds), assumed_gflops);
   return 0;
 }
 

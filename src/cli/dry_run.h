@@ -9,8 +9,8 @@ namespace flashbench {
 
 double total_flops(const std::vector<Case>& cases);
 
-// Prints the cases, their FLOPs, the memory of their tensors and of each provider's workspace, and an
-// estimate of the time at `assumed_gflops` of GEMM speed. Returns exit code 0.
+// Prints the cases, their FLOPs, the memory of their tensors and of each provider's workspace, and
+// an estimate of the time at `assumed_gflops` of GEMM speed. Returns exit code 0.
 int print_dry_run(const SweepConfig&, double assumed_gflops);
 
 // GFLOP/s to assume for a config's device where nothing has been measured.

@@ -18,7 +18,8 @@ int explain(int code, const std::exception& error) {
 }  // namespace
 
 std::string exit_code_help() {
-  return "Exit codes: 0 ok; 2 usage or config; 3 verification failed; 4 a case ran out of memory or "
+  return "Exit codes: 0 ok; 2 usage or config; 3 verification failed; 4 a case ran out of memory "
+         "or "
          "ended in an error; 6 no usable device; 7 cannot read or write a file; 130, 143 "
          "interrupted.";
 }

@@ -90,7 +90,8 @@ SweepConfig ConfigFlags::load() const {
 void ExportFlags::add(CLI::App& app) {
   app.add_option("--json", json, "Write the result as JSON (- for stdout)")->type_name("FILE");
   app.add_option("--csv", csv, "Write the result as CSV (- for stdout)")->type_name("FILE");
-  app.add_option("--md", markdown, "Write the result as Markdown (- for stdout)")->type_name("FILE");
+  app.add_option("--md", markdown, "Write the result as Markdown (- for stdout)")
+      ->type_name("FILE");
 }
 
 void ExportFlags::write(const SweepResult& result) const {

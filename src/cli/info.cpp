@@ -25,7 +25,8 @@ void print_text(const nlohmann::ordered_json& json, const std::string& indent) {
       fmt::print("{}{}\n", indent, key);
       print_text(value, indent + "  ");
     } else {
-      fmt::print("{}{}: {}\n", indent, key, value.is_string() ? value.get<std::string>() : value.dump());
+      fmt::print("{}{}: {}\n", indent, key,
+                 value.is_string() ? value.get<std::string>() : value.dump());
     }
   }
 }

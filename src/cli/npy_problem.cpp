@@ -18,18 +18,24 @@ struct Shape {
 
 Dtype dtype_of(NpyArray::Type type) {
   switch (type) {
-    case NpyArray::Type::float32: return Dtype::fp32;
-    case NpyArray::Type::float16: return Dtype::fp16;
-    case NpyArray::Type::uint16: return Dtype::bf16;
+    case NpyArray::Type::float32:
+      return Dtype::fp32;
+    case NpyArray::Type::float16:
+      return Dtype::fp16;
+    case NpyArray::Type::uint16:
+      return Dtype::bf16;
   }
   return Dtype::fp32;
 }
 
 NpyArray::Type type_of(Dtype dtype) {
   switch (dtype) {
-    case Dtype::fp32: return NpyArray::Type::float32;
-    case Dtype::fp16: return NpyArray::Type::float16;
-    case Dtype::bf16: return NpyArray::Type::uint16;
+    case Dtype::fp32:
+      return NpyArray::Type::float32;
+    case Dtype::fp16:
+      return NpyArray::Type::float16;
+    case Dtype::bf16:
+      return NpyArray::Type::uint16;
   }
   return NpyArray::Type::float32;
 }

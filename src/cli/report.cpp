@@ -22,8 +22,8 @@ std::string formatted(const SweepResult& result, const std::string& format) {
 }  // namespace
 
 void add_report(CLI::App& app, Invocation& invocation) {
-  CLI::App& command = *app.add_subcommand(
-      "report", "Print a result file again as a table, CSV, Markdown or JSON");
+  CLI::App& command =
+      *app.add_subcommand("report", "Print a result file again as a table, CSV, Markdown or JSON");
   struct Flags {
     std::string path, format = "table";
   };

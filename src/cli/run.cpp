@@ -70,8 +70,8 @@ Case case_of(const RunFlags& flags) {
   if (item.inputs.distribution == Distribution::files) {
     take_shapes(p, item.inputs);
     if (flags.dtype && *parse<Dtype>(*flags.dtype) != p.dtype) {
-      throw BadInput(fmt::format("{}: expected {}, found {} (uint16 arrays hold bf16 bits)", flags.q,
-                                 *flags.dtype, name(p.dtype)));
+      throw BadInput(fmt::format("{}: expected {}, found {} (uint16 arrays hold bf16 bits)",
+                                 flags.q, *flags.dtype, name(p.dtype)));
     }
     return item;
   }
@@ -90,7 +90,8 @@ std::filesystem::path made_folder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) {
-    throw FileError(fmt::format("{}: cannot make this folder: {}", folder.string(), error.message()));
+    throw FileError(
+        fmt::format("{}: cannot make this folder: {}", folder.string(), error.message()));
   }
   return folder;
 }
@@ -162,7 +163,8 @@ void add_problem_flags(CLI::App& command, RunFlags& flags) {
   command.add_option("--pass", flags.pass, "forward or backward")
       ->check(one_of(kPasses))
       ->capture_default_str();
-  command.add_option("--dtype", flags.dtype, "fp32, fp16 or bf16 (default: fp32, or the files' own)")
+  command
+      .add_option("--dtype", flags.dtype, "fp32, fp16 or bf16 (default: fp32, or the files' own)")
       ->check(one_of(kDtypes));
   command.add_option("--mask", flags.mask, "none, causal_top_left or causal_bottom_right")
       ->check(one_of(kMasks))
@@ -199,8 +201,8 @@ void add_tensor_flags(CLI::App& command, RunFlags& flags) {
 }  // namespace
 
 void add_run(CLI::App& app, Invocation& invocation) {
-  CLI::App& command = *app.add_subcommand(
-      "run", "Verify and time one problem, from flags or from .npy tensors");
+  CLI::App& command =
+      *app.add_subcommand("run", "Verify and time one problem, from flags or from .npy tensors");
   auto flags = std::make_shared<RunFlags>();
   add_problem_flags(command, *flags);
   add_tensor_flags(command, *flags);

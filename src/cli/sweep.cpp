@@ -31,13 +31,14 @@ struct SweepFlags {
 };
 
 std::filesystem::path prepare_folder(const SweepFlags& flags, const SweepConfig& config) {
-  const std::filesystem::path folder =
-      flags.out.empty() ? std::filesystem::path("results") / config.name
-                                                : std::filesystem::path(flags.out);
+  const std::filesystem::path folder = flags.out.empty()
+                                           ? std::filesystem::path("results") / config.name
+                                           : std::filesystem::path(flags.out);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) {
-    throw FileError(fmt::format("{}: cannot make this folder: {}", folder.string(), error.message()));
+    throw FileError(
+        fmt::format("{}: cannot make this folder: {}", folder.string(), error.message()));
   }
   // Tried before hours of measuring, rather than after.
   write_file_atomically(folder / ".writable", "");
@@ -84,7 +85,8 @@ int sweep(const SweepFlags& flags, const Invocation& invocation) {
 
 void add_sweep(CLI::App& app, Invocation& invocation) {
   CLI::App& command = *app.add_subcommand(
-      "sweep", "Verify and time every case of a config with every provider; write JSON, CSV, Markdown");
+      "sweep",
+      "Verify and time every case of a config with every provider; write JSON, CSV, Markdown");
   auto flags = std::make_shared<SweepFlags>();
   flags->config.add(command);
   flags->device.add(command);
@@ -92,8 +94,9 @@ void add_sweep(CLI::App& app, Invocation& invocation) {
   command.add_option("-o,--out", flags->out, "Folder for the result files (default: results/NAME)")
       ->type_name("DIR");
   command.add_flag("--dry-run", flags->dry_run, "Print the plan and touch no device");
-  command.add_option("--assume-gflops", flags->assumed_gflops,
-                     "GEMM speed that --dry-run reckons with")
+  command
+      .add_option("--assume-gflops", flags->assumed_gflops,
+                  "GEMM speed that --dry-run reckons with")
       ->check(CLI::Range(1e-3, 1e9));
   command.add_flag("-q,--quiet", flags->quiet, "No progress on stderr");
   command.callback([flags, &invocation] { invocation.exit_code = sweep(*flags, invocation); });

@@ -76,10 +76,8 @@ void sync_folder(const std::filesystem::path& folder) {
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
-  TemporaryFile temporary(folder /
-                          fmt::format(".{}.{}.tmp", path.filename().string(), ::getpid()));
-  Descriptor file(
-      ::open(temporary.path().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  TemporaryFile temporary(folder / fmt::format(".{}.{}.tmp", path.filename().string(), ::getpid()));
+  Descriptor file(::open(temporary.path().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (file.get() < 0) {
     const int error = errno;
     temporary.keep();  // nothing of ours is there

@@ -6,8 +6,8 @@
 
 namespace flashbench {
 
-// Writes a temporary file in the same folder, syncs it, renames it over `path` and syncs the folder.
-// Throws FileError, with the old file intact and the temporary one removed.
+// Writes a temporary file in the same folder, syncs it, renames it over `path` and syncs the
+// folder. Throws FileError, with the old file intact and the temporary one removed.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
 }  // namespace flashbench

@@ -8,6 +8,8 @@ std::optional<std::string> why_no_cuda() {
          "CUDA on a machine that has an NVIDIA GPU";
 }
 
-std::unique_ptr<Device> make_cuda_device(int) { throw NoDevice(*why_no_cuda()); }
+std::unique_ptr<Device> make_cuda_device(int) {
+  throw NoDevice(*why_no_cuda());
+}
 
 }  // namespace flashbench

@@ -7,7 +7,9 @@
 
 namespace flashbench {
 
-std::string_view name(DeviceKind kind) { return kind == DeviceKind::cpu ? "cpu" : "cuda"; }
+std::string_view name(DeviceKind kind) {
+  return kind == DeviceKind::cpu ? "cpu" : "cuda";
+}
 
 Buffer::Buffer(Device& device, size_t bytes, MemoryUse use)
     : device_(&device), bytes_(bytes), use_(use) {
@@ -38,9 +40,15 @@ void Buffer::swap(Buffer& other) noexcept {
 
 void Device::account(MemoryUse use, int64_t bytes) {
   switch (use) {
-    case MemoryUse::input: used_.input += bytes; break;
-    case MemoryUse::output: used_.output += bytes; break;
-    case MemoryUse::workspace: used_.workspace += bytes; break;
+    case MemoryUse::input:
+      used_.input += bytes;
+      break;
+    case MemoryUse::output:
+      used_.output += bytes;
+      break;
+    case MemoryUse::workspace:
+      used_.workspace += bytes;
+      break;
   }
   if (used_.total() > peak_.total()) peak_ = used_;
 }

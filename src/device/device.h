@@ -21,7 +21,7 @@ struct DeviceInfo {
   DeviceKind kind = DeviceKind::cpu;
   int index = 0;
   std::string name;          // the processor's own, e.g. "Intel(R) Xeon(R) Processor"
-  std::string instructions;  // the SIMD target that own kernels dispatch to, or "sm_90"
+  std::string instructions;  // the best SIMD target that Highway knows for it, or "sm_90"
   int threads = 0;           // CPU threads used, or streaming multiprocessors
   int64_t memory_bytes = 0;
   int64_t last_level_cache_bytes = 0;

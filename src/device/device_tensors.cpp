@@ -157,9 +157,9 @@ HostOutputs DeviceOutputs::to_host() const {
 int64_t DeviceOutputs::unwritten_elements() const {
   const HostOutputs host = to_host();
   const auto element = static_cast<size_t>(element_size(problem_.dtype));
-  return poisoned_elements(host.logsumexp_, sizeof(float)) +
-         poisoned_elements(host.o_, element) + poisoned_elements(host.dq_, element) +
-         poisoned_elements(host.dk_, element) + poisoned_elements(host.dv_, element);
+  return poisoned_elements(host.logsumexp_, sizeof(float)) + poisoned_elements(host.o_, element) +
+         poisoned_elements(host.dq_, element) + poisoned_elements(host.dk_, element) +
+         poisoned_elements(host.dv_, element);
 }
 
 }  // namespace flashbench

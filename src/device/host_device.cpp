@@ -20,8 +20,8 @@ namespace {
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kCacheLine = 64;
 
-// Reading this much leaves nothing of earlier work in a last-level cache of up to half of it; larger
-// ones (shared by many cores) would make every cold sample wait for gigabytes.
+// Reading this much leaves nothing of earlier work in a last-level cache of up to half of it;
+// larger ones (shared by many cores) would make every cold sample wait for gigabytes.
 constexpr int64_t kMinEvictionBytes = int64_t{64} << 20;
 constexpr int64_t kMaxEvictionBytes = int64_t{1} << 30;
 

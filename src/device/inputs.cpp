@@ -39,7 +39,9 @@ double normal(uint64_t bits) {
 }
 
 // [0, 1)
-double unit(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
+double unit(uint64_t bits) {
+  return static_cast<double>(bits >> 11) * 0x1p-53;
+}
 
 size_t bytes_of(ConstTensorView view) {
   return static_cast<size_t>(view.elements() * element_size(view.dtype));
@@ -60,18 +62,24 @@ void fill_random(TensorView view, const InputSpec& spec, int tensor, ThreadPool&
 
 NpyArray::Type npy_type(Dtype dtype) {
   switch (dtype) {
-    case Dtype::fp32: return NpyArray::Type::float32;
-    case Dtype::fp16: return NpyArray::Type::float16;
-    case Dtype::bf16: return NpyArray::Type::uint16;
+    case Dtype::fp32:
+      return NpyArray::Type::float32;
+    case Dtype::fp16:
+      return NpyArray::Type::float16;
+    case Dtype::bf16:
+      return NpyArray::Type::uint16;
   }
   return NpyArray::Type::float32;
 }
 
 std::string_view type_name(NpyArray::Type type) {
   switch (type) {
-    case NpyArray::Type::float32: return "float32";
-    case NpyArray::Type::float16: return "float16";
-    case NpyArray::Type::uint16: return "uint16";
+    case NpyArray::Type::float32:
+      return "float32";
+    case NpyArray::Type::float16:
+      return "float16";
+    case NpyArray::Type::uint16:
+      return "uint16";
   }
   return "?";
 }
@@ -105,7 +113,8 @@ float random_value(Distribution distribution, uint64_t seed, int tensor, uint64_
   const auto stream = static_cast<uint64_t>(tensor);
   const uint64_t bits = random_bits(seed, stream, index);
   switch (distribution) {
-    case Distribution::uniform: return static_cast<float>(2.0 * unit(bits) - 1.0);
+    case Distribution::uniform:
+      return static_cast<float>(2.0 * unit(bits) - 1.0);
     case Distribution::outliers: {
       double value = normal(bits);
       if (unit(random_bits(seed, stream + 4, index)) < kOutlierProbability) {
@@ -114,7 +123,8 @@ float random_value(Distribution distribution, uint64_t seed, int tensor, uint64_
       return static_cast<float>(value);
     }
     case Distribution::normal:
-    case Distribution::files: break;
+    case Distribution::files:
+      break;
   }
   return static_cast<float>(normal(bits));
 }
@@ -160,6 +170,8 @@ Inputs HostTensors::inputs() const {
   return inputs;
 }
 
-TensorView HostTensors::mutable_o() { return query_view<void>(o_.data(), problem_); }
+TensorView HostTensors::mutable_o() {
+  return query_view<void>(o_.data(), problem_);
+}
 
 }  // namespace flashbench

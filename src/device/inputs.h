@@ -45,8 +45,8 @@ class HostTensors {
 };
 
 // Element `index` of tensor number `tensor` (0 Q, 1 K, 2 V, 3 dO) before rounding to a dtype, where
-// index counts in the order [batch, length, heads, head_dim] whatever the layout. A pure function of
-// its arguments, so that any program can make the same inputs: SplitMix64 (Steele, Lea and Flood
+// index counts in the order [batch, length, heads, head_dim] whatever the layout. A pure function
+// of its arguments, so that any program can make the same inputs: SplitMix64 (Steele, Lea and Flood
 // 2014) as a counter-based generator, then Box-Muller; docs/measuring.md has the formula.
 float random_value(Distribution, uint64_t seed, int tensor, uint64_t index);
 

@@ -18,13 +18,13 @@ struct NpyArray {
   std::vector<std::byte> data;  // C order, little endian
 };
 
-// Throws FileError if the file cannot be read, BadInput (with the file's name, what was expected and
-// what was found) if it is not such an array: other dtypes, big endian, Fortran order, object
+// Throws FileError if the file cannot be read, BadInput (with the file's name, what was expected
+// and what was found) if it is not such an array: other dtypes, big endian, Fortran order, object
 // arrays, a size that does not match the shape.
 NpyArray read_npy(const std::filesystem::path& path);
 
 // Written to a temporary file in the same folder, synced and renamed. Throws FileError.
-void write_npy(const std::filesystem::path& path, NpyArray::Type type, std::span<const int64_t> shape,
-               const void* data);
+void write_npy(const std::filesystem::path& path, NpyArray::Type type,
+               std::span<const int64_t> shape, const void* data);
 
 }  // namespace flashbench

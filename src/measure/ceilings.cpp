@@ -58,7 +58,9 @@ void GemmCeiling::run() {
   });
 }
 
-double GemmCeiling::flops() const { return 2.0 * kGemmSize * kGemmSize * kGemmSize; }
+double GemmCeiling::flops() const {
+  return 2.0 * kGemmSize * kGemmSize * kGemmSize;
+}
 
 std::string GemmCeiling::description() const {
   return fmt::format("sgemm {0}x{0}x{0}, {1}, {2} threads", kGemmSize, openblas_version(),
@@ -97,8 +99,11 @@ std::vector<Ceiling> measure_ceilings(Device& device, const MeasureOptions& opti
   const std::string size = fmt::format("{} MiB", kStreamBytes >> 20);
   std::vector<Ceiling> ceilings{
       {"gemm_fp32", "FLOP/s", gemm.description(), gemm.flops(), {}},
-      {"copy", "byte/s", "memcpy of " + size + " (read and written), " + threads,
-       2.0 * kStreamBytes, {}},
+      {"copy",
+       "byte/s",
+       "memcpy of " + size + " (read and written), " + threads,
+       2.0 * kStreamBytes,
+       {}},
       {"read", "byte/s", "sum over " + size + ", " + threads, 1.0 * kStreamBytes, {}}};
   const std::vector<Timing> timings = measure_interleaved(
       device, {contender([&] { gemm.run(); }), contender(copy), contender(read)}, options, 1,

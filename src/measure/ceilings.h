@@ -12,8 +12,8 @@
 
 namespace flashbench {
 
-// A large GEMM on this device in fp32: the ceiling that providers' FLOP/s are compared with. It runs
-// in every case's rounds, so that the share of the ceiling is a ratio of neighbours in time.
+// A large GEMM on this device in fp32: the ceiling that providers' FLOP/s are compared with. It
+// runs in every case's rounds, so that the share of the ceiling is a ratio of neighbours in time.
 class GemmCeiling {
  public:
   explicit GemmCeiling(Device& device);

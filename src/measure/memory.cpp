@@ -23,10 +23,16 @@ int64_t status_bytes(std::string_view field) {
 
 }  // namespace
 
-int64_t resident_bytes() { return status_bytes("VmRSS:"); }
+int64_t resident_bytes() {
+  return status_bytes("VmRSS:");
+}
 
-int64_t peak_resident_bytes() { return status_bytes("VmHWM:"); }
+int64_t peak_resident_bytes() {
+  return status_bytes("VmHWM:");
+}
 
-void reset_peak_resident() { std::ofstream("/proc/self/clear_refs") << "5"; }
+void reset_peak_resident() {
+  std::ofstream("/proc/self/clear_refs") << "5";
+}
 
 }  // namespace flashbench

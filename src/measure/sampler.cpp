@@ -13,9 +13,9 @@ namespace flashbench {
 
 namespace {
 
-constexpr double kWarmupDrift = 0.01;      // medians of successive halves closer than this: warm
-constexpr double kWarmupCapFactor = 4;     // of warmup_seconds: go on with what there is
-constexpr size_t kWarmupWindow = 8;        // recent runs whose halves are compared
+constexpr double kWarmupDrift = 0.01;   // medians of successive halves closer than this: warm
+constexpr double kWarmupCapFactor = 4;  // of warmup_seconds: go on with what there is
+constexpr size_t kWarmupWindow = 8;     // recent runs whose halves are compared
 
 // One contender on its way through warm-up and rounds.
 class Track {
@@ -57,9 +57,7 @@ class Track {
   }
 
   bool failed() const { return timing_.error != nullptr; }
-  bool can_go_on() const {
-    return !failed() && !out_of_time_ && samples().size() < max_samples();
-  }
+  bool can_go_on() const { return !failed() && !out_of_time_ && samples().size() < max_samples(); }
 
   bool precise() const {
     if (samples().size() < static_cast<size_t>(options_.min_samples)) return false;
@@ -68,10 +66,10 @@ class Track {
   }
 
   Timing finish(bool interrupted) {
-    timing_.measurement.stop_reason = interrupted                      ? "interrupted"
-                                      : precise()                      ? "interval"
+    timing_.measurement.stop_reason = interrupted                         ? "interrupted"
+                                      : precise()                         ? "interval"
                                       : samples().size() >= max_samples() ? "max_samples"
-                                                                       : "time_cap";
+                                                                          : "time_cap";
     return std::move(timing_);
   }
 

@@ -15,7 +15,7 @@ namespace flashbench {
 struct Contender {
   std::function<void()> before;  // brings outputs into their declared state, e.g. poisons them
   std::function<void()> run;
-  std::function<void()> after;   // looks at what the timed run left; throws to give the contender up
+  std::function<void()> after;  // looks at what the timed run left; throws to give the contender up
 };
 
 struct Measurement {
@@ -31,11 +31,11 @@ struct Timing {
   std::exception_ptr error;
 };
 
-// Warms each contender up (at least warmup_runs and warmup_seconds, and until the medians of the two
-// halves of its recent runs differ by less than 1%, with a cap), then takes rounds: each round runs
-// every contender once, in an order shuffled by `seed`. Cold: caches are evicted before each sample;
-// warm: an untimed run of the same contender comes right before. Rounds go on until every contender
-// has enough samples and a narrow enough interval, or has spent options.max_seconds.
+// Warms each contender up (at least warmup_runs and warmup_seconds, and until the medians of the
+// two halves of its recent runs differ by less than 1%, with a cap), then takes rounds: each round
+// runs every contender once, in an order shuffled by `seed`. Cold: caches are evicted before each
+// sample; warm: an untimed run of the same contender comes right before. Rounds go on until every
+// contender has enough samples and a narrow enough interval, or has spent options.max_seconds.
 // `interrupted` is polled between samples.
 std::vector<Timing> measure_interleaved(Device& device, const std::vector<Contender>& contenders,
                                         const MeasureOptions& options, uint64_t seed,

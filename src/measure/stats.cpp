@@ -39,7 +39,9 @@ size_t interval_rank(size_t n) {
 
 }  // namespace
 
-double median(std::span<const double> samples) { return sorted_median(sorted(samples)); }
+double median(std::span<const double> samples) {
+  return sorted_median(sorted(samples));
+}
 
 std::optional<Interval> median_interval(std::span<const double> samples) {
   const size_t rank = interval_rank(samples.size());

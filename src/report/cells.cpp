@@ -28,10 +28,13 @@ std::string half_width(const Performance& p) {
   return fmt::format("{:.1f}%", 50 * (p.interval->high - p.interval->low) / p.median);
 }
 
-std::string mebibytes(int64_t bytes) { return fixed(static_cast<double>(bytes) / kMebibyte); }
+std::string mebibytes(int64_t bytes) {
+  return fixed(static_cast<double>(bytes) / kMebibyte);
+}
 
 std::string percent_of_ceiling(const Performance& p) {
-  return or_dash(p.share_of_ceiling, [](double share) { return fmt::format("{:.1f}", share * 100); });
+  return or_dash(p.share_of_ceiling,
+                 [](double share) { return fmt::format("{:.1f}", share * 100); });
 }
 
 }  // namespace
@@ -77,7 +80,8 @@ std::vector<std::string> summary_lines(const SweepResult& result) {
     if (speedup && record.provider != "naive") speedups[record.provider].push_back(*speedup);
   }
   std::vector<std::string> parts;
-  for (const auto& [status, count] : counts) parts.push_back(fmt::format("{} {}", count, name(status)));
+  for (const auto& [status, count] : counts)
+    parts.push_back(fmt::format("{} {}", count, name(status)));
   std::vector<std::string> lines{
       fmt::format("{} rows: {}", result.records.size(), fmt::join(parts, ", "))};
   for (const auto& [provider, factors] : speedups) {

@@ -14,7 +14,9 @@ std::string figure(std::optional<double> value) {
   return value && std::isfinite(*value) ? fmt::format("{:.6g}", *value) : "";
 }
 
-std::string count(std::optional<int64_t> value) { return value ? fmt::format("{}", *value) : ""; }
+std::string count(std::optional<int64_t> value) {
+  return value ? fmt::format("{}", *value) : "";
+}
 
 Column text(std::string_view name, std::function<std::string(const Record&)> value) {
   return {name, true, [value](const Record& record, const SweepResult&) { return value(record); }};

@@ -12,7 +12,8 @@ constexpr std::string_view kLineEnd = "\r\n";
 
 std::string csv_field(std::string_view value, bool is_text) {
   std::string field(value);
-  if (is_text && !field.empty() && std::string_view("=+-@\t\r").find(field[0]) != std::string::npos) {
+  if (is_text && !field.empty() &&
+      std::string_view("=+-@\t\r").find(field[0]) != std::string::npos) {
     field.insert(0, 1, '\'');
   }
   if (field.find_first_of(",\"\r\n") == std::string::npos) return field;

@@ -52,22 +52,23 @@ std::string utc_now() {
 
 Json meta_json(const std::vector<std::string>& argv) {
   const BuildInfo& build = build_info();
-  return {{"tool", "flashbench"},
-          {"version", build.version},
-          {"git_commit", build.git_commit},
-          {"git_dirty", build.git_dirty},
-          {"compiler", build.compiler},
-          {"build_type", build.build_type},
-          {"sanitizers", build.sanitizers},
-          {"argv", argv},
-          {"started", utc_now()},
-          {"flop_rule",
-           "exact unmasked pairs: 4*pairs*head_dim forward, 10*pairs*head_dim backward, per query "
-           "head; tflops_convention: FlashAttention's 4*batch*q_heads*q_len*kv_len*head_dim, halved "
-           "if causal, x2.5 backward"},
-          {"byte_rule",
-           "compulsory: each input read once, each output written once; requested: reads and writes "
-           "of the provider's own loops, whatever cache serves them"}};
+  return {
+      {"tool", "flashbench"},
+      {"version", build.version},
+      {"git_commit", build.git_commit},
+      {"git_dirty", build.git_dirty},
+      {"compiler", build.compiler},
+      {"build_type", build.build_type},
+      {"sanitizers", build.sanitizers},
+      {"argv", argv},
+      {"started", utc_now()},
+      {"flop_rule",
+       "exact unmasked pairs: 4*pairs*head_dim forward, 10*pairs*head_dim backward, per query "
+       "head; tflops_convention: FlashAttention's 4*batch*q_heads*q_len*kv_len*head_dim, halved "
+       "if causal, x2.5 backward"},
+      {"byte_rule",
+       "compulsory: each input read once, each output written once; requested: reads and writes "
+       "of the provider's own loops, whatever cache serves them"}};
 }
 
 Json device_json(const Device& device) {

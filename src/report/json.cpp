@@ -18,7 +18,9 @@ using Json = nlohmann::ordered_json;
 // ---- writing ----
 
 // JSON has no NaN and no infinity.
-Json figure(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+Json figure(double value) {
+  return std::isfinite(value) ? Json(value) : Json();
+}
 
 template <typename T>
 Json optional_json(const std::optional<T>& value) {
@@ -27,17 +29,22 @@ Json optional_json(const std::optional<T>& value) {
 
 Json case_json(const Case& item) {
   const Problem& p = item.problem;
-  Json json{{"pass", name(p.pass)},     {"dtype", name(p.dtype)},   {"mask", name(p.mask)},
-            {"layout", name(p.layout)}, {"batch", p.batch},         {"q_heads", p.q_heads},
-            {"kv_heads", p.kv_heads},   {"q_len", p.q_len},         {"kv_len", p.kv_len},
-            {"head_dim", p.head_dim},   {"scale", optional_json(p.scale)}};
+  Json json{{"pass", name(p.pass)},
+            {"dtype", name(p.dtype)},
+            {"mask", name(p.mask)},
+            {"layout", name(p.layout)},
+            {"batch", p.batch},
+            {"q_heads", p.q_heads},
+            {"kv_heads", p.kv_heads},
+            {"q_len", p.q_len},
+            {"kv_len", p.kv_len},
+            {"head_dim", p.head_dim},
+            {"scale", optional_json(p.scale)}};
   json["distribution"] = name(item.inputs.distribution);
   json["seed"] = item.inputs.seed;
   if (item.inputs.distribution == Distribution::files) {
-    json["files"] = {{"q", item.inputs.q},
-                     {"k", item.inputs.k},
-                     {"v", item.inputs.v},
-                     {"d_o", item.inputs.d_o}};
+    json["files"] = {
+        {"q", item.inputs.q}, {"k", item.inputs.k}, {"v", item.inputs.v}, {"d_o", item.inputs.d_o}};
   }
   return json;
 }
@@ -183,9 +190,9 @@ Case case_from(const Json& json) {
 
 Verdict verdict_from(const Json& json) {
   Verdict verdict;
-  verdict.status = named(std::array{Verdict::Status::not_checked, Verdict::Status::passed,
-                                    Verdict::Status::failed},
-                         json.at("status"));
+  verdict.status = named(
+      std::array{Verdict::Status::not_checked, Verdict::Status::passed, Verdict::Status::failed},
+      json.at("status"));
   verdict.sampled = json.at("sampled");
   verdict.checked_fraction = json.at("checked_fraction");
   verdict.reason = json.at("reason");
@@ -264,12 +271,9 @@ std::vector<T> read_all(const Json& json, const char* name, T (*read)(const Json
 }  // namespace
 
 std::string to_json(const SweepResult& result) {
-  Json json{{"schema_version", kSchemaVersion},
-            {"meta", result.meta},
-            {"devices", result.devices},
-            {"config", result.config},
-            {"ceilings", Json::array()},
-            {"results", Json::array()}};
+  Json json{{"schema_version", kSchemaVersion}, {"meta", result.meta},
+            {"devices", result.devices},        {"config", result.config},
+            {"ceilings", Json::array()},        {"results", Json::array()}};
   for (const Ceiling& ceiling : result.ceilings) {
     json["ceilings"].push_back(ceiling_json(ceiling));
   }
@@ -283,8 +287,8 @@ SweepResult result_from_json(std::string_view text, const std::string& source) {
   try {
     const Json json = Json::parse(text);
     if (const auto version = json.at("schema_version"); version != kSchemaVersion) {
-      throw std::invalid_argument(fmt::format("/schema_version: expected {}, found {}",
-                                              kSchemaVersion, version.dump()));
+      throw std::invalid_argument(
+          fmt::format("/schema_version: expected {}, found {}", kSchemaVersion, version.dump()));
     }
     SweepResult result;
     result.meta = json.at("meta");

@@ -22,7 +22,9 @@ Progress::Mode Progress::mode_for(std::FILE* stream, bool quiet) {
 Progress::Progress(std::FILE* stream, Mode mode, int steps, double work)
     : stream_(stream), mode_(mode), steps_(steps), work_(work) {}
 
-Progress::~Progress() { clear_line(); }
+Progress::~Progress() {
+  clear_line();
+}
 
 void Progress::begin_step(const std::string& what) {
   ++step_;
@@ -33,7 +35,9 @@ void Progress::begin_step(const std::string& what) {
   std::fflush(stream_);
 }
 
-void Progress::end_step(double work) { work_done_ += work; }
+void Progress::end_step(double work) {
+  work_done_ += work;
+}
 
 void Progress::note(const std::string& line) {
   if (mode_ == Mode::quiet) return;

@@ -5,33 +5,43 @@
 #include <algorithm>
 #include <cmath>
 
-
 namespace flashbench {
 
 namespace {
 
 // The larger of two errors; one that is not finite is worse than any and stays.
-double worse(double a, double b) { return !std::isfinite(a) || b <= a ? a : b; }
+double worse(double a, double b) {
+  return !std::isfinite(a) || b <= a ? a : b;
+}
 
 }  // namespace
 
 std::string_view name(Status status) {
   switch (status) {
-    case Status::ok: return "ok";
-    case Status::failed: return "failed";
-    case Status::unsupported: return "unsupported";
-    case Status::skipped: return "skipped";
-    case Status::out_of_memory: return "out_of_memory";
-    case Status::error: return "error";
+    case Status::ok:
+      return "ok";
+    case Status::failed:
+      return "failed";
+    case Status::unsupported:
+      return "unsupported";
+    case Status::skipped:
+      return "skipped";
+    case Status::out_of_memory:
+      return "out_of_memory";
+    case Status::error:
+      return "error";
   }
   return "?";
 }
 
 std::string_view name(Verdict::Status status) {
   switch (status) {
-    case Verdict::Status::not_checked: return "not_checked";
-    case Verdict::Status::passed: return "passed";
-    case Verdict::Status::failed: return "failed";
+    case Verdict::Status::not_checked:
+      return "not_checked";
+    case Verdict::Status::passed:
+      return "passed";
+    case Verdict::Status::failed:
+      return "failed";
   }
   return "?";
 }

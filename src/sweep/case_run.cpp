@@ -173,8 +173,8 @@ void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& ge
   if (alive.empty()) return;
   contenders.push_back({.before = [] {}, .run = [&] { gemm.run(); }, .after = [] {}});
 
-  const std::vector<Timing> timings = measure_interleaved(scene.device, contenders, options.measure,
-                                                          seed, options.interrupted);
+  const std::vector<Timing> timings =
+      measure_interleaved(scene.device, contenders, options.measure, seed, options.interrupted);
   for (size_t i = 0; i < alive.size(); ++i) {
     Attempt& attempt = *alive[i];
     guarded(attempt, [&] {

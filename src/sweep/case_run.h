@@ -24,8 +24,9 @@ struct CaseRunOptions {
   std::function<void(const Problem&, const Provider&, Outputs)> on_outputs;
 };
 
-// One record for each provider, in order, whatever happens to it. `gemm` is timed in the same rounds;
-// null where nothing is timed. Throws BadInput and FileError for input files that do not fit.
+// One record for each provider, in order, whatever happens to it. `gemm` is timed in the same
+// rounds; null where nothing is timed. Throws BadInput and FileError for input files that do not
+// fit.
 std::vector<Record> run_case(const Case&, const std::vector<const Provider*>&, Device&,
                              GemmCeiling* gemm, const CaseRunOptions&);
 

@@ -23,7 +23,9 @@ void watch_for_interrupts() {
   std::signal(SIGTERM, remember);
 }
 
-bool interrupted() { return received_signal.load() != 0; }
+bool interrupted() {
+  return received_signal.load() != 0;
+}
 
 int interrupt_exit_code() {
   const int signal = received_signal.load();

@@ -41,7 +41,8 @@ SweepResult run_sweep(const SweepConfig& config, const std::vector<const Provide
     std::vector<Record> records = run_case(item, providers, device, gemm.get(), options.cases);
     for (Record& record : records) {
       if (record.status != Status::ok && record.status != Status::unsupported) {
-        progress.note(fmt::format("  {} {}: {}", record.provider, name(record.status), record.reason));
+        progress.note(
+            fmt::format("  {} {}: {}", record.provider, name(record.status), record.reason));
       }
       result.records.push_back(std::move(record));
     }

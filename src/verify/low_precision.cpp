@@ -55,10 +55,12 @@ Matrix<float> product_with_keys(const Problem& p, float alpha, const Matrix<floa
 NaiveRow softmax(Dtype dtype, float* row, int64_t visible, int64_t length) {
   NaiveRow statistics;
   for (int64_t j = 0; j < visible; ++j) statistics.max = std::max(statistics.max, row[j]);
-  for (int64_t j = 0; j < visible; ++j) statistics.sum += std::exp(row[j] - statistics.max);
-  for (int64_t j = 0; j < length; ++j) {
-    row[j] = j < visible ? round_to(dtype, statistics.probability(row[j])) : 0;
+  for (int64_t j = 0; j < visible; ++j) {
+    row[j] = std::exp(row[j] - statistics.max);
+    statistics.sum += row[j];
   }
+  for (int64_t j = 0; j < visible; ++j) row[j] = round_to(dtype, row[j] / statistics.sum);
+  std::fill(row + visible, row + length, 0.0f);
   return statistics;
 }
 

@@ -20,15 +20,15 @@ struct Rounding {
 };
 
 // The intermediate error of fp32 is exp()'s, a few units in the last place; fp16 rounds subnormals
-// to multiples of 2^-24; fp32 and bf16 may flush them to zero.
+// to multiples of 2^-24; fp32 and bf16 may flush them to zero, and so may an exp().
 inline Rounding rounding_of(Dtype dtype) {
   switch (dtype) {
     case Dtype::fp32:
-      return {kFp32Roundoff, 0x1p-126, 0x1p-22, 0};
+      return {kFp32Roundoff, 0x1p-126, 0x1p-22, 0x1p-126};
     case Dtype::fp16:
       return {0x1p-11, 0x1p-25, 0x1p-11, 0x1p-25};
     case Dtype::bf16:
-      return {0x1p-8, 0x1p-126, 0x1p-8, 0};
+      return {0x1p-8, 0x1p-126, 0x1p-8, 0x1p-126};
   }
   return {};
 }

@@ -7,7 +7,7 @@ namespace flashbench::verify {
 
 namespace {
 
-constexpr int64_t kBlockRows = 128;
+constexpr int64_t kBlockRows = 256;
 constexpr int64_t kMinBlockRows = 16;
 constexpr int64_t kMaxStripElements = int64_t{1} << 22;  // 32 MiB of fp64 scores a thread
 

@@ -47,8 +47,13 @@ TEST(Problem, OneQueryAgainstManyKeysSeesThemAll) {
 }
 
 TEST(Problem, FlopsAndBytes) {
-  Problem p{.dtype = Dtype::bf16, .batch = 2, .q_heads = 8, .kv_heads = 2, .q_len = 512,
-            .kv_len = 256, .head_dim = 64};
+  Problem p{.dtype = Dtype::bf16,
+            .batch = 2,
+            .q_heads = 8,
+            .kv_heads = 2,
+            .q_len = 512,
+            .kv_len = 256,
+            .head_dim = 64};
   EXPECT_DOUBLE_EQ(p.flops(), 4.0 * 2 * 8 * 512 * 256 * 64);
   EXPECT_DOUBLE_EQ(p.flops(), p.flops_convention());
   const int64_t query = 2 * 8 * 512 * 64, key = 2 * 2 * 256 * 64, rows = 2 * 8 * 512;

@@ -62,8 +62,8 @@ TEST(HostDevice, SelectorsAndNoDevice) {
 
 TEST(DeviceTensors, InputsArriveAndChangesShow) {
   const auto device = make_host_device(2);
-  const Problem problem{.pass = Pass::backward, .q_heads = 2, .kv_heads = 1, .q_len = 3, .kv_len = 5,
-                        .head_dim = 8};
+  const Problem problem{
+      .pass = Pass::backward, .q_heads = 2, .kv_heads = 1, .q_len = 3, .kv_len = 5, .head_dim = 8};
   HostTensors host(problem, {}, *device->stream().threads);
   DeviceInputs inputs(*device, problem, host.inputs());
   const uint64_t hash = inputs.hash();
@@ -80,12 +80,12 @@ TEST(DeviceTensors, InputsArriveAndChangesShow) {
 TEST(DeviceTensors, UnwrittenOutputsAreCounted) {
   const auto device = make_host_device(1);
   for (Dtype dtype : kDtypes) {
-    const Problem problem{.dtype = dtype, .q_heads = 2, .kv_heads = 2, .q_len = 3, .kv_len = 5,
-                          .head_dim = 8};
+    const Problem problem{
+        .dtype = dtype, .q_heads = 2, .kv_heads = 2, .q_len = 3, .kv_len = 5, .head_dim = 8};
     DeviceOutputs outputs(*device, problem);
     EXPECT_EQ(outputs.unwritten_elements(), 2 * 3 * 8 + 2 * 3);
-    std::memset(outputs.view().o.data, 0, static_cast<size_t>(problem.query_elements() *
-                                                              element_size(dtype)));
+    std::memset(outputs.view().o.data, 0,
+                static_cast<size_t>(problem.query_elements() * element_size(dtype)));
     EXPECT_EQ(outputs.unwritten_elements(), 2 * 3);
     const HostOutputs before = outputs.to_host();
     outputs.poison();

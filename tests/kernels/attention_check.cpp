@@ -82,6 +82,11 @@ RandomInputs::RandomInputs(const Problem& p, uint64_t seed)
   if (p.pass == Pass::forward) return;
   d_o_ = random_tensor(p, p.query_elements(), seed, 3);
   o_.resize(d_o_.size());
+  compute_forward();
+}
+
+void RandomInputs::compute_forward() {
+  const Problem& p = problem_;
   const ExpectedForward forward = reference_forward(p, view());
   const TensorView o = query_view<void>(o_.data(), p);
   for (int64_t b = 0, i = 0; b < p.batch; ++b) {
@@ -124,6 +129,7 @@ void RandomInputs::fill(int tensor,
       }
     }
   }
+  if (problem_.pass == Pass::backward) compute_forward();
 }
 
 CheckedOutputs::CheckedOutputs(const Problem& p) : problem_(p) {

@@ -25,12 +25,15 @@ class RandomInputs {
   Inputs view() const;
   const Problem& problem() const { return problem_; }
 
-  // Sets the elements of Q, K or V (0, 1, 2) to value(batch, head, row, column).
+  // Sets the elements of Q, K or V (0, 1, 2) to value(batch, head, row, column). O and logsumexp of
+  // a backward problem follow.
   void fill(int tensor, const std::function<float(int64_t, int64_t, int64_t, int64_t)>& value);
 
   bool operator==(const RandomInputs&) const = default;
 
  private:
+  void compute_forward();
+
   Problem problem_;
   Bytes q_, k_, v_, o_, d_o_;
   std::vector<float> logsumexp_;

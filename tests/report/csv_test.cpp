@@ -14,7 +14,8 @@ namespace {
 constexpr std::string_view kHeader =
     "schema,provider,kernel,device,pass,dtype,mask,batch,q_heads,kv_heads,q_len,kv_len,head_dim,"
     "status,reason,verified,max_abs_err,err_ratio,lambda,median_ms,ci_low_ms,ci_high_ms,min_ms,"
-    "samples,tflops,pct_of_ceiling,speedup_vs_naive,bytes_compulsory,bytes_requested,bytes_measured,"
+    "samples,tflops,pct_of_ceiling,speedup_vs_naive,bytes_compulsory,bytes_requested,bytes_"
+    "measured,"
     "intensity,peak_bytes,workspace_bytes,sm_mhz,power_w,throttled,layout,distribution,seed,scale,"
     "tflops_convention";
 

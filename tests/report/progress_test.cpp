@@ -34,7 +34,9 @@ TEST(Progress, OneLineThatRewritesItselfOnATerminal) {
             "\r\033[K[1/2] first\r\033[Ka note\n\r\033[K[2/2] second  ETA 0:00\r\033[K");
 }
 
-TEST(Progress, QuietSaysNothing) { EXPECT_EQ(printed(Progress::Mode::quiet), ""); }
+TEST(Progress, QuietSaysNothing) {
+  EXPECT_EQ(printed(Progress::Mode::quiet), "");
+}
 
 TEST(Progress, Durations) {
   EXPECT_EQ(format_duration(0.4), "0:00");

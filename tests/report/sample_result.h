@@ -11,12 +11,17 @@ inline Record sample_record(const std::string& provider, double seconds) {
   record.provider = provider;
   record.kernel = provider + "_kernel 64x64";
   record.status = Status::ok;
-  record.verdict = {Verdict::Status::passed, false, 1.0,
+  record.verdict = {Verdict::Status::passed,
+                    false,
+                    1.0,
                     {{"o", 65536, 0, 1.5e-7, 2e-8, 0.9, 0.4, {1, 2, 3, 4}, true},
                      {"logsumexp", 1024, 0, 3e-7, 4e-8, 1.1, 0.2, {0, 1, 2, 0}, true}},
                     ""};
-  record.measurement = Measurement{{seconds * 1.1, seconds, seconds, seconds * 0.9, seconds, seconds},
-                                   3, CacheState::warm, "interval"};
+  record.measurement =
+      Measurement{{seconds * 1.1, seconds, seconds, seconds * 0.9, seconds, seconds},
+                  3,
+                  CacheState::warm,
+                  "interval"};
   record.gemm = Measurement{{0.1, 0.1, 0.1}, 1, CacheState::warm, "time_cap"};
   record.gemm_flops = 2e10;
   record.requested_bytes = 1 << 20;
@@ -26,18 +31,27 @@ inline Record sample_record(const std::string& provider, double seconds) {
 
 inline SweepResult sample_result() {
   SweepResult result;
-  result.meta = {{"tool", "flashbench"}, {"version", "1.2.3"}, {"git_commit", "abc"},
+  result.meta = {{"tool", "flashbench"},
+                 {"version", "1.2.3"},
+                 {"git_commit", "abc"},
                  {"started", "2026-01-02T03:04:05Z"}};
   result.devices = nlohmann::ordered_json::array(
       {{{"name", "Some CPU, 3 GHz"}, {"threads", 2}, {"instructions", "AVX3"}}});
   result.config = {{"name", "sample"}};
-  result.ceilings = {{"copy", "byte/s", "memcpy", 1e9, {{0.1, 0.2, 0.1}, 1, CacheState::warm, "x"}}};
+  result.ceilings = {
+      {"copy", "byte/s", "memcpy", 1e9, {{0.1, 0.2, 0.1}, 1, CacheState::warm, "x"}}};
   result.records = {sample_record("naive", 0.004), sample_record("tiled", 0.001)};
 
   Record sampled = sample_record("tiled", 0.01);
-  sampled.item.problem = {.pass = Pass::backward, .dtype = Dtype::bf16,
-                          .mask = Mask::causal_bottom_right, .batch = 1, .q_heads = 32,
-                          .kv_heads = 8, .q_len = 1000, .kv_len = 16384, .head_dim = 128,
+  sampled.item.problem = {.pass = Pass::backward,
+                          .dtype = Dtype::bf16,
+                          .mask = Mask::causal_bottom_right,
+                          .batch = 1,
+                          .q_heads = 32,
+                          .kv_heads = 8,
+                          .q_len = 1000,
+                          .kv_len = 16384,
+                          .head_dim = 128,
                           .scale = 0.25};
   sampled.verdict.sampled = true;
   sampled.verdict.checked_fraction = 0.125;

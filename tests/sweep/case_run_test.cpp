@@ -64,7 +64,8 @@ TEST_F(CaseRun, VerifyingAloneTakesNoTime) {
 }
 
 TEST_F(CaseRun, AWrongValueFailsAndHasNoTime) {
-  const Record record = run([](const Inputs&, const Outputs& out, int) { output(out)[5] += 0.01f; });
+  const Record record =
+      run([](const Inputs&, const Outputs& out, int) { output(out)[5] += 0.01f; });
   EXPECT_EQ(record.status, Status::failed);
   EXPECT_FALSE(record.reason.empty());
   EXPECT_FALSE(record.measurement);

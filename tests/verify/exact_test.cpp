@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "attention/half.h"
@@ -172,6 +173,46 @@ TEST(Exact, ForwardPassForTheBackwardPassIsRoundedOnce) {
         }
       }
     }
+  }
+}
+
+// Where all scores are 0, so that P is 1/64 and the scores have no error, the bounds are short
+// sums.
+TEST(Bounds, AreTheFormulaWhereAllKeysWeighTheSame) {
+  ThreadPool pool(1);
+  for (const auto& [dtype, u, floor] : {std::tuple{Dtype::fp32, 0x1p-22, 0x1p-126},
+                                        {Dtype::fp16, 0x1p-11, 0x1p-25},
+                                        {Dtype::bf16, 0x1p-8, 0x1p-126}}) {
+    Problem p = problem_of({Mask::none, 64, 64, 1, 1, 1, 8, Layout::bshd, dtype}, Pass::backward);
+    p.scale = 0;
+    const AttentionCase attention(p, {}, pool);
+    const Inputs inputs = attention.inputs();
+    const RowBlock block = all_query_blocks(p).front();
+    const ForwardRows forward = forward_rows(p, inputs, block);
+    const Rows<double> v = gather<double>(inputs.v, block), d_o = gather<double>(inputs.d_o, block);
+    const std::vector<RowBlock> blocks{block};
+    Reference o("o", dtype, 8, blocks), dk("dk", dtype, 8, blocks), dv("dv", dtype, 8, blocks);
+    Matrix<float> logsumexp(64, 1);
+    forward_bounds(p, inputs, block, forward, o.bound.ref(), logsumexp.ref());
+    key_gradients(p, inputs, block, all_statistics(p, inputs), dk.value.ref(), dk.bound.ref(),
+                  dv.value.ref(), dv.bound.ref());
+
+    const double summation = 8 * 0x1p-24, common = 0x1p-23 * std::log(64.0);  // sqrt(64) = 8
+    EXPECT_FLOAT_EQ(*logsumexp.row(5),
+                    static_cast<float>(0x1p-22 + summation + 0x1p-23 * std::log(64.0)));
+    double v_squares = 0, d_o_squares = 0;
+    for (int64_t i = 0; i < 64; ++i) {
+      v_squares += v.values.row(i)[3] * v.values.row(i)[3];
+      d_o_squares += d_o.values.row(i)[3] * d_o.values.row(i)[3];
+    }
+    const double p_variance = (u * u + summation * summation) / 4096 + floor * floor;
+    EXPECT_FLOAT_EQ(o.bound.row(5)[3],
+                    static_cast<float>(std::sqrt(p_variance * v_squares) +
+                                       summation * std::abs(forward.o.row(5)[3])));
+    EXPECT_FLOAT_EQ(
+        dv.bound.row(5)[3],
+        static_cast<float>(std::sqrt((p_variance + common * common / 4096) * d_o_squares) +
+                           summation * std::abs(dv.value.row(5)[3])));
   }
 }
 

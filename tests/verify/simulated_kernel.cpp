@@ -57,6 +57,12 @@ class Truncation {
   ~Truncation() { std::fesetround(FE_TONEAREST); }
 };
 
+// exp() that flushes subnormal results to zero, as vectorised ones do.
+float flushing_exp(float x) {
+  const float value = std::exp(x);
+  return value < std::numeric_limits<float>::min() ? 0 : value;
+}
+
 class Kernel {
  public:
   Kernel(const Problem& p, const Inputs& in, const Outputs& out, const Simulation& simulation)
@@ -152,7 +158,7 @@ void Kernel::forward_head(int64_t batch, int64_t head) const {
       }
       max = new_max;
       for (int64_t j = 0; j < count; ++j) {
-        const float weight = std::exp(scores[static_cast<size_t>(j)] - max);
+        const float weight = flushing_exp(scores[static_cast<size_t>(j)] - max);
         sum += weight;
         scores[static_cast<size_t>(j)] = rounded(weight);
       }
@@ -200,7 +206,7 @@ void Kernel::backward_group(int64_t batch, int64_t kv_head) const {
           const auto index = static_cast<size_t>(j);
           const bool unnormalised = is(Defect::dv_unnormalised) && first == 0;
           const float scaled = score(scores[index]);
-          const float probability = std::exp(scaled - logsumexp);
+          const float probability = flushing_exp(scaled - logsumexp);
           const float factor = simulation_.ds_of_rounded_p ? rounded(probability) : probability;
           d_p[index] = rounded(factor * (d_p[index] - d));
           scores[index] = unnormalised ? std::exp(scaled) : rounded(probability);

@@ -74,6 +74,29 @@ TEST_P(Verdicts, CorrectKernelsPassWithRoom) {
   }
 }
 
+// With scores in the hundreds most P are subnormal or 0 in fp32; with a mean in K and V the errors
+// of D and of the sums weigh most.
+TEST_P(Verdicts, CorrectKernelsPassOnExtremeInputs) {
+  for (const double scale : {3.0, -40.0}) {
+    Problem p = problem_of(pass(), dtype(), Mask::causal_bottom_right, 60, 200);
+    p.scale = scale;
+    AttentionCase attention(p, {}, pool_);
+    attention.make_oracle();
+    const Verdict verdict = attention.judge({});
+    EXPECT_TRUE(verdict.passed()) << verdict.reason;
+  }
+  AttentionCase attention(problem_of(pass(), dtype(), Mask::none, 60, 200), {}, pool_);
+  for (const ConstTensorView& tensor : {attention.inputs().k, attention.inputs().v}) {
+    for (int64_t i = 0; i < tensor.elements(); ++i) {
+      store_element(const_cast<void*>(tensor.data), dtype(), i,
+                    load_element(tensor.data, dtype(), i) + 5);
+    }
+  }
+  attention.make_oracle();
+  const Verdict verdict = attention.judge({});
+  EXPECT_TRUE(verdict.passed()) << verdict.reason;
+}
+
 TEST_P(Verdicts, DefectsFail) {
   std::vector<Defect> defects{Defect::zeros,
                               Defect::dropped_key_tile,
