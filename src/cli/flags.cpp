@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "attention/error.h"
 #include "device/atomic_file.h"
 #include "report/csv.h"
@@ -63,26 +65,32 @@ void MeasureFlags::apply(MeasureOptions& options) const {
   }
 }
 
-void ConfigFlags::add(CLI::App& app) {
-  app.add_option("-c,--config", path, "Sweep config (JSON)")->required()->type_name("FILE");
-  app.add_option("--set", overrides,
-                 "Replace a value of the config, e.g. /measure/max_seconds=2 (repeatable)")
-      ->type_name("/POINTER=VALUE")
-      ->allow_extra_args(false);
+void FilterFlags::add(CLI::App& app) {
   app.add_option("--filter", filters,
                  "Keep the cases with these values, e.g. pass=forward,head_dim=64|128 (repeatable)")
       ->type_name("KEY=V|V,...")
       ->allow_extra_args(false);
 }
 
+bool FilterFlags::keeps(const Case& item) const {
+  return std::all_of(filters.begin(), filters.end(),
+                     [&](const std::string& text) { return CaseFilter(text).keeps(item); });
+}
+
+void ConfigFlags::add(CLI::App& app) {
+  app.add_option("-c,--config", path, "Sweep config (JSON)")->required()->type_name("FILE");
+  app.add_option("--set", overrides,
+                 "Replace a value of the config, e.g. /measure/max_seconds=2 (repeatable)")
+      ->type_name("/POINTER=VALUE")
+      ->allow_extra_args(false);
+  filter.add(app);
+}
+
 SweepConfig ConfigFlags::load() const {
   std::vector<Override> parsed;
   for (const std::string& text : overrides) parsed.push_back(parse_override(text));
   SweepConfig config = load_config(path, parsed);
-  for (const std::string& text : filters) {
-    const CaseFilter filter(text);
-    std::erase_if(config.cases, [&](const Case& item) { return !filter.keeps(item); });
-  }
+  std::erase_if(config.cases, [&](const Case& item) { return !filter.keeps(item); });
   if (config.cases.empty()) throw BadInput(path + ": no case is left after --filter");
   return config;
 }

@@ -34,11 +34,19 @@ struct MeasureFlags {
   void apply(MeasureOptions&) const;
 };
 
+// --filter, repeatable: what every filter keeps.
+struct FilterFlags {
+  std::vector<std::string> filters;
+
+  void add(CLI::App&);
+  bool keeps(const Case&) const;  // throws ConfigError for a filter that makes no sense
+};
+
 // The config file and what is changed in it or left out of it.
 struct ConfigFlags {
   std::string path;
   std::vector<std::string> overrides;
-  std::vector<std::string> filters;
+  FilterFlags filter;
 
   void add(CLI::App&);
   SweepConfig load() const;  // throws ConfigError, FileError

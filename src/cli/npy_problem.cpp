@@ -16,30 +16,6 @@ struct Shape {
   int64_t batch, length, heads, head_dim;
 };
 
-Dtype dtype_of(NpyArray::Type type) {
-  switch (type) {
-    case NpyArray::Type::float32:
-      return Dtype::fp32;
-    case NpyArray::Type::float16:
-      return Dtype::fp16;
-    case NpyArray::Type::uint16:
-      return Dtype::bf16;
-  }
-  return Dtype::fp32;
-}
-
-NpyArray::Type type_of(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::fp32:
-      return NpyArray::Type::float32;
-    case Dtype::fp16:
-      return NpyArray::Type::float16;
-    case Dtype::bf16:
-      return NpyArray::Type::uint16;
-  }
-  return NpyArray::Type::float32;
-}
-
 Shape read_shape(const std::string& path, Layout layout) {
   const NpyArray array = read_npy(path);
   if (array.shape.size() != 4) {
@@ -72,7 +48,7 @@ void write_tensor(const std::filesystem::path& path, ConstTensorView t, Layout l
   const bool bshd = layout == Layout::bshd;
   const std::array<int64_t, 4> shape{t.batch, bshd ? t.length : t.heads, bshd ? t.heads : t.length,
                                      t.head_dim};
-  write_npy(path, type_of(t.dtype), shape, t.data);
+  write_npy(path, npy_type(t.dtype), shape, t.data);
 }
 
 void write_logsumexp(const std::filesystem::path& path, const float* logsumexp, const Problem& p) {

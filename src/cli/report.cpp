@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/flags.h"
 #include "report/csv.h"
 #include "report/json.h"
 #include "report/markdown.h"
@@ -26,14 +27,19 @@ void add_report(CLI::App& app, Invocation& invocation) {
       *app.add_subcommand("report", "Print a result file again as a table, CSV, Markdown or JSON");
   struct Flags {
     std::string path, format = "table";
+    FilterFlags filter;
   };
   auto flags = std::make_shared<Flags>();
   command.add_option("result", flags->path, "Result file (JSON)")->required()->type_name("FILE");
   command.add_option("-f,--format", flags->format, "table, csv, md or json")
       ->check(CLI::IsMember({"table", "csv", "md", "json"}))
       ->capture_default_str();
+  flags->filter.add(command);
   command.callback([flags, &invocation] {
-    fmt::print("{}", formatted(read_result(flags->path), flags->format));
+    SweepResult result = read_result(flags->path);
+    std::erase_if(result.records,
+                  [&](const Record& record) { return !flags->filter.keeps(record.item); });
+    fmt::print("{}", formatted(result, flags->format));
     invocation.exit_code = 0;
   });
 }

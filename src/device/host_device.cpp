@@ -9,9 +9,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 
 #include "device/device.h"
+#include "device/proc.h"
 
 namespace flashbench {
 
@@ -39,17 +39,8 @@ std::string cpu_name() {
   return "unknown CPU";
 }
 
-// The value in bytes of a field such as "MemAvailable:" in /proc/meminfo.
 int64_t meminfo(std::string_view field) {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with(field)) continue;
-    std::istringstream words(line.substr(field.size()));
-    int64_t kibibytes = 0;
-    words >> kibibytes;
-    return kibibytes * 1024;
-  }
-  return 0;
+  return proc_bytes("/proc/meminfo", field);
 }
 
 std::string best_simd_target() {

@@ -60,18 +60,6 @@ void fill_random(TensorView view, const InputSpec& spec, int tensor, ThreadPool&
   });
 }
 
-NpyArray::Type npy_type(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::fp32:
-      return NpyArray::Type::float32;
-    case Dtype::fp16:
-      return NpyArray::Type::float16;
-    case Dtype::bf16:
-      return NpyArray::Type::uint16;
-  }
-  return NpyArray::Type::float32;
-}
-
 std::string_view type_name(NpyArray::Type type) {
   switch (type) {
     case NpyArray::Type::float32:

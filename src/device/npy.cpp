@@ -263,6 +263,30 @@ std::string header_text(NpyArray::Type type, std::span<const int64_t> shape) {
 
 }  // namespace
 
+NpyArray::Type npy_type(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::fp32:
+      return NpyArray::Type::float32;
+    case Dtype::fp16:
+      return NpyArray::Type::float16;
+    case Dtype::bf16:
+      return NpyArray::Type::uint16;
+  }
+  return NpyArray::Type::float32;
+}
+
+Dtype dtype_of(NpyArray::Type type) {
+  switch (type) {
+    case NpyArray::Type::float32:
+      return Dtype::fp32;
+    case NpyArray::Type::float16:
+      return Dtype::fp16;
+    case NpyArray::Type::uint16:
+      return Dtype::bf16;
+  }
+  return Dtype::fp32;
+}
+
 NpyArray read_npy(const std::filesystem::path& path) {
   Reader reader(path);
   const Header header = HeaderParser(read_header_text(reader), reader.name()).parse();

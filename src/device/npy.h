@@ -18,6 +18,10 @@ struct NpyArray {
   std::vector<std::byte> data;  // C order, little endian
 };
 
+// The type that holds a dtype's elements, bf16 as its bits; and the dtype that a type holds.
+NpyArray::Type npy_type(Dtype);
+Dtype dtype_of(NpyArray::Type);
+
 // Throws FileError if the file cannot be read, BadInput (with the file's name, what was expected
 // and what was found) if it is not such an array: other dtypes, big endian, Fortran order, object
 // arrays, a size that does not match the shape.

@@ -1,24 +1,16 @@
 #include "measure/memory.h"
 
 #include <fstream>
-#include <sstream>
-#include <string>
 #include <string_view>
+
+#include "device/proc.h"
 
 namespace flashbench {
 
 namespace {
 
 int64_t status_bytes(std::string_view field) {
-  std::ifstream file("/proc/self/status");
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with(field)) continue;
-    std::istringstream words(line.substr(field.size()));
-    int64_t kibibytes = 0;
-    words >> kibibytes;
-    return kibibytes * 1024;
-  }
-  return 0;
+  return proc_bytes("/proc/self/status", field);
 }
 
 }  // namespace
