@@ -23,6 +23,11 @@ struct Measurement {
   int warmup_runs = 0;
   CacheState cache = CacheState::warm;
   std::string stop_reason;  // "interval", "max_samples", "time_cap" or "interrupted"
+
+  // How many of the samples were taken by each worker process, in order; they add up to all.
+  // Empty: one process took them all. Sample i of every contender is of the same round of its
+  // process, so that two contenders of a case can be compared round by round.
+  std::vector<int> samples_per_process{};
 };
 
 // One contender's outcome: a measurement, or what `run` or `after` threw.

@@ -70,11 +70,15 @@ Json verdict_json(const Verdict& verdict) {
 }
 
 Json measurement_json(const Measurement& measurement) {
-  return {{"cache", name(measurement.cache)},
-          {"warmup_runs", measurement.warmup_runs},
-          {"stop_reason", measurement.stop_reason},
-          {"outliers", outliers(measurement.seconds)},
-          {"samples_s", measurement.seconds}};
+  Json json{{"cache", name(measurement.cache)},
+            {"warmup_runs", measurement.warmup_runs},
+            {"stop_reason", measurement.stop_reason},
+            {"outliers", outliers(measurement.seconds)},
+            {"samples_s", measurement.seconds}};
+  if (!measurement.samples_per_process.empty()) {
+    json["samples_per_process"] = measurement.samples_per_process;
+  }
+  return json;
 }
 
 Json performance_json(const Record& record, const std::vector<Record>& all) {
@@ -220,6 +224,17 @@ Measurement measurement_from(const Json& json) {
   measurement.seconds = json.at("samples_s").get<std::vector<double>>();
   for (double seconds : measurement.seconds) {
     if (!(seconds > 0)) throw std::invalid_argument("samples_s must be positive");
+  }
+  if (json.contains("samples_per_process")) {
+    measurement.samples_per_process = json.at("samples_per_process").get<std::vector<int>>();
+    int64_t sum = 0;
+    for (int samples : measurement.samples_per_process) {
+      if (samples < 1) throw std::invalid_argument("samples_per_process must be positive");
+      sum += samples;
+    }
+    if (sum != static_cast<int64_t>(measurement.seconds.size())) {
+      throw std::invalid_argument("samples_per_process must add up to the number of samples_s");
+    }
   }
   return measurement;
 }

@@ -28,6 +28,10 @@ std::string_view name(Status status) {
       return "skipped";
     case Status::out_of_memory:
       return "out_of_memory";
+    case Status::crashed:
+      return "crashed";
+    case Status::timeout:
+      return "timeout";
     case Status::error:
       return "error";
   }

@@ -16,9 +16,19 @@
 
 namespace flashbench {
 
-enum class Status { ok, failed, unsupported, skipped, out_of_memory, error };
+// What became of a provider on a case:
+//   ok             verified (and timed, where timing was asked for)
+//   failed         it gave a wrong answer, or changed what it may only read
+//   unsupported    it says that it cannot
+//   skipped        not run: interrupted, or there was no room for the case
+//   out_of_memory  the device or the host had no memory for it
+//   crashed        its worker process died
+//   timeout        its worker process did not answer in time
+//   error          it reported an error
+enum class Status { ok, failed, unsupported, skipped, out_of_memory, crashed, timeout, error };
 inline constexpr std::array kStatuses{Status::ok,      Status::failed,        Status::unsupported,
-                                      Status::skipped, Status::out_of_memory, Status::error};
+                                      Status::skipped, Status::out_of_memory, Status::crashed,
+                                      Status::timeout, Status::error};
 std::string_view name(Status);
 std::string_view name(Verdict::Status);
 

@@ -53,6 +53,10 @@ TEST(Json, WhatIsNotAResultIsRefusedWithItsPlace) {
   json["results"][0]["performance"]["measurement"]["samples_s"][2] = -1;
   EXPECT_NE(message(json.dump()).find("/results/0: samples_s must be positive"), std::string::npos);
   json = nlohmann::ordered_json::parse(to_json(sample_result()));
+  json["results"][0]["performance"]["measurement"]["samples_per_process"] = {4, 3};
+  EXPECT_NE(message(json.dump()).find("/results/0: samples_per_process must add up"),
+            std::string::npos);
+  json = nlohmann::ordered_json::parse(to_json(sample_result()));
   json["results"][0].erase("status");
   EXPECT_NE(message(json.dump()).find("/results/0"), std::string::npos);
 }

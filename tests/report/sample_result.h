@@ -21,7 +21,8 @@ inline Record sample_record(const std::string& provider, double seconds) {
       Measurement{{seconds * 1.1, seconds, seconds, seconds * 0.9, seconds, seconds},
                   3,
                   CacheState::warm,
-                  "interval"};
+                  "interval",
+                  {4, 2}};
   record.gemm = Measurement{{0.1, 0.1, 0.1}, 1, CacheState::warm, "time_cap"};
   record.gemm_flops = 2e10;
   record.requested_bytes = 1 << 20;
