@@ -22,5 +22,6 @@ void add_report(CLI::App&, Invocation&);
 void add_list(CLI::App&, Invocation&);
 void add_info(CLI::App&, Invocation&);
 void add_completion(CLI::App&, Invocation&);
+void add_worker(CLI::App&, Invocation&);  // hidden: what a sweep starts
 
 }  // namespace flashbench

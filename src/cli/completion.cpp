@@ -63,7 +63,8 @@ CommandWords words_of(const CLI::App& app, const std::string& name) {
 // The program's own words first, then those of each verb.
 std::vector<CommandWords> commands_of(const CLI::App& app) {
   std::vector<CommandWords> commands{words_of(app, "")};
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+  const auto shown = [](const CLI::App* verb) { return !verb->get_group().empty(); };
+  for (const CLI::App* verb : app.get_subcommands(shown)) {
     commands.push_back(words_of(*verb, verb->get_name()));
   }
   return commands;

@@ -18,10 +18,9 @@ int explain(int code, const std::exception& error) {
 }  // namespace
 
 std::string exit_code_help() {
-  return "Exit codes: 0 ok; 2 usage or config; 3 verification failed; 4 a case ran out of memory "
-         "or "
-         "ended in an error; 6 no usable device; 7 cannot read or write a file; 130, 143 "
-         "interrupted.";
+  return "Exit codes: 0 ok; 2 usage or config; 3 verification failed; 4 a case crashed, hung, ran "
+         "out of memory or ended in an error; 6 no usable device; 7 cannot read or write a file; "
+         "130, 143 interrupted.";
 }
 
 int run_and_explain(const std::function<int()>& work, const CLI::App& app) {

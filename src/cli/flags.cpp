@@ -9,6 +9,7 @@
 #include "report/csv.h"
 #include "report/json.h"
 #include "report/markdown.h"
+#include "sweep/interrupt.h"
 
 namespace flashbench {
 
@@ -47,6 +48,8 @@ void MeasureFlags::add(CLI::App& app) {
   app.add_option("--warmup", warmup_runs, "Warm-up runs, at least")->check(CLI::Range(0, 1000000));
   app.add_option("--min-samples", min_samples, "Samples, at least")->check(CLI::Range(1, 1000000));
   app.add_option("--max-samples", max_samples, "Samples, at most")->check(CLI::Range(1, 1000000));
+  app.add_option("--repetitions", repetitions, "Times that each case is run, in a new process each")
+      ->check(CLI::Range(1, 100));
   app.add_option("--timeout", max_seconds, "Seconds for one provider on one case, at most")
       ->check(CLI::Range(0.0, 1e6));
   app.add_option("--cache", cache, "Cache state before each sample: warm or cold")
@@ -58,11 +61,28 @@ void MeasureFlags::apply(MeasureOptions& options) const {
   set_if_given(options.min_samples, min_samples);
   set_if_given(options.max_samples, max_samples);
   set_if_given(options.max_seconds, max_seconds);
+  set_if_given(options.repetitions, repetitions);
   if (cache) options.cache = *cache == "cold" ? CacheState::cold : CacheState::warm;
   if (options.max_samples < options.min_samples) {
     throw BadInput(fmt::format("--max-samples must be at least --min-samples, got {} and {}",
                                options.max_samples, options.min_samples));
   }
+}
+
+void IsolationFlags::add(CLI::App& app) {
+  app.add_flag("--no-isolate", no_isolate,
+               "Run in this process: a crash or a hang ends everything (for debuggers)");
+  app.add_option("--case-timeout", case_timeout,
+                 "Seconds for one case, all of it; then its worker is killed")
+      ->check(CLI::Range(0.1, 1e6))
+      ->capture_default_str();
+}
+
+std::unique_ptr<Runner> IsolationFlags::make_runner(const SweepConfig& config) const {
+  watch_for_interrupts();
+  const RunnerOptions options{config.device, config.threads, config.providers};
+  if (no_isolate) return make_local_runner(options, Watch{interrupted});
+  return make_isolated_runner(options, {case_timeout, interrupted});
 }
 
 void FilterFlags::add(CLI::App& app) {

@@ -11,6 +11,7 @@
 #include "device/device.h"
 #include "plan/config.h"
 #include "report/record.h"
+#include "sweep/runner.h"
 
 namespace flashbench {
 
@@ -26,12 +27,23 @@ struct DeviceFlags {
 
 // How to measure; each overrides the config's own value.
 struct MeasureFlags {
-  std::optional<int> warmup_runs, min_samples, max_samples;
+  std::optional<int> warmup_runs, min_samples, max_samples, repetitions;
   std::optional<double> max_seconds;
   std::optional<std::string> cache;
 
   void add(CLI::App&);
   void apply(MeasureOptions&) const;
+};
+
+// Whether a worker process runs the cases, and how long it may take.
+struct IsolationFlags {
+  bool no_isolate = false;
+  double case_timeout = IsolationOptions().case_seconds;
+
+  void add(CLI::App&);
+
+  // Watches for interrupts from now on. Throws NoDevice; BadInput for an unknown provider.
+  std::unique_ptr<Runner> make_runner(const SweepConfig&) const;
 };
 
 // --filter, repeatable: what every filter keeps.

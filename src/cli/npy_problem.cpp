@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
-
 #include "attention/error.h"
 #include "device/npy.h"
 
@@ -42,18 +40,6 @@ void take_shapes(Problem& problem, const InputSpec& files) {
   if (const auto wrong = problem.invalid()) {
     throw BadInput(fmt::format("{}, {}: {}", files.q, files.k, *wrong));
   }
-}
-
-void write_tensor(const std::filesystem::path& path, ConstTensorView t, Layout layout) {
-  const bool bshd = layout == Layout::bshd;
-  const std::array<int64_t, 4> shape{t.batch, bshd ? t.length : t.heads, bshd ? t.heads : t.length,
-                                     t.head_dim};
-  write_npy(path, npy_type(t.dtype), shape, t.data);
-}
-
-void write_logsumexp(const std::filesystem::path& path, const float* logsumexp, const Problem& p) {
-  const std::array<int64_t, 3> shape{p.batch, p.q_heads, p.q_len};
-  write_npy(path, NpyArray::Type::float32, shape, logsumexp);
 }
 
 }  // namespace flashbench

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -10,8 +9,6 @@
 #include "cli/flags.h"
 #include "cli/npy_problem.h"
 #include "report/table.h"
-#include "sweep/choose.h"
-#include "sweep/interrupt.h"
 #include "sweep/sweep.h"
 
 namespace flashbench {
@@ -28,6 +25,7 @@ struct RunFlags {
   std::string q, k, v, d_o, dump;
   DeviceFlags device;
   MeasureFlags measure;
+  IsolationFlags isolation;
   ExportFlags exports;
   bool no_time = false, quiet = false;
 };
@@ -86,36 +84,6 @@ Case case_of(const RunFlags& flags) {
   return item;
 }
 
-std::filesystem::path made_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) {
-    throw FileError(
-        fmt::format("{}: cannot make this folder: {}", folder.string(), error.message()));
-  }
-  return folder;
-}
-
-void dump_inputs(const std::filesystem::path& folder, const Problem& p, const Inputs& inputs) {
-  made_folder(folder);
-  write_tensor(folder / "q.npy", inputs.q, p.layout);
-  write_tensor(folder / "k.npy", inputs.k, p.layout);
-  write_tensor(folder / "v.npy", inputs.v, p.layout);
-  if (p.pass == Pass::backward) write_tensor(folder / "do.npy", inputs.d_o, p.layout);
-}
-
-void dump_outputs(const std::filesystem::path& folder, const Problem& p, const Outputs& outputs) {
-  made_folder(folder);
-  if (p.pass == Pass::forward) {
-    write_tensor(folder / "o.npy", outputs.o, p.layout);
-    write_logsumexp(folder / "logsumexp.npy", outputs.logsumexp, p);
-  } else {
-    write_tensor(folder / "dq.npy", outputs.dq, p.layout);
-    write_tensor(folder / "dk.npy", outputs.dk, p.layout);
-    write_tensor(folder / "dv.npy", outputs.dv, p.layout);
-  }
-}
-
 SweepConfig config_of(const RunFlags& flags) {
   SweepConfig config;
   config.name = "run";
@@ -128,28 +96,18 @@ SweepConfig config_of(const RunFlags& flags) {
 
 int run(const RunFlags& flags, const Invocation& invocation) {
   const SweepConfig config = config_of(flags);
-  const std::unique_ptr<Device> device = make_device(config.device, config.threads);
-  const auto providers = choose_providers(config.providers, device->info().kind);
-
-  watch_for_interrupts();
-  SweepOptions options{invocation.argv, {}};
+  const std::unique_ptr<Runner> runner = flags.isolation.make_runner(config);
+  SweepOptions options;
+  options.argv = invocation.argv;
   options.cases.measure = config.measure;
   options.cases.time = !flags.no_time;
-  options.cases.interrupted = interrupted;
-  if (!flags.dump.empty()) {
-    options.cases.on_inputs = [&](const Problem& p, const Inputs& inputs) {
-      dump_inputs(flags.dump, p, inputs);
-    };
-    options.cases.on_outputs = [&](const Problem& p, const Provider& provider, Outputs outputs) {
-      dump_outputs(std::filesystem::path(flags.dump) / provider.name(), p, outputs);
-    };
-  }
+  options.cases.dump = flags.dump;
   Progress progress(stderr, Progress::mode_for(stderr, flags.quiet), 1, total_flops(config.cases));
-  const SweepResult result = run_sweep(config, providers, *device, progress, options);
+  const SweepOutcome outcome = run_sweep(config, *runner, nullptr, progress, options);
 
-  if (!flags.exports.takes_stdout()) fmt::print("{}", to_table(result));
-  flags.exports.write(result);
-  return exit_code(result);
+  if (!flags.exports.takes_stdout()) fmt::print("{}", to_table(outcome.result));
+  flags.exports.write(outcome.result);
+  return outcome.exit_code;
 }
 
 template <typename Values>
@@ -208,6 +166,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
   add_tensor_flags(command, *flags);
   flags->device.add(command);
   flags->measure.add(command);
+  flags->isolation.add(command);
   flags->exports.add(command);
   command.add_flag("--no-time", flags->no_time, "Verify only");
   command.add_flag("-q,--quiet", flags->quiet, "No progress on stderr");

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -14,8 +15,7 @@
 #include "report/json.h"
 #include "report/markdown.h"
 #include "report/table.h"
-#include "sweep/choose.h"
-#include "sweep/interrupt.h"
+#include "sweep/journal.h"
 
 namespace flashbench {
 
@@ -25,9 +25,10 @@ struct SweepFlags {
   ConfigFlags config;
   DeviceFlags device;
   MeasureFlags measure;
+  IsolationFlags isolation;
   std::string out;
   std::optional<double> assumed_gflops;
-  bool dry_run = false, quiet = false;
+  bool resume = false, retry_failed = false, dry_run = false, quiet = false;
 };
 
 std::filesystem::path prepare_folder(const SweepFlags& flags, const SweepConfig& config) {
@@ -55,6 +56,24 @@ void write_files(const std::filesystem::path& folder, const SweepConfig& config,
   fmt::print("\nwritten: {0}.json, {0}.csv, {0}.md\n", (folder / config.name).string());
 }
 
+// Goes on with the journal in the folder if that was asked for and there is one, else starts one.
+Journal open_journal(const std::filesystem::path& path, const JournalHeader& header, bool resume) {
+  const bool there = std::filesystem::exists(path);
+  if (resume && there) return Journal::resume(path, header);
+  if (resume) fmt::print(stderr, "{}: nothing to resume; starting anew\n", path.string());
+  if (!resume && there) {
+    fmt::print(stderr, "{0}: of an earlier sweep, moved to {0}.old (--resume would go on with it)\n",
+               path.string());
+  }
+  return Journal::start(path, header);
+}
+
+bool ended_well(const SweepResult& result) {
+  return std::all_of(result.records.begin(), result.records.end(), [](const Record& record) {
+    return record.status == Status::ok || record.status == Status::unsupported;
+  });
+}
+
 int sweep(const SweepFlags& flags, const Invocation& invocation) {
   SweepConfig config = flags.config.load();
   flags.device.apply(config);
@@ -63,22 +82,31 @@ int sweep(const SweepFlags& flags, const Invocation& invocation) {
     return print_dry_run(config, flags.assumed_gflops.value_or(default_gflops(config)));
   }
 
-  const std::unique_ptr<Device> device = make_device(config.device, config.threads);
-  const auto providers = choose_providers(config.providers, device->info().kind);
+  const std::unique_ptr<Runner> runner = flags.isolation.make_runner(config);
   const std::filesystem::path folder = prepare_folder(flags, config);
-
-  watch_for_interrupts();
-  Progress progress(stderr, Progress::mode_for(stderr, flags.quiet),
-                    static_cast<int>(config.cases.size()), total_flops(config.cases));
-  SweepOptions options{invocation.argv, {}};
+  SweepOptions options;
+  options.argv = invocation.argv;
+  options.retry_failed = flags.retry_failed;
   options.cases.measure = config.measure;
   options.cases.verify = config.verify;
-  options.cases.interrupted = interrupted;
-  const SweepResult result = run_sweep(config, providers, *device, progress, options);
+  Journal journal = open_journal(folder / (config.name + ".journal"),
+                                 journal_header(config, *runner, options), flags.resume);
 
-  fmt::print("{}", to_table(result));
-  write_files(folder, config, result);
-  return exit_code(result);
+  Progress progress(stderr, Progress::mode_for(stderr, flags.quiet),
+                    static_cast<int>(config.cases.size()) * config.measure.repetitions,
+                    total_flops(config.cases) * config.measure.repetitions);
+  const SweepOutcome outcome = run_sweep(config, *runner, &journal, progress, options);
+
+  fmt::print("{}", to_table(outcome.result));
+  if (outcome.stopped) {
+    fmt::print(stderr, "flashbench: {}; what was done is in {}: go on with --resume\n",
+               *outcome.stopped, journal.path().string());
+    return outcome.exit_code;
+  }
+  write_files(folder, config, outcome.result);
+  // Kept where --resume --retry-failed has something to do.
+  if (ended_well(outcome.result)) journal.remove();
+  return outcome.exit_code;
 }
 
 }  // namespace
@@ -91,8 +119,15 @@ void add_sweep(CLI::App& app, Invocation& invocation) {
   flags->config.add(command);
   flags->device.add(command);
   flags->measure.add(command);
+  flags->isolation.add(command);
   command.add_option("-o,--out", flags->out, "Folder for the result files (default: results/NAME)")
       ->type_name("DIR");
+  command.add_flag("--resume", flags->resume,
+                   "Go on with an interrupted sweep from its journal in the folder");
+  command
+      .add_flag("--retry-failed", flags->retry_failed,
+                "With --resume: run again the cases that did not end well")
+      ->needs("--resume");
   command.add_flag("--dry-run", flags->dry_run, "Print the plan and touch no device");
   command
       .add_option("--assume-gflops", flags->assumed_gflops,

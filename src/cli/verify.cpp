@@ -6,8 +6,6 @@
 #include "cli/dry_run.h"
 #include "cli/flags.h"
 #include "report/table.h"
-#include "sweep/choose.h"
-#include "sweep/interrupt.h"
 #include "sweep/sweep.h"
 
 namespace flashbench {
@@ -17,6 +15,7 @@ namespace {
 struct VerifyFlags {
   ConfigFlags config;
   DeviceFlags device;
+  IsolationFlags isolation;
   ExportFlags exports;
   bool quiet = false;
 };
@@ -24,21 +23,18 @@ struct VerifyFlags {
 int verify(const VerifyFlags& flags, const Invocation& invocation) {
   SweepConfig config = flags.config.load();
   flags.device.apply(config);
-  const std::unique_ptr<Device> device = make_device(config.device, config.threads);
-  const auto providers = choose_providers(config.providers, device->info().kind);
-
-  watch_for_interrupts();
+  const std::unique_ptr<Runner> runner = flags.isolation.make_runner(config);
   Progress progress(stderr, Progress::mode_for(stderr, flags.quiet),
                     static_cast<int>(config.cases.size()), total_flops(config.cases));
-  SweepOptions options{invocation.argv, {}};
+  SweepOptions options;
+  options.argv = invocation.argv;
   options.cases.verify = config.verify;
   options.cases.time = false;
-  options.cases.interrupted = interrupted;
-  const SweepResult result = run_sweep(config, providers, *device, progress, options);
+  const SweepOutcome outcome = run_sweep(config, *runner, nullptr, progress, options);
 
-  if (!flags.exports.takes_stdout()) fmt::print("{}", to_table(result));
-  flags.exports.write(result);
-  return exit_code(result);
+  if (!flags.exports.takes_stdout()) fmt::print("{}", to_table(outcome.result));
+  flags.exports.write(outcome.result);
+  return outcome.exit_code;
 }
 
 }  // namespace
@@ -49,6 +45,7 @@ void add_verify(CLI::App& app, Invocation& invocation) {
   auto flags = std::make_shared<VerifyFlags>();
   flags->config.add(command);
   flags->device.add(command);
+  flags->isolation.add(command);
   flags->exports.add(command);
   command.add_flag("-q,--quiet", flags->quiet, "No progress on stderr");
   command.callback([flags, &invocation] { invocation.exit_code = verify(*flags, invocation); });

@@ -57,6 +57,8 @@ class TemporaryFile {
   bool kept_ = false;
 };
 
+}  // namespace
+
 void write_all(int fd, std::string_view content, const std::filesystem::path& path) {
   while (!content.empty()) {
     const ssize_t written = ::write(fd, content.data(), content.size());
@@ -66,13 +68,12 @@ void write_all(int fd, std::string_view content, const std::filesystem::path& pa
   }
 }
 
-void sync_folder(const std::filesystem::path& folder) {
+void sync_folder(const std::filesystem::path& given) {
+  const std::filesystem::path folder = given.empty() ? "." : given;
   const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (descriptor.get() < 0) fail(folder, "open", errno);
   if (::fsync(descriptor.get()) != 0 && errno != EINVAL) fail(folder, "sync", errno);
 }
-
-}  // namespace
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";

@@ -1,4 +1,5 @@
-// Files that are either the old one or the new one, never half of each.
+// Files that are either the old one or the new one, never half of each; and the steps of which
+// other durable files are made.
 #pragma once
 
 #include <filesystem>
@@ -9,5 +10,12 @@ namespace flashbench {
 // Writes a temporary file in the same folder, syncs it, renames it over `path` and syncs the
 // folder. Throws FileError, with the old file intact and the temporary one removed.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
+
+// Writes all of it to an open file, which `path` names in messages. Throws FileError, with some of
+// it written perhaps.
+void write_all(int fd, std::string_view content, const std::filesystem::path& path);
+
+// Makes what was created or renamed in a folder durable. Throws FileError.
+void sync_folder(const std::filesystem::path& folder);
 
 }  // namespace flashbench

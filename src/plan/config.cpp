@@ -66,6 +66,7 @@ MeasureOptions read_measure(const Json& json, std::vector<ConfigIssue>& issues) 
   read(json, "max_samples", measure.max_samples);
   read(json, "target_ci_width", measure.target_ci_width);
   read(json, "max_seconds", measure.max_seconds);
+  read(json, "repetitions", measure.repetitions);
   if (measure.max_samples < measure.min_samples) {
     issues.push_back(
         {json.contains("max_samples") ? "/measure/max_samples" : "/measure/min_samples",

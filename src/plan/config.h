@@ -27,6 +27,7 @@ struct MeasureOptions {
   int max_samples = 200;
   double target_ci_width = 0.02;  // stop when the median's 95% interval is this narrow, relatively
   double max_seconds = 5;         // cap on the measuring of one provider on one case
+  int repetitions = 1;            // of every case, each in a process of its own
 };
 
 struct VerifyOptions {

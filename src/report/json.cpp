@@ -27,28 +27,6 @@ Json optional_json(const std::optional<T>& value) {
   return value ? Json(*value) : Json();
 }
 
-Json case_json(const Case& item) {
-  const Problem& p = item.problem;
-  Json json{{"pass", name(p.pass)},
-            {"dtype", name(p.dtype)},
-            {"mask", name(p.mask)},
-            {"layout", name(p.layout)},
-            {"batch", p.batch},
-            {"q_heads", p.q_heads},
-            {"kv_heads", p.kv_heads},
-            {"q_len", p.q_len},
-            {"kv_len", p.kv_len},
-            {"head_dim", p.head_dim},
-            {"scale", optional_json(p.scale)}};
-  json["distribution"] = name(item.inputs.distribution);
-  json["seed"] = item.inputs.seed;
-  if (item.inputs.distribution == Distribution::files) {
-    json["files"] = {
-        {"q", item.inputs.q}, {"k", item.inputs.k}, {"v", item.inputs.v}, {"d_o", item.inputs.d_o}};
-  }
-  return json;
-}
-
 Json verdict_json(const Verdict& verdict) {
   Json tensors = Json::array();
   for (const TensorError& error : verdict.tensors) {
@@ -114,36 +92,6 @@ Json memory_json(const Record& record) {
           {"process_growth_bytes", record.memory->process_growth}};
 }
 
-Json record_json(const Record& record, const std::vector<Record>& all) {
-  const Problem& p = record.item.problem;
-  return {{"key", record.item.key()},
-          {"case", case_json(record.item)},
-          {"provider", record.provider},
-          {"kernel", record.kernel},
-          {"status", name(record.status)},
-          {"reason", record.reason},
-          {"correctness", verdict_json(record.verdict)},
-          {"performance", performance_json(record, all)},
-          {"work", {{"flops", p.flops()}, {"flops_convention", p.flops_convention()}}},
-          {"traffic",
-           {{"bytes_compulsory", p.compulsory_bytes()},
-            {"bytes_requested", optional_json(record.requested_bytes)},
-            {"bytes_measured", Json()},
-            {"intensity", optional_json(arithmetic_intensity(record))}}},
-          {"memory", memory_json(record)},
-          {"repro", repro_command(record)}};
-}
-
-Json ceiling_json(const Ceiling& ceiling) {
-  Json json{{"name", ceiling.name},
-            {"unit", ceiling.unit},
-            {"description", ceiling.description},
-            {"rate", ceiling.rate()},
-            {"work", ceiling.work}};
-  json["measurement"] = measurement_json(ceiling.measurement);
-  return json;
-}
-
 // ---- reading ----
 
 // The value with this name among `values`. Throws std::invalid_argument, naming the text.
@@ -163,33 +111,6 @@ template <typename T>
 std::optional<T> optional_from(const Json& json) {
   if (json.is_null()) return std::nullopt;
   return json.get<T>();
-}
-
-Case case_from(const Json& json) {
-  Case item;
-  Problem& p = item.problem;
-  p.pass = named(kPasses, json.at("pass"));
-  p.dtype = named(kDtypes, json.at("dtype"));
-  p.mask = named(kMasks, json.at("mask"));
-  p.layout = named(kLayouts, json.at("layout"));
-  p.batch = json.at("batch");
-  p.q_heads = json.at("q_heads");
-  p.kv_heads = json.at("kv_heads");
-  p.q_len = json.at("q_len");
-  p.kv_len = json.at("kv_len");
-  p.head_dim = json.at("head_dim");
-  p.scale = optional_from<double>(json.at("scale"));
-  if (const auto wrong = p.invalid()) throw std::invalid_argument(*wrong);
-  item.inputs.distribution = named(kDistributions, json.at("distribution"));
-  item.inputs.seed = json.at("seed");
-  if (item.inputs.distribution == Distribution::files) {
-    const Json& files = json.at("files");
-    item.inputs.q = files.at("q");
-    item.inputs.k = files.at("k");
-    item.inputs.v = files.at("v");
-    item.inputs.d_o = files.at("d_o");
-  }
-  return item;
 }
 
 Verdict verdict_from(const Json& json) {
@@ -239,9 +160,94 @@ Measurement measurement_from(const Json& json) {
   return measurement;
 }
 
-Record record_from(const Json& json) {
+// Reads each element of array `name`, saying in any error which one it was.
+template <typename T>
+std::vector<T> read_all(const Json& json, const char* name, T (*read)(const Json&)) {
+  std::vector<T> values;
+  for (const Json& element : json.at(name)) {
+    try {
+      values.push_back(read(element));
+    } catch (const std::exception& error) {
+      throw std::invalid_argument(fmt::format("/{}/{}: {}", name, values.size(), error.what()));
+    }
+  }
+  return values;
+}
+
+}  // namespace
+
+Json case_to_json(const Case& item) {
+  const Problem& p = item.problem;
+  Json json{{"pass", name(p.pass)},
+            {"dtype", name(p.dtype)},
+            {"mask", name(p.mask)},
+            {"layout", name(p.layout)},
+            {"batch", p.batch},
+            {"q_heads", p.q_heads},
+            {"kv_heads", p.kv_heads},
+            {"q_len", p.q_len},
+            {"kv_len", p.kv_len},
+            {"head_dim", p.head_dim},
+            {"scale", optional_json(p.scale)}};
+  json["distribution"] = name(item.inputs.distribution);
+  json["seed"] = item.inputs.seed;
+  if (item.inputs.distribution == Distribution::files) {
+    json["files"] = {
+        {"q", item.inputs.q}, {"k", item.inputs.k}, {"v", item.inputs.v}, {"d_o", item.inputs.d_o}};
+  }
+  return json;
+}
+
+Case case_from_json(const Json& json) {
+  Case item;
+  Problem& p = item.problem;
+  p.pass = named(kPasses, json.at("pass"));
+  p.dtype = named(kDtypes, json.at("dtype"));
+  p.mask = named(kMasks, json.at("mask"));
+  p.layout = named(kLayouts, json.at("layout"));
+  p.batch = json.at("batch");
+  p.q_heads = json.at("q_heads");
+  p.kv_heads = json.at("kv_heads");
+  p.q_len = json.at("q_len");
+  p.kv_len = json.at("kv_len");
+  p.head_dim = json.at("head_dim");
+  p.scale = optional_from<double>(json.at("scale"));
+  if (const auto wrong = p.invalid()) throw std::invalid_argument(*wrong);
+  item.inputs.distribution = named(kDistributions, json.at("distribution"));
+  item.inputs.seed = json.at("seed");
+  if (item.inputs.distribution == Distribution::files) {
+    const Json& files = json.at("files");
+    item.inputs.q = files.at("q");
+    item.inputs.k = files.at("k");
+    item.inputs.v = files.at("v");
+    item.inputs.d_o = files.at("d_o");
+  }
+  return item;
+}
+
+Json record_to_json(const Record& record, const std::vector<Record>& all) {
+  const Problem& p = record.item.problem;
+  return {{"key", record.item.key()},
+          {"case", case_to_json(record.item)},
+          {"provider", record.provider},
+          {"kernel", record.kernel},
+          {"status", name(record.status)},
+          {"reason", record.reason},
+          {"correctness", verdict_json(record.verdict)},
+          {"performance", performance_json(record, all)},
+          {"work", {{"flops", p.flops()}, {"flops_convention", p.flops_convention()}}},
+          {"traffic",
+           {{"bytes_compulsory", p.compulsory_bytes()},
+            {"bytes_requested", optional_json(record.requested_bytes)},
+            {"bytes_measured", Json()},
+            {"intensity", optional_json(arithmetic_intensity(record))}}},
+          {"memory", memory_json(record)},
+          {"repro", repro_command(record)}};
+}
+
+Record record_from_json(const Json& json) {
   Record record;
-  record.item = case_from(json.at("case"));
+  record.item = case_from_json(json.at("case"));
   record.provider = json.at("provider");
   record.kernel = json.at("kernel");
   record.status = named(kStatuses, json.at("status"));
@@ -264,36 +270,30 @@ Record record_from(const Json& json) {
   return record;
 }
 
-Ceiling ceiling_from(const Json& json) {
+Json ceiling_to_json(const Ceiling& ceiling) {
+  Json json{{"name", ceiling.name},
+            {"unit", ceiling.unit},
+            {"description", ceiling.description},
+            {"rate", ceiling.rate()},
+            {"work", ceiling.work}};
+  json["measurement"] = measurement_json(ceiling.measurement);
+  return json;
+}
+
+Ceiling ceiling_from_json(const Json& json) {
   return {json.at("name"), json.at("unit"), json.at("description"), json.at("work"),
           measurement_from(json.at("measurement"))};
 }
-
-// Reads each element of array `name`, saying in any error which one it was.
-template <typename T>
-std::vector<T> read_all(const Json& json, const char* name, T (*read)(const Json&)) {
-  std::vector<T> values;
-  for (const Json& element : json.at(name)) {
-    try {
-      values.push_back(read(element));
-    } catch (const std::exception& error) {
-      throw std::invalid_argument(fmt::format("/{}/{}: {}", name, values.size(), error.what()));
-    }
-  }
-  return values;
-}
-
-}  // namespace
 
 std::string to_json(const SweepResult& result) {
   Json json{{"schema_version", kSchemaVersion}, {"meta", result.meta},
             {"devices", result.devices},        {"config", result.config},
             {"ceilings", Json::array()},        {"results", Json::array()}};
   for (const Ceiling& ceiling : result.ceilings) {
-    json["ceilings"].push_back(ceiling_json(ceiling));
+    json["ceilings"].push_back(ceiling_to_json(ceiling));
   }
   for (const Record& record : result.records) {
-    json["results"].push_back(record_json(record, result.records));
+    json["results"].push_back(record_to_json(record, result.records));
   }
   return json.dump(1) + "\n";
 }
@@ -312,8 +312,8 @@ SweepResult result_from_json(std::string_view text, const std::string& source) {
       throw std::invalid_argument("/devices: expected a list of at least one device");
     }
     result.config = json.at("config");
-    result.ceilings = read_all(json, "ceilings", ceiling_from);
-    result.records = read_all(json, "results", record_from);
+    result.ceilings = read_all(json, "ceilings", ceiling_from_json);
+    result.records = read_all(json, "results", record_from_json);
     return result;
   } catch (const std::exception& error) {
     throw FileError(fmt::format("{}: not a flashbench result file: {}", source, error.what()));

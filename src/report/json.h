@@ -14,6 +14,15 @@ inline constexpr int kSchemaVersion = 1;
 
 std::string to_json(const SweepResult&);
 
+// The parts that also travel alone: in journals and between processes. `all` are the records that a
+// speed-up over naive is looked for in. The readers throw std::exception for anything else.
+nlohmann::ordered_json case_to_json(const Case&);
+nlohmann::ordered_json record_to_json(const Record&, const std::vector<Record>& all);
+nlohmann::ordered_json ceiling_to_json(const Ceiling&);
+Case case_from_json(const nlohmann::ordered_json&);
+Record record_from_json(const nlohmann::ordered_json&);
+Ceiling ceiling_from_json(const nlohmann::ordered_json&);
+
 // Throws FileError, naming the source and the place, for what is not a result file of this version.
 SweepResult result_from_json(std::string_view text, const std::string& source);
 SweepResult read_result(const std::filesystem::path&);

@@ -39,6 +39,11 @@ void Progress::end_step(double work) {
   work_done_ += work;
 }
 
+void Progress::skip_step(double work) {
+  ++step_;
+  work_ -= work;
+}
+
 void Progress::note(const std::string& line) {
   if (mode_ == Mode::quiet) return;
   clear_line();

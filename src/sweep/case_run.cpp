@@ -7,6 +7,7 @@
 
 #include "attention/error.h"
 #include "measure/memory.h"
+#include "sweep/dump.h"
 #include "verify/oracle.h"
 
 namespace flashbench {
@@ -21,11 +22,13 @@ class WrongResult : public std::runtime_error {
 
 // A case's inputs on host and device, and what its outputs must be.
 struct Scene {
-  Scene(const Case& item, Device& d, const VerifyOptions& options)
+  Scene(const Case& item, Device& d, const CaseRunOptions& o, const Watch& w)
       : device(d),
+        options(o),
+        watch(w),
         problem(item.problem),
         host(problem, item.inputs, *d.stream().threads),
-        oracle(problem, host.inputs(), {.fp64_flops = options.fp64_flops}, *d.stream().threads),
+        oracle(problem, host.inputs(), {.fp64_flops = o.verify.fp64_flops}, *d.stream().threads),
         inputs(d, problem, with_exact_forward()),
         input_hash(inputs.hash()) {}
 
@@ -44,6 +47,8 @@ struct Scene {
   }
 
   Device& device;
+  const CaseRunOptions& options;
+  const Watch& watch;
   Problem problem;
   HostTensors host;
   Oracle oracle;
@@ -51,9 +56,25 @@ struct Scene {
   uint64_t input_hash;
 };
 
+// Tells the watch that a provider is at work, for as long as it lives.
+class AtWork {
+ public:
+  AtWork(const Watch& watch, int provider) : slot_(watch.at_work) { set(provider); }
+  ~AtWork() { set(-1); }
+  AtWork(const AtWork&) = delete;
+  AtWork& operator=(const AtWork&) = delete;
+
+ private:
+  void set(int provider) {
+    if (slot_ != nullptr) slot_->store(provider, std::memory_order_relaxed);
+  }
+  std::atomic<int>* slot_;
+};
+
 // One provider's way through the case.
 struct Attempt {
   const Provider* provider = nullptr;
+  int index = 0;  // its place in the list
   Record record;
   std::unique_ptr<Session> session;
   std::unique_ptr<DeviceOutputs> outputs;
@@ -94,7 +115,8 @@ void require_passed(const Verdict& verdict) {
 }
 
 // Prepares the provider, runs it once on poisoned outputs and judges what it wrote.
-void prepare_and_verify(Attempt& attempt, Scene& scene, const CaseRunOptions& options) {
+void prepare_and_verify(Attempt& attempt, Scene& scene) {
+  const AtWork at_work(scene.watch, attempt.index);
   Device& device = scene.device;
   const MemoryUsage before = device.used();
   device.reset_peak();
@@ -119,30 +141,38 @@ void prepare_and_verify(Attempt& attempt, Scene& scene, const CaseRunOptions& op
   attempt.record.verdict = scene.oracle.judge(attempt.verified_outputs->view());
   require_passed(attempt.record.verdict);
   attempt.record.status = Status::ok;
-  if (options.on_outputs) {
-    options.on_outputs(scene.problem, *attempt.provider, attempt.verified_outputs->view());
-  }
 }
 
-Attempt start(const Provider& provider, const Case& item, Scene& scene,
-              const CaseRunOptions& options) {
+void dump(Attempt& attempt, const Scene& scene) {
+  if (scene.options.dump.empty() || !attempt.alive()) return;
+  dump_outputs(scene.options.dump / attempt.provider->name(), scene.problem,
+               attempt.verified_outputs->view());
+}
+
+Attempt start(const Provider& provider, int index, const Case& item, Scene& scene) {
   Attempt attempt;
   attempt.provider = &provider;
+  attempt.index = index;
   attempt.record.item = item;
   attempt.record.provider = provider.name();
-  if (options.interrupted()) {
+  if (scene.watch.interrupted()) {
     attempt.end(Status::skipped, "interrupted");
   } else if (auto why = provider.why_unsupported(item.problem, scene.device.info())) {
     attempt.end(Status::unsupported, *why);
   } else {
-    guarded(attempt, [&] { prepare_and_verify(attempt, scene, options); });
+    guarded(attempt, [&] { prepare_and_verify(attempt, scene); });
+    dump(attempt, scene);
   }
   return attempt;
 }
 
 Contender timed(Attempt& attempt, Scene& scene) {
   return {.before = [&] { attempt.outputs->poison(); },
-          .run = [&] { attempt.session->run(scene.inputs.view(), attempt.outputs->view()); },
+          .run =
+              [&] {
+                const AtWork at_work(scene.watch, attempt.index);
+                attempt.session->run(scene.inputs.view(), attempt.outputs->view());
+              },
           .after =
               [&] {
                 const int64_t unwritten = attempt.outputs->unwritten_elements();
@@ -162,7 +192,7 @@ void verify_timed(Attempt& attempt, Scene& scene) {
 }
 
 void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& gemm,
-                   const CaseRunOptions& options, uint64_t seed) {
+                   uint64_t seed) {
   std::vector<Attempt*> alive;
   std::vector<Contender> contenders;
   for (Attempt& attempt : attempts) {
@@ -174,7 +204,8 @@ void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& ge
   contenders.push_back({.before = [] {}, .run = [&] { gemm.run(); }, .after = [] {}});
 
   const std::vector<Timing> timings =
-      measure_interleaved(scene.device, contenders, options.measure, seed, options.interrupted);
+      measure_interleaved(
+      scene.device, contenders, scene.options.measure, seed, scene.watch.interrupted);
   for (size_t i = 0; i < alive.size(); ++i) {
     Attempt& attempt = *alive[i];
     guarded(attempt, [&] {
@@ -214,17 +245,18 @@ std::vector<Record> all_ended(const Case& item, const std::vector<const Provider
 }  // namespace
 
 std::vector<Record> run_case(const Case& item, const std::vector<const Provider*>& providers,
-                             Device& device, GemmCeiling* gemm, const CaseRunOptions& options) {
-  if (options.interrupted()) return all_ended(item, providers, Status::skipped, "interrupted");
+                             Device& device, GemmCeiling* gemm, const CaseRunOptions& options,
+                             const Watch& watch) {
+  if (watch.interrupted()) return all_ended(item, providers, Status::skipped, "interrupted");
   try {
-    Scene scene(item, device, options.verify);
-    if (options.on_inputs) options.on_inputs(scene.problem, scene.host.inputs());
+    Scene scene(item, device, options, watch);
+    if (!options.dump.empty()) dump_inputs(options.dump, scene.problem, scene.host.inputs());
     std::vector<Attempt> attempts;
-    for (const Provider* provider : providers) {
-      attempts.push_back(start(*provider, item, scene, options));
+    for (size_t i = 0; i < providers.size(); ++i) {
+      attempts.push_back(start(*providers[i], static_cast<int>(i), item, scene));
     }
     if (options.time && gemm != nullptr) {
-      time_together(attempts, scene, *gemm, options, item.inputs.seed);
+      time_together(attempts, scene, *gemm, item.inputs.seed);
     }
     return records_of(attempts);
   } catch (const OutOfMemory& error) {

@@ -2,6 +2,8 @@
 // again on what the timed runs left.
 #pragma once
 
+#include <atomic>
+#include <filesystem>
 #include <functional>
 #include <vector>
 
@@ -16,18 +18,21 @@ namespace flashbench {
 struct CaseRunOptions {
   MeasureOptions measure;
   VerifyOptions verify;
-  bool time = true;  // false: verify only
-  std::function<bool()> interrupted = [] { return false; };
+  bool time = true;            // false: verify only
+  std::filesystem::path dump;  // folder for the inputs and each provider's outputs; empty: none
+};
 
-  // Called with the host's inputs once, and with each provider's verified outputs.
-  std::function<void(const Problem&, const Inputs&)> on_inputs;
-  std::function<void(const Problem&, const Provider&, Outputs)> on_outputs;
+// What passes between a case and who watches it from outside.
+struct Watch {
+  std::function<bool()> interrupted = [] { return false; };  // polled: end soon
+  std::atomic<int>* at_work = nullptr;  // told which provider, by its place in the list, is at
+                                        // work; -1 if none is
 };
 
 // One record for each provider, in order, whatever happens to it. `gemm` is timed in the same
 // rounds; null where nothing is timed. Throws BadInput and FileError for input files that do not
-// fit.
+// fit and dumps that cannot be written.
 std::vector<Record> run_case(const Case&, const std::vector<const Provider*>&, Device&,
-                             GemmCeiling* gemm, const CaseRunOptions&);
+                             GemmCeiling* gemm, const CaseRunOptions&, const Watch& = {});
 
 }  // namespace flashbench

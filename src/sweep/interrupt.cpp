@@ -8,9 +8,11 @@ namespace flashbench {
 namespace {
 
 std::atomic<int> received_signal{0};
+std::atomic<pid_t> doomed_group{0};
 
 void remember(int signal) {
   if (received_signal.exchange(signal) != 0) {
+    if (const pid_t group = doomed_group.load(); group > 0) kill(-group, SIGKILL);
     std::signal(signal, SIG_DFL);
     std::raise(signal);
   }
@@ -30,6 +32,10 @@ bool interrupted() {
 int interrupt_exit_code() {
   const int signal = received_signal.load();
   return signal == 0 ? 0 : 128 + signal;
+}
+
+void kill_on_second_interrupt(pid_t process_group) {
+  doomed_group.store(process_group);
 }
 
 }  // namespace flashbench

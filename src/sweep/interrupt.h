@@ -1,6 +1,8 @@
 // SIGINT and SIGTERM: the first asks the work to end soon, a second one ends the process.
 #pragma once
 
+#include <sys/types.h>
+
 namespace flashbench {
 
 // Handles both signals from now on.
@@ -10,5 +12,8 @@ bool interrupted();
 
 // 130 after SIGINT, 143 after SIGTERM; 0 if there was neither.
 int interrupt_exit_code();
+
+// A second signal kills this process group first; 0: none.
+void kill_on_second_interrupt(pid_t process_group);
 
 }  // namespace flashbench

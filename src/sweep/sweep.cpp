@@ -3,64 +3,189 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
+#include <map>
 
+#include "device/checksum.h"
 #include "report/cells.h"
 #include "report/environment.h"
-#include "sweep/interrupt.h"
+#include "sweep/merge.h"
+#include "sweep/wire.h"
 
 namespace flashbench {
 
 namespace {
 
-constexpr double kCeilingSeconds = 1;  // each, at most, before a sweep; `info` takes its time
+using Json = nlohmann::ordered_json;
 
-std::vector<Ceiling> ceilings_before_sweep(Device& device, const CaseRunOptions& options) {
-  MeasureOptions measure = options.measure;
-  measure.max_seconds = std::min(measure.max_seconds, kCeilingSeconds);
-  return measure_ceilings(device, measure, options.interrupted);
+Json identity(const SweepConfig& config, const Runner& runner, const SweepOptions& options) {
+  std::string keys;
+  for (const Case& item : config.cases) keys += item.key() + "\n";
+  Json build = meta_json({});
+  for (const char* not_of_the_build : {"argv", "started"}) build.erase(not_of_the_build);
+  return {{"config_hash", checksum_text(config.json.dump())},
+          {"cases", config.cases.size()},
+          {"cases_hash", checksum_text(keys)},
+          {"providers", runner.providers()},
+          {"options", wire::to_json(options.cases)},
+          {"build", std::move(build)},
+          {"device", runner.device()}};
 }
 
-}  // namespace
+bool ended_well(const JournalEntry& entry) {
+  return std::all_of(entry.records.begin(), entry.records.end(), [](const Record& record) {
+    return record.status == Status::ok || record.status == Status::unsupported;
+  });
+}
 
-SweepResult run_sweep(const SweepConfig& config, const std::vector<const Provider*>& providers,
-                      Device& device, Progress& progress, const SweepOptions& options) {
-  SweepResult result;
-  result.meta = meta_json(options.argv);
-  result.devices = nlohmann::ordered_json::array({device_json(device)});
-  result.config = config.json;
+// One case, one time.
+struct Step {
+  const Case* item = nullptr;
+  int repetition = 0;
+};
 
-  std::unique_ptr<GemmCeiling> gemm;
-  if (options.cases.time) {
-    progress.note("measuring ceilings: GEMM, copy, read");
-    result.ceilings = ceilings_before_sweep(device, options.cases);
-    gemm = std::make_unique<GemmCeiling>(device);
+std::vector<Step> all_steps(const SweepConfig& config, int repetitions) {
+  std::vector<Step> steps;
+  for (int repetition = 0; repetition < repetitions; ++repetition) {
+    for (const Case& item : config.cases) steps.push_back({&item, repetition});
   }
-  for (const Case& item : config.cases) {
-    progress.begin_step(case_heading(item));
-    std::vector<Record> records = run_case(item, providers, device, gemm.get(), options.cases);
-    for (Record& record : records) {
-      if (record.status != Status::ok && record.status != Status::unsupported) {
-        progress.note(
-            fmt::format("  {} {}: {}", record.provider, name(record.status), record.reason));
-      }
-      result.records.push_back(std::move(record));
+  return steps;
+}
+
+// A sweep on its way.
+class Sweep {
+ public:
+  Sweep(Runner& runner, Journal* journal, Progress& progress, const SweepOptions& options)
+      : runner_(runner), journal_(journal), progress_(progress), options_(options) {}
+
+  std::vector<Ceiling> ceilings() {
+    if (journal_ != nullptr && journal_->contents().ceilings) return *journal_->contents().ceilings;
+    progress_.note("measuring ceilings: GEMM, copy, read");
+    std::vector<Ceiling> ceilings = runner_.ceilings(options_.cases.measure);
+    if (journal_ != nullptr && !options_.interrupted()) journal_->append(ceilings);
+    return ceilings;
+  }
+
+  void run(const Step& step) {
+    if (stopped_ || options_.interrupted()) return add(step, skipped(step));
+    if (step.repetition != repetition_) runner_.renew();
+    repetition_ = step.repetition;
+    progress_.begin_step(case_heading(*step.item));
+    try {
+      add(step, runner_.run(*step.item, runner_.providers(), options_.cases));
+    } catch (const NoDevice& error) {
+      stopped_ = error.what();
+      return add(step, skipped(step));
     }
-    progress.end_step(item.problem.flops());
+    note_problems();
+    progress_.end_step(step.item->problem.flops());
+    if (journal_ != nullptr && !options_.interrupted()) journal_->append(entries_.back());
   }
-  result.meta["finished"] = utc_now();
-  return result;
+
+  void take(JournalEntry entry) { entries_.push_back(std::move(entry)); }
+
+  const std::vector<JournalEntry>& entries() const { return entries_; }
+  std::optional<std::string> stopped() const {
+    return options_.interrupted() ? "interrupted" : stopped_;
+  }
+
+ private:
+  void add(const Step& step, std::vector<Record> records) {
+    entries_.push_back({step.item->key(), step.repetition, std::move(records)});
+  }
+
+  std::vector<Record> skipped(const Step& step) const {
+    std::vector<Record> records;
+    for (const std::string& provider : runner_.providers()) {
+      Record record;
+      record.item = *step.item;
+      record.provider = provider;
+      record.reason = stopped_.value_or("interrupted");
+      records.push_back(std::move(record));
+    }
+    return records;
+  }
+
+  void note_problems() {
+    for (const Record& record : entries_.back().records) {
+      if (record.status == Status::ok || record.status == Status::unsupported) continue;
+      progress_.note(
+          fmt::format("  {} {}: {}", record.provider, name(record.status), record.reason));
+    }
+  }
+
+  Runner& runner_;
+  Journal* journal_;
+  Progress& progress_;
+  const SweepOptions& options_;
+  std::vector<JournalEntry> entries_;
+  std::optional<std::string> stopped_;
+  int repetition_ = 0;
+};
+
+// What the journal has, by case and repetition, without what is to be run again.
+std::map<std::pair<std::string, int>, JournalEntry> done(const Journal* journal,
+                                                         bool retry_failed) {
+  std::map<std::pair<std::string, int>, JournalEntry> entries;
+  if (journal == nullptr) return entries;
+  for (const JournalEntry& entry : journal->contents().entries) {
+    entries.insert_or_assign({entry.key, entry.repetition}, entry);
+  }
+  if (retry_failed) {
+    std::erase_if(entries, [](const auto& item) { return !ended_well(item.second); });
+  }
+  return entries;
 }
 
-int exit_code(const SweepResult& result) {
+int exit_code(const SweepResult& result, const std::optional<std::string>& stopped) {
   if (const int code = interrupt_exit_code()) return code;
+  if (stopped) return 6;
   const auto any = [&](auto... statuses) {
     return std::any_of(result.records.begin(), result.records.end(),
                        [&](const Record& r) { return ((r.status == statuses) || ...); });
   };
   if (any(Status::failed)) return 3;
-  if (any(Status::out_of_memory, Status::error)) return 4;
+  if (any(Status::crashed, Status::timeout, Status::out_of_memory, Status::error)) return 4;
   return 0;
+}
+
+}  // namespace
+
+JournalHeader journal_header(const SweepConfig& config, const Runner& runner,
+                             const SweepOptions& options) {
+  return {identity(config, runner, options), meta_json(options.argv), runner.device(),
+          config.json};
+}
+
+SweepOutcome run_sweep(const SweepConfig& config, Runner& runner, Journal* journal,
+                       Progress& progress, const SweepOptions& options) {
+  auto journaled = done(journal, options.retry_failed);
+  SweepOutcome outcome;
+  SweepResult& result = outcome.result;
+  result.meta = journal != nullptr ? journal->contents().header.meta : meta_json(options.argv);
+  result.devices = Json::array({runner.device()});
+  result.config = config.json;
+  if (!journaled.empty()) {
+    progress.note(fmt::format("{} of {} cases are in the journal", journaled.size(),
+                              config.cases.size() * static_cast<size_t>(options.cases.measure.repetitions)));
+    result.meta["resumed"] = utc_now();
+  }
+
+  Sweep sweep(runner, journal, progress, options);
+  if (options.cases.time) result.ceilings = sweep.ceilings();
+  for (const Step& step : all_steps(config, options.cases.measure.repetitions)) {
+    const auto entry = journaled.find({step.item->key(), step.repetition});
+    if (entry != journaled.end()) {
+      progress.skip_step(step.item->problem.flops());
+      sweep.take(std::move(entry->second));
+    } else {
+      sweep.run(step);
+    }
+  }
+  result.records = merged(sweep.entries());
+  result.meta["finished"] = utc_now();
+  outcome.stopped = sweep.stopped();
+  outcome.exit_code = exit_code(result, outcome.stopped);
+  return outcome;
 }
 
 }  // namespace flashbench

@@ -1,30 +1,38 @@
-// All cases of a config, in order, on one device.
+// All cases of a config, in order, by a runner.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "device/device.h"
 #include "plan/config.h"
-#include "providers/provider.h"
 #include "report/progress.h"
 #include "report/record.h"
-#include "sweep/case_run.h"
+#include "sweep/interrupt.h"
+#include "sweep/journal.h"
+#include "sweep/runner.h"
 
 namespace flashbench {
 
 struct SweepOptions {
   std::vector<std::string> argv;
   CaseRunOptions cases;
+  bool retry_failed = false;  // of what the journal has: run again what did not end well
+  std::function<bool()> interrupted = flashbench::interrupted;  // asked between cases
 };
 
-// Measures the ceilings (unless only verifying), then runs every case. The result has a record for
-// every case and provider, also when interrupted.
-SweepResult run_sweep(const SweepConfig&, const std::vector<const Provider*>&, Device&, Progress&,
-                      const SweepOptions&);
+struct SweepOutcome {
+  SweepResult result;                  // with a record for every case and provider, whatever happened
+  std::optional<std::string> stopped;  // why not all of it was run
+  int exit_code = 0;  // the worst that happened: 130 or 143 (interrupted), 6 (the device was lost),
+                      // 3 (verification failed), 4 (crashed, timeout, out of memory, error), 0
+};
 
-// The worst that happened: 0, 3 (verification failed) or 4 (out of memory, error); 130 or 143 if
-// interrupted.
-int exit_code(const SweepResult&);
+// What a journal of this sweep starts with.
+JournalHeader journal_header(const SweepConfig&, const Runner&, const SweepOptions&);
+
+// Measures the ceilings (unless only verifying), then runs every case that the journal does not
+// have, and appends it there. Without a journal nothing is kept.
+SweepOutcome run_sweep(const SweepConfig&, Runner&, Journal*, Progress&, const SweepOptions&);
 
 }  // namespace flashbench

@@ -23,7 +23,7 @@ class CaseRun : public testing::Test {
   }
 
   Record run(const Provider& provider) {
-    const auto records = run_case(item_, {&provider}, *device_, &gemm_, options_);
+    const auto records = run_case(item_, {&provider}, *device_, &gemm_, options_, watch_);
     EXPECT_EQ(records.size(), 1u);
     return records.at(0);
   }
@@ -34,6 +34,7 @@ class CaseRun : public testing::Test {
   std::unique_ptr<Device> device_ = make_host_device(2);
   GemmCeiling gemm_{*device_};
   CaseRunOptions options_;
+  Watch watch_;
   Case item_;
 };
 
@@ -132,7 +133,7 @@ TEST_F(CaseRun, UnsupportedGivesItsSentence) {
 }
 
 TEST_F(CaseRun, InterruptedBeforeTheStartIsSkipped) {
-  options_.interrupted = [] { return true; };
+  watch_.interrupted = [] { return true; };
   EXPECT_EQ(run(FakeProvider::real()).status, Status::skipped);
 }
 

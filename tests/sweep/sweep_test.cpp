@@ -17,28 +17,31 @@ SweepConfig two_cases() {
                       "test", {});
 }
 
-SweepResult run(const std::vector<const Provider*>& providers, SweepOptions options = {}) {
-  const auto device = make_host_device(1);
+SweepOutcome run(const std::vector<const Provider*>& providers, SweepOptions options = {}) {
   const SweepConfig config = two_cases();
   options.cases.measure = config.measure;
+  const auto runner = make_local_runner(make_host_device(1), providers, Watch{options.interrupted});
   Progress progress(stderr, Progress::Mode::quiet, 2, 1);
-  return run_sweep(config, providers, *device, progress, options);
+  return run_sweep(config, *runner, nullptr, progress, options);
 }
 
 TEST(Sweep, EveryPlannedRowIsThere) {
-  const SweepResult result = run(choose_providers({}, DeviceKind::cpu));
+  const SweepOutcome outcome = run(choose_providers({}, DeviceKind::cpu));
+  const SweepResult& result = outcome.result;
   EXPECT_EQ(result.records.size(), 2 * choose_providers({}, DeviceKind::cpu).size());
   EXPECT_EQ(result.ceilings.size(), 3u);
-  EXPECT_EQ(exit_code(result), 0);
+  EXPECT_FALSE(outcome.stopped);
+  EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(to_json(result_from_json(to_json(result), "memory")), to_json(result));
 }
 
 TEST(Sweep, EveryPlannedRowIsThereWhenInterrupted) {
   SweepOptions options;
-  options.cases.interrupted = [] { return true; };
-  const SweepResult result = run(choose_providers({}, DeviceKind::cpu), options);
-  EXPECT_EQ(result.records.size(), 2 * choose_providers({}, DeviceKind::cpu).size());
-  for (const Record& record : result.records) EXPECT_EQ(record.status, Status::skipped);
+  options.interrupted = [] { return true; };
+  const SweepOutcome outcome = run(choose_providers({}, DeviceKind::cpu), options);
+  EXPECT_EQ(outcome.result.records.size(), 2 * choose_providers({}, DeviceKind::cpu).size());
+  for (const Record& record : outcome.result.records) EXPECT_EQ(record.status, Status::skipped);
+  EXPECT_EQ(outcome.stopped, "interrupted");
 }
 
 TEST(Sweep, TheExitCodeIsTheWorstThatHappened) {
@@ -46,9 +49,9 @@ TEST(Sweep, TheExitCodeIsTheWorstThatHappened) {
       [](const Inputs&, const Outputs& out, int) { static_cast<float*>(out.o.data)[0] += 1; });
   const FakeProvider throwing(
       [](const Inputs&, const Outputs&, int) { throw std::runtime_error("broken"); });
-  EXPECT_EQ(exit_code(run({&wrong})), 3);
-  EXPECT_EQ(exit_code(run({&throwing})), 4);
-  EXPECT_EQ(exit_code(run({&throwing, &wrong})), 3);
+  EXPECT_EQ(run({&wrong}).exit_code, 3);
+  EXPECT_EQ(run({&throwing}).exit_code, 4);
+  EXPECT_EQ(run({&throwing, &wrong}).exit_code, 3);
 }
 
 }  // namespace

@@ -1,0 +1,17 @@
+#include "sweep/worker.h"
+
+#include <memory>
+
+#include "cli/commands.h"
+
+namespace flashbench {
+
+void add_worker(CLI::App& app, Invocation& invocation) {
+  CLI::App& command = *app.add_subcommand("worker", "Runs the cases that a sweep sends");
+  command.group("");  // not for people
+  auto parent = std::make_shared<int>(0);
+  command.add_option("parent", *parent, "Process that it ends with")->required();
+  command.callback([parent, &invocation] { invocation.exit_code = serve(*parent); });
+}
+
+}  // namespace flashbench

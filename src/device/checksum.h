@@ -1,0 +1,16 @@
+// XXH3-64 of bytes: fast, and good enough against accidents.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace flashbench {
+
+uint64_t checksum(const void* data, size_t bytes, uint64_t seed = 0);
+
+// As 16 hexadecimal digits.
+std::string checksum_text(std::string_view text);
+
+}  // namespace flashbench

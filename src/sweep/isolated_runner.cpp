@@ -1,0 +1,171 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "report/json.h"
+#include "sweep/runner.h"
+#include "sweep/wire.h"
+#include "sweep/worker_process.h"
+
+namespace flashbench {
+
+namespace {
+
+using wire::Json;
+
+constexpr double kStartSeconds = 120;  // for a worker to open its device, and for the ceilings
+
+class IsolatedRunner : public Runner {
+ public:
+  IsolatedRunner(const RunnerOptions& options, const IsolationOptions& isolation)
+      : options_(options), isolation_(isolation) {
+    start_worker();
+  }
+
+  Json device() const override { return device_; }
+  std::vector<std::string> providers() const override { return providers_; }
+
+  std::vector<Ceiling> ceilings(const MeasureOptions& options) override {
+    const Json answer = ask_or_throw({{"do", "ceilings"}, {"measure", wire::to_json(options)}});
+    std::vector<Ceiling> ceilings;
+    for (const Json& ceiling : answer.at("ceilings")) {
+      ceilings.push_back(ceiling_from_json(ceiling));
+    }
+    return ceilings;
+  }
+
+  std::vector<Record> run(const Case& item, const std::vector<std::string>& providers,
+                          const CaseRunOptions& options) override {
+    std::map<std::string, Record> records;
+    std::vector<std::string> left = providers;
+    for (bool tried_again = false; !left.empty();) {
+      const auto outcome = ask_for(item, left, options);
+      if (const auto* answered = std::get_if<std::vector<Record>>(&outcome)) {
+        for (const Record& record : *answered) records[record.provider] = record;
+        break;
+      }
+      const auto& end = std::get<AbnormalEnd>(outcome);
+      const int culprit = worker_->at_work();
+      worker_.reset();
+      if (isolation_.interrupted()) return all(item, providers, {Status::skipped, "interrupted"});
+      start_worker();
+      if (culprit >= 0 && culprit < static_cast<int>(left.size())) {
+        const std::string name = left[static_cast<size_t>(culprit)];
+        records[name] = ended(item, name, end);
+        left.erase(left.begin() + culprit);
+      } else if (tried_again) {
+        // Nobody was at work: the inputs, their reference or the worker itself.
+        for (const std::string& name : left) records[name] = ended(item, name, end);
+        left.clear();
+      } else {
+        tried_again = true;
+      }
+    }
+    return in_order(providers, records);
+  }
+
+  void renew() override {
+    worker_.reset();
+    start_worker();
+  }
+
+ private:
+  using Outcome = std::variant<std::vector<Record>, AbnormalEnd>;
+
+  static Record ended(const Case& item, const std::string& provider, const AbnormalEnd& end) {
+    Record record;
+    record.item = item;
+    record.provider = provider;
+    record.status = end.status;
+    record.reason = end.reason;
+    return record;
+  }
+
+  static std::vector<Record> all(const Case& item, const std::vector<std::string>& providers,
+                                 const AbnormalEnd& end) {
+    std::vector<Record> records;
+    for (const std::string& provider : providers) records.push_back(ended(item, provider, end));
+    return records;
+  }
+
+  static std::vector<Record> in_order(const std::vector<std::string>& providers,
+                                      std::map<std::string, Record>& records) {
+    std::vector<Record> ordered;
+    for (const std::string& provider : providers) {
+      ordered.push_back(std::move(records.at(provider)));
+    }
+    return ordered;
+  }
+
+  // A new worker opens the device and tries it out: after an abnormal end, that is the probe.
+  void start_worker() {
+    worker_ = std::make_unique<WorkerProcess>();
+    Json request = wire::to_json(options_);
+    request["do"] = "open";
+    const Json answer = ask_or_throw(request);
+    device_ = answer.at("device");
+    providers_ = answer.at("providers").get<std::vector<std::string>>();
+  }
+
+  // Throws NoDevice if there is no answer, or what the answer says was thrown.
+  Json ask_or_throw(const Json& request) {
+    const auto outcome = worker_->ask(request.dump(), kStartSeconds, isolation_.interrupted);
+    if (const auto* end = std::get_if<AbnormalEnd>(&outcome)) {
+      throw NoDevice(fmt::format("the device cannot be used: {}", end->reason));
+    }
+    Json answer = Json::parse(std::get<Answer>(outcome).text);
+    wire::throw_if_error(answer);
+    return answer;
+  }
+
+  Outcome ask_for(const Case& item, const std::vector<std::string>& providers,
+                  const CaseRunOptions& options) {
+    const Json request{{"do", "case"},
+                       {"case", case_to_json(item)},
+                       {"providers", providers},
+                       {"options", wire::to_json(options)}};
+    auto outcome = worker_->ask(request.dump(), isolation_.case_seconds, isolation_.interrupted);
+    if (auto* end = std::get_if<AbnormalEnd>(&outcome)) return std::move(*end);
+    return records_of(std::get<Answer>(outcome));
+  }
+
+  Outcome records_of(const Answer& answer) {
+    const Json json = Json::parse(answer.text);
+    wire::throw_if_error(json);
+    std::vector<Record> records;
+    for (const Json& record : json.at("records")) records.push_back(record_from_json(record));
+    const bool ill = std::any_of(records.begin(), records.end(), [](const Record& r) {
+      return r.status == Status::error || r.status == Status::out_of_memory;
+    });
+    if (answer.after_deadline) mark_late(records);
+    if ((answer.after_deadline && !isolation_.interrupted()) || ill) renew();
+    return records;
+  }
+
+  // Those which the deadline kept from being run, or cut short.
+  void mark_late(std::vector<Record>& records) const {
+    for (Record& record : records) {
+      if (record.status == Status::skipped) {
+        record.status = Status::timeout;
+        record.reason = fmt::format("the case was not done within {:g} s", isolation_.case_seconds);
+      }
+      if (record.measurement) record.measurement->stop_reason = "deadline";
+    }
+  }
+
+  RunnerOptions options_;
+  IsolationOptions isolation_;
+  std::unique_ptr<WorkerProcess> worker_;
+  Json device_;
+  std::vector<std::string> providers_;
+};
+
+}  // namespace
+
+std::unique_ptr<Runner> make_isolated_runner(const RunnerOptions& options,
+                                             const IsolationOptions& isolation) {
+  return std::make_unique<IsolatedRunner>(options, isolation);
+}
+
+}  // namespace flashbench

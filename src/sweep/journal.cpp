@@ -1,0 +1,141 @@
+#include "sweep/journal.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "attention/error.h"
+#include "device/atomic_file.h"
+#include "report/json.h"
+#include "sweep/journal_line.h"
+
+namespace flashbench {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+[[noreturn]] void fail(const std::filesystem::path& path, std::string_view action, int error) {
+  throw FileError(fmt::format("{}: cannot {}: {}", path.string(), action, std::strerror(error)));
+}
+
+// Opens for appending, alone.
+int open_alone(const std::filesystem::path& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) fail(path, "write", errno);
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    close(fd);
+    throw FileError(fmt::format("{}: another sweep is writing it", path.string()));
+  }
+  return fd;
+}
+
+Json header_fields(const JournalHeader& header) {
+  return {{"journal", kJournalVersion},
+          {"identity", header.identity},
+          {"meta", header.meta},
+          {"device", header.device},
+          {"config", header.config}};
+}
+
+// What differs, in words: "/measure/max_seconds: 5 there, 2 now".
+std::string differences(const Json& there, const Json& now) {
+  std::vector<std::string> found;
+  const Json flat_there = there.flatten(), flat_now = now.flatten();
+  const auto value = [](const Json& flat, const std::string& key) {
+    return flat.contains(key) ? flat.at(key).dump() : "nothing";
+  };
+  for (const auto& [key, unused] : flat_now.items()) {
+    if (value(flat_there, key) == value(flat_now, key)) continue;
+    found.push_back(
+        fmt::format("{}: {} there, {} now", key, value(flat_there, key), value(flat_now, key)));
+  }
+  for (const auto& [key, unused] : flat_there.items()) {
+    if (flat_now.contains(key)) continue;
+    found.push_back(fmt::format("{}: {} there, nothing now", key, value(flat_there, key)));
+  }
+  return fmt::format("{}", fmt::join(found, "; "));
+}
+
+}  // namespace
+
+Journal Journal::start(const std::filesystem::path& path, const JournalHeader& header) {
+  const std::filesystem::path old = path.string() + ".old";
+  // Locked before it is moved: it may be another sweep's that is still being written.
+  if (std::filesystem::exists(path)) {
+    close(open_alone(path));
+    if (std::rename(path.c_str(), old.c_str()) != 0) fail(path, "move aside", errno);
+  }
+  Journal journal(path, open_alone(path));
+  journal.contents_.header = header;
+  journal.append_line(header_fields(header));
+  sync_folder(path.parent_path());
+  return journal;
+}
+
+Journal Journal::resume(const std::filesystem::path& path, const JournalHeader& header) {
+  Journal journal(path, open_alone(path));
+  journal.contents_ = read_journal(path);
+  const JournalContents& contents = journal.contents_;
+  if (contents.header.identity != header.identity) {
+    throw BadInput(fmt::format("{}: this journal is of another sweep: {}", path.string(),
+                               differences(contents.header.identity, header.identity)));
+  }
+  journal.bytes_ = contents.whole_bytes;
+  journal.next_sequence_ = contents.lines;
+  if (ftruncate(journal.fd_, static_cast<off_t>(journal.bytes_)) != 0) {
+    fail(path, "cut off the torn last line", errno);
+  }
+  return journal;
+}
+
+Journal::Journal(Journal&& other) noexcept
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      contents_(std::move(other.contents_)),
+      next_sequence_(other.next_sequence_),
+      bytes_(other.bytes_) {}
+
+Journal::~Journal() {
+  if (fd_ >= 0) close(fd_);
+}
+
+void Journal::append(const std::vector<Ceiling>& ceilings) {
+  Json list = Json::array();
+  for (const Ceiling& ceiling : ceilings) list.push_back(ceiling_to_json(ceiling));
+  append_line({{"ceilings", std::move(list)}});
+}
+
+void Journal::append(const JournalEntry& entry) {
+  Json list = Json::array();
+  for (const Record& record : entry.records) {
+    list.push_back(record_to_json(record, entry.records));
+  }
+  append_line(
+      {{"key", entry.key}, {"repetition", entry.repetition}, {"records", std::move(list)}});
+}
+
+void Journal::append_line(Json fields) {
+  const std::string line = journal_line(next_sequence_, fields);
+  try {
+    write_all(fd_, line, path_);
+    if (fdatasync(fd_) != 0) fail(path_, "sync", errno);
+  } catch (const FileError&) {
+    // Without half a line, what is there can be resumed.
+    if (ftruncate(fd_, static_cast<off_t>(bytes_)) != 0) fail(path_, "cut off half a line", errno);
+    throw;
+  }
+  bytes_ += line.size();
+  ++next_sequence_;
+}
+
+void Journal::remove() {
+  std::filesystem::remove(path_);
+}
+
+}  // namespace flashbench

@@ -1,0 +1,13 @@
+// One line of a journal.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+
+namespace flashbench {
+
+// `fields` with its sequence number, checksum and line end.
+std::string journal_line(int sequence, const nlohmann::ordered_json& fields);
+
+}  // namespace flashbench

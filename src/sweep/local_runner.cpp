@@ -1,0 +1,71 @@
+#include <algorithm>
+#include <vector>
+
+#include "report/environment.h"
+#include "sweep/choose.h"
+#include "sweep/runner.h"
+
+namespace flashbench {
+
+namespace {
+
+constexpr double kCeilingSeconds = 1;  // each, at most, before a sweep; `info` takes its time
+
+class LocalRunner : public Runner {
+ public:
+  LocalRunner(std::unique_ptr<Device> device, std::vector<const Provider*> providers,
+              const Watch& watch)
+      : device_(std::move(device)), providers_(std::move(providers)), watch_(watch) {}
+
+  nlohmann::ordered_json device() const override { return device_json(*device_); }
+
+  std::vector<std::string> providers() const override {
+    std::vector<std::string> names;
+    for (const Provider* provider : providers_) names.emplace_back(provider->name());
+    return names;
+  }
+
+  std::vector<Ceiling> ceilings(const MeasureOptions& options) override {
+    MeasureOptions measure = options;
+    measure.max_seconds = std::min(measure.max_seconds, kCeilingSeconds);
+    return measure_ceilings(*device_, measure, watch_.interrupted);
+  }
+
+  std::vector<Record> run(const Case& item, const std::vector<std::string>& providers,
+                          const CaseRunOptions& options) override {
+    if (options.time && !gemm_) gemm_ = std::make_unique<GemmCeiling>(*device_);
+    return run_case(item, named(providers), *device_, gemm_.get(), options, watch_);
+  }
+
+ private:
+  std::vector<const Provider*> named(const std::vector<std::string>& names) const {
+    std::vector<const Provider*> found;
+    for (const Provider* provider : providers_) {
+      if (std::find(names.begin(), names.end(), provider->name()) != names.end()) {
+        found.push_back(provider);
+      }
+    }
+    return found;
+  }
+
+  std::unique_ptr<Device> device_;
+  std::vector<const Provider*> providers_;
+  Watch watch_;
+  std::unique_ptr<GemmCeiling> gemm_;
+};
+
+}  // namespace
+
+std::unique_ptr<Runner> make_local_runner(std::unique_ptr<Device> device,
+                                          std::vector<const Provider*> providers,
+                                          const Watch& watch) {
+  return std::make_unique<LocalRunner>(std::move(device), std::move(providers), watch);
+}
+
+std::unique_ptr<Runner> make_local_runner(const RunnerOptions& options, const Watch& watch) {
+  auto device = make_device(options.device, options.threads);
+  auto providers = choose_providers(options.providers, device->info().kind);
+  return make_local_runner(std::move(device), std::move(providers), watch);
+}
+
+}  // namespace flashbench

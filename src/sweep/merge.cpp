@@ -1,0 +1,78 @@
+#include "sweep/merge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace flashbench {
+
+namespace {
+
+void append(Measurement& all, const Measurement& more) {
+  const auto count = [](const Measurement& m) { return static_cast<int>(m.seconds.size()); };
+  if (all.samples_per_process.empty()) all.samples_per_process = {count(all)};
+  all.samples_per_process.push_back(count(more));
+  all.seconds.insert(all.seconds.end(), more.seconds.begin(), more.seconds.end());
+  // The reason to look at first, where they differ.
+  if (more.stop_reason != "interval") all.stop_reason = more.stop_reason;
+}
+
+void take_worse(Verdict& verdict, const Verdict& other) {
+  const auto lambda = [](const Verdict& v) {
+    const auto worst = worst_error(v);
+    return worst ? worst->lambda : 0;
+  };
+  if (lambda(other) > lambda(verdict)) verdict = other;
+}
+
+// `record` is of repetition 0 to number - 1, all ok.
+void add_repetition(Record& record, const Record& next, int number) {
+  if (next.status != Status::ok) {
+    record = next;
+    record.reason = fmt::format("in repetition {}: {}", number + 1, next.reason);
+    record.measurement.reset();
+    record.gemm.reset();
+    return;
+  }
+  take_worse(record.verdict, next.verdict);
+  if (record.measurement && next.measurement) append(*record.measurement, *next.measurement);
+  if (record.gemm && next.gemm) append(*record.gemm, *next.gemm);
+}
+
+}  // namespace
+
+std::vector<Record> merged(const std::vector<JournalEntry>& entries) {
+  // By (case, repetition): the latest entry, and where the case first came.
+  std::map<std::pair<std::string, int>, const JournalEntry*> latest;
+  std::vector<std::string> keys;
+  std::set<std::string> known;
+  for (const JournalEntry& entry : entries) {
+    latest[{entry.key, entry.repetition}] = &entry;
+    if (known.insert(entry.key).second) keys.push_back(entry.key);
+  }
+
+  std::vector<Record> records;
+  for (const std::string& key : keys) {
+    std::vector<Record> rows;
+    for (auto it = latest.lower_bound({key, 0}); it != latest.end() && it->first.first == key;
+         ++it) {
+      for (const Record& record : it->second->records) {
+        const auto row = std::find_if(rows.begin(), rows.end(), [&](const Record& r) {
+          return r.provider == record.provider;
+        });
+        if (row == rows.end()) {
+          rows.push_back(record);
+        } else if (row->status == Status::ok) {
+          add_repetition(*row, record, it->first.second);
+        }
+      }
+    }
+    records.insert(records.end(), rows.begin(), rows.end());
+  }
+  return records;
+}
+
+}  // namespace flashbench

@@ -1,0 +1,59 @@
+// Something that runs cases on a device: this process, or a worker process that may die of it.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "measure/ceilings.h"
+#include "providers/provider.h"
+#include "report/record.h"
+#include "sweep/case_run.h"
+
+namespace flashbench {
+
+// Where to run, and what.
+struct RunnerOptions {
+  std::string device = "auto";
+  int threads = 0;                     // CPU threads; 0: all available
+  std::vector<std::string> providers;  // by name; empty: all that the device supports
+};
+
+class Runner {
+ public:
+  virtual ~Runner() = default;
+
+  virtual nlohmann::ordered_json device() const = 0;  // as in a result file
+  virtual std::vector<std::string> providers() const = 0;
+
+  virtual std::vector<Ceiling> ceilings(const MeasureOptions&) = 0;
+
+  // One record for each of the providers named, in order, whatever happens to it. Throws NoDevice
+  // if the device cannot be used any more; BadInput and FileError for input files that do not fit.
+  virtual std::vector<Record> run(const Case&, const std::vector<std::string>& providers,
+                                  const CaseRunOptions&) = 0;
+
+  // Lets what follows run in a fresh process, where there is a choice.
+  virtual void renew() {}
+};
+
+// Runs in this process. Throws NoDevice; BadInput for an unknown provider or device.
+std::unique_ptr<Runner> make_local_runner(const RunnerOptions&, const Watch&);
+std::unique_ptr<Runner> make_local_runner(std::unique_ptr<Device>, std::vector<const Provider*>,
+                                          const Watch&);
+
+struct IsolationOptions {
+  double case_seconds = 600;  // a worker that has not answered by then is asked to end, then killed
+  std::function<bool()> interrupted = [] { return false; };
+};
+
+// Runs in a worker process: this program, started again with the verb `worker`. A worker that dies
+// or does not answer costs the provider that was at work its row; the others run again in a new
+// worker, which first has to show that the device still works. Throws as above.
+std::unique_ptr<Runner> make_isolated_runner(const RunnerOptions&, const IsolationOptions&);
+
+}  // namespace flashbench

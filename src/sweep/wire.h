@@ -1,0 +1,37 @@
+// What a sweep and its worker say to each other, as JSON texts.
+//
+//   request                                    answer
+//   {"do": "open", device, threads, providers} {device, providers}   once, first
+//   {"do": "ceilings", measure}                {ceilings}
+//   {"do": "case", case, providers, options}   {records}
+//
+// In place of any answer: {"error": {kind, message}}.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <exception>
+#include <string>
+
+#include "sweep/case_run.h"
+#include "sweep/runner.h"
+
+namespace flashbench::wire {
+
+using Json = nlohmann::ordered_json;
+
+Json to_json(const MeasureOptions&);
+MeasureOptions measure_options(const Json&);
+
+Json to_json(const CaseRunOptions&);
+CaseRunOptions case_run_options(const Json&);
+
+Json to_json(const RunnerOptions&);
+RunnerOptions runner_options(const Json&);
+
+// An exception as an answer, and thrown again on the other side as what it was: NoDevice, BadInput,
+// FileError, or else std::runtime_error.
+Json error_answer(const std::exception&);
+void throw_if_error(const Json& answer);
+
+}  // namespace flashbench::wire

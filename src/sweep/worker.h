@@ -1,0 +1,20 @@
+// The worker's side: what the hidden verb `worker` does until the sweep closes the socket.
+#pragma once
+
+#include <atomic>
+
+namespace flashbench {
+
+// File descriptors that a worker finds open.
+inline constexpr int kWorkerSocket = 3;
+inline constexpr int kWorkerSharedMemory = 4;
+
+// Memory that sweep and worker share: it tells who was at work even after the worker has crashed.
+struct WorkerMemory {
+  std::atomic<int> at_work;  // as in Watch
+};
+
+// Answers requests (wire.h) until there are no more; dies when `parent` does. Returns the exit code.
+int serve(int parent);
+
+}  // namespace flashbench
