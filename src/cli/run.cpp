@@ -101,6 +101,7 @@ int run(const RunFlags& flags, const Invocation& invocation) {
   options.argv = invocation.argv;
   options.cases.measure = config.measure;
   options.cases.time = !flags.no_time;
+  options.ceilings = false;  // a sweep's roofline, not one problem's time
   options.cases.dump = flags.dump;
   Progress progress(stderr, Progress::mode_for(stderr, flags.quiet), 1, total_flops(config.cases));
   const SweepOutcome outcome = run_sweep(config, *runner, nullptr, progress, options);

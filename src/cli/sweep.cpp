@@ -62,7 +62,8 @@ Journal open_journal(const std::filesystem::path& path, const JournalHeader& hea
   if (resume && there) return Journal::resume(path, header);
   if (resume) fmt::print(stderr, "{}: nothing to resume; starting anew\n", path.string());
   if (!resume && there) {
-    fmt::print(stderr, "{0}: of an earlier sweep, moved to {0}.old (--resume would go on with it)\n",
+    fmt::print(stderr,
+               "{0}: of an earlier sweep, moved to {0}.old (--resume would go on with it)\n",
                path.string());
   }
   return Journal::start(path, header);

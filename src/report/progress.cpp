@@ -28,6 +28,7 @@ Progress::~Progress() {
 
 void Progress::begin_step(const std::string& what) {
   ++step_;
+  if (!start_) start_ = std::chrono::steady_clock::now();
   if (mode_ == Mode::quiet) return;
   clear_line();
   const std::string line = fmt::format("[{}/{}] {}{}", step_, steps_, what, eta());
@@ -53,7 +54,7 @@ void Progress::note(const std::string& line) {
 
 std::string Progress::eta() const {
   if (work_done_ <= 0) return "";
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - *start_;
   return fmt::format("  ETA {}", format_duration(elapsed.count() * (work_ / work_done_ - 1)));
 }
 

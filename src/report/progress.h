@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <string>
 
 namespace flashbench {
@@ -22,7 +23,7 @@ class Progress {
 
   void begin_step(const std::string& what);  // "[3/48] ... ETA 1:20"
   void end_step(double work);
-  void skip_step(double work);  // one that was done before
+  void skip_step(double work);         // one that was done before
   void note(const std::string& line);  // a line of its own, kept on the screen
 
  private:
@@ -33,7 +34,7 @@ class Progress {
   Mode mode_;
   int steps_, step_ = 0;
   double work_, work_done_ = 0;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::optional<std::chrono::steady_clock::time_point> start_;  // of the first step
 };
 
 // "0:07", "1:20" or "2:05:00".

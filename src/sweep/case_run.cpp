@@ -191,8 +191,7 @@ void verify_timed(Attempt& attempt, Scene& scene) {
   require_passed(attempt.record.verdict);
 }
 
-void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& gemm,
-                   uint64_t seed) {
+void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& gemm, uint64_t seed) {
   std::vector<Attempt*> alive;
   std::vector<Contender> contenders;
   for (Attempt& attempt : attempts) {
@@ -203,8 +202,7 @@ void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& ge
   if (alive.empty()) return;
   contenders.push_back({.before = [] {}, .run = [&] { gemm.run(); }, .after = [] {}});
 
-  const std::vector<Timing> timings =
-      measure_interleaved(
+  const std::vector<Timing> timings = measure_interleaved(
       scene.device, contenders, scene.options.measure, seed, scene.watch.interrupted);
   for (size_t i = 0; i < alive.size(); ++i) {
     Attempt& attempt = *alive[i];

@@ -116,8 +116,7 @@ void Journal::append(const JournalEntry& entry) {
   for (const Record& record : entry.records) {
     list.push_back(record_to_json(record, entry.records));
   }
-  append_line(
-      {{"key", entry.key}, {"repetition", entry.repetition}, {"records", std::move(list)}});
+  append_line({{"key", entry.key}, {"repetition", entry.repetition}, {"records", std::move(list)}});
 }
 
 void Journal::append_line(Json fields) {

@@ -24,7 +24,8 @@ constexpr std::string_view kLineEnd = "\"}";
 // The object of a line whose checksum is right.
 Json checked_line(std::string_view line) {
   const size_t tail = kChecksumKey.size() + kChecksumDigits + kLineEnd.size();
-  if (line.size() < tail + 2 || line.substr(line.size() - tail, kChecksumKey.size()) != kChecksumKey ||
+  if (line.size() < tail + 2 ||
+      line.substr(line.size() - tail, kChecksumKey.size()) != kChecksumKey ||
       !line.ends_with(kLineEnd)) {
     throw std::invalid_argument("it does not end with a checksum");
   }
@@ -60,8 +61,8 @@ JournalEntry entry_from(const Json& json) {
 void read_line(std::string_view line, JournalContents& contents) {
   const Json json = checked_line(line);
   if (json.at("seq") != contents.lines) {
-    throw std::invalid_argument(
-        fmt::format("expected sequence number {}, found {}", contents.lines, json.at("seq").dump()));
+    throw std::invalid_argument(fmt::format("expected sequence number {}, found {}", contents.lines,
+                                            json.at("seq").dump()));
   }
   if (contents.lines == 0) {
     contents.header = header_from(json);

@@ -152,8 +152,7 @@ int exit_code(const SweepResult& result, const std::optional<std::string>& stopp
 
 JournalHeader journal_header(const SweepConfig& config, const Runner& runner,
                              const SweepOptions& options) {
-  return {identity(config, runner, options), meta_json(options.argv), runner.device(),
-          config.json};
+  return {identity(config, runner, options), meta_json(options.argv), runner.device(), config.json};
 }
 
 SweepOutcome run_sweep(const SweepConfig& config, Runner& runner, Journal* journal,
@@ -165,13 +164,14 @@ SweepOutcome run_sweep(const SweepConfig& config, Runner& runner, Journal* journ
   result.devices = Json::array({runner.device()});
   result.config = config.json;
   if (!journaled.empty()) {
-    progress.note(fmt::format("{} of {} cases are in the journal", journaled.size(),
-                              config.cases.size() * static_cast<size_t>(options.cases.measure.repetitions)));
+    progress.note(
+        fmt::format("{} of {} cases are in the journal", journaled.size(),
+                    config.cases.size() * static_cast<size_t>(options.cases.measure.repetitions)));
     result.meta["resumed"] = utc_now();
   }
 
   Sweep sweep(runner, journal, progress, options);
-  if (options.cases.time) result.ceilings = sweep.ceilings();
+  if (options.cases.time && options.ceilings) result.ceilings = sweep.ceilings();
   for (const Step& step : all_steps(config, options.cases.measure.repetitions)) {
     const auto entry = journaled.find({step.item->key(), step.repetition});
     if (entry != journaled.end()) {

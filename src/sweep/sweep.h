@@ -17,12 +17,13 @@ namespace flashbench {
 struct SweepOptions {
   std::vector<std::string> argv;
   CaseRunOptions cases;
+  bool ceilings = true;       // measure them first, where anything is timed
   bool retry_failed = false;  // of what the journal has: run again what did not end well
   std::function<bool()> interrupted = flashbench::interrupted;  // asked between cases
 };
 
 struct SweepOutcome {
-  SweepResult result;                  // with a record for every case and provider, whatever happened
+  SweepResult result;  // with a record for every case and provider, whatever happened
   std::optional<std::string> stopped;  // why not all of it was run
   int exit_code = 0;  // the worst that happened: 130 or 143 (interrupted), 6 (the device was lost),
                       // 3 (verification failed), 4 (crashed, timeout, out of memory, error), 0

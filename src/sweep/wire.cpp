@@ -56,9 +56,8 @@ CaseRunOptions case_run_options(const Json& json) {
 }
 
 Json to_json(const RunnerOptions& options) {
-  return {{"device", options.device},
-          {"threads", options.threads},
-          {"providers", options.providers}};
+  return {
+      {"device", options.device}, {"threads", options.threads}, {"providers", options.providers}};
 }
 
 RunnerOptions runner_options(const Json& json) {

@@ -76,18 +76,16 @@ class Worker {
 
   Json ceilings(const Json& request) {
     Json list = Json::array();
-    for (const Ceiling& ceiling :
-         runner_->ceilings(wire::measure_options(request.at("measure")))) {
+    for (const Ceiling& ceiling : runner_->ceilings(wire::measure_options(request.at("measure")))) {
       list.push_back(ceiling_to_json(ceiling));
     }
     return {{"ceilings", std::move(list)}};
   }
 
   Json run_case(const Json& request) {
-    const std::vector<Record> records =
-        runner_->run(case_from_json(request.at("case")),
-                     request.at("providers").get<std::vector<std::string>>(),
-                     wire::case_run_options(request.at("options")));
+    const std::vector<Record> records = runner_->run(
+        case_from_json(request.at("case")), request.at("providers").get<std::vector<std::string>>(),
+        wire::case_run_options(request.at("options")));
     Json list = Json::array();
     for (const Record& record : records) list.push_back(record_to_json(record, records));
     return {{"records", std::move(list)}};

@@ -14,7 +14,8 @@ struct WorkerMemory {
   std::atomic<int> at_work;  // as in Watch
 };
 
-// Answers requests (wire.h) until there are no more; dies when `parent` does. Returns the exit code.
+// Answers requests (wire.h) until there are no more; dies when `parent` does. Returns the exit
+// code.
 int serve(int parent);
 
 }  // namespace flashbench

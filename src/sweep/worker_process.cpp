@@ -92,8 +92,7 @@ WorkerProcess::WorkerProcess() : oom_kills_before_(oom_kills()) {
   const int memory = shared_file();
   socket_ = own_socket;
   output_ = own_output;
-  void* mapped =
-      mmap(nullptr, sizeof(WorkerMemory), PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+  void* mapped = mmap(nullptr, sizeof(WorkerMemory), PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
   if (mapped == MAP_FAILED) fail("cannot map shared memory");
   memory_ = new (mapped) WorkerMemory{-1};
   start(socket, memory, output);
@@ -140,7 +139,8 @@ void WorkerProcess::start(int socket, int shared_memory, int output) {
 std::variant<Answer, AbnormalEnd> WorkerProcess::ask(const std::string& request, double seconds,
                                                      const std::function<bool()>& interrupted) {
   const auto from_now = [](double s) {
-    return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s));
+    return Clock::now() +
+           std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s));
   };
   const double grace = std::clamp(seconds, 0.5, kGraceSeconds);
   Clock::time_point deadline = from_now(seconds);

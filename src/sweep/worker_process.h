@@ -18,7 +18,7 @@ namespace flashbench {
 // A worker that gave no answer. It is dead by now.
 struct AbnormalEnd {
   Status status = Status::crashed;  // or timeout, out_of_memory
-  std::string reason;               // e.g. "its worker was killed by signal 11 (Segmentation fault)"
+  std::string reason;  // e.g. "its worker was killed by signal 11 (Segmentation fault)"
 };
 
 struct Answer {

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <stdexcept>
 #include <thread>
@@ -95,7 +96,10 @@ class FaultySession : public Session {
 
   void nothing(const Inputs&, const Outputs&) {}
 
-  void crash(const Inputs&, const Outputs&) { std::raise(SIGSEGV); }
+  void crash(const Inputs&, const Outputs&) {
+    if (const char* marker = std::getenv("FLASHBENCH_LOST_DEVICE")) std::ofstream(marker) << "lost";
+    std::raise(SIGSEGV);
+  }
 
   void abort(const Inputs&, const Outputs&) {
     fmt::print(stderr, "faulty: these are my last words\n");

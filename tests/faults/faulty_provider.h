@@ -11,7 +11,7 @@ namespace flashbench {
 //
 //   KIND[=VALUE][@TEXT]   only for problems whose id() contains TEXT, if there is one
 //
-//   crash          writes to address 0           abort         std::abort() after some last words
+//   crash          dies of SIGSEGV               abort         std::abort() after some last words
 //   exit           ends the process with code 0  throw         throws
 //   hang           never returns                 deaf          the same, with SIGTERM ignored
 //   out_of_memory  asks for a pebibyte           huge_output   prints 64 MiB to stdout and stderr
@@ -20,7 +20,9 @@ namespace flashbench {
 //   outputs modify_inputs  changes one element of K      left_running  a thread writes after run()
 //   returned slow=F         each run takes F of its own time longer
 //
-// Without the variable it does nothing but run `tiled`.
+// A crash takes the device with it if $FLASHBENCH_LOST_DEVICE names a file: `crash` makes that
+// file, and a worker that finds it cannot start. Without the variable it does nothing but run
+// `tiled`.
 std::unique_ptr<Provider> make_faulty_provider();
 
 }  // namespace flashbench

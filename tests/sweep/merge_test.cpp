@@ -1,0 +1,76 @@
+#include "sweep/merge.h"
+
+#include <gtest/gtest.h>
+
+#include "report/sample_result.h"
+
+namespace flashbench {
+namespace {
+
+JournalEntry entry(int repetition, std::vector<Record> records) {
+  const std::string key = records.at(0).item.key();
+  return {key, repetition, std::move(records)};
+}
+
+Record timed(std::vector<double> seconds) {
+  Record record = sample_record("tiled", 1);
+  record.measurement = Measurement{std::move(seconds), 1, CacheState::warm, "interval"};
+  record.gemm = Measurement{{1, 1}, 1, CacheState::warm, "interval"};
+  return record;
+}
+
+Record crashed() {
+  Record record = sample_record("tiled", 1);
+  record.status = Status::crashed;
+  record.reason = "it died";
+  record.measurement.reset();
+  record.gemm.reset();
+  return record;
+}
+
+TEST(Merge, ASingleRepetitionStaysAsItIs) {
+  const auto records = merged({entry(0, {timed({1, 2, 3})})});
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].measurement->seconds, (std::vector<double>{1, 2, 3}));
+  EXPECT_TRUE(records[0].measurement->samples_per_process.empty());
+}
+
+TEST(Merge, SamplesOfRepetitionsStandOneAfterAnother) {
+  const auto records =
+      merged({entry(0, {timed({1, 2, 3})}), entry(1, {timed({4, 5})}), entry(2, {timed({6})})});
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].measurement->seconds, (std::vector<double>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(records[0].measurement->samples_per_process, (std::vector<int>{3, 2, 1}));
+  EXPECT_EQ(records[0].gemm->samples_per_process, (std::vector<int>{2, 2, 2}));
+}
+
+TEST(Merge, ARepetitionThatFailedStandsForAll) {
+  for (const auto& entries :
+       {std::vector{entry(0, {timed({1})}), entry(1, {crashed()}), entry(2, {timed({2})})},
+        std::vector{entry(0, {timed({1})}), entry(1, {timed({2})}), entry(2, {crashed()})}}) {
+    const auto records = merged(entries);
+    ASSERT_EQ(records.size(), 1u);
+    EXPECT_EQ(records[0].status, Status::crashed);
+    EXPECT_NE(records[0].reason.find("in repetition "), std::string::npos) << records[0].reason;
+    EXPECT_FALSE(records[0].measurement);
+  }
+}
+
+TEST(Merge, AnEntryThatComesAgainReplacesTheEarlierOne) {
+  const auto records = merged({entry(0, {crashed()}), entry(0, {timed({1, 2})})});
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].status, Status::ok);
+}
+
+TEST(Merge, CasesKeepTheOrderInWhichTheyFirstCame) {
+  Record other = timed({1});
+  other.item.problem.head_dim = 8;  // sorts elsewhere
+  const auto records = merged(
+      {entry(0, {timed({1})}), entry(0, {other}), entry(1, {other}), entry(1, {timed({2})})});
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_NE(records[0].item.problem.head_dim, 8);
+  EXPECT_EQ(records[1].item.problem.head_dim, 8);
+}
+
+}  // namespace
+}  // namespace flashbench
