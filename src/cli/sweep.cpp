@@ -28,7 +28,7 @@ struct SweepFlags {
   IsolationFlags isolation;
   std::string out;
   std::optional<double> assumed_gflops;
-  bool resume = false, retry_failed = false, dry_run = false, quiet = false;
+  bool no_ceilings = false, resume = false, retry_failed = false, dry_run = false, quiet = false;
 };
 
 std::filesystem::path prepare_folder(const SweepFlags& flags, const SweepConfig& config) {
@@ -88,6 +88,7 @@ int sweep(const SweepFlags& flags, const Invocation& invocation) {
   SweepOptions options;
   options.argv = invocation.argv;
   options.retry_failed = flags.retry_failed;
+  options.ceilings = !flags.no_ceilings;
   options.cases.measure = config.measure;
   options.cases.verify = config.verify;
   Journal journal = open_journal(folder / (config.name + ".journal"),
@@ -123,6 +124,8 @@ void add_sweep(CLI::App& app, Invocation& invocation) {
   flags->isolation.add(command);
   command.add_option("-o,--out", flags->out, "Folder for the result files (default: results/NAME)")
       ->type_name("DIR");
+  command.add_flag("--no-ceilings", flags->no_ceilings,
+                   "Do not measure copy, read and GEMM before: the roofline then has no roof");
   command.add_flag("--resume", flags->resume,
                    "Go on with an interrupted sweep from its journal in the folder");
   command

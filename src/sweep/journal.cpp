@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 #include "attention/error.h"
@@ -43,6 +44,12 @@ Json header_fields(const JournalHeader& header) {
           {"config", header.config}};
 }
 
+bool has_whole_line(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string line;
+  return std::getline(file, line) && !file.eof();
+}
+
 // What differs, in words: "/measure/max_seconds: 5 there, 2 now".
 std::string differences(const Json& there, const Json& now) {
   std::vector<std::string> found;
@@ -72,14 +79,16 @@ Journal Journal::start(const std::filesystem::path& path, const JournalHeader& h
     if (std::rename(path.c_str(), old.c_str()) != 0) fail(path, "move aside", errno);
   }
   Journal journal(path, open_alone(path));
-  journal.contents_.header = header;
-  journal.append_line(header_fields(header));
-  sync_folder(path.parent_path());
+  journal.begin(header);
   return journal;
 }
 
 Journal Journal::resume(const std::filesystem::path& path, const JournalHeader& header) {
   Journal journal(path, open_alone(path));
+  if (!has_whole_line(path)) {  // what wrote it was killed at its first line
+    journal.begin(header);
+    return journal;
+  }
   journal.contents_ = read_journal(path);
   const JournalContents& contents = journal.contents_;
   if (contents.header.identity != header.identity) {
@@ -103,6 +112,13 @@ Journal::Journal(Journal&& other) noexcept
 
 Journal::~Journal() {
   if (fd_ >= 0) close(fd_);
+}
+
+void Journal::begin(const JournalHeader& header) {
+  if (ftruncate(fd_, 0) != 0) fail(path_, "cut off a torn line", errno);
+  contents_.header = header;
+  append_line(header_fields(header));
+  sync_folder(path_.parent_path());
 }
 
 void Journal::append(const std::vector<Ceiling>& ceilings) {

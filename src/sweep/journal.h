@@ -62,7 +62,8 @@ class Journal {
   // Starts a new one; a journal that is there already is moved to PATH.old. Throws FileError.
   static Journal start(const std::filesystem::path&, const JournalHeader&);
 
-  // Goes on with the one that is there, its torn last line cut off. Throws FileError if it is
+  // Goes on with the one that is there, its torn last line cut off; begins it if that is all there
+  // is. Throws FileError if it is
   // damaged or cannot be written, BadInput if its identity is another, saying what differs.
   static Journal resume(const std::filesystem::path&, const JournalHeader&);
 
@@ -82,6 +83,7 @@ class Journal {
 
  private:
   Journal(std::filesystem::path path, int fd) : path_(std::move(path)), fd_(fd) {}
+  void begin(const JournalHeader&);
   void append_line(nlohmann::ordered_json fields);
 
   std::filesystem::path path_;

@@ -48,6 +48,18 @@ class Flashbench:
         assert process.returncode == expect, said
         return process
 
+    def start(self, *arguments, **environment):
+        """A process that runs on; its stderr is a pipe."""
+        return subprocess.Popen(
+            [self.binary, *map(str, arguments)],
+            cwd=self.folder,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
     def config(self, document=None, **changes):
         """Writes a config, the tiny one unless another is given, and returns its path."""
         path = self.folder / "config.json"
@@ -65,6 +77,14 @@ def binary():
 @pytest.fixture
 def flashbench(binary, tmp_path):
     return Flashbench(binary, tmp_path)
+
+
+@pytest.fixture
+def with_faults(binary, tmp_path):
+    """The tool with the provider that misbehaves as $FLASHBENCH_FAULT says."""
+    path = binary.parent / "flashbench_with_faults"
+    assert path.exists(), f"{path} is missing: build its target, or run scripts/test"
+    return Flashbench(path, tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,6 @@ import io
 import json
 import resource
 import shutil
-import signal
-import subprocess
 
 import numpy
 import pytest
@@ -350,25 +348,6 @@ def test_tensors_that_do_not_fit(flashbench, shapes, dtypes, said):
     process = flashbench("run", "--q", "q.npy", "--k", "k.npy", "--v", "v.npy", "--device", "cpu",
                          "--no-time", expect=2)
     assert said in process.stderr
-
-
-# ---- interrupts
-
-
-@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_interrupted_sweep_writes_what_it_has(flashbench, number, code):
-    config = flashbench.config({**TINY, "measure": {"max_seconds": 600, "target_ci_width": 1e-9,
-                                                    "max_samples": 100000}})
-    with subprocess.Popen([flashbench.binary, "sweep", "--config", config, "--out", "out"],
-                          cwd=flashbench.folder, text=True, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE) as process:
-        assert "measuring" in process.stderr.readline()  # so it has begun
-        process.send_signal(number)
-        process.communicate(timeout=120)
-    assert process.returncode == code
-    rows = rows_of((flashbench.folder / "out/tiny.csv").read_text())
-    assert len(rows) == TINY_CASES * len(PROVIDERS)  # nothing that was planned is missing
-    assert "skipped" in {row["status"] for row in rows}
 
 
 # ---- the rest

@@ -127,6 +127,15 @@ TEST_F(JournalFile, ResumingCutsTheTornLineAndGoesOn) {
   EXPECT_EQ(text(), whole);
 }
 
+TEST_F(JournalFile, ResumingATornFirstLineBeginsAnew) {
+  const std::string whole = written(0);
+  for (const std::string& torn : {std::string(), whole.substr(0, 20)}) {
+    write(torn);
+    const Journal journal = Journal::resume(path_, header());
+    EXPECT_EQ(read_journal(path_).lines, 1);
+  }
+}
+
 TEST_F(JournalFile, ResumingAnotherSweepSaysWhatDiffers) {
   const std::string whole = written(1);
   try {
