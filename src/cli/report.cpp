@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 
 #include "cli/commands.h"
@@ -8,6 +9,7 @@
 #include "report/json.h"
 #include "report/markdown.h"
 #include "report/table.h"
+#include "sweep/journal.h"
 
 namespace flashbench {
 
@@ -20,23 +22,32 @@ std::string formatted(const SweepResult& result, const std::string& format) {
   return to_table(result);
 }
 
+SweepResult read(const std::string& path) {
+  return path.ends_with(".journal") ? journal_result(read_journal(std::filesystem::path(path)))
+                                    : read_result(path);
+}
+
 }  // namespace
 
 void add_report(CLI::App& app, Invocation& invocation) {
-  CLI::App& command =
-      *app.add_subcommand("report", "Print a result file again as a table, CSV, Markdown or JSON");
+  CLI::App& command = *app.add_subcommand(
+      "report",
+      "Print a result file, or an unfinished sweep's journal, as a table, CSV, Markdown "
+      "or JSON");
   struct Flags {
     std::string path, format = "table";
     FilterFlags filter;
   };
   auto flags = std::make_shared<Flags>();
-  command.add_option("result", flags->path, "Result file (JSON)")->required()->type_name("FILE");
+  command.add_option("result", flags->path, "Result file (.json) or journal (.journal)")
+      ->required()
+      ->type_name("FILE");
   command.add_option("-f,--format", flags->format, "table, csv, md or json")
       ->check(CLI::IsMember({"table", "csv", "md", "json"}))
       ->capture_default_str();
   flags->filter.add(command);
   command.callback([flags, &invocation] {
-    SweepResult result = read_result(flags->path);
+    SweepResult result = read(flags->path);
     std::erase_if(result.records,
                   [&](const Record& record) { return !flags->filter.keeps(record.item); });
     fmt::print("{}", formatted(result, flags->format));

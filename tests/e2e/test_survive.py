@@ -184,6 +184,14 @@ def test_resuming_measures_nothing_twice(flashbench):
             assert result[record["key"], record["provider"]]["performance"] == record["performance"]
 
 
+def test_a_journal_can_be_reported(flashbench, all_rows):
+    sweep = ["sweep", "--no-ceilings", "--config", flashbench.config(), "--out", "out"]
+    journal = journal_of_an_interrupted_sweep(flashbench, sweep)
+    report = json.loads(flashbench("report", journal, "--format", "json").stdout)
+    assert [(row["key"], row["provider"]) for row in report["results"]] == all_rows
+    flashbench("report", "missing.journal", expect=7)
+
+
 def test_a_damaged_journal_is_refused_and_kept(flashbench):
     sweep = ["sweep", "--no-ceilings", "--config", flashbench.config(), "--out", "out"]
     journal = journal_of_an_interrupted_sweep(flashbench, sweep)
