@@ -26,7 +26,7 @@ std::string shortened(std::string text, size_t bytes) {
 // that makes the rest meaningless.
 class Builder : public nlohmann::json_sax<Json> {
  public:
-  explicit Builder(std::string_view text) : text_(text) {}
+  Builder(std::string_view text, const JsonLimits& limits) : text_(text), limits_(limits) {}
 
   JsonText result(bool complete) {
     JsonText result;
@@ -41,8 +41,8 @@ class Builder : public nlohmann::json_sax<Json> {
   bool number_unsigned(number_unsigned_t value) override { return place(value); }
   bool number_float(number_float_t value, const string_t&) override { return place(value); }
   bool string(string_t& value) override {
-    if (value.size() <= kMaxJsonText) return place(std::move(value));
-    return stop(here(), fmt::format("expected text of at most {} bytes, got {}", kMaxJsonText,
+    if (value.size() <= limits_.text) return place(std::move(value));
+    return stop(here(), fmt::format("expected text of at most {} bytes, got {}", limits_.text,
                                     value.size()));
   }
   bool binary(binary_t&) override { return false; }  // never in text
@@ -53,8 +53,8 @@ class Builder : public nlohmann::json_sax<Json> {
   bool end_array() override { return close(); }
 
   bool key(string_t& key) override {
-    if (key.size() > kMaxJsonText) {
-      return stop("", fmt::format("expected keys of at most {} bytes, got one of {}", kMaxJsonText,
+    if (key.size() > limits_.text) {
+      return stop("", fmt::format("expected keys of at most {} bytes, got one of {}", limits_.text,
                                   key.size()));
     }
     Level& level = levels_.back();
@@ -109,8 +109,8 @@ class Builder : public nlohmann::json_sax<Json> {
   }
 
   bool open(Json value) {
-    if (levels_.size() == kMaxJsonDepth) {
-      return stop(here(), fmt::format("nested deeper than {} levels", kMaxJsonDepth));
+    if (levels_.size() == limits_.depth) {
+      return stop(here(), fmt::format("nested deeper than {} levels", limits_.depth));
     }
     Json& opened = slot();
     opened = std::move(value);
@@ -155,6 +155,7 @@ class Builder : public nlohmann::json_sax<Json> {
   }
 
   std::string_view text_;
+  JsonLimits limits_;
   Json root_;
   std::vector<Level> levels_;
   std::vector<ConfigIssue> issues_;
@@ -162,11 +163,11 @@ class Builder : public nlohmann::json_sax<Json> {
 
 }  // namespace
 
-JsonText parse_json(std::string_view text) {
-  if (text.size() > kMaxJsonBytes) {
-    return {std::nullopt, {{"", fmt::format("larger than {} bytes", kMaxJsonBytes)}}};
+JsonText parse_json(std::string_view text, const JsonLimits& limits) {
+  if (text.size() > limits.bytes) {
+    return {std::nullopt, {{"", fmt::format("larger than {} bytes", limits.bytes)}}};
   }
-  Builder builder(text);
+  Builder builder(text, limits);
   const bool complete = Json::sax_parse(text, &builder);
   return builder.result(complete);
 }

@@ -14,15 +14,20 @@
 
 namespace flashbench {
 
+// What people write: a config, a --set.
 inline constexpr size_t kMaxJsonBytes = size_t{1} << 20;
 inline constexpr size_t kMaxJsonDepth = 64;
 inline constexpr size_t kMaxJsonText = 2000;  // bytes of one string or key
+
+struct JsonLimits {
+  size_t bytes = kMaxJsonBytes, depth = kMaxJsonDepth, text = kMaxJsonText;
+};
 
 struct JsonText {
   std::optional<nlohmann::ordered_json> value;  // empty if reading stopped at an error
   std::vector<ConfigIssue> issues;
 };
-JsonText parse_json(std::string_view text);
+JsonText parse_json(std::string_view text, const JsonLimits& limits = {});
 
 // A value as compact JSON for a message, cut to a few dozen characters.
 std::string shown(const nlohmann::ordered_json& value);

@@ -4,10 +4,10 @@
 
 #include <cmath>
 #include <fstream>
-#include <limits>
-#include <sstream>
 
 #include "attention/error.h"
+#include "report/result_checks.h"
+#include "report/strict_json.h"
 
 namespace flashbench {
 
@@ -94,6 +94,9 @@ Json memory_json(const Record& record) {
 
 // ---- reading ----
 
+constexpr JsonLimits kResultLimits{
+    .bytes = size_t{256} << 20, .depth = 64, .text = size_t{1} << 20};
+
 // The value with this name among `values`. Throws std::invalid_argument, naming the text.
 template <typename Values>
 auto named(const Values& values, const std::string& text) {
@@ -103,17 +106,13 @@ auto named(const Values& values, const std::string& text) {
   throw std::invalid_argument(fmt::format("unknown name \"{}\"", text));
 }
 
-double number_or_nan(const Json& json) {
-  return json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
-}
-
 template <typename T>
-std::optional<T> optional_from(const Json& json) {
+std::optional<T> optional_from(const StrictJson& json) {
   if (json.is_null()) return std::nullopt;
-  return json.get<T>();
+  return T{json};
 }
 
-Verdict verdict_from(const Json& json) {
+Verdict verdict_from(const StrictJson& json) {
   Verdict verdict;
   verdict.status = named(
       std::array{Verdict::Status::not_checked, Verdict::Status::passed, Verdict::Status::failed},
@@ -121,33 +120,33 @@ Verdict verdict_from(const Json& json) {
   verdict.sampled = json.at("sampled");
   verdict.checked_fraction = json.at("checked_fraction");
   verdict.reason = json.at("reason");
-  for (const Json& tensor : json.at("tensors")) {
+  for (const StrictJson& tensor : json.at("tensors").elements()) {
     TensorError error;
     error.tensor = tensor.at("tensor");
     error.passed = tensor.at("passed");
     error.checked = tensor.at("checked");
     error.nonfinite = tensor.at("nonfinite");
-    error.max_abs = number_or_nan(tensor.at("max_abs"));
-    error.mean_abs = number_or_nan(tensor.at("mean_abs"));
-    error.ratio = number_or_nan(tensor.at("ratio"));
-    error.lambda = number_or_nan(tensor.at("lambda"));
+    error.max_abs = tensor.at("max_abs").number_or_nan();
+    error.mean_abs = tensor.at("mean_abs").number_or_nan();
+    error.ratio = tensor.at("ratio").number_or_nan();
+    error.lambda = tensor.at("lambda").number_or_nan();
     error.worst = tensor.at("worst");
     verdict.tensors.push_back(std::move(error));
   }
   return verdict;
 }
 
-Measurement measurement_from(const Json& json) {
+Measurement measurement_from(const StrictJson& json) {
   Measurement measurement;
   measurement.cache = named(std::array{CacheState::warm, CacheState::cold}, json.at("cache"));
   measurement.warmup_runs = json.at("warmup_runs");
   measurement.stop_reason = json.at("stop_reason");
-  measurement.seconds = json.at("samples_s").get<std::vector<double>>();
+  measurement.seconds = json.at("samples_s");
   for (double seconds : measurement.seconds) {
     if (!(seconds > 0)) throw std::invalid_argument("samples_s must be positive");
   }
   if (json.contains("samples_per_process")) {
-    measurement.samples_per_process = json.at("samples_per_process").get<std::vector<int>>();
+    measurement.samples_per_process = json.at("samples_per_process");
     int64_t sum = 0;
     for (int samples : measurement.samples_per_process) {
       if (samples < 1) throw std::invalid_argument("samples_per_process must be positive");
@@ -162,11 +161,11 @@ Measurement measurement_from(const Json& json) {
 
 // Reads each element of array `name`, saying in any error which one it was.
 template <typename T>
-std::vector<T> read_all(const Json& json, const char* name, T (*read)(const Json&)) {
+std::vector<T> read_all(const StrictJson& json, const char* name, T (*read)(const Json&)) {
   std::vector<T> values;
-  for (const Json& element : json.at(name)) {
+  for (const StrictJson& element : json.at(name).elements()) {
     try {
-      values.push_back(read(element));
+      values.push_back(read(element.json()));
     } catch (const std::exception& error) {
       throw std::invalid_argument(fmt::format("/{}/{}: {}", name, values.size(), error.what()));
     }
@@ -198,7 +197,8 @@ Json case_to_json(const Case& item) {
   return json;
 }
 
-Case case_from_json(const Json& json) {
+Case case_from_json(const Json& document) {
+  const StrictJson json(document);
   Case item;
   Problem& p = item.problem;
   p.pass = named(kPasses, json.at("pass"));
@@ -213,10 +213,11 @@ Case case_from_json(const Json& json) {
   p.head_dim = json.at("head_dim");
   p.scale = optional_from<double>(json.at("scale"));
   if (const auto wrong = p.invalid()) throw std::invalid_argument(*wrong);
+  require_countable(p);
   item.inputs.distribution = named(kDistributions, json.at("distribution"));
   item.inputs.seed = json.at("seed");
   if (item.inputs.distribution == Distribution::files) {
-    const Json& files = json.at("files");
+    const StrictJson files = json.at("files");
     item.inputs.q = files.at("q");
     item.inputs.k = files.at("k");
     item.inputs.v = files.at("v");
@@ -245,15 +246,19 @@ Json record_to_json(const Record& record, const std::vector<Record>& all) {
           {"repro", repro_command(record)}};
 }
 
-Record record_from_json(const Json& json) {
+Record record_from_json(const Json& document) {
+  const StrictJson json(document);
   Record record;
-  record.item = case_from_json(json.at("case"));
+  record.item = case_from_json(json.at("case").json());
+  if (const std::string key = json.at("key"); key != record.item.key()) {
+    json.at("key").fail("the key of its case, " + record.item.key());
+  }
   record.provider = json.at("provider");
   record.kernel = json.at("kernel");
   record.status = named(kStatuses, json.at("status"));
   record.reason = json.at("reason");
   record.verdict = verdict_from(json.at("correctness"));
-  if (const Json& timed = json.at("performance"); !timed.is_null()) {
+  if (const StrictJson timed = json.at("performance"); !timed.is_null()) {
     record.measurement = measurement_from(timed.at("measurement"));
     if (timed.contains("gemm_ceiling")) {
       record.gemm = measurement_from(timed.at("gemm_ceiling"));
@@ -261,10 +266,10 @@ Record record_from_json(const Json& json) {
     }
   }
   record.requested_bytes = optional_from<int64_t>(json.at("traffic").at("bytes_requested"));
-  if (const Json& memory = json.at("memory"); !memory.is_null()) {
-    record.memory = MemoryReport{{.input = memory.at("input_bytes"),
-                                  .output = memory.at("output_bytes"),
-                                  .workspace = memory.at("workspace_bytes")},
+  if (const StrictJson memory = json.at("memory"); !memory.is_null()) {
+    record.memory = MemoryReport{{.input = byte_count(memory.at("input_bytes")),
+                                  .output = byte_count(memory.at("output_bytes")),
+                                  .workspace = byte_count(memory.at("workspace_bytes"))},
                                  memory.at("process_growth_bytes")};
   }
   return record;
@@ -280,7 +285,8 @@ Json ceiling_to_json(const Ceiling& ceiling) {
   return json;
 }
 
-Ceiling ceiling_from_json(const Json& json) {
+Ceiling ceiling_from_json(const Json& document) {
+  const StrictJson json(document);
   return {json.at("name"), json.at("unit"), json.at("description"), json.at("work"),
           measurement_from(json.at("measurement"))};
 }
@@ -300,20 +306,24 @@ std::string to_json(const SweepResult& result) {
 
 SweepResult result_from_json(std::string_view text, const std::string& source) {
   try {
-    const Json json = Json::parse(text);
-    if (const auto version = json.at("schema_version"); version != kSchemaVersion) {
-      throw std::invalid_argument(
-          fmt::format("/schema_version: expected {}, found {}", kSchemaVersion, version.dump()));
+    const JsonText parsed = parse_json(text, kResultLimits);
+    if (!parsed.issues.empty()) {
+      const ConfigIssue& issue = parsed.issues.front();
+      throw std::invalid_argument(issue.pointer.empty() ? issue.message
+                                                        : issue.pointer + ": " + issue.message);
     }
+    const StrictJson json(*parsed.value);
+    if (const StrictJson version = json.at("schema_version"); version.json() != kSchemaVersion) {
+      version.fail(std::to_string(kSchemaVersion));
+    }
+    require_environment(json);
     SweepResult result;
-    result.meta = json.at("meta");
-    result.devices = json.at("devices");
-    if (!result.devices.is_array() || result.devices.empty()) {
-      throw std::invalid_argument("/devices: expected a list of at least one device");
-    }
-    result.config = json.at("config");
+    result.meta = json.at("meta").json();
+    result.devices = json.at("devices").json();
+    result.config = json.at("config").json();
     result.ceilings = read_all(json, "ceilings", ceiling_from_json);
     result.records = read_all(json, "results", record_from_json);
+    require_distinct(result.records);
     return result;
   } catch (const std::exception& error) {
     throw FileError(fmt::format("{}: not a flashbench result file: {}", source, error.what()));
@@ -323,10 +333,16 @@ SweepResult result_from_json(std::string_view text, const std::string& source) {
 SweepResult read_result(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw FileError(fmt::format("{}: cannot read it", path.string()));
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file || !text) throw FileError(fmt::format("{}: cannot read it", path.string()));
-  return result_from_json(text.view(), path.string());
+  std::string text;
+  constexpr size_t kChunk = size_t{1} << 20;
+  while (file && text.size() <= kResultLimits.bytes) {
+    const size_t read = text.size();
+    text.resize(read + kChunk);
+    file.read(text.data() + read, kChunk);
+    text.resize(read + static_cast<size_t>(file.gcount()));
+  }
+  if (file.bad()) throw FileError(fmt::format("{}: cannot read it", path.string()));
+  return result_from_json(text, path.string());
 }
 
 }  // namespace flashbench

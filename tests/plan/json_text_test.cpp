@@ -91,6 +91,14 @@ TEST(JsonText, SizesAreBounded) {
   EXPECT_THAT(only_message("[\"" + std::string(900'000, 'x')).size(), testing::Lt(500u));
 }
 
+TEST(JsonText, LimitsCanBeOthers) {
+  const JsonLimits limits{.bytes = 20, .depth = 2, .text = 4};
+  EXPECT_TRUE(parse_json(R"([["abcd"]])", limits).value.has_value());
+  EXPECT_FALSE(parse_json(R"([["abcde"]])", limits).value.has_value());
+  EXPECT_FALSE(parse_json("[[[]]]", limits).value.has_value());
+  EXPECT_FALSE(parse_json(std::string(21, ' '), limits).value.has_value());
+}
+
 TEST(JsonText, ValuesAreShownShort) {
   EXPECT_EQ(shown(Json::parse(R"({"a": [1, "x"]})")), R"({"a":[1,"x"]})");
   EXPECT_EQ(shown(std::string(100, 'x')), fmt::format("\"{:x>59}...", ""));

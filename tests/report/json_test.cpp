@@ -1,9 +1,11 @@
 #include "report/json.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "attention/error.h"
 #include "report/csv.h"
@@ -13,6 +15,8 @@
 
 namespace flashbench {
 namespace {
+
+using testing::HasSubstr;
 
 TEST(Json, EveryReportOfTheFileIsTheSameByteForByte) {
   const SweepResult result = sample_result();
@@ -31,34 +35,91 @@ TEST(Json, NonFiniteFiguresBecomeNullAndComeBackAsNaN) {
   EXPECT_EQ(to_csv(again), to_csv(result));
 }
 
-TEST(Json, WhatIsNotAResultIsRefusedWithItsPlace) {
-  const auto message = [](std::string text) {
-    try {
-      result_from_json(text, "file.json");
-    } catch (const FileError& error) {
-      return std::string(error.what());
-    }
-    return std::string("accepted");
-  };
-  EXPECT_NE(message("{").find("file.json: not a flashbench result file"), std::string::npos);
-  EXPECT_NE(message("[]").find("not a flashbench result file"), std::string::npos);
-  EXPECT_NE(message(R"({"schema_version": 99})").find("/schema_version: expected 1, found 99"),
-            std::string::npos);
+// What reading the text says.
+std::string message(const std::string& text) {
+  try {
+    result_from_json(text, "file.json");
+  } catch (const FileError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
 
+// What reading the sample says after `pointer` was set to `value`.
+std::string message_with(const std::string& pointer, const nlohmann::ordered_json& value) {
   auto json = nlohmann::ordered_json::parse(to_json(sample_result()));
-  json["results"][1]["case"]["head_dim"] = 12;
-  EXPECT_NE(message(json.dump()).find("/results/1: head_dim must be a multiple of 8"),
-            std::string::npos);
-  json = nlohmann::ordered_json::parse(to_json(sample_result()));
-  json["results"][0]["performance"]["measurement"]["samples_s"][2] = -1;
-  EXPECT_NE(message(json.dump()).find("/results/0: samples_s must be positive"), std::string::npos);
-  json = nlohmann::ordered_json::parse(to_json(sample_result()));
-  json["results"][0]["performance"]["measurement"]["samples_per_process"] = {4, 3};
-  EXPECT_NE(message(json.dump()).find("/results/0: samples_per_process must add up"),
-            std::string::npos);
-  json = nlohmann::ordered_json::parse(to_json(sample_result()));
+  json[nlohmann::ordered_json::json_pointer(pointer)] = value;
+  return message(json.dump());
+}
+
+TEST(Json, WhatIsNotAResultIsRefused) {
+  EXPECT_THAT(message(""), HasSubstr("file.json: not a flashbench result file: not JSON"));
+  EXPECT_THAT(message("{"), HasSubstr("not a flashbench result file"));
+  EXPECT_THAT(message("[]"), HasSubstr("not a flashbench result file"));
+  EXPECT_THAT(message("{}"), HasSubstr("/schema_version: missing"));
+  EXPECT_THAT(message(R"({"schema_version": 99})"),
+              HasSubstr("/schema_version: expected 1, found 99"));
+}
+
+TEST(Json, TextThatWouldExhaustTheReaderIsRefused) {
+  EXPECT_THAT(message(std::string(1'000'000, '[')), HasSubstr("nested deeper than 64"));
+  EXPECT_THAT(message(R"({"schema_version": 1, "schema_version": 1})"),
+              HasSubstr("/schema_version: the key is there twice"));
+  EXPECT_THAT(message(R"({"a": 1e999})"), HasSubstr("/a: expected a number within the range"));
+}
+
+TEST(Json, WrongValuesAreRefusedWithTheirPlace) {
+  const std::string first = "/results/0/", measured = first + "performance/measurement/";
+  for (const auto& [pointer, value, said] :
+       std::vector<std::tuple<std::string, nlohmann::ordered_json, std::string>>{
+           {"/results/1/case/head_dim", 12, "/results/1: head_dim must be a multiple of 8"},
+           {first + "case/q_len", 128.5, "/results/0: /q_len: expected an integer, found 128.5"},
+           {first + "case/q_len", "128", "/q_len: expected an integer, found \"128\""},
+           {first + "case/q_len", true, "/q_len: expected an integer"},
+           {first + "case/q_len", uint64_t{1} << 63, "/q_len: expected an integer"},
+           {first + "case/q_len", int64_t{1} << 62, "that memory could hold"},
+           {first + "case/batch", int64_t{1} << 61, "that memory could hold"},
+           {first + "case/seed", -1, "/seed: expected an integer of at least 0"},
+           {first + "case/mask", "causal", "unknown name \"causal\""},
+           {first + "key", "forward/x", "/key: expected the key of its case, forward/fp32"},
+           {first + "status", "fine", "unknown name \"fine\""},
+           {first + "provider", 1, "/provider: expected text, found 1"},
+           {first + "correctness/sampled", 1, "/correctness/sampled: expected true or false"},
+           {first + "correctness/tensors/0/worst", {1, 2}, "expected a list of 4"},
+           {first + "correctness/tensors", 3, "/correctness/tensors: expected a list"},
+           {first + "performance", 3, "/performance: expected an object"},
+           {measured + "samples_s/2", -1, "samples_s must be positive"},
+           {measured + "samples_s/2", "fast", "samples_s: expected a number"},
+           {measured + "warmup_runs", 1e10, "warmup_runs: expected an integer"},
+           {measured + "samples_per_process", {4, 3}, "samples_per_process must add up"},
+           {first + "memory/input_bytes", -1, "input_bytes: expected a number of bytes"},
+           {first + "memory/input_bytes", INT64_MAX, "input_bytes: expected a number of bytes"},
+           {"/results", nullptr, "/results: expected a list"},
+           {"/devices", nlohmann::ordered_json::array(), "/devices: expected at least one"},
+           {"/devices/0", 7, "/devices/0: expected an object"},
+           {"/devices/0/threads", 1e300, "/devices/0/threads: expected an integer"},
+           {"/meta/version", 7, "/meta/version: expected text"},
+           {"/config/name", nullptr, "/config/name: expected text"},
+       }) {
+    EXPECT_THAT(message_with(pointer, value), HasSubstr(said)) << pointer;
+  }
+  auto json = nlohmann::ordered_json::parse(to_json(sample_result()));
   json["results"][0].erase("status");
-  EXPECT_NE(message(json.dump()).find("/results/0"), std::string::npos);
+  EXPECT_THAT(message(json.dump()), HasSubstr("/results/0: /status: missing"));
+}
+
+TEST(Json, TwoRecordsOfACaseAndProviderAreRefused) {
+  SweepResult result = sample_result();
+  result.records.push_back(result.records[1]);
+  EXPECT_THAT(message(to_json(result)),
+              HasSubstr("/results/5: the same case and provider as /results/1"));
+}
+
+TEST(Json, NoRecordsAreAResult) {
+  SweepResult result = sample_result();
+  result.records.clear();
+  result.ceilings.clear();
+  EXPECT_EQ(to_json(result_from_json(to_json(result), "memory")), to_json(result));
 }
 
 TEST(Json, AMissingFileIsNamed) {
