@@ -18,6 +18,7 @@ int run_command_line(int argc, char** argv) {
   add_sweep(app, invocation);
   add_run(app, invocation);
   add_verify(app, invocation);
+  add_compare(app, invocation);
   add_report(app, invocation);
   add_list(app, invocation);
   add_info(app, invocation);

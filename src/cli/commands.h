@@ -18,6 +18,7 @@ struct Invocation {
 void add_sweep(CLI::App&, Invocation&);
 void add_run(CLI::App&, Invocation&);
 void add_verify(CLI::App&, Invocation&);
+void add_compare(CLI::App&, Invocation&);
 void add_report(CLI::App&, Invocation&);
 void add_list(CLI::App&, Invocation&);
 void add_info(CLI::App&, Invocation&);

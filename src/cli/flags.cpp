@@ -20,6 +20,8 @@ void set_if_given(T& target, const std::optional<T>& value) {
   if (value) target = *value;
 }
 
+}  // namespace
+
 void write_text(const std::string& path, const std::string& text) {
   if (path == "-") {
     fmt::print("{}", text);
@@ -27,8 +29,6 @@ void write_text(const std::string& path, const std::string& text) {
     write_file_atomically(path, text);
   }
 }
-
-}  // namespace
 
 void DeviceFlags::add(CLI::App& app) {
   app.add_option("--device", device, "auto, cpu, cuda or cuda:N")->type_name("DEVICE");

@@ -64,6 +64,9 @@ struct ConfigFlags {
   SweepConfig load() const;  // throws ConfigError, FileError
 };
 
+// Writes a file, or to stdout if `path` is "-", or nothing if it is empty.
+void write_text(const std::string& path, const std::string& text);
+
 // Files to write a result to, in a format each; "-" is stdout.
 struct ExportFlags {
   std::string json, csv, markdown;

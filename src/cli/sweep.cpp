@@ -7,8 +7,10 @@
 #include <memory>
 
 #include "attention/error.h"
+#include "cli/baseline_flags.h"
 #include "cli/commands.h"
 #include "cli/dry_run.h"
+#include "cli/errors.h"
 #include "cli/flags.h"
 #include "device/atomic_file.h"
 #include "report/csv.h"
@@ -26,15 +28,18 @@ struct SweepFlags {
   DeviceFlags device;
   MeasureFlags measure;
   IsolationFlags isolation;
+  BaselineFlags baseline;
   std::string out;
   std::optional<double> assumed_gflops;
   bool no_ceilings = false, resume = false, retry_failed = false, dry_run = false, quiet = false;
 };
 
-std::filesystem::path prepare_folder(const SweepFlags& flags, const SweepConfig& config) {
-  const std::filesystem::path folder = flags.out.empty()
-                                           ? std::filesystem::path("results") / config.name
-                                           : std::filesystem::path(flags.out);
+std::filesystem::path folder_of(const SweepFlags& flags, const SweepConfig& config) {
+  return flags.out.empty() ? std::filesystem::path("results") / config.name
+                           : std::filesystem::path(flags.out);
+}
+
+void prepare_folder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) {
@@ -44,7 +49,6 @@ std::filesystem::path prepare_folder(const SweepFlags& flags, const SweepConfig&
   // Tried before hours of measuring, rather than after.
   write_file_atomically(folder / ".writable", "");
   std::filesystem::remove(folder / ".writable", error);
-  return folder;
 }
 
 void write_files(const std::filesystem::path& folder, const SweepConfig& config,
@@ -84,7 +88,9 @@ int sweep(const SweepFlags& flags, const Invocation& invocation) {
   }
 
   const std::unique_ptr<Runner> runner = flags.isolation.make_runner(config);
-  const std::filesystem::path folder = prepare_folder(flags, config);
+  const std::filesystem::path folder = folder_of(flags, config);
+  const auto baseline = flags.baseline.load(folder, config, flags.config.filter, runner->device());
+  prepare_folder(folder);
   SweepOptions options;
   options.argv = invocation.argv;
   options.retry_failed = flags.retry_failed;
@@ -108,7 +114,8 @@ int sweep(const SweepFlags& flags, const Invocation& invocation) {
   write_files(folder, config, outcome.result);
   // Kept where --resume --retry-failed has something to do.
   if (ended_well(outcome.result)) journal.remove();
-  return outcome.exit_code;
+  const int gate = flags.baseline.finish(baseline, folder, outcome.result);
+  return outcome.exit_code != exit_codes::kOk ? outcome.exit_code : gate;
 }
 
 }  // namespace
@@ -122,6 +129,7 @@ void add_sweep(CLI::App& app, Invocation& invocation) {
   flags->device.add(command);
   flags->measure.add(command);
   flags->isolation.add(command);
+  flags->baseline.add(command);
   command.add_option("-o,--out", flags->out, "Folder for the result files (default: results/NAME)")
       ->type_name("DIR");
   command.add_flag("--no-ceilings", flags->no_ceilings,

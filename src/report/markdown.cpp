@@ -2,21 +2,11 @@
 
 #include <fmt/format.h>
 
-#include "report/cells.h"
+#include "report/rows.h"
 
 namespace flashbench {
 
 namespace {
-
-// A pipe would end the cell.
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (char c : text) {
-    if (c == '|') result += '\\';
-    result += c == '\n' ? ' ' : c;
-  }
-  return result;
-}
 
 std::string environment_line(const SweepResult& result) {
   const auto text = [](const nlohmann::ordered_json& json, const char* key) {
@@ -42,20 +32,11 @@ std::string to_markdown(const SweepResult& result) {
   bool first = true;
   for (const Record& record : result.records) {
     const std::vector<Cell> row = cells(record, result);
-    if (first) {
-      std::string headings = "\n| case |", rule = "|---|";
-      for (const Cell& cell : row) {
-        headings += fmt::format(" {} |", cell.heading);
-        rule += &cell == &row.front() ? "---|" : "---:|";
-      }
-      markdown += headings + " note |\n" + rule + "---|\n";
-      first = false;
-    }
-    markdown += fmt::format("| {} |", escaped(case_heading(record.item)));
-    for (const Cell& cell : row) markdown += fmt::format(" {} |", escaped(cell.text));
-    markdown += record.reason.empty()
-                    ? " |\n"
-                    : fmt::format(" {}: {} |\n", name(record.status), escaped(record.reason));
+    if (first) markdown += fmt::format("\n{}", markdown_headings(row));
+    first = false;
+    markdown += markdown_row(
+        record.item, row,
+        record.reason.empty() ? "" : fmt::format("{}: {}", name(record.status), record.reason));
   }
   markdown += "\n";
   for (const std::string& summary : summary_lines(result)) markdown += summary + "  \n";

@@ -2,36 +2,21 @@
 
 #include <fmt/format.h>
 
-#include "report/cells.h"
+#include "report/rows.h"
 
 namespace flashbench {
-
-namespace {
-
-// The first cell to the left, the others to the right.
-template <typename Text>
-std::string line(const std::vector<Cell>& row, Text text) {
-  std::string result;
-  for (size_t i = 0; i < row.size(); ++i) {
-    result += i == 0 ? fmt::format("{:<{}}", text(row[i]), row[i].width)
-                     : fmt::format("{:>{}}", text(row[i]), row[i].width);
-  }
-  return result + "\n";
-}
-
-}  // namespace
 
 std::string to_table(const SweepResult& result) {
   std::string table;
   std::string heading;
   for (const Record& record : result.records) {
     const std::vector<Cell> row = cells(record, result);
-    if (table.empty()) table += line(row, [](const Cell& cell) { return cell.heading; });
+    if (table.empty()) table += console_headings(row);
     if (const std::string next = case_heading(record.item); next != heading) {
       heading = next;
       table += "\n" + heading + "\n";
     }
-    table += line(row, [](const Cell& cell) { return std::string_view(cell.text); });
+    table += console_row(row);
     if (!record.reason.empty()) {
       table += fmt::format("  {}: {}\n", name(record.status), record.reason);
     }

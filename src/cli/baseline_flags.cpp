@@ -1,0 +1,128 @@
+#include "cli/baseline_flags.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "attention/error.h"
+#include "cli/errors.h"
+#include "compare/baseline.h"
+#include "compare/present.h"
+#include "device/atomic_file.h"
+#include "report/environment.h"
+#include "report/json.h"
+
+namespace flashbench {
+
+namespace {
+
+void require_common_case(const LoadedBaseline& baseline, const SweepConfig& config) {
+  std::set<std::string> planned;
+  for (const Case& item : config.cases) planned.insert(item.key());
+  const auto& records = baseline.result.records;
+  if (std::none_of(records.begin(), records.end(),
+                   [&](const Record& record) { return planned.contains(record.item.key()); })) {
+    throw BaselineError(fmt::format("{}: has none of the cases to be run", baseline.source));
+  }
+}
+
+void save_baseline(const std::filesystem::path& path, const SweepResult& result) {
+  std::error_code error;
+  std::filesystem::create_directories(path.parent_path(), error);
+  if (error) {
+    throw FileError(fmt::format("{}: cannot make this folder: {}", path.parent_path().string(),
+                                error.message()));
+  }
+  write_file_atomically(path, to_json(result));
+  fmt::print("baseline saved: {}\n", path.string());
+}
+
+}  // namespace
+
+double parse_fraction(const std::string& text) {
+  const bool percent = text.ends_with('%');
+  const char* end = text.data() + text.size() - (percent ? 1 : 0);
+  double value = -1;
+  const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  if (percent) value /= 100;
+  if (error != std::errc() || stopped != end || !(value >= 0 && value < 1)) {
+    throw BadInput(fmt::format("expected a fraction like 1% or 0.01, got \"{}\"", text));
+  }
+  return value;
+}
+
+void ComparisonFlags::add(CLI::App& app) {
+  app.add_option("--noise-threshold", noise_threshold,
+                 "Changes of time up to this get no verdict of FASTER or SLOWER")
+      ->type_name("PERCENT")
+      ->capture_default_str();
+  app.add_flag("--fail-on-regression", fail_on_regression,
+               "Exit with 1 if a row is SLOWER or NEWLY_WRONG");
+  app.add_option("--allow-different", allow_different,
+                 "Compare although this condition differs, e.g. compiler (repeatable)")
+      ->type_name("KEY")
+      ->allow_extra_args(false);
+}
+
+CompareOptions ComparisonFlags::options() const {
+  require_known_keys(allow_different);
+  CompareOptions options;
+  options.noise_threshold = parse_fraction(noise_threshold);
+  options.allow_different = allow_different;
+  return options;
+}
+
+int ComparisonFlags::exit_code(const Comparison& comparison) const {
+  return fail_on_regression && comparison.regressed() ? exit_codes::kRegression : exit_codes::kOk;
+}
+
+void BaselineFlags::add(CLI::App& app) {
+  CLI::Option* option =
+      app.add_option("--baseline", baseline,
+                     "Compare with this result file, or with the baseline saved under this name")
+          ->type_name("FILE|NAME");
+  app.add_option("--save-baseline", save, "Keep the result as the baseline of this name")
+      ->type_name("NAME");
+  how.add(app);
+  for (const char* name : {"--noise-threshold", "--fail-on-regression", "--allow-different"}) {
+    app.get_option(name)->needs(option);
+  }
+}
+
+std::optional<LoadedBaseline> BaselineFlags::load(const std::filesystem::path& folder,
+                                                  const SweepConfig& config,
+                                                  const FilterFlags& filter,
+                                                  const nlohmann::ordered_json& device) const {
+  if (save) named_baseline(folder, *save);  // throws if it is no name
+  if (!baseline) return std::nullopt;
+  const std::filesystem::path path = baseline_path(folder, *baseline);
+  LoadedBaseline loaded{path.string(), {}, how.options()};
+  loaded.result = read_baseline(path);
+  std::erase_if(loaded.result.records,
+                [&](const Record& record) { return !filter.keeps(record.item); });
+  require_common_case(loaded, config);
+  require_comparable(loaded.source, conditions(loaded.result),
+                     conditions(meta_json({}), {device}, config.measure.cache),
+                     loaded.options.allow_different);
+  return loaded;
+}
+
+int BaselineFlags::finish(const std::optional<LoadedBaseline>& loaded,
+                          const std::filesystem::path& folder, const SweepResult& result) const {
+  int code = exit_codes::kOk;
+  if (loaded) {
+    const Comparison comparison =
+        compare(loaded->result, result, loaded->options, loaded->source, "this sweep");
+    fmt::print("\n{}", to_table(comparison));
+    code = how.exit_code(comparison);
+  }
+  if (save && code == exit_codes::kOk) save_baseline(named_baseline(folder, *save), result);
+  if (save && code != exit_codes::kOk) {
+    fmt::print(stderr, "flashbench: not saved as baseline {}: it is a regression\n", *save);
+  }
+  return code;
+}
+
+}  // namespace flashbench

@@ -1,0 +1,57 @@
+// How results are compared, and what a sweep does with a baseline.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/flags.h"
+#include "compare/compare.h"
+
+namespace flashbench {
+
+// --noise-threshold, --fail-on-regression, --allow-different.
+struct ComparisonFlags {
+  std::string noise_threshold = "1%";
+  bool fail_on_regression = false;
+  std::vector<std::string> allow_different;
+
+  void add(CLI::App&);
+  CompareOptions options() const;  // throws BadInput
+  int exit_code(const Comparison&) const;
+};
+
+// A fraction from 0 to below 1, written as such or in percent: "0.01", "1%". Throws BadInput.
+double parse_fraction(const std::string& text);
+
+// A baseline that a sweep will be compared with.
+struct LoadedBaseline {
+  std::string source;
+  SweepResult result;
+  CompareOptions options;
+};
+
+// --baseline and --save-baseline with the flags of the comparison. `folder` is the sweep's.
+struct BaselineFlags {
+  std::optional<std::string> baseline, save;
+  ComparisonFlags how;
+
+  void add(CLI::App&);
+
+  // Before the sweep: reads the baseline, less the cases that `filter` leaves out, and checks all
+  // that is known by now: its condition, that of the sweep on `device` (as in a result file), and
+  // that they have a case in common. Throws BaselineError, BadInput; empty without --baseline.
+  std::optional<LoadedBaseline> load(const std::filesystem::path& folder, const SweepConfig&,
+                                     const FilterFlags& filter,
+                                     const nlohmann::ordered_json& device) const;
+
+  // After a sweep that was run to its end: prints the comparison and saves the result. A result
+  // that fails the gate does not become a baseline. Returns 0, or 1 where the gate fails.
+  int finish(const std::optional<LoadedBaseline>&, const std::filesystem::path& folder,
+             const SweepResult&) const;
+};
+
+}  // namespace flashbench

@@ -1,0 +1,54 @@
+#include "compare/baseline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "attention/error.h"
+#include "compare/comparable.h"
+#include "report/json.h"
+
+namespace flashbench {
+
+namespace {
+
+constexpr std::string_view kExtension = ".json";
+constexpr size_t kLongestName = 64;
+
+bool is_name_character(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
+}
+
+}  // namespace
+
+SweepResult read_baseline(const std::filesystem::path& path) {
+  try {
+    return read_result(path);
+  } catch (const FileError& error) {
+    throw BaselineError(fmt::format("baseline {}", error.what()));
+  }
+}
+
+std::filesystem::path named_baseline(const std::filesystem::path& folder, const std::string& name) {
+  const bool right = !name.empty() && name.size() <= kLongestName &&
+                     std::isalnum(static_cast<unsigned char>(name[0])) &&
+                     std::all_of(name.begin(), name.end(), is_name_character) &&
+                     !name.ends_with(kExtension);
+  if (!right) {
+    throw BadInput(
+        fmt::format("a baseline's name is 1 to {} letters, digits, '.', '_' and '-', beginning "
+                    "with a letter or a digit and not ending in \".json\", got \"{}\"",
+                    kLongestName, name));
+  }
+  return folder / "baselines" / (name + std::string(kExtension));
+}
+
+std::filesystem::path baseline_path(const std::filesystem::path& folder,
+                                    const std::string& file_or_name) {
+  const bool is_file =
+      file_or_name.find('/') != std::string::npos || file_or_name.ends_with(kExtension);
+  return is_file ? std::filesystem::path(file_or_name) : named_baseline(folder, file_or_name);
+}
+
+}  // namespace flashbench

@@ -1,0 +1,317 @@
+#include "compare/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "compare/evidence.h"
+#include "compare/hypothesis.h"
+
+namespace flashbench {
+
+namespace {
+
+// A process cannot show how much processes differ. That was found to be twice what the blocks of
+// its rounds let expect, and on a quiet machine a percent.
+constexpr double kOneProcessFactor = 2;
+constexpr double kOneProcessError = 0.01;
+constexpr double kProcessesError = 0.001;  // as even a clock may be off by
+
+constexpr double kIntervalConfidence = 0.95;
+
+// A row that is timed on both sides, on its way to a verdict.
+struct TimedRow {
+  const Record* base;
+  const Record* now;
+  RowComparison* row;
+  std::optional<Evidence> evidence;
+
+  // Set by weigh().
+  double standard_error = 0, degrees_of_freedom = 0;
+  double p_change = 1, p_anchored = 1, p_rank = 1;
+
+  double p() const { return std::max({p_change, p_anchored, p_rank}); }
+};
+
+using RowKey = std::pair<std::string, std::string>;
+
+RowKey row_key(const Record& record) {
+  return {record.item.key(), record.provider};
+}
+
+std::map<RowKey, const Record*> by_key(const std::vector<Record>& records) {
+  std::map<RowKey, const Record*> result;
+  for (const Record& record : records) result[row_key(record)] = &record;
+  return result;
+}
+
+// ---- rows without a comparison of times
+
+enum class State { absent, good, wrong };
+
+State state(const Record* record) {
+  if (record == nullptr) return State::absent;
+  switch (record->status) {
+    case Status::ok:
+      return State::good;
+    case Status::unsupported:
+    case Status::skipped:
+      return State::absent;
+    case Status::failed:
+    case Status::out_of_memory:
+    case Status::crashed:
+    case Status::timeout:
+    case Status::error:
+      return State::wrong;
+  }
+  return State::wrong;
+}
+
+std::string told(const Record* record) {
+  if (record == nullptr) return "not there";
+  if (record->reason.empty()) return std::string(name(record->status));
+  return fmt::format("{}: {}", name(record->status), record->reason);
+}
+
+std::pair<Change, std::string> change_of_state(const Record* base, const Record* now) {
+  const State before = state(base), after = state(now);
+  if (before == State::good && after == State::wrong) return {Change::newly_wrong, told(now)};
+  if (before == State::wrong && after == State::good) {
+    return {Change::fixed, "was " + told(base)};
+  }
+  if (before == State::absent && after != State::absent) {
+    if (base == nullptr && after == State::good) return {Change::added, ""};
+    return {Change::added, fmt::format("was {}, is {}", told(base), told(now))};
+  }
+  if (before != State::absent && after == State::absent) return {Change::missing, told(now)};
+  if (before == State::good) return {Change::untimed, "has no times in both"};
+  return {Change::untimed, fmt::format("was {}, is {}", told(base), told(now))};
+}
+
+bool is_timed(const Record* record) {
+  return state(record) == State::good && performance(*record).has_value();
+}
+
+std::optional<double> median_of(const Record* record) {
+  if (!is_timed(record)) return std::nullopt;
+  return performance(*record)->median;
+}
+
+RowComparison row_of(const Record* base, const Record* now) {
+  RowComparison row;
+  const Record& either = now != nullptr ? *now : *base;
+  row.item = either.item;
+  row.provider = either.provider;
+  row.base_median = median_of(base);
+  row.now_median = median_of(now);
+  std::tie(row.change, row.reason) = change_of_state(base, now);
+  return row;
+}
+
+// ---- rows that are timed on both sides
+
+double nominal_error(const Evidence& evidence) {
+  return evidence.by_process ? kProcessesError : kOneProcessError;
+}
+
+double own_error(const Evidence& evidence) {
+  return evidence.standard_error * (evidence.by_process ? 1 : kOneProcessFactor);
+}
+
+double pooled_degrees(const std::vector<TimedRow*>& rows) {
+  double sum = 0;
+  for (const TimedRow* row : rows) sum += row->evidence->degrees_of_freedom;
+  return sum;
+}
+
+double median_error(const std::vector<TimedRow*>& rows) {
+  std::vector<double> errors;
+  for (const TimedRow* row : rows) errors.push_back(own_error(*row->evidence));
+  return median(errors);
+}
+
+// The uncertainty of each row's change: its own, but not less than that of the median row, since a
+// row's own is known from a few units only.
+void set_errors(const std::vector<TimedRow*>& rows) {
+  if (rows.empty()) return;
+  const double pooled = median_error(rows), degrees = pooled_degrees(rows);
+  for (TimedRow* row : rows) {
+    const Evidence& evidence = *row->evidence;
+    const double own = own_error(evidence), least = std::max(pooled, nominal_error(evidence));
+    row->standard_error = std::max(own, least);
+    row->degrees_of_freedom = own > least ? evidence.degrees_of_freedom : degrees;
+  }
+}
+
+// Two-sided p-values for "changed by more than the threshold".
+void weigh(TimedRow& row, double threshold) {
+  const Evidence& evidence = *row.evidence;
+  const bool slower = evidence.change > 0;
+  const double sign = slower ? 1 : -1;
+  const auto p_of = [&](double change) {
+    const double t = (sign * change - std::log1p(threshold)) / row.standard_error;
+    return std::min(1.0, 2 * student_t_upper(t, row.degrees_of_freedom));
+  };
+  row.p_change = p_of(evidence.change);
+  row.p_anchored = p_of(evidence.anchored_change);
+  row.p_rank = std::min(1.0, 2 * (slower ? rank_test(*row.base, *row.now, threshold)
+                                         : rank_test(*row.now, *row.base, threshold)));
+}
+
+bool ends_agree(const Evidence& evidence, double threshold) {
+  const double sign = evidence.change > 0 ? 1 : -1;
+  return std::min(sign * evidence.min_change, sign * evidence.median_change) >
+         std::log1p(threshold);
+}
+
+std::string percent(double ratio) {
+  return fmt::format("{:+.1f}%", (ratio - 1) * 100);
+}
+
+bool within(double change, const CompareOptions& options) {
+  return std::abs(change) <= std::log1p(std::max(options.same_within, options.noise_threshold));
+}
+
+// Why neither a change nor sameness can be said.
+std::string doubt(const TimedRow& row, double margin, const CompareOptions& options) {
+  const RowComparison& figures = *row.row;
+  const auto clear = [&](double p) { return p <= options.significance; };
+  const bool changed = clear(row.p_change);
+  const bool steady = within(std::abs(row.evidence->change) + margin, options);
+  if ((changed && !clear(row.p_anchored)) || steady) {
+    return fmt::format("{}, but {} in units of the GEMM timed beside it", percent(*figures.ratio),
+                       percent(*figures.anchored_ratio));
+  }
+  if (changed && !clear(row.p_rank)) return "the samples overlap";
+  if (changed && !ends_agree(*row.evidence, options.noise_threshold)) {
+    return "the fastest sample or the median did not change with it";
+  }
+  if (changed) return "may be chance among so many rows";
+  return fmt::format("may be anything from {} to {}", percent(figures.interval->low),
+                     percent(figures.interval->high));
+}
+
+void conclude(TimedRow& row, const CompareOptions& options) {
+  const Evidence& evidence = *row.evidence;
+  RowComparison& figures = *row.row;
+  const double margin = row.standard_error *
+                        student_t_quantile((1 - kIntervalConfidence) / 2, row.degrees_of_freedom);
+  figures.ratio = std::exp(evidence.change);
+  figures.anchored_ratio = std::exp(evidence.anchored_change);
+  figures.interval =
+      Interval{std::exp(evidence.change - margin), std::exp(evidence.change + margin)};
+
+  if (*figures.p <= options.significance && ends_agree(evidence, options.noise_threshold)) {
+    figures.change = evidence.change > 0 ? Change::slower : Change::faster;
+    return;
+  }
+  if (within(std::abs(evidence.change) + margin, options) &&
+      within(evidence.anchored_change, options)) {
+    figures.change = Change::same;
+    return;
+  }
+  figures.reason = doubt(row, margin, options);
+}
+
+void judge_times(std::vector<TimedRow>& rows, const CompareOptions& options) {
+  std::vector<TimedRow*> weighed;
+  for (TimedRow& row : rows) {
+    row.row->change = Change::inconclusive;
+    row.row->reason.clear();
+    row.evidence = gather_evidence(*row.base, *row.now, row.row->reason);
+    if (row.evidence) weighed.push_back(&row);
+  }
+  set_errors(weighed);
+  std::vector<double> p;
+  for (TimedRow* row : weighed) {
+    weigh(*row, options.noise_threshold);
+    p.push_back(row->p());
+  }
+  const std::vector<double> adjusted = holm(p);
+  for (size_t i = 0; i < weighed.size(); ++i) {
+    weighed[i]->row->p = adjusted[i];
+    conclude(*weighed[i], options);
+  }
+}
+
+}  // namespace
+
+std::string_view name(Change change) {
+  switch (change) {
+    case Change::slower:
+      return "SLOWER";
+    case Change::newly_wrong:
+      return "NEWLY_WRONG";
+    case Change::faster:
+      return "FASTER";
+    case Change::same:
+      return "SAME";
+    case Change::inconclusive:
+      return "INCONCLUSIVE";
+    case Change::fixed:
+      return "FIXED";
+    case Change::added:
+      return "NEW";
+    case Change::missing:
+      return "MISSING";
+    case Change::untimed:
+      return "UNTIMED";
+  }
+  return "?";
+}
+
+int Comparison::count(Change change) const {
+  return static_cast<int>(std::count_if(
+      rows.begin(), rows.end(), [&](const RowComparison& row) { return row.change == change; }));
+}
+
+std::map<std::string, Comparison::MeanRatio> Comparison::mean_ratios() const {
+  std::map<std::string, MeanRatio> means;
+  std::map<std::string, double> log_sums;
+  for (const RowComparison& row : rows) {
+    if (!row.ratio) continue;
+    MeanRatio& mean = means[row.provider];
+    double& log_sum = log_sums[row.provider];
+    log_sum += std::log(*row.ratio);
+    mean.rows += 1;
+    mean.ratio = std::exp(log_sum / mean.rows);
+  }
+  return means;
+}
+
+Comparison compare(const SweepResult& base, const SweepResult& now, const CompareOptions& options,
+                   const std::string& base_name, const std::string& now_name) {
+  Comparison result{options, base_name, now_name, base.meta, now.meta, {}, {}};
+  result.differences =
+      require_comparable(base_name, conditions(base), conditions(now), options.allow_different);
+
+  const auto base_rows = by_key(base.records), now_rows = by_key(now.records);
+  const auto found = [](const std::map<RowKey, const Record*>& rows, const Record& record) {
+    const auto at = rows.find(row_key(record));
+    return at == rows.end() ? nullptr : at->second;
+  };
+  std::vector<TimedRow> timed;
+  result.rows.reserve(base.records.size() + now.records.size());  // pointed at by `timed`
+  size_t common = 0;
+  for (const Record& record : now.records) {
+    const Record* before = found(base_rows, record);
+    common += before != nullptr;
+    result.rows.push_back(row_of(before, &record));
+    if (is_timed(before) && is_timed(&record)) {
+      timed.push_back({before, &record, &result.rows.back(), {}});
+    }
+  }
+  if (common == 0) {
+    throw BaselineError(
+        fmt::format("{} and {} have no case and provider in common", base_name, now_name));
+  }
+  for (const Record& record : base.records) {
+    if (found(now_rows, record) == nullptr) result.rows.push_back(row_of(&record, nullptr));
+  }
+  judge_times(timed, options);
+  return result;
+}
+
+}  // namespace flashbench

@@ -1,0 +1,86 @@
+// Two results of the same cases, row by row: what became faster, slower or wrong. The rule and what
+// it was measured to give are in docs/measuring.md.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compare/comparable.h"
+#include "report/record.h"
+
+namespace flashbench {
+
+// What became of a row, which is a case and a provider.
+//   slower        takes longer by more than the threshold, beyond doubt
+//   newly_wrong   was verified in the base and now failed, crashed, timed out or ran out of memory
+//   faster        takes less by more than the threshold, beyond doubt
+//   same          is within options.same_within of the base, beyond doubt
+//   inconclusive  none of these can be said
+//   fixed         is verified now and was not in the base
+//   added         is not in the base, or was unsupported or skipped there
+//   missing       is not in the new result, or is unsupported or skipped there
+//   untimed       has no times to compare in both, and nothing of the above
+enum class Change {
+  slower,
+  newly_wrong,
+  faster,
+  same,
+  inconclusive,
+  fixed,
+  added,
+  missing,
+  untimed
+};
+inline constexpr std::array kChanges{Change::slower, Change::newly_wrong,  Change::faster,
+                                     Change::same,   Change::inconclusive, Change::fixed,
+                                     Change::added,  Change::missing,      Change::untimed};
+std::string_view name(Change);  // "SLOWER", ..., "NEW" for added
+
+struct CompareOptions {
+  double noise_threshold = 0.01;  // changes up to this are not worth a verdict
+  double same_within = 0.05;      // what SAME means; or the threshold where that is larger
+  double significance = 0.05;     // of any wrong FASTER or SLOWER among all rows
+  std::vector<std::string> allow_different;  // keys of conditions
+};
+
+struct RowComparison {
+  Case item;
+  std::string provider;
+  Change change = Change::untimed;
+  std::string reason;  // a few words, unless faster, slower or same
+
+  std::optional<double> base_median, now_median;  // seconds
+
+  // Of new time over old, where there were samples enough: of lower quartiles, with its 95%
+  // interval; of medians; and of lower quartiles in units of the anchor.
+  std::optional<double> ratio, anchored_ratio;
+  std::optional<Interval> interval;
+  std::optional<double> p;  // that so much evidence comes by chance, after Holm
+};
+
+struct Comparison {
+  CompareOptions options;
+  std::string base_name, now_name;  // what the two are called
+  nlohmann::ordered_json base_meta, now_meta;
+  std::vector<Difference> differences;  // those that were allowed
+  std::vector<RowComparison> rows;      // in the order of the new result, then the missing ones
+
+  int count(Change) const;
+  bool regressed() const { return count(Change::slower) + count(Change::newly_wrong) > 0; }
+
+  // By provider, over the rows that have a ratio.
+  struct MeanRatio {
+    double ratio = 1;
+    int rows = 0;
+  };
+  std::map<std::string, MeanRatio> mean_ratios() const;
+};
+
+// Throws BaselineError where the two are not comparable or have no row in common, BadInput for an
+// unknown key in options.allow_different. The names are those of the two in messages.
+Comparison compare(const SweepResult& base, const SweepResult& now, const CompareOptions& options,
+                   const std::string& base_name = "base", const std::string& now_name = "new");
+
+}  // namespace flashbench

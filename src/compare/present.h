@@ -1,0 +1,17 @@
+// A comparison for readers: a table for the console, 100 columns wide; Markdown; JSON.
+#pragma once
+
+#include <string>
+
+#include "compare/compare.h"
+
+namespace flashbench {
+
+// Raised with every incompatible change.
+inline constexpr int kComparisonSchemaVersion = 1;
+
+std::string to_table(const Comparison&);
+std::string to_markdown(const Comparison&);
+std::string to_json(const Comparison&);
+
+}  // namespace flashbench

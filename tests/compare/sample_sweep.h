@@ -1,0 +1,79 @@
+// Results with known times, for the tests of comparing.
+#pragma once
+
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "report/record.h"
+
+namespace flashbench {
+
+// How the samples of a side come about: seconds * (1 + noise), noise >= 0 as load is; each process
+// is off by a factor of its own.
+struct Times {
+  double seconds = 0.01;
+  std::vector<int> processes{40};  // samples of each
+  double noise = 0.01, process_noise = 0.002;
+  double machine = 1;  // slows the anchor too
+};
+
+inline Measurement sample_measurement(const Times& times, std::mt19937& random) {
+  std::normal_distribution<double> normal(0, 1);
+  Measurement measurement{{}, 3, CacheState::warm, "max_samples"};
+  for (int count : times.processes) {
+    const double process = 1 + times.process_noise * normal(random);
+    for (int i = 0; i < count; ++i) {
+      const double noise = 1 + times.noise * std::abs(normal(random));
+      measurement.seconds.push_back(times.seconds * times.machine * process * noise);
+    }
+  }
+  if (times.processes.size() > 1) measurement.samples_per_process = times.processes;
+  return measurement;
+}
+
+inline Record timed_record(const std::string& provider, int q_len, const Times& times,
+                           std::mt19937& random) {
+  Record record;
+  record.item.problem = {.q_heads = 4, .kv_heads = 4, .q_len = q_len, .kv_len = 512};
+  record.provider = provider;
+  record.kernel = provider + "_kernel";
+  record.status = Status::ok;
+  record.verdict.status = Verdict::Status::passed;
+  record.measurement = sample_measurement(times, random);
+  Times gemm = times;
+  gemm.seconds = 0.02;
+  record.gemm = sample_measurement(gemm, random);
+  record.gemm_flops = 7e9;
+  return record;
+}
+
+inline SweepResult sweep_of(std::vector<Record> records) {
+  SweepResult result;
+  result.meta = {{"version", "1.2.3"},       {"git_commit", "abc"},
+                 {"compiler", "GNU 12.2.0"}, {"build_type", "Release"},
+                 {"sanitizers", ""},         {"flop_rule", "exact pairs"},
+                 {"byte_rule", "loops"},     {"started", "2026-01-02T03:04:05Z"}};
+  result.devices = nlohmann::ordered_json::array(
+      {{{"kind", "cpu"},
+        {"name", "Some CPU"},
+        {"instructions", "AVX3"},
+        {"threads", 2},
+        {"libraries", {{"openblas", "OpenBLAS 0.3.21"}, {"openblas_core", "SkylakeX"}}}}});
+  result.config = {{"name", "sample"}};
+  result.records = std::move(records);
+  return result;
+}
+
+// Nine rows, all with the same times.
+inline SweepResult nine_rows(const Times& times, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<Record> records;
+  for (int i = 1; i <= 9; ++i) {
+    records.push_back(timed_record("tiled", 64 * i, times, random));
+  }
+  return sweep_of(std::move(records));
+}
+
+}  // namespace flashbench
