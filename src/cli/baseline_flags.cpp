@@ -103,9 +103,10 @@ std::optional<LoadedBaseline> BaselineFlags::load(const std::filesystem::path& f
   std::erase_if(loaded.result.records,
                 [&](const Record& record) { return !filter.keeps(record.item); });
   require_common_case(loaded, config);
-  require_comparable(loaded.source, conditions(loaded.result),
-                     conditions(meta_json({}), {device}, config.measure.cache),
-                     loaded.options.allow_different);
+  require_comparable(
+      loaded.source, conditions(loaded.result),
+      conditions(meta_json({}), nlohmann::ordered_json::array({device}), config.measure.cache),
+      loaded.options.allow_different);
   return loaded;
 }
 

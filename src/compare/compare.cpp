@@ -167,6 +167,7 @@ bool ends_agree(const Evidence& evidence, double threshold) {
 }
 
 std::string percent(double ratio) {
+  if (ratio >= 10) return fmt::format("{:.3g} times", ratio);
   return fmt::format("{:+.1f}%", (ratio - 1) * 100);
 }
 

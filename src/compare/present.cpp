@@ -26,7 +26,7 @@ std::string milliseconds(double seconds) {
 }
 
 std::string factor(double ratio) {
-  return fmt::format("{:.3f}", ratio);
+  return ratio < 10 ? fmt::format("{:.3f}", ratio) : fmt::format("{:.4g}", ratio);
 }
 
 std::optional<double> median_ratio(const RowComparison& row) {
@@ -40,10 +40,10 @@ std::vector<Cell> comparison_cells(const RowComparison& row) {
           {"new ms", 10, or_dash(row.now_median, milliseconds)},
           {"medians", 9, or_dash(median_ratio(row), factor)},
           {"quartiles", 11, or_dash(row.ratio, factor)},
-          {"95% interval", 17,
+          {"95% interval", 18,
            or_dash(row.interval,
                    [](const Interval& interval) {
-                     return fmt::format("{:.3f} to {:.3f}", interval.low, interval.high);
+                     return factor(interval.low) + " to " + factor(interval.high);
                    })},
           {"/ GEMM", 8, or_dash(row.anchored_ratio, factor)},
           {"verdict", 15, std::string(name(row.change))}};

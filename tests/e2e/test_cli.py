@@ -358,7 +358,7 @@ def test_version_names_the_build(flashbench):
     assert said.startswith("flashbench ") and "GNU" in said
 
 
-@pytest.mark.parametrize("verb", [[], ["sweep"], ["run"], ["verify"], ["report"], ["list"],
+@pytest.mark.parametrize("verb", [[], ["sweep"], ["run"], ["verify"], ["compare"], ["report"], ["list"],
                                   ["info"], ["completion"]], ids=" ".join)
 def test_help(flashbench, verb):
     process = flashbench(*verb, "--help")

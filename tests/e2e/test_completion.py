@@ -23,7 +23,7 @@ def complete(flashbench, *words):
 
 def test_bash_completes_verbs(flashbench):
     offered = complete(flashbench, "")
-    assert {"sweep", "run", "verify", "report", "list", "info", "completion",
+    assert {"sweep", "run", "verify", "compare", "report", "list", "info", "completion",
             "--version"} <= set(offered)
     assert complete(flashbench, "swe") == ["sweep"]
 
@@ -52,6 +52,8 @@ def test_bash_completes_files_and_folders(flashbench):
     assert complete(flashbench, "sweep", "--config", "my c") == ["my config.json"]
     assert complete(flashbench, "sweep", "--out", "my") == ["my folder"]
     assert complete(flashbench, "report", "my c") == ["my config.json"]
+    assert complete(flashbench, "compare", "my config.json", "my c") == ["my config.json"]
+    assert complete(flashbench, "sweep", "--baseline", "my c") == ["my config.json"]
 
 
 def test_bash_offers_nothing_for_free_text(flashbench):

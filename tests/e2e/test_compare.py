@@ -1,0 +1,331 @@
+"""Comparing results, and sweeps with a baseline: verdicts, exit codes, baselines by name."""
+
+import importlib.util
+import json
+import os
+
+import pytest
+from conftest import REPOSITORY, Flashbench
+
+CONFIG = {
+    "schema_version": 1,
+    "name": "gate",
+    "device": "cpu",
+    "threads": 1,  # on a busy machine, threads wait for each other
+    "providers": ["faulty"],
+    "measure": {"warmup_runs": 1, "warmup_seconds": 0, "min_samples": 40, "max_samples": 40,
+                "max_seconds": 1},
+    "cases": [{"pass": ["forward", "backward"], "seq": 64, "q_heads": 1, "head_dim": 32}],
+}
+SLOW = "slow=29"  # thirty times as long: beyond doubt on the busiest machine
+
+
+def fault(text):
+    return {"env": {**os.environ, "FLASHBENCH_FAULT": text}}
+
+
+def sweep(tool, *arguments, kind="slow=0", **options):
+    return tool("sweep", "--config", tool.config(CONFIG), "--quiet", "--no-ceilings", *arguments,
+                **fault(kind), **options)
+
+
+def compared(tool, base, new, *arguments, **options):
+    process = tool("compare", base, new, "--json", "-", *arguments, **options)
+    return json.loads(process.stdout)
+
+
+def verdicts(comparison):
+    return [row["verdict"] for row in comparison["rows"]]
+
+
+@pytest.fixture(scope="module")
+def results(binary, tmp_path_factory):
+    """The result files of sweeps of the same cases: plain ones and others."""
+    tool = Flashbench(binary.parent / "flashbench_with_faults", tmp_path_factory.mktemp("gate"))
+    files = {}
+    for name, kind, code in [("plain", "slow=0", 0), ("slow", SLOW, 0),
+                             ("wrong", "nan@forward", 3)]:
+        sweep(tool, "--out", name, kind=kind, expect=code)
+        files[name] = tool.folder / name / "gate.json"
+    return files
+
+
+@pytest.fixture
+def changed(results, flashbench):
+    """Writes the plain result with a change, and returns where it is."""
+
+    def write(change):
+        document = json.loads(results["plain"].read_text())
+        change(document)
+        path = flashbench.folder / "changed.json"
+        path.write_text(json.dumps(document))
+        return path
+
+    return write
+
+
+# ---- verdicts
+
+
+def test_a_result_is_like_itself(results, flashbench):
+    comparison = compared(flashbench, results["plain"], results["plain"], "--fail-on-regression")
+    assert not comparison["regressed"]
+    assert set(verdicts(comparison)) <= {"SAME", "INCONCLUSIVE"}
+    assert [row["ratio"] for row in comparison["rows"]] == [1, 1]
+
+
+def test_a_planted_slow_down_is_found(results, flashbench):
+    comparison = compared(flashbench, results["plain"], results["slow"])
+    assert verdicts(comparison) == ["SLOWER", "SLOWER"]
+    assert all(row["ratio"] > 10 for row in comparison["rows"])
+    assert comparison["regressed"]
+    back = compared(flashbench, results["slow"], results["plain"], "--fail-on-regression")
+    assert verdicts(back) == ["FASTER", "FASTER"]
+
+
+def test_a_row_that_no_longer_verifies_is_newly_wrong(results, flashbench):
+    comparison = compared(flashbench, results["plain"], results["wrong"])
+    by_pass = {row["case"]["pass"]: row for row in comparison["rows"]}
+    assert by_pass["forward"]["verdict"] == "NEWLY_WRONG"
+    assert by_pass["forward"]["reason"].startswith("failed: ")
+    assert by_pass["backward"]["verdict"] != "NEWLY_WRONG"
+    back = compared(flashbench, results["wrong"], results["plain"])
+    assert {row["case"]["pass"]: row["verdict"] for row in back["rows"]}["forward"] == "FIXED"
+
+
+def test_rows_of_one_side_are_new_or_missing(results, changed, flashbench):
+    def drop_forward(document):
+        document["results"] = [row for row in document["results"]
+                               if row["case"]["pass"] == "backward"]
+
+    half = changed(drop_forward)
+    assert "NEW" in verdicts(compared(flashbench, half, results["plain"]))
+    assert "MISSING" in verdicts(compared(flashbench, results["plain"], half))
+    filtered = compared(flashbench, results["plain"], half, "--filter", "pass=backward")
+    assert len(filtered["rows"]) == 1
+
+
+def test_too_few_samples_are_inconclusive(results, changed, flashbench):
+    def drop_samples(document):
+        for row in document["results"]:
+            del row["performance"]["measurement"]["samples_s"][7:]
+
+    comparison = compared(flashbench, changed(drop_samples), results["slow"],
+                          "--fail-on-regression")
+    assert verdicts(comparison) == ["INCONCLUSIVE", "INCONCLUSIVE"]
+    assert comparison["rows"][0]["reason"].startswith("too few samples: 7 and 40")
+
+
+# ---- exit codes and output
+
+
+@pytest.mark.parametrize("new", ["slow", "wrong"])
+def test_only_a_regression_fails_and_only_if_asked(results, flashbench, new):
+    forward = ["--filter", "pass=forward"]
+    flashbench("compare", results["plain"], results[new], *forward, "--fail-on-regression",
+               expect=1)
+    flashbench("compare", results["plain"], results[new], *forward)
+    flashbench("compare", results[new], results["plain"], *forward, "--fail-on-regression")
+
+
+@pytest.mark.parametrize(
+    "factor, threshold, code", [(1.9, "95%", 0), (1.9, "0.95", 0), (20, "95%", 1)])
+def test_changes_up_to_the_threshold_pass(results, changed, flashbench, factor, threshold, code):
+    def scale(document):
+        for row in document["results"]:
+            measured = row["performance"]["measurement"]
+            measured["samples_s"] = [factor * sample for sample in measured["samples_s"]]
+
+    flashbench("compare", results["plain"], changed(scale), "--fail-on-regression",
+               "--noise-threshold", threshold, expect=code)
+
+
+def test_every_output(results, flashbench):
+    command = ["compare", results["plain"], results["slow"]]
+    table = flashbench(*command).stdout
+    assert "2 rows: 2 SLOWER" in table
+    assert max(len(line) for line in table.splitlines() if "gate.json" not in line) <= 100
+    markdown = flashbench(*command, "--format", "md").stdout
+    assert "| case | provider |" in markdown
+    document = json.loads(flashbench(*command, "-f", "json").stdout)
+    assert document["comparison_schema_version"] == 1
+    assert flashbench(*command, "--json", "c.json", "--md", "c.md").stdout == table
+    assert json.loads((flashbench.folder / "c.json").read_text()) == document
+    assert (flashbench.folder / "c.md").read_text() == markdown
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["--noise-threshold", "much"], "1%"),
+        (["--noise-threshold", "2"], "1%"),
+        (["--noise-threshold", "-1%"], "1%"),
+        (["--allow-different", "compilr"], 'did you mean "compiler"?'),
+        (["--filter", "lenght=1"], "lenght"),
+    ],
+)
+def test_usage(results, flashbench, arguments, said):
+    process = flashbench("compare", results["plain"], results["plain"], *arguments, expect=2)
+    assert said in process.stderr
+    assert process.stdout == ""
+
+
+# ---- what is no baseline: 5
+
+
+def set_threads(document):
+    document["devices"][0]["threads"] = 977
+
+
+def set_schema(document):
+    document["schema_version"] = 99
+
+
+def double_row(document):
+    document["results"].append(document["results"][0])
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("[]", "expected an object"),
+        ("{}", "/schema_version: missing"),
+        ("[" * 100000, "nested deeper"),
+        ('{"schema_version": 1e999}', "range of fp64"),
+    ],
+    ids=range(6),
+)
+def test_a_corrupt_baseline(results, flashbench, text, said):
+    (flashbench.folder / "bad.json").write_text(text)
+    for arguments, code in [(["bad.json", results["plain"]], 5), ([results["plain"], "bad.json"], 7)]:
+        process = flashbench("compare", *arguments, expect=code)
+        assert "bad.json" in process.stderr and said in process.stderr
+        assert process.stdout == ""
+
+
+def test_a_missing_baseline(results, flashbench):
+    assert "no.json" in flashbench("compare", "no.json", results["plain"], expect=5).stderr
+    assert "no.json" in flashbench("compare", results["plain"], "no.json", expect=7).stderr
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [(set_schema, "expected 1, found 99"), (double_row, "the same case and provider")])
+def test_a_foreign_baseline(results, changed, flashbench, change, said):
+    process = flashbench("compare", changed(change), results["plain"], expect=5)
+    assert said in process.stderr
+
+
+def test_a_baseline_that_is_not_comparable(results, changed, flashbench):
+    base = changed(set_threads)
+    process = flashbench("compare", base, results["plain"], expect=5)
+    assert 'threads: "977" in the baseline' in process.stderr
+    comparison = compared(flashbench, base, results["plain"], "--allow-different", "threads")
+    assert [difference["key"] for difference in comparison["differences"]] == ["threads"]
+
+
+def test_nothing_in_common(results, flashbench):
+    process = flashbench("compare", results["plain"], results["plain"], "--filter", "seq=4096",
+                         expect=5)
+    assert "no case and provider in common" in process.stderr
+
+
+# ---- sweeps with a baseline
+
+
+def test_a_sweep_saves_and_uses_named_baselines(with_faults):
+    folder = with_faults.folder / "out"
+    said = sweep(with_faults, "--out", "out", "--save-baseline", "main").stdout
+    saved = folder / "baselines/main.json"
+    assert "out/baselines/main.json" in said
+    assert saved.read_text() == (folder / "gate.json").read_text()
+
+    gated = ["--out", "out", "--baseline", "main", "--fail-on-regression"]
+    slow = sweep(with_faults, *gated, "--save-baseline", "main", kind=SLOW, expect=1)
+    assert "2 rows: 2 SLOWER" in slow.stdout
+    assert "not saved" in slow.stderr
+    assert saved.read_text() != (folder / "gate.json").read_text()  # the gate stays shut
+
+    # The worst that happened: a failed verification is said before a regression.
+    wrong = sweep(with_faults, *gated, kind="nan@forward", expect=3)
+    assert "NEWLY_WRONG" in wrong.stdout
+
+    # What the filter leaves out is not missing.
+    half = sweep(with_faults, *gated[:-1], "--filter", "pass=backward")
+    assert "1 rows: " in half.stdout and "MISSING" not in half.stdout
+
+
+def test_a_sweep_takes_a_file_as_baseline(results, with_faults):
+    sweep(with_faults, "--out", "out", "--baseline", results["plain"], "--fail-on-regression",
+          kind=SLOW, expect=1)
+
+
+@pytest.mark.parametrize(
+    "arguments, code, said",
+    [
+        (["--baseline", "main"], 5, "out/baselines/main.json"),
+        (["--baseline", "no.json"], 5, "no.json"),
+        (["--baseline", "{other}"], 5, "threads"),
+        (["--baseline", "{plain}", "--filter", "pass=forward", "--set", "/cases/0/seq=32"], 5,
+         "none of the cases"),
+        (["--baseline", "../main x"], 5, "cannot read"),
+        (["--baseline", "ma in"], 2, "a baseline's name"),
+        (["--save-baseline", "a/b"], 2, "a baseline's name"),
+        (["--fail-on-regression"], 2, "--baseline"),
+        (["--baseline", "{plain}", "--allow-different", "thread"], 2, "threads"),
+        (["--baseline", "{plain}", "--cache", "cold"], 5, "cache"),
+    ],
+)
+def test_what_is_wrong_with_a_baseline_is_said_before_the_sweep(results, changed, with_faults,
+                                                                arguments, code, said):
+    names = {"plain": results["plain"], "other": changed(set_threads)}
+    arguments = [argument.format(**names) for argument in arguments]
+    process = sweep(with_faults, "--out", "out", *arguments, expect=code)
+    assert said in process.stderr
+    assert not (with_faults.folder / "out").exists()
+
+
+# ---- scripts/gate_trials.py
+
+
+@pytest.fixture(scope="module")
+def trials():
+    spec = importlib.util.spec_from_file_location("gate_trials",
+                                                  REPOSITORY / "scripts/gate_trials.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_clopper_pearson_matches_the_tables(trials):
+    for (hits, trials_, low, high) in [(0, 200, 0, 0.018275), (10, 20, 0.271957, 0.728043),
+                                       (1, 200, 0.000127, 0.027542), (5, 5, 0.478176, 1)]:
+        assert trials.clopper_pearson(hits, trials_) == pytest.approx((low, high), abs=1e-6)
+
+
+def test_trials_run_once_and_are_judged_into_the_docs(trials, binary, tmp_path, monkeypatch,
+                                                      capsys):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIG))
+    docs = tmp_path / "docs.md"
+    docs.write_text("before\n{}\nold\n{}\nafter\n".format(*trials.MARKERS))
+    common = ["--out", str(tmp_path / "trials"), "--config", str(config), "--pairs", "1",
+              "--planted-pairs", "1", "--sizes", "2900", "--repetitions", "1",
+              "--binary", str(binary.parent / "flashbench_with_faults")]
+
+    def call(*arguments):
+        monkeypatch.setattr("sys.argv", ["gate_trials.py", *arguments])
+        trials.main()
+        return capsys.readouterr()
+
+    assert "3 sweeps were run, 0 are left" in call("run", *common).err
+    assert "0 sweeps were run, 0 are left" in call("run", *common).err
+    call("judge", *common, "--summary", str(tmp_path / "s.json"), "--docs", str(docs))
+    unchanged, planted = json.loads((tmp_path / "s.json").read_text())["trials"]
+    assert (unchanged["slower_by_percent"], unchanged["sweeps"], unchanged["rows"]) == (0, 1, 2)
+    assert (planted["slower_by_percent"], planted["verdicts"]) == (2900, {"SLOWER": 2})
+    text = docs.read_text()
+    assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
+    assert "| 1 | +2900% | 1 | 2 | 100.0 (2.5 to 100.0) | 100.0% |" in text
