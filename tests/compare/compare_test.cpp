@@ -146,6 +146,49 @@ TEST(Compare, WithoutAnAnchorThereIsNoVerdict) {
   EXPECT_EQ(comparison.count(Change::slower), 8);
 }
 
+// Rows that meet all conditions of a verdict but one.
+
+TEST(Compare, OneProcessDoesNotShowSmallChanges) {
+  Times one = of_processes({90}), three = of_processes({30, 30, 30});
+  for (Times* times : {&one, &three}) times->noise = times->process_noise = 0.0005;
+  EXPECT_EQ(count_of(Change::slower, one, slower_by(0.03, one)), 0);
+  EXPECT_EQ(count_of(Change::slower, three, slower_by(0.03, three)), 9);
+}
+
+TEST(Compare, ProcessesThatAgreeByAccidentAreNotTrustedBeyondTheOtherRows) {
+  Times loud = of_processes({30, 30, 30}), quiet = loud;
+  loud.process_noise = 0.03;
+  quiet.process_noise = quiet.noise = 0.0001;
+  SweepResult base = nine_rows(loud, 1), now = nine_rows(loud, 2);
+  std::mt19937 random(3);
+  base.records[4] = timed_record("tiled", 64 * 5, quiet, random);
+  now.records[4] = timed_record("tiled", 64 * 5, slower_by(0.04, quiet), random);
+  EXPECT_EQ(compare(base, now, {}).rows[4].change, Change::inconclusive);
+}
+
+TEST(Compare, AFastestSampleThatDidNotChangeForbidsAVerdict) {
+  const Times three = of_processes({30, 30, 30});
+  const SweepResult base = nine_rows(three, 1);
+  SweepResult now = nine_rows(slower_by(0.1, three), 2);
+  now.records[0].measurement->seconds[50] = kBase * 0.99;
+  const Comparison comparison = compare(base, now, {});
+  EXPECT_EQ(comparison.rows[0].change, Change::inconclusive);
+  EXPECT_THAT(comparison.rows[0].reason, HasSubstr("the fastest sample or the median"));
+  EXPECT_EQ(comparison.count(Change::slower), 8);
+}
+
+TEST(Compare, SamplesThatOverlapForbidAVerdict) {
+  const Times three = of_processes({30, 30, 30});
+  SweepResult base = nine_rows(three, 1);
+  const SweepResult now = nine_rows(slower_by(0.1, three), 2);
+  for (size_t i = 0; i < 90; ++i) {  // nearly half of them
+    if (i % 15 < 7) base.records[0].measurement->seconds[i] *= 1.5;
+  }
+  const Comparison comparison = compare(base, now, {});
+  EXPECT_EQ(comparison.rows[0].change, Change::inconclusive);
+  EXPECT_EQ(comparison.rows[0].reason, "the samples overlap");
+}
+
 TEST(Compare, AnotherOrderOfRowsChangesNoVerdict) {
   const SweepResult base = nine_rows(of_processes({30, 30, 30}), 1);
   SweepResult now = nine_rows(of_processes({30, 30, 30}), 2);
