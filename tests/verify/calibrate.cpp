@@ -36,27 +36,12 @@ std::vector<Setting> correct_settings(Dtype dtype) {
 }
 
 std::vector<Setting> broken_settings(const Problem& p) {
+  constexpr int64_t kTile = 64;
   std::vector<Setting> settings;
-  const auto add = [&](Defect defect) {
-    settings.push_back({fmt::format("broken {}", name(defect)), {64, true, false, false, defect}});
-  };
-  add(Defect::zeros);
-  add(Defect::dropped_key_tile);
-  add(Defect::last_key_ignored);
-  add(Defect::scale_one_percent);
-  if (p.dtype != Dtype::bf16) add(Defect::p_in_bf16);
-  if (p.mask != Mask::none && p.q_len != p.kv_len) add(Defect::other_causal_corner);
-  if (p.kv_heads > 1) add(Defect::next_kv_head);
-  add(Defect::stale_row);
-  if (p.pass == Pass::forward) {
-    add(Defect::missing_rescale);
-    if (p.kv_len % 64 != 0) add(Defect::unmasked_padding);
-    add(Defect::wrong_logsumexp);
-  } else {
-    add(Defect::d_omitted);
-    add(Defect::dq_misses_tile);
-    add(Defect::dk_misses_rows);
-    add(Defect::dv_unnormalised);
+  for (const Defect defect : kDefects) {
+    if (!shows(defect, p, kTile)) continue;
+    settings.push_back(
+        {fmt::format("broken {}", name(defect)), {kTile, true, false, false, defect}});
   }
   return settings;
 }

@@ -1,9 +1,11 @@
 #include "simulated_kernel.h"
 
 #include <algorithm>
+#include <barrier>
 #include <cfenv>
 #include <cmath>
 #include <limits>
+#include <thread>
 #include <vector>
 
 #include "attention/half.h"
@@ -61,6 +63,23 @@ class Truncation {
 float flushing_exp(float x) {
   const float value = std::exp(x);
   return value < std::numeric_limits<float>::min() ? 0 : value;
+}
+
+// Two threads add to one sum without excluding each other, and the race is lost for certain: both
+// have read the sum before either writes it, and the first writes last, over the other's update.
+void add_racing(std::vector<float>& sum, const std::vector<float>& first,
+                const std::vector<float>& second) {
+  std::barrier both_have_read(2);
+  const auto read_and_add = [&](const std::vector<float>& part) {
+    std::vector<float> updated(sum);
+    for (size_t i = 0; i < sum.size(); ++i) updated[i] += part[i];
+    both_have_read.arrive_and_wait();
+    return updated;
+  };
+  std::thread other([&] { sum = read_and_add(second); });
+  const std::vector<float> updated = read_and_add(first);
+  other.join();
+  sum = updated;
 }
 
 class Kernel {
@@ -124,6 +143,22 @@ class Kernel {
     for (int64_t column = 0; column < p_.head_dim; ++column) sum[column] += weight * row[column];
   }
 
+  // sum += weights * rows [first, first + count), for one query row
+  void add_products(std::vector<float>& sum, const std::vector<float>& weights, const Head& rows,
+                    int64_t first, int64_t count, int64_t query) const {
+    const Truncation truncation(simulation_.truncate);
+    const auto add = [&](std::vector<float>& to, int64_t begin, int64_t end) {
+      for (int64_t j = begin; j < end; ++j) {
+        add_scaled(to.data(), weights[static_cast<size_t>(j)], rows.row(first + j));
+      }
+    };
+    if (!is(Defect::accumulator_race) || query != p_.q_len - 1) return add(sum, 0, count);
+    std::vector<float> halves[2]{std::vector<float>(sum.size()), std::vector<float>(sum.size())};
+    add(halves[0], 0, count / 2);
+    add(halves[1], count / 2, count);
+    add_racing(sum, halves[0], halves[1]);
+  }
+
   const Problem& p_;
   const Inputs& in_;
   const Outputs& out_;
@@ -165,10 +200,7 @@ void Kernel::forward_head(int64_t batch, int64_t head) const {
       if (is(Defect::unmasked_padding)) {
         sum += static_cast<float>(tile_keys - count) * std::exp(-max);
       }
-      const Truncation truncation(simulation_.truncate);
-      for (int64_t j = 0; j < count; ++j) {
-        add_scaled(o.data(), scores[static_cast<size_t>(j)], v.row(first + j));
-      }
+      add_products(o, scores, v, first, count, row);
     }
     for (float& element : o) element = sum == 0 || is(Defect::zeros) ? 0 : element / sum;
     store_row(out_.o, batch, head, row, o.data());
@@ -211,13 +243,14 @@ void Kernel::backward_group(int64_t batch, int64_t kv_head) const {
           d_p[index] = rounded(factor * (d_p[index] - d));
           scores[index] = unnormalised ? std::exp(scaled) : rounded(probability);
         }
-        const bool skip_dq = is(Defect::dq_misses_tile) && first + tile_keys >= visible;
+        if (!is(Defect::dq_misses_tile) || first + tile_keys < visible) {
+          add_products(dq, d_p, k, first, count, row);
+        }
         const bool skip_dk = is(Defect::dk_misses_rows) && row >= p_.q_len - 16;
         const Truncation truncation(simulation_.truncate);
         for (int64_t j = 0; j < count; ++j) {
           const auto index = static_cast<size_t>(j);
           const int64_t key_offset = (first + j) * p_.head_dim;
-          if (!skip_dq) add_scaled(dq.data(), d_p[index], k.row(first + j));
           if (!skip_dk) add_scaled(dk.data() + key_offset, d_p[index], q.row(row));
           add_scaled(dv.data() + key_offset, scores[index], d_o.row(row));
         }
@@ -263,6 +296,10 @@ std::string_view name(Defect defect) {
       return "wrong_logsumexp";
     case Defect::stale_row:
       return "stale_row";
+    case Defect::stale_output:
+      return "stale_output";
+    case Defect::accumulator_race:
+      return "accumulator_race";
     case Defect::d_omitted:
       return "d_omitted";
     case Defect::dq_misses_tile:
@@ -275,8 +312,38 @@ std::string_view name(Defect defect) {
   return "?";
 }
 
+bool shows(Defect defect, const Problem& p, int64_t key_tile) {
+  const bool forward = p.pass == Pass::forward;
+  switch (defect) {
+    case Defect::none:
+      return false;
+    case Defect::p_in_bf16:
+      return p.dtype != Dtype::bf16;
+    case Defect::other_causal_corner:
+      return p.mask != Mask::none && p.q_len != p.kv_len;
+    case Defect::next_kv_head:
+      return p.kv_heads > 1;
+    case Defect::missing_rescale:
+      return forward && p.kv_len > key_tile;
+    case Defect::unmasked_padding:
+      return forward && p.kv_len % key_tile != 0;
+    case Defect::wrong_logsumexp:
+      return forward;
+    case Defect::accumulator_race:
+      return p.visible_keys(p.q_len - 1) > 1;
+    case Defect::d_omitted:
+    case Defect::dq_misses_tile:
+    case Defect::dk_misses_rows:
+    case Defect::dv_unnormalised:
+      return !forward;
+    default:
+      return true;
+  }
+}
+
 void simulate(const Problem& p, const Inputs& inputs, const Outputs& outputs,
               const Simulation& simulation, ThreadPool& pool) {
+  if (simulation.defect == Defect::stale_output) return;
   const Kernel kernel(p, inputs, outputs, simulation);
   const bool forward = p.pass == Pass::forward;
   const int64_t heads = forward ? p.q_heads : p.kv_heads;

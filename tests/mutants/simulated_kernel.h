@@ -25,11 +25,30 @@ enum class Defect {
   unmasked_padding,     // 0-filled keys up to the tile's end get score 0
   wrong_logsumexp,      // max instead of max + log(sum)
   stale_row,            // the last row is never written
+  stale_output,         // nothing is written (by a MutantProvider: from its second run on)
+  accumulator_race,     // two threads add to the last row's O or dQ, and one update is lost
   d_omitted,            // dS = P dP
   dq_misses_tile,       // the last key tile that a row sees
   dk_misses_rows,       // the last 16 query rows
   dv_unnormalised,      // P of the first tile without its sum
 };
+inline constexpr std::array kDefects{Defect::zeros,
+                                     Defect::dropped_key_tile,
+                                     Defect::last_key_ignored,
+                                     Defect::scale_one_percent,
+                                     Defect::p_in_bf16,
+                                     Defect::other_causal_corner,
+                                     Defect::next_kv_head,
+                                     Defect::missing_rescale,
+                                     Defect::unmasked_padding,
+                                     Defect::wrong_logsumexp,
+                                     Defect::stale_row,
+                                     Defect::stale_output,
+                                     Defect::accumulator_race,
+                                     Defect::d_omitted,
+                                     Defect::dq_misses_tile,
+                                     Defect::dk_misses_rows,
+                                     Defect::dv_unnormalised};
 std::string_view name(Defect);
 
 struct Simulation {
@@ -40,6 +59,9 @@ struct Simulation {
   Defect defect = Defect::none;
   bool scores_in_dtype = false;  // as a chain of 16-bit GEMMs has them
 };
+
+// Whether the defect can change what a kernel with key tiles of this size computes for the problem.
+bool shows(Defect, const Problem&, int64_t key_tile);
 
 void simulate(const Problem&, const Inputs&, const Outputs&, const Simulation&, ThreadPool&);
 

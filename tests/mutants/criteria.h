@@ -1,0 +1,48 @@
+// The rules by which the tests of other projects accept the outputs of an attention kernel in 16
+// bits, written anew from what their sources say, to see what they catch. How they compare with
+// lambda: docs/measuring.md.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "attention/problem.h"
+
+namespace flashbench::verify {
+
+// One output tensor, the same elements in the same order three times.
+struct ComparedTensor {
+  std::string tensor;  // "o", "dq", "dk" or "dv"
+  Dtype dtype = Dtype::fp16;
+  std::vector<float> found;
+  std::vector<double> exact;  // unrounded
+  std::vector<float> eager;   // computed in the dtype (eager.h)
+};
+
+enum class Criterion {
+  flash_attention_2,  // max error <= 2 (gradients 3) times that of eager, both against the exact
+                      // result rounded to the dtype; tests/test_flash_attn.py
+  flash_attention_3,  // the same with 2, plus twice what adding and subtracting 0.3 does to the
+                      // exact result in the dtype; hopper/test_flash_attn.py
+  cudnn_frontend,     // |error| <= 2e-2 + 2e-2 |exact|; bf16 dK and dV 7e-2 + 2e-2 |exact|;
+                      // test/python/sdpa/fp16.py, helpers.py
+  cutlass_88,         // max error < 1e-2, ignoring NaN, and mean error < 1e-3;
+                      // examples/88_hopper_fmha
+  flashinfer,         // |error| <= t + t |exact|, t = 1e-3 for fp16, 1e-2 for bf16; has no
+                      // gradients; tests/
+  pytorch,            // |error| <= a + r |exact|, a and r the largest absolute and relative error
+                      // of eager, but at least 1e-3 and 1e-3 (bf16 1.6e-2);
+                      // test/test_transformers.py get_tolerances, fudge factor 1
+};
+inline constexpr std::array kCriteria{Criterion::flash_attention_2, Criterion::flash_attention_3,
+                                      Criterion::cudnn_frontend,    Criterion::cutlass_88,
+                                      Criterion::flashinfer,        Criterion::pytorch};
+std::string_view name(Criterion);
+
+// Empty where the criterion has no rule for the tensor.
+std::optional<bool> accepts(Criterion, const ComparedTensor&);
+
+}  // namespace flashbench::verify

@@ -1,0 +1,27 @@
+// The simulated kernel as a provider, so that the tool's own path has to find what is wrong with
+// it.
+#pragma once
+
+#include "mutants/simulated_kernel.h"
+#include "providers/provider.h"
+
+namespace flashbench {
+
+class MutantProvider : public Provider {
+ public:
+  explicit MutantProvider(const verify::Simulation& simulation) : simulation_(simulation) {}
+
+  std::string_view name() const override { return verify::name(simulation_.defect); }
+  std::string_view description() const override { return "a simulated kernel, wrong on purpose"; }
+  DeviceKind device_kind() const override { return DeviceKind::cpu; }
+  std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const override {
+    return std::nullopt;
+  }
+  int64_t workspace_bytes(const Problem&, const DeviceInfo&) const override { return 0; }
+  std::unique_ptr<Session> prepare(const Problem&, Device&) const override;
+
+ private:
+  verify::Simulation simulation_;
+};
+
+}  // namespace flashbench

@@ -1,0 +1,91 @@
+// Kernels with planted defects, sent through the tool's own path: each ends as "failed" by the
+// default criterion, and the same kernel without the defect as "ok".
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "mutants/mutant_provider.h"
+#include "sweep/case_run.h"
+
+namespace flashbench {
+namespace {
+
+using verify::Defect;
+using verify::Simulation;
+
+constexpr int64_t kTile = 64;
+
+class Mutants : public testing::TestWithParam<std::tuple<Pass, Dtype>> {
+ protected:
+  Mutants() {
+    item_.problem.pass = std::get<0>(GetParam());
+    item_.problem.dtype = std::get<1>(GetParam());
+    item_.problem.mask = Mask::causal_bottom_right;
+    options_.time = false;
+  }
+
+  void set_shape(int64_t q_heads, int64_t kv_heads, int64_t q_len, int64_t kv_len) {
+    item_.problem.q_heads = q_heads;
+    item_.problem.kv_heads = kv_heads;
+    item_.problem.q_len = q_len;
+    item_.problem.kv_len = kv_len;
+    item_.problem.head_dim = 32;
+  }
+
+  Record run(Defect defect, GemmCeiling* gemm = nullptr) {
+    // P is kept as precisely as the dtype claims, so that p_in_bf16 is the only loss there is.
+    const MutantProvider mutant({kTile, true, false, false, defect});
+    return run_case(item_, {&mutant}, *device_, gemm, options_).at(0);
+  }
+
+  std::unique_ptr<Device> device_ = make_host_device(2);
+  CaseRunOptions options_;
+  Case item_;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, Mutants,
+                         testing::Combine(testing::ValuesIn(kPasses), testing::ValuesIn(kDtypes)),
+                         [](const auto& instance) {
+                           return std::string(name(std::get<0>(instance.param))) + "_" +
+                                  std::string(name(std::get<1>(instance.param)));
+                         });
+
+TEST_P(Mutants, AreCaught) {
+  for (const auto& [q_len, kv_len] : {std::pair<int64_t, int64_t>{90, 200}, {300, 270}}) {
+    set_shape(4, 2, q_len, kv_len);
+    EXPECT_EQ(name(run(Defect::none).status), "ok");
+    for (const Defect defect : verify::kDefects) {
+      if (!shows(defect, item_.problem, kTile) || defect == Defect::stale_output) continue;
+      const Record record = run(defect);
+      EXPECT_EQ(name(record.status), "failed") << name(defect) << " " << item_.problem.id();
+      EXPECT_NE(record.reason, "") << name(defect);
+      EXPECT_FALSE(record.verdict.passed()) << name(defect);
+    }
+  }
+}
+
+// The longer the rows, the less one tile of keys weighs.
+TEST_P(Mutants, ADroppedTileIsCaughtAmongManyKeys) {
+  for (const int64_t kv_len : {8192, 32768}) {
+    set_shape(2, 1, 16, kv_len);
+    EXPECT_EQ(name(run(Defect::none).status), "ok");
+    EXPECT_EQ(name(run(Defect::dropped_key_tile).status), "failed") << item_.problem.id();
+  }
+}
+
+// Its first outputs are right; the timed runs leave their buffers as they were.
+TEST_P(Mutants, StaleOutputsAreCaughtWhenTimed) {
+  set_shape(2, 1, 40, 50);
+  options_.time = true;
+  options_.measure = {.warmup_runs = 1, .warmup_seconds = 0, .min_samples = 3, .max_samples = 3};
+  GemmCeiling gemm(*device_);
+  EXPECT_EQ(name(run(Defect::none, &gemm).status), "ok");
+  const Record record = run(Defect::stale_output, &gemm);
+  EXPECT_EQ(name(record.status), "failed");
+  EXPECT_FALSE(record.measurement);
+}
+
+}  // namespace
+}  // namespace flashbench
