@@ -11,10 +11,11 @@ build_packages=(ca-certificates cmake g++ git ninja-build
   libcli11-dev libfmt-dev libgmock-dev libgtest-dev libhwy-dev libopenblas-pthread-dev
   libvalijson-dev libxxhash-dev nlohmann-json3-dev)
 plot_packages=(python3 python3-matplotlib python3-numpy python3-pandas)
-test_packages=(clang-format-14 python3-jsonschema python3-pytest "${plot_packages[@]}")
+test_packages=(clang-14 clang-format-14 libclang-rt-14-dev python3-jsonschema python3-pytest
+  "${plot_packages[@]}")
 
 # Packages that some releases do not have; what needs them says that it is left out.
-optional_packages=(clang-format-14)
+optional_packages=(clang-14 clang-format-14 libclang-rt-14-dev)
 
 say() {
   echo "flashbench: $*" >&2

@@ -1,0 +1,33 @@
+// What is fuzzed: every reader of text or files that others give us. A target takes any bytes, lets
+// through only what the reader's header says that it throws, and checks what must hold of whatever
+// was accepted. Anything else that leaves a target is a finding.
+#pragma once
+
+#include <array>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace flashbench::fuzz {
+
+// One for each file <name>.cpp beside this one, and for each folder corpus/<name>.
+void config(std::string_view bytes);
+void filter(std::string_view bytes);
+void journal(std::string_view bytes);
+void npy(std::string_view bytes);
+void result(std::string_view bytes);
+void set(std::string_view bytes);
+
+struct Target {
+  const char* name;
+  void (*run)(std::string_view bytes);
+};
+inline constexpr std::array kTargets{Target{"config", config},   Target{"filter", filter},
+                                     Target{"journal", journal}, Target{"npy", npy},
+                                     Target{"result", result},   Target{"set", set}};
+
+inline void require(bool holds, const std::string& what) {
+  if (!holds) throw std::logic_error(what);
+}
+
+}  // namespace flashbench::fuzz
