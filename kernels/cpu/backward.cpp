@@ -39,8 +39,9 @@ void row_statistics(const Problem& p, const Inputs& in, int64_t b, int64_t h, in
   }
 }
 
-// K to rows and to panels that also take the softmax to base 2, V to panels; dK = dV = 0.
-HWY_INLINE void load_keys(const Problem& p, const Inputs& in, int64_t b, int64_t kv_head,
+// K to rows and to panels that also take the softmax to base 2, V to panels; dK = dV = 0. Returns
+// whether K has neither Inf nor NaN; true where nothing is masked, and it does not matter.
+HWY_INLINE bool load_keys(const Problem& p, const Inputs& in, int64_t b, int64_t kv_head,
                           const KeyTile& t, const BackwardScratch& s) {
   const auto head_dim = static_cast<size_t>(p.head_dim);
   const auto keys = static_cast<size_t>(t.keys);
@@ -57,6 +58,7 @@ HWY_INLINE void load_keys(const Problem& p, const Inputs& in, int64_t b, int64_t
   load(in.k, static_cast<float>(p.softmax_scale() * std::numbers::log2e), s.k_panels);
   std::fill_n(s.dk, keys * kRowStride, 0.0f);
   std::fill_n(s.dv, keys * kRowStride, 0.0f);
+  return p.mask == Mask::none || all_finite(s.k, kRowStride, 0, keys, head_dim);
 }
 
 // Some rows of one panel of S and dP become P and dS, in place.
@@ -110,8 +112,8 @@ HWY_INLINE void recompute(const QueryTile& q, size_t head_dim, const float* logs
 }
 
 // dV += P^T dO, dK += dS^T Q, dQ += dS K for one tile.
-HWY_INLINE void accumulate(const QueryTile& q, size_t head_dim, float* dq, size_t dq_stride,
-                           const BackwardScratch& s) {
+HWY_INLINE void accumulate(const QueryTile& q, bool finite_keys, size_t head_dim, float* dq,
+                           size_t dq_stride, const BackwardScratch& s) {
   const auto rows = static_cast<size_t>(q.rows), keys = static_cast<size_t>(q.key_tile.keys);
   const size_t key_step = q.masked() ? kPanel : keys;
   for (size_t key = 0; key < keys; key += key_step) {
@@ -129,7 +131,9 @@ HWY_INLINE void accumulate(const QueryTile& q, size_t head_dim, float* dq, size_
                                             s.dk + key * kRowStride + column, kRowStride);
     }
   }
-  const size_t row_step = q.masked() ? kPanel : rows;
+  // A panel of rows shares the keys that its last row sees; where dS = 0 hides them, 0 * NaN does
+  // not.
+  const size_t row_step = !q.masked() ? rows : finite_keys ? kPanel : 1;
   for (size_t column = 0; column < head_dim; column += kPanel) {
     for (size_t row = 0; row < rows; row += row_step) {
       const size_t step = std::min(row_step, rows - row);
@@ -152,7 +156,7 @@ void backward_chunk(const Problem& p, const Inputs& in, const Outputs& out, int6
 
   for (int64_t key = chunk * tile.keys; key < p.kv_len; key += w.chunks * tile.keys) {
     const KeyTile key_tile{key, std::min(tile.keys, p.kv_len - key)};
-    load_keys(p, in, b, kv_head, key_tile, s);
+    const bool finite_keys = load_keys(p, in, b, kv_head, key_tile, s);
     for (int64_t group = 0; group < p.heads_per_kv_head(); ++group) {
       const int64_t h = first_head + group;
       for (int64_t row = first_query_that_sees(p, key); row < p.q_len; row += tile.queries) {
@@ -169,7 +173,8 @@ void backward_chunk(const Problem& p, const Inputs& in, const Outputs& out, int6
         };
         const int64_t at = group * p.q_len + row;
         recompute(q, head_dim, w.logsumexp + row0 + at, w.delta + row0 + at, s, prefetch);
-        accumulate(q, head_dim, chunk_dq + at * w.dq_stride, static_cast<size_t>(w.dq_stride), s);
+        accumulate(q, finite_keys, head_dim, chunk_dq + at * w.dq_stride,
+                   static_cast<size_t>(w.dq_stride), s);
       }
     }
     const auto keys = static_cast<size_t>(key_tile.keys);

@@ -75,6 +75,20 @@ HWY_INLINE void softmax_step(float* HWY_RESTRICT scores, size_t keys, float* max
   hn::Store(hn::MulAdd(hn::Load(d, sum), factor, hn::Add(sum0, sum1)), d, sum);
 }
 
+// O += P V for keys [first, end) that not all queries of a panel see. What a query does not see
+// must not reach it even where it is Inf or NaN, which a product would let through: 0 * NaN is NaN.
+void add_seen_values(const float* v, const float* p, size_t first, size_t end, const float* visible,
+                     size_t head_dim, float* o) {
+  for (size_t key = first; key < end; ++key) {
+    for (size_t lane = 0; lane < kPanel; ++lane) {
+      if (static_cast<float>(key) >= visible[lane]) continue;
+      for (size_t column = 0; column < head_dim; ++column) {
+        o[column * kPanel + lane] += v[key * kRowStride + column] * p[key * kPanel + lane];
+      }
+    }
+  }
+}
+
 // Q transposed to panels [head_dim, kPanel], times the scale that takes the softmax to base 2.
 HWY_INLINE void load_queries(const ConstTensorView& q, int64_t b, int64_t h, int64_t first,
                              size_t rows, float scale, const ForwardScratch& s) {
@@ -148,20 +162,26 @@ void forward_tile(const Problem& p, const Inputs& in, const Outputs& out, int64_
       if (keys == 0) continue;
       multiply_panel<A::rows, C::store>(s.k, kRowStride, s.q + panel * head_dim, kPanel, keys,
                                         head_dim, s.scores, kPanel, nullptr, prefetch);
+      HWY_ALIGN float visible[kPanel];
+      size_t seen_by_all = keys;
       if (const size_t first_masked = seen_by(panel_query); first_masked < keys) {
-        HWY_ALIGN float visible[kPanel];
         for (size_t lane = 0; lane < kPanel; ++lane) {
           visible[lane] = static_cast<float>(seen_by(panel_query + static_cast<int64_t>(lane)));
         }
         mask_panel(s.scores, first_masked, keys, visible);
+        if (!all_finite(s.v, kRowStride, first_masked, keys, head_dim)) seen_by_all = first_masked;
       }
       for (size_t lane = 0; lane < kPanel; lane += kLanes) {
         softmax_step(s.scores + lane, keys, s.maximum + panel + lane, s.sum + panel + lane,
                      s.rescale + lane);
       }
-      multiply_panel<A::transposed, C::rescale>(s.v, kRowStride, s.scores, kPanel, head_dim, keys,
-                                                s.o + panel * head_dim, kPanel, s.rescale,
-                                                prefetch);
+      multiply_panel<A::transposed, C::rescale>(s.v, kRowStride, s.scores, kPanel, head_dim,
+                                                seen_by_all, s.o + panel * head_dim, kPanel,
+                                                s.rescale, prefetch);
+      if (seen_by_all < keys) {
+        add_seen_values(s.v, s.scores, seen_by_all, keys, visible, head_dim,
+                        s.o + panel * head_dim);
+      }
     }
   }
   store_outputs(out, b, h, first_query, rows, s);

@@ -133,6 +133,20 @@ HWY_INLINE float dot_row(const float* a, const float* b, size_t columns) {
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
+// Whether rows [first, end) of scratch, `stride` apart, hold neither Inf nor NaN.
+HWY_INLINE bool all_finite(const float* from, size_t stride, size_t first, size_t end,
+                           size_t columns) {
+  const RowTag d;
+  RowVector bits = hn::Zero(d);  // of x - x: 0, or else a NaN's
+  for (size_t row = first; row < end; ++row) {
+    for_row(columns, [&](size_t i) HWY_ATTR {
+      const RowVector x = hn::LoadU(d, from + row * stride + i);
+      bits = hn::Or(bits, hn::Sub(x, x));
+    });
+  }
+  return hn::AllTrue(d, hn::Eq(bits, hn::Zero(d)));
+}
+
 HWY_INLINE const void* row_address(const ConstTensorView& t, int64_t b, int64_t h, int64_t row) {
   return static_cast<const char*>(t.data) + t.offset(b, h, row) * element_size(t.dtype);
 }

@@ -77,16 +77,18 @@ void softmax(const Problem& p, int64_t first, int64_t rows, float* scores, float
   }
 }
 
-void softmax_gradient(int64_t columns, int64_t rows, const float* HWY_RESTRICT p,
-                      float* HWY_RESTRICT dp, const float* delta) {
+// Masked elements are set, not multiplied by P = 0: D or dP may be NaN.
+void softmax_gradient(const Problem& problem, int64_t first, int64_t rows,
+                      const float* HWY_RESTRICT p, float* HWY_RESTRICT dp, const float* delta) {
   const FloatTag d;
   for (int64_t row = 0; row < rows; ++row) {
     const Vector row_delta = hn::Set(d, delta[row]);
-    const int64_t at = row * columns;
-    for_vectors(columns, [&](int64_t i, size_t lanes) HWY_ATTR {
+    const int64_t at = row * problem.kv_len, visible = problem.visible_keys(first + row);
+    for_vectors(visible, [&](int64_t i, size_t lanes) HWY_ATTR {
       const Vector difference = hn::Sub(load_lanes(dp + at + i, lanes, 0.0f), row_delta);
       store_lanes(hn::Mul(load_lanes(p + at + i, lanes, 0.0f), difference), dp + at + i, lanes);
     });
+    std::fill(dp + at + visible, dp + at + problem.kv_len, 0.0f);
   }
 }
 
@@ -128,9 +130,9 @@ void naive_softmax(const Problem& p, int64_t first, int64_t rows, float* scores,
   HWY_DYNAMIC_DISPATCH(softmax)(p, first, rows, scores, logsumexp);
 }
 
-void naive_softmax_gradient(const Problem& problem, int64_t rows, const float* p, float* dp,
-                            const float* delta) {
-  HWY_DYNAMIC_DISPATCH(softmax_gradient)(problem.kv_len, rows, p, dp, delta);
+void naive_softmax_gradient(const Problem& problem, int64_t first, int64_t rows, const float* p,
+                            float* dp, const float* delta) {
+  HWY_DYNAMIC_DISPATCH(softmax_gradient)(problem, first, rows, p, dp, delta);
 }
 
 void naive_row_dots(const ConstTensorView& o, const ConstTensorView& d_o, int64_t b, int64_t h,

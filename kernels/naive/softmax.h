@@ -14,8 +14,9 @@ namespace flashbench::kernels {
 // natural logsumexp of each row. A row that sees no key becomes 0, its logsumexp -infinity.
 void naive_softmax(const Problem&, int64_t first, int64_t rows, float* scores, float* logsumexp);
 
-// dS = P * (dP - D): `dp` [rows, kv_len] becomes dS; `delta` [rows] is D.
-void naive_softmax_gradient(const Problem&, int64_t rows, const float* p, float* dp,
+// dS = P * (dP - D) of `rows` queries of one head from query `first` on, 0 where masked: `dp`
+// [rows, kv_len] becomes dS; `delta` [rows] is D.
+void naive_softmax_gradient(const Problem&, int64_t first, int64_t rows, const float* p, float* dp,
                             const float* delta);
 
 // delta[i] = sum over the columns of O * dO for rows [first, first + rows) of one head.

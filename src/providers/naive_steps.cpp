@@ -35,6 +35,17 @@ void gemm(CBLAS_TRANSPOSE a_op, CBLAS_TRANSPOSE b_op, int64_t m, int64_t n, int6
               c.data, size(c.row_stride));
 }
 
+bool all_finite(Matrix<float> m, int64_t rows, int64_t columns) {
+  float sum = 0;  // x - x is 0, or else NaN
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t column = 0; column < columns; ++column) {
+      const float x = m.data[row * m.row_stride + column];
+      sum += x - x;
+    }
+  }
+  return sum == 0;
+}
+
 }  // namespace
 
 void NaiveSteps::for_rows(int64_t heads, int64_t length, const RowsBody& body) const {
@@ -64,10 +75,17 @@ void NaiveSteps::multiply_transposed(double alpha, ConstTensorView a, ConstTenso
 void NaiveSteps::multiply(double alpha, const float* scores, ConstTensorView b,
                           TensorView c) const {
   for_rows(p_.q_heads, p_.q_len, [&](int64_t batch, int64_t h, int64_t first, int64_t rows) {
-    gemm(CblasNoTrans, CblasNoTrans, rows, p_.head_dim, p_.kv_len, alpha,
-         {scores + score_offset(batch, h) + first * p_.kv_len, p_.kv_len},
-         rows_of<const float>(b, batch, h / p_.heads_per_kv_head(), 0), 0,
-         rows_of<float>(c, batch, h, first));
+    const Matrix<const float> left{scores + score_offset(batch, h) + first * p_.kv_len, p_.kv_len};
+    const auto right = rows_of<const float>(b, batch, h / p_.heads_per_kv_head(), 0);
+    const auto product = rows_of<float>(c, batch, h, first);
+    gemm(CblasNoTrans, CblasNoTrans, rows, p_.head_dim, p_.kv_len, alpha, left, right, 0, product);
+    if (p_.mask == Mask::none || all_finite(product, rows, p_.head_dim)) return;
+    // 0 * NaN is NaN: what a row does not see must not reach it. Once more, without that.
+    for (int64_t row = 0; row < rows; ++row) {
+      gemm(CblasNoTrans, CblasNoTrans, 1, p_.head_dim, p_.visible_keys(first + row), alpha,
+           {left.data + row * left.row_stride, left.row_stride}, right, 0,
+           {product.data + row * product.row_stride, product.row_stride});
+    }
   });
 }
 
@@ -95,7 +113,7 @@ void NaiveSteps::softmax(float* scores, float* logsumexp) const {
 void NaiveSteps::softmax_gradient(const float* p, float* dp, const float* delta) const {
   for_rows(p_.q_heads, p_.q_len, [&](int64_t b, int64_t h, int64_t first, int64_t rows) {
     const int64_t at = score_offset(b, h) + first * p_.kv_len;
-    kernels::naive_softmax_gradient(p_, rows, p + at, dp + at,
+    kernels::naive_softmax_gradient(p_, first, rows, p + at, dp + at,
                                     delta + (b * p_.q_heads + h) * p_.q_len + first);
   });
 }

@@ -115,6 +115,63 @@ TEST(ExtremeValues, NanReachesExactlyTheQueriesThatSeeIt) {
   });
 }
 
+// The same in V, of its column only; and NaN in no key that a query does not see.
+TEST(ExtremeValues, NanInVReachesExactlyTheQueriesThatSeeIt) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const Mask mask : {Mask::causal_top_left, Mask::causal_bottom_right}) {
+    for (const float value : {nan, kInfinity, -kInfinity}) {
+      RandomInputs inputs(forward_problem(200, 230, mask));
+      const int64_t shift = mask == Mask::causal_bottom_right ? 30 : 0;
+      inputs.fill(2, [&](auto, auto, int64_t row, int64_t column) {
+        return row == 77 && column == 3 ? value : 0.5f;
+      });
+      for_every_forward(inputs, [&](const CheckedOutputs& out) {
+        for (int64_t row = 0; row < 200; ++row) {
+          const bool sees = row + shift >= 77;
+          ASSERT_EQ(std::isfinite(out.o(0, 0, row, 3)), !sees) << row;
+          if (sees && !std::isnan(value)) {
+            ASSERT_EQ(out.o(0, 0, row, 3), value) << row;
+          }
+          ASSERT_TRUE(std::isfinite(out.o(0, 0, row, 4))) << row;
+          if (!sees) {
+            ASSERT_NEAR(out.o(0, 0, row, 3), 0.5f, 1e-5) << row;  // 200 terms of 2^-24
+          }
+        }
+      });
+    }
+  }
+}
+
+// A NaN in one row of K: dQ of the queries that see it, dK and dV of the keys that those see.
+TEST(ExtremeValues, NanInKReachesExactlyTheGradientsOfTheQueriesThatSeeIt) {
+  Problem p = forward_problem(200, 230, Mask::causal_top_left);
+  p.pass = Pass::backward;
+  RandomInputs inputs(p);
+  inputs.fill(1, [&](auto, auto, int64_t row, int64_t column) {
+    return row == 77 ? std::numeric_limits<float>::quiet_NaN()
+                     : std::sin(static_cast<float>(row * 16 + column));
+  });
+  ThreadPool pool(2);
+  for_every_target([&](const std::string& target) {
+    for (const AttentionKernel* kernel : cpu_kernels(Pass::backward)) {
+      SCOPED_TRACE(std::string(kernel->name) + " " + target);
+      CheckedOutputs outputs(p);
+      run_kernel(*kernel, inputs, outputs, pool);
+      const Outputs out = outputs.view();
+      const auto is_nan = [](const TensorView& t, int64_t row) {
+        return std::isnan(static_cast<const float*>(t.data)[t.offset(0, 0, row) + 5]);
+      };
+      for (int64_t row = 0; row < 230; ++row) {
+        if (row < 200) {
+          ASSERT_EQ(is_nan(out.dq, row), row >= 77) << row;
+        }
+        ASSERT_EQ(is_nan(out.dk, row), row < 200) << row;
+        ASSERT_EQ(is_nan(out.dv, row), row < 200) << row;
+      }
+    }
+  });
+}
+
 // The logsumexp lies below -88.7, where a backward pass that scores padding as 0 overflows.
 TEST(ExtremeValues, GradientsOfVeryNegativeScores) {
   Problem p = forward_problem(65, 97);

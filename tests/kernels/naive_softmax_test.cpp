@@ -65,17 +65,20 @@ TEST(NaiveSoftmax, StartsAtTheFirstQueryAsked) {
 TEST(NaiveSoftmax, GradientMatchesItsFormula) {
   for_every_target([&](const std::string& target) {
     Problem p;
-    p.q_len = 3;
+    p.q_len = 9;
     p.kv_len = 37;
+    p.mask = Mask::causal_top_left;  // queries 5, 6 and 7 see 6, 7 and 8 keys
     std::vector<float> probabilities(111), dp(111), delta{0.5f, -1, 2};
     for (size_t i = 0; i < 111; ++i) {
       probabilities[i] = std::abs(normal(static_cast<int64_t>(i)));
       dp[i] = normal(static_cast<int64_t>(1000 + i));
     }
     const std::vector<float> before = dp;
-    naive_softmax_gradient(p, 3, probabilities.data(), dp.data(), delta.data());
+    naive_softmax_gradient(p, 5, 3, probabilities.data(), dp.data(), delta.data());
     for (size_t i = 0; i < 111; ++i) {
-      ASSERT_FLOAT_EQ(dp[i], probabilities[i] * (before[i] - delta[i / 37])) << target << " " << i;
+      const bool visible = i % 37 < 6 + i / 37;
+      ASSERT_FLOAT_EQ(dp[i], visible ? probabilities[i] * (before[i] - delta[i / 37]) : 0)
+          << target << " " << i;
     }
   });
 }
