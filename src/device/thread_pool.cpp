@@ -33,6 +33,7 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::parallel_for(int64_t items, const Body& body) {
+  std::lock_guard turn(turn_);
   {
     std::lock_guard lock(mutex_);
     body_ = &body;

@@ -25,7 +25,8 @@ class ThreadPool {
 
   // Calls body(item, thread) for each item in [0, items), in ascending order of start, each on
   // whichever thread is free next; thread is in [0, threads()). Returns when all are done; the
-  // first exception that a body threw is thrown again here. Not reentrant.
+  // first exception that a body threw is thrown again here. A call from another thread waits for
+  // its turn; a body may not call it.
   using Body = std::function<void(int64_t item, int thread)>;
   void parallel_for(int64_t items, const Body& body);
 
@@ -34,6 +35,7 @@ class ThreadPool {
   void work(int thread);
 
   std::vector<std::thread> workers_;
+  std::mutex turn_;  // held by the loop that runs
   std::mutex mutex_;
   std::condition_variable start_, done_;
   std::atomic<uint64_t> generation_{0};  // counts loops; workers wait for the next

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 namespace flashbench {
@@ -36,6 +38,23 @@ TEST(ThreadPool, ThrowsWhatABodyThrewAndGoesOn) {
     pool.parallel_for(10, [&](int64_t, int) { ++runs; });
     EXPECT_EQ(runs.load(), 10);
   }
+}
+
+TEST(ThreadPool, LoopsOfTwoThreadsTakeTurns) {
+  ThreadPool pool(3);
+  std::atomic<int64_t> total{0};
+  const auto loops = [&](int64_t own) {
+    for (int loop = 0; loop < 300; ++loop) {
+      std::atomic<int64_t> sum{0};
+      pool.parallel_for(8, [&](int64_t, int) { sum += own; });
+      EXPECT_EQ(sum.load(), 8 * own);
+      total += sum.load();
+    }
+  };
+  std::thread other([&] { loops(1000); });
+  loops(1);
+  other.join();
+  EXPECT_EQ(total.load(), 300 * 8 * 1001);
 }
 
 TEST(ThreadPool, ManyShortLoops) {
