@@ -70,6 +70,34 @@ std::string_view name(Distribution distribution) {
       return "outliers";
     case Distribution::files:
       return "files";
+    case Distribution::equal_scores:
+      return "equal_scores";
+    case Distribution::one_hot:
+      return "one_hot";
+    case Distribution::late_maximum:
+      return "late_maximum";
+    case Distribution::low_logsumexp:
+      return "low_logsumexp";
+    case Distribution::huge_scores:
+      return "huge_scores";
+    case Distribution::nan_key:
+      return "nan_key";
+    case Distribution::inf_key:
+      return "inf_key";
+    case Distribution::nan_unseen:
+      return "nan_unseen";
+  }
+  return "?";
+}
+
+std::string_view name(Placement placement) {
+  switch (placement) {
+    case Placement::contiguous:
+      return "contiguous";
+    case Placement::strided:
+      return "strided";
+    case Placement::offset:
+      return "offset";
   }
   return "?";
 }
@@ -93,6 +121,10 @@ std::optional<Layout> parse(std::string_view text) {
 template <>
 std::optional<Distribution> parse(std::string_view text) {
   return find_by_name(kDistributions, text);
+}
+template <>
+std::optional<Placement> parse(std::string_view text) {
+  return find_by_name(kPlacements, text);
 }
 
 int64_t element_size(Dtype dtype) {

@@ -83,11 +83,35 @@ struct Problem {
   bool operator==(const Problem&) const = default;
 };
 
-// How Q, K, V and dO are filled.
-enum class Distribution { normal, uniform, outliers, files };
-inline constexpr std::array kDistributions{Distribution::normal, Distribution::uniform,
-                                           Distribution::outliers, Distribution::files};
+// How Q, K, V and dO are filled (device/inputs.h). The second and third row are adversarial: for
+// most of them more is known of the outputs than that they are close (verify/expectation.h).
+enum class Distribution {
+  normal,
+  uniform,
+  outliers,
+  files,
+  equal_scores,
+  one_hot,
+  late_maximum,
+  low_logsumexp,
+  huge_scores,
+  nan_key,
+  inf_key,
+  nan_unseen,
+};
+inline constexpr std::array kDistributions{
+    Distribution::normal,       Distribution::uniform,       Distribution::outliers,
+    Distribution::files,        Distribution::equal_scores,  Distribution::one_hot,
+    Distribution::late_maximum, Distribution::low_logsumexp, Distribution::huge_scores,
+    Distribution::nan_key,      Distribution::inf_key,       Distribution::nan_unseen};
 std::string_view name(Distribution);
+
+// How the tensors lie in memory (device/placed_tensor.h): dense and aligned; with gaps between
+// rows, heads and batches; dense, one element past an aligned address.
+enum class Placement { contiguous, strided, offset };
+inline constexpr std::array kPlacements{Placement::contiguous, Placement::strided,
+                                        Placement::offset};
+std::string_view name(Placement);
 
 // The value with this name; empty for any other text.
 template <typename Enum>
@@ -102,5 +126,7 @@ template <>
 std::optional<Layout> parse(std::string_view text);
 template <>
 std::optional<Distribution> parse(std::string_view text);
+template <>
+std::optional<Placement> parse(std::string_view text);
 
 }  // namespace flashbench

@@ -97,6 +97,12 @@ bool FilterFlags::keeps(const Case& item) const {
                      [&](const std::string& text) { return CaseFilter(text).keeps(item); });
 }
 
+SweepConfig FilterFlags::keep(SweepConfig config, const std::string& source) const {
+  std::erase_if(config.cases, [&](const Case& item) { return !keeps(item); });
+  if (config.cases.empty()) throw BadInput(source + ": no case is left after --filter");
+  return config;
+}
+
 void ConfigFlags::add(CLI::App& app) {
   app.add_option("-c,--config", path, "Sweep config (JSON)")->required()->type_name("FILE");
   app.add_option("--set", overrides,
@@ -109,10 +115,7 @@ void ConfigFlags::add(CLI::App& app) {
 SweepConfig ConfigFlags::load() const {
   std::vector<Override> parsed;
   for (const std::string& text : overrides) parsed.push_back(parse_override(text));
-  SweepConfig config = load_config(path, parsed);
-  std::erase_if(config.cases, [&](const Case& item) { return !filter.keeps(item); });
-  if (config.cases.empty()) throw BadInput(path + ": no case is left after --filter");
-  return config;
+  return filter.keep(load_config(path, parsed), path);
 }
 
 void ExportFlags::add(CLI::App& app) {

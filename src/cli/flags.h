@@ -52,6 +52,9 @@ struct FilterFlags {
 
   void add(CLI::App&);
   bool keeps(const Case&) const;  // throws ConfigError for a filter that makes no sense
+
+  // The cases that it keeps. Throws BadInput, naming the source, if there are none.
+  SweepConfig keep(SweepConfig, const std::string& source) const;
 };
 
 // The config file and what is changed in it or left out of it.

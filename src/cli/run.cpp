@@ -17,6 +17,7 @@ namespace {
 
 struct RunFlags {
   std::string pass = "forward", mask = "none", layout = "bshd", distribution = "normal";
+  std::string placement = "contiguous";
   std::optional<std::string> dtype;
   int64_t batch = 1, q_heads = 8, head_dim = 64;
   std::optional<int64_t> kv_heads, q_len, kv_len, seq;
@@ -65,6 +66,7 @@ Case case_of(const RunFlags& flags) {
   p.layout = *parse<Layout>(flags.layout);
   p.scale = flags.scale;
   item.inputs = inputs_of(flags, p.pass);
+  item.placement = *parse<Placement>(flags.placement);
   if (item.inputs.distribution == Distribution::files) {
     take_shapes(p, item.inputs);
     if (flags.dtype && *parse<Dtype>(*flags.dtype) != p.dtype) {
@@ -140,8 +142,14 @@ void add_problem_flags(CLI::App& command, RunFlags& flags) {
   command.add_option("--head-dim", flags.head_dim, "Head dimension: a multiple of 8 up to 256")
       ->capture_default_str();
   command.add_option("--scale", flags.scale, "Softmax scale (default: 1/sqrt(head_dim))");
-  command.add_option("--distribution", flags.distribution, "normal, uniform or outliers")
-      ->check(CLI::IsMember({"normal", "uniform", "outliers"}))
+  std::vector<Distribution> distributions(kDistributions.begin(), kDistributions.end());
+  std::erase(distributions, Distribution::files);  // what --q, --k and --v are for
+  command
+      .add_option("--distribution", flags.distribution, "What the inputs are (docs/measuring.md)")
+      ->check(one_of(distributions))
+      ->capture_default_str();
+  command.add_option("--placement", flags.placement, "How the tensors lie in memory")
+      ->check(one_of(kPlacements))
       ->capture_default_str();
   command.add_option("--seed", flags.seed, "Seed of the inputs")->capture_default_str();
 }

@@ -2,9 +2,12 @@
 
 #include <memory>
 
+#include "attention/error.h"
 #include "cli/commands.h"
 #include "cli/dry_run.h"
 #include "cli/flags.h"
+#include "plan/suite.h"
+#include "report/cells.h"
 #include "report/table.h"
 #include "sweep/sweep.h"
 
@@ -14,15 +17,41 @@ namespace {
 
 struct VerifyFlags {
   ConfigFlags config;
+  std::string suite;
   DeviceFlags device;
   IsolationFlags isolation;
   ExportFlags exports;
-  bool quiet = false;
+  int repeat = 1;
+  bool dry_run = false, quiet = false;
 };
 
+SweepConfig load(const VerifyFlags& flags) {
+  if (flags.suite.empty() == flags.config.path.empty()) {
+    throw BadInput("expected one of --config FILE and --suite NAME");
+  }
+  if (flags.suite.empty()) return flags.config.load();
+  return flags.config.filter.keep(suite_config(make_suite(flags.suite)), flags.suite);
+}
+
+// The cases of a suite, below what they are for.
+int print_suite(const VerifyFlags& flags) {
+  const Suite suite = make_suite(flags.suite);
+  fmt::print("{}\n", suite.description);
+  for (const SuiteGroup& group : suite.groups) {
+    fmt::print("\n{}: {}\n", group.name, group.purpose);
+    for (const Case& item : group.cases) {
+      if (flags.config.filter.keeps(item)) fmt::print("  {}\n", case_heading(item));
+    }
+  }
+  return 0;
+}
+
 int verify(const VerifyFlags& flags, const Invocation& invocation) {
-  SweepConfig config = flags.config.load();
+  SweepConfig config = load(flags);
   flags.device.apply(config);
+  if (flags.dry_run) {
+    return flags.suite.empty() ? print_dry_run(config, default_gflops(config)) : print_suite(flags);
+  }
   const std::unique_ptr<Runner> runner = flags.isolation.make_runner(config);
   Progress progress(stderr, Progress::mode_for(stderr, flags.quiet),
                     static_cast<int>(config.cases.size()), total_flops(config.cases));
@@ -30,6 +59,7 @@ int verify(const VerifyFlags& flags, const Invocation& invocation) {
   options.argv = invocation.argv;
   options.cases.verify = config.verify;
   options.cases.time = false;
+  options.cases.repeat = flags.repeat;
   const SweepOutcome outcome = run_sweep(config, *runner, nullptr, progress, options);
 
   if (!flags.exports.takes_stdout()) fmt::print("{}", to_table(outcome.result));
@@ -40,13 +70,24 @@ int verify(const VerifyFlags& flags, const Invocation& invocation) {
 }  // namespace
 
 void add_verify(CLI::App& app, Invocation& invocation) {
-  CLI::App& command =
-      *app.add_subcommand("verify", "Verify every case of a config with every provider; no timing");
+  CLI::App& command = *app.add_subcommand(
+      "verify", "Verify every case of a config or a suite with every provider; no timing");
   auto flags = std::make_shared<VerifyFlags>();
   flags->config.add(command);
+  command.get_option("--config")->required(false);
+  command.add_option("--suite", flags->suite, "Built-in cases, instead of a config")
+      ->check(CLI::IsMember(suite_names()))
+      ->excludes("--config")
+      ->excludes("--set");
+  command
+      .add_option("--repeat", flags->repeat,
+                  "Runs of each provider on each case, whose outputs are compared bit by bit")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
   flags->device.add(command);
   flags->isolation.add(command);
   flags->exports.add(command);
+  command.add_flag("--dry-run", flags->dry_run, "List the cases, a suite's with their purpose");
   command.add_flag("-q,--quiet", flags->quiet, "No progress on stderr");
   command.callback([flags, &invocation] { invocation.exit_code = verify(*flags, invocation); });
 }

@@ -1,12 +1,12 @@
 #include "device/device_tensors.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <span>
 #include <utility>
-
-#include "device/checksum.h"
 
 namespace flashbench {
 
@@ -22,6 +22,20 @@ size_t row_bytes(const Problem& p) {
   return static_cast<size_t>(p.query_rows()) * sizeof(float);
 }
 
+// The dense tensors that a placement starts from.
+ConstTensorView query_shape(const Problem& p) {
+  return query_view<const void>(nullptr, p);
+}
+ConstTensorView key_shape(const Problem& p) {
+  return key_view<const void>(nullptr, p);
+}
+ConstTensorView row_shape(const Problem& p) {
+  return dense_view<const void>(nullptr, Dtype::fp32, Layout::bhsd, p.batch, p.q_heads, p.q_len, 1);
+}
+Placement row_placement(Placement placement) {
+  return placement == Placement::strided ? Placement::contiguous : placement;
+}
+
 // How many elements of `element_bytes` are the poison pattern.
 int64_t poisoned_elements(std::span<const std::byte> bytes, size_t element_bytes) {
   static constexpr std::array<unsigned char, sizeof(float)> kPattern{kPoisonByte, kPoisonByte,
@@ -35,54 +49,58 @@ int64_t poisoned_elements(std::span<const std::byte> bytes, size_t element_bytes
 
 }  // namespace
 
-DeviceInputs::DeviceInputs(Device& device, const Problem& problem, const Inputs& host)
-    : device_(&device),
-      problem_(problem),
-      q_(device.allocate(query_bytes(problem), MemoryUse::input)),
-      k_(device.allocate(key_bytes(problem), MemoryUse::input)),
-      v_(device.allocate(key_bytes(problem), MemoryUse::input)) {
+DeviceInputs::DeviceInputs(Device& device, const Problem& problem, Placement placement,
+                           const Inputs& host)
+    : problem_(problem),
+      q_(device, query_shape(problem), placement, MemoryUse::input),
+      k_(device, key_shape(problem), placement, MemoryUse::input),
+      v_(device, key_shape(problem), placement, MemoryUse::input) {
   if (problem.pass == Pass::backward) {
-    o_ = device.allocate(query_bytes(problem), MemoryUse::input);
-    d_o_ = device.allocate(query_bytes(problem), MemoryUse::input);
-    logsumexp_ = device.allocate(row_bytes(problem), MemoryUse::input);
+    o_ = PlacedTensor(device, query_shape(problem), placement, MemoryUse::input);
+    d_o_ = PlacedTensor(device, query_shape(problem), placement, MemoryUse::input);
+    logsumexp_ =
+        PlacedTensor(device, row_shape(problem), row_placement(placement), MemoryUse::input);
   }
   refill(host);
 }
 
 void DeviceInputs::refill(const Inputs& host) {
-  const auto fill = [this](const Buffer& to, const void* from) {
-    if (to.bytes() > 0) device_->copy_to_device(to.data(), from, to.bytes());
-  };
-  fill(q_, host.q.data);
-  fill(k_, host.k.data);
-  fill(v_, host.v.data);
-  fill(o_, host.o.data);
-  fill(d_o_, host.d_o.data);
-  fill(logsumexp_, host.logsumexp);
+  q_.write(host.q.data);
+  k_.write(host.k.data);
+  v_.write(host.v.data);
+  o_.write(host.o.data);
+  d_o_.write(host.d_o.data);
+  logsumexp_.write(host.logsumexp);
+}
+
+void DeviceInputs::negate() {
+  (problem_.pass == Pass::forward ? v_ : d_o_).negate();
 }
 
 Inputs DeviceInputs::view() const {
   Inputs inputs;
-  inputs.q = query_view<const void>(q_.data(), problem_);
-  inputs.k = key_view<const void>(k_.data(), problem_);
-  inputs.v = key_view<const void>(v_.data(), problem_);
+  inputs.q = q_.view();
+  inputs.k = k_.view();
+  inputs.v = v_.view();
   if (problem_.pass == Pass::backward) {
-    inputs.o = query_view<const void>(o_.data(), problem_);
-    inputs.d_o = query_view<const void>(d_o_.data(), problem_);
-    inputs.logsumexp = logsumexp_.as<const float>();
+    inputs.o = o_.view();
+    inputs.d_o = d_o_.view();
+    inputs.logsumexp = static_cast<const float*>(logsumexp_.view().data);
   }
   return inputs;
 }
 
 uint64_t DeviceInputs::hash() const {
   uint64_t hash = 0;
-  std::vector<std::byte> host;
-  for (const Buffer* buffer : {&q_, &k_, &v_, &o_, &d_o_, &logsumexp_}) {
-    host.resize(buffer->bytes());
-    if (!host.empty()) device_->copy_to_host(host.data(), buffer->data(), host.size());
-    hash = checksum(host.data(), host.size(), hash);
+  for (const PlacedTensor* tensor : {&q_, &k_, &v_, &o_, &d_o_, &logsumexp_}) {
+    hash = tensor->hash(hash);
   }
   return hash;
+}
+
+int64_t DeviceInputs::guard_bytes() const {
+  return q_.guard_bytes() + k_.guard_bytes() + v_.guard_bytes() + o_.guard_bytes() +
+         d_o_.guard_bytes() + logsumexp_.guard_bytes();
 }
 
 HostOutputs::HostOutputs(const Problem& problem) : problem_(problem) {
@@ -109,48 +127,68 @@ Outputs HostOutputs::view() {
   return outputs;
 }
 
-DeviceOutputs::DeviceOutputs(Device& device, const Problem& problem)
-    : device_(&device), problem_(problem) {
+void HostOutputs::negate() {
+  for (std::vector<std::byte>* tensor : {&o_, &dq_, &dk_, &dv_}) {
+    flip_signs(*tensor, static_cast<size_t>(element_size(problem_.dtype)));
+  }
+}
+
+DeviceOutputs::DeviceOutputs(Device& device, const Problem& problem, Placement placement)
+    : problem_(problem) {
+  const auto make = [&](const ConstTensorView& shape, Placement where) {
+    return PlacedTensor(device, shape, where, MemoryUse::output);
+  };
   if (problem.pass == Pass::forward) {
-    o_ = device.allocate(query_bytes(problem), MemoryUse::output);
-    logsumexp_ = device.allocate(row_bytes(problem), MemoryUse::output);
+    o_ = make(query_shape(problem), placement);
+    logsumexp_ = make(row_shape(problem), row_placement(placement));
   } else {
-    dq_ = device.allocate(query_bytes(problem), MemoryUse::output);
-    dk_ = device.allocate(key_bytes(problem), MemoryUse::output);
-    dv_ = device.allocate(key_bytes(problem), MemoryUse::output);
+    dq_ = make(query_shape(problem), placement);
+    dk_ = make(key_shape(problem), placement);
+    dv_ = make(key_shape(problem), placement);
   }
 }
 
 Outputs DeviceOutputs::view() const {
   Outputs outputs;
   if (problem_.pass == Pass::forward) {
-    outputs.o = query_view<void>(o_.data(), problem_);
-    outputs.logsumexp = logsumexp_.as<float>();
+    outputs.o = o_.view();
+    outputs.logsumexp = static_cast<float*>(logsumexp_.view().data);
   } else {
-    outputs.dq = query_view<void>(dq_.data(), problem_);
-    outputs.dk = key_view<void>(dk_.data(), problem_);
-    outputs.dv = key_view<void>(dv_.data(), problem_);
+    outputs.dq = dq_.view();
+    outputs.dk = dk_.view();
+    outputs.dv = dv_.view();
   }
   return outputs;
 }
 
 void DeviceOutputs::poison() {
-  for (const Buffer* buffer : {&o_, &logsumexp_, &dq_, &dk_, &dv_}) {
-    if (buffer->bytes() > 0) device_->poison(buffer->data(), buffer->bytes());
-  }
+  for (PlacedTensor* tensor : {&o_, &logsumexp_, &dq_, &dk_, &dv_}) tensor->poison();
 }
 
 HostOutputs DeviceOutputs::to_host() const {
   HostOutputs host(problem_);
-  const auto fetch = [this](std::vector<std::byte>& to, const Buffer& from) {
-    if (from.bytes() > 0) device_->copy_to_host(to.data(), from.data(), from.bytes());
-  };
-  fetch(host.o_, o_);
-  fetch(host.logsumexp_, logsumexp_);
-  fetch(host.dq_, dq_);
-  fetch(host.dk_, dk_);
-  fetch(host.dv_, dv_);
+  o_.read(host.o_.data());
+  logsumexp_.read(host.logsumexp_.data());
+  dq_.read(host.dq_.data());
+  dk_.read(host.dk_.data());
+  dv_.read(host.dv_.data());
   return host;
+}
+
+std::string DeviceOutputs::damage() const {
+  const std::pair<const char*, const PlacedTensor&> tensors[] = {
+      {"o", o_}, {"logsumexp", logsumexp_}, {"dq", dq_}, {"dk", dk_}, {"dv", dv_}};
+  for (const auto& [name, tensor] : tensors) {
+    if (const int64_t bytes = tensor.damaged_guard_bytes(); bytes > 0) {
+      return fmt::format("{} bytes outside the elements of {} were written", bytes, name);
+    }
+  }
+  return "";
+}
+
+int64_t DeviceOutputs::guard_bytes() const {
+  return o_.guard_bytes() + logsumexp_.guard_bytes() + dq_.guard_bytes() + dk_.guard_bytes() +
+         dv_.guard_bytes();
 }
 
 int64_t DeviceOutputs::unwritten_elements() const {

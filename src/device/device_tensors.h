@@ -2,35 +2,46 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "attention/tensors.h"
 #include "device/device.h"
+#include "device/placed_tensor.h"
 
 namespace flashbench {
 
-// A problem's inputs on the device, filled from the host's.
+// A problem's inputs on the device, filled from the host's. The logsumexp has no strides: it is
+// dense in every placement.
 class DeviceInputs {
  public:
-  DeviceInputs(Device& device, const Problem& problem, const Inputs& host);
+  DeviceInputs(Device& device, const Problem& problem, Placement placement, const Inputs& host);
 
   Inputs view() const;
   void refill(const Inputs& host);
 
-  // A hash over every byte: shows whether a provider wrote where it may only read.
+  // Negates what the outputs are linear in: V, or dO for the backward pass.
+  void negate();
+
+  // A hash over every byte, gaps included: shows whether a provider wrote where it may only read.
   uint64_t hash() const;
 
+  int64_t guard_bytes() const;
+
  private:
-  Device* device_;
   Problem problem_;
-  Buffer q_, k_, v_, o_, d_o_, logsumexp_;
+  PlacedTensor q_, k_, v_, o_, d_o_, logsumexp_;
 };
 
-// Output tensors in host memory.
+// Output tensors in host memory, dense.
 class HostOutputs {
  public:
   explicit HostOutputs(const Problem& problem);
   Outputs view();
+
+  // Negates the outputs that negated inputs negate: all but the logsumexp.
+  void negate();
+
   bool operator==(const HostOutputs&) const = default;  // bit for bit
 
  private:
@@ -43,7 +54,7 @@ class HostOutputs {
 // A problem's outputs on the device; they start poisoned.
 class DeviceOutputs {
  public:
-  DeviceOutputs(Device& device, const Problem& problem);
+  DeviceOutputs(Device& device, const Problem& problem, Placement placement);
 
   Outputs view() const;
   void poison();
@@ -52,10 +63,15 @@ class DeviceOutputs {
   // Elements that still hold the poison: nothing wrote them.
   int64_t unwritten_elements() const;
 
+  // A sentence about the first tensor around or between whose elements something was written; empty
+  // if there is none.
+  std::string damage() const;
+
+  int64_t guard_bytes() const;
+
  private:
-  Device* device_;
   Problem problem_;
-  Buffer o_, logsumexp_, dq_, dk_, dv_;
+  PlacedTensor o_, logsumexp_, dq_, dk_, dv_;
 };
 
 }  // namespace flashbench

@@ -9,6 +9,7 @@
 #include "attention/error.h"
 #include "attention/half.h"
 #include "device/npy.h"
+#include "device/patterns.h"
 
 namespace flashbench {
 
@@ -45,6 +46,17 @@ double unit(uint64_t bits) {
 
 size_t bytes_of(ConstTensorView view) {
   return static_cast<size_t>(view.elements() * element_size(view.dtype));
+}
+
+void fill_pattern(const Problem& p, TensorView view, const InputSpec& spec, int tensor,
+                  ThreadPool& pool) {
+  pool.parallel_for(view.batch * view.length, [&](int64_t item, int) {
+    const int64_t b = item / view.length, row = item % view.length;
+    for (int64_t h = 0; h < view.heads; ++h) {
+      const auto index = static_cast<uint64_t>((item * view.heads + h) * view.head_dim);
+      fill_pattern_row(p, spec.distribution, spec.seed, tensor, b, h, row, index, view);
+    }
+  });
 }
 
 void fill_random(TensorView view, const InputSpec& spec, int tensor, ThreadPool& pool) {
@@ -110,8 +122,7 @@ float random_value(Distribution distribution, uint64_t seed, int tensor, uint64_
       }
       return static_cast<float>(value);
     }
-    case Distribution::normal:
-    case Distribution::files:
+    default:
       break;
   }
   return static_cast<float>(normal(bits));
@@ -133,6 +144,8 @@ HostTensors::HostTensors(const Problem& problem, const InputSpec& spec, ThreadPo
   const auto fill = [&](TensorView view, int tensor, const std::string& path) {
     if (spec.distribution == Distribution::files) {
       fill_from_file(view, problem.layout, path);
+    } else if (is_pattern(spec.distribution)) {
+      fill_pattern(problem, view, spec, tensor, pool);
     } else {
       fill_random(view, spec, tensor, pool);
     }

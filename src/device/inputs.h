@@ -18,6 +18,7 @@ namespace flashbench {
 //   outliers  N(0, 1) + Bernoulli(0.001) * N(0, 100): FlashAttention-3's outlier model
 //             (arXiv 2407.08608, section 4.3)
 //   files     .npy tensors
+// and the adversarial ones of device/patterns.h.
 struct InputSpec {
   Distribution distribution = Distribution::normal;
   uint64_t seed = 1;
@@ -48,6 +49,7 @@ class HostTensors {
 // index counts in the order [batch, length, heads, head_dim] whatever the layout. A pure function
 // of its arguments, so that any program can make the same inputs: SplitMix64 (Steele, Lea and Flood
 // 2014) as a counter-based generator, then Box-Muller; docs/measuring.md has the formula.
+// A distribution of device/patterns.h has normal noise.
 float random_value(Distribution, uint64_t seed, int tensor, uint64_t index);
 
 }  // namespace flashbench

@@ -34,10 +34,11 @@ struct VerifyOptions {
   double fp64_flops = 4e11;  // budget of one case's reference; above it rows are sampled
 };
 
-// One thing to run: a problem and what its inputs are.
+// One thing to run: a problem, what its inputs are and how all tensors lie in memory.
 struct Case {
   Problem problem;
   InputSpec inputs;
+  Placement placement = Placement::contiguous;
 
   std::string key() const;  // stable and unique within a sweep
 };

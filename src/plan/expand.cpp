@@ -166,6 +166,7 @@ void Block::add_axes() {
   add_axis<int64_t>("kv_len", [](Draft& d, int64_t v) { d.result.problem.kv_len = v; });
   add_names<Distribution>("distribution",
                           [](Draft& d, Distribution v) { d.result.inputs.distribution = v; });
+  add_names<Placement>("placement", [](Draft& d, Placement v) { d.result.placement = v; });
   add_axis<uint64_t>("seed", [](Draft& d, uint64_t v) { d.result.inputs.seed = v; });
 }
 

@@ -16,9 +16,9 @@ inline constexpr double kMaxTensorElements = 1099511627776.0;  // 2^40, one tens
 inline constexpr double kMaxScores = 1125899906842624.0;       // 2^50, batch*q_heads*q_len*kv_len
 
 // The cases of `blocks` (the config's "cases", an array), block after block; within a block `pass`
-// varies slowest, then dtype, mask, layout, head_dim, scale, heads, batch, lengths, distribution
-// and seed. A case that comes up again is left out. Paths of tensors are taken relative to
-// `folder`.
+// varies slowest, then dtype, mask, layout, head_dim, scale, heads, batch, lengths, distribution,
+// placement and seed. A case that comes up again is left out. Paths of tensors are taken relative
+// to `folder`.
 //
 // Blocks that `issues` already finds fault with are passed over; what is wrong with the others is
 // added to it.

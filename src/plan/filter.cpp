@@ -46,6 +46,7 @@ std::vector<std::string> known_values(std::string_view axis) {
   if (axis == "mask") return names_of(kMasks);
   if (axis == "layout") return names_of(kLayouts);
   if (axis == "distribution") return names_of(kDistributions);
+  if (axis == "placement") return names_of(kPlacements);
   return {};
 }
 

@@ -46,6 +46,11 @@ class Provider {
   // A sentence that says why this problem cannot run here; empty if it can.
   virtual std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const = 0;
 
+  // The same for where its tensors lie. By default every placement is supported.
+  virtual std::optional<std::string> why_unsupported_placement(const Problem&, Placement) const {
+    return std::nullopt;
+  }
+
   // Bytes that prepare() would allocate.
   virtual int64_t workspace_bytes(const Problem&, const DeviceInfo&) const = 0;
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -37,6 +38,20 @@ std::string percent_of_ceiling(const Performance& p) {
                  [](double share) { return fmt::format("{:.1f}", share * 100); });
 }
 
+bool any_determinism(const SweepResult& result) {
+  return std::any_of(result.records.begin(), result.records.end(),
+                     [](const Record& record) { return record.determinism.has_value(); });
+}
+
+// "bitwise", "bounded 0.31" (the largest lambda), "varies", "-".
+std::string determinism_text(const Record& record) {
+  return or_dash(record.determinism, [](const Determinism& d) {
+    const std::string text(name(d.kind));
+    return d.kind == Determinism::Kind::bounded ? fmt::format("{} {:.2g}", text, d.max_lambda)
+                                                : text;
+  });
+}
+
 }  // namespace
 
 std::vector<Cell> cells(const Record& record, const SweepResult& result) {
@@ -44,7 +59,7 @@ std::vector<Cell> cells(const Record& record, const SweepResult& result) {
   const auto worst = worst_error(record.verdict);
   using P = const Performance&;
   using W = const WorstError&;
-  return {
+  std::vector<Cell> row{
       {"provider", 13, record.provider},
       {"median ms", 10, or_dash(timed, [](P p) { return fixed(p.median * 1e3); })},
       {"+-", 7, or_dash(timed, half_width)},
@@ -57,6 +72,8 @@ std::vector<Cell> cells(const Record& record, const SweepResult& result) {
       {"max err", 9, or_dash(worst, [](W w) { return fmt::format("{:.1e}", w.max_abs); })},
       {"verdict", 12, std::string(verified(record.verdict))},
   };
+  if (any_determinism(result)) row.push_back({"runs agree", 14, determinism_text(record)});
+  return row;
 }
 
 std::string case_heading(const Case& item) {
@@ -68,7 +85,9 @@ std::string case_heading(const Case& item) {
                               : fmt::format("  q {}  kv {}", p.q_len, p.kv_len);
   text += fmt::format("  d {}", p.head_dim);
   if (p.scale) text += fmt::format("  scale {}", *p.scale);
-  return text + "  " + item.inputs.id();
+  text += "  " + item.inputs.id();
+  if (item.placement != Placement::contiguous) text += fmt::format("  {}", name(item.placement));
+  return text;
 }
 
 std::vector<std::string> summary_lines(const SweepResult& result) {

@@ -22,6 +22,12 @@ Column text(std::string_view name, std::function<std::string(const Record&)> val
   return {name, true, [value](const Record& record, const SweepResult&) { return value(record); }};
 }
 
+Column optional_text(std::string_view name, std::function<std::string(const Record&)> value) {
+  Column column = text(name, std::move(value));
+  column.optional = true;
+  return column;
+}
+
 Column number(std::string_view name, std::function<std::string(const Record&)> value) {
   return {name, false, [value](const Record& record, const SweepResult&) { return value(record); }};
 }
@@ -112,6 +118,16 @@ std::vector<Column> make_columns() {
       number("scale", [](R r) { return figure(r.item.problem.softmax_scale()); }),
       timing("tflops_convention",
              [](P p) -> std::optional<double> { return p.convention_flops_per_second * 1e-12; }),
+      optional_text("placement",
+                    [](R r) {
+                      return r.item.placement == Placement::contiguous
+                                 ? std::string()
+                                 : std::string(name(r.item.placement));
+                    }),
+      optional_text("determinism",
+                    [](R r) {
+                      return r.determinism ? std::string(name(r.determinism->kind)) : std::string();
+                    }),
   };
 }
 

@@ -1,5 +1,7 @@
 #include "report/csv.h"
 
+#include <algorithm>
+
 #include "report/columns.h"
 
 namespace flashbench {
@@ -7,6 +9,17 @@ namespace flashbench {
 namespace {
 
 constexpr std::string_view kLineEnd = "\r\n";
+
+std::vector<const Column*> used_columns(const SweepResult& result) {
+  std::vector<const Column*> used;
+  for (const Column& column : columns()) {
+    const auto has = [&](const Record& r) { return !column.text(r, result).empty(); };
+    if (!column.optional || std::any_of(result.records.begin(), result.records.end(), has)) {
+      used.push_back(&column);
+    }
+  }
+  return used;
+}
 
 }  // namespace
 
@@ -28,11 +41,12 @@ std::string csv_field(std::string_view value, bool is_text) {
 std::string to_csv(const SweepResult& result) {
   std::string csv;
   const auto end_line = [&] { csv.replace(csv.size() - 1, 1, kLineEnd); };  // over the last comma
-  for (const Column& column : columns()) csv.append(column.name).push_back(',');
+  const std::vector<const Column*> used = used_columns(result);
+  for (const Column* column : used) csv.append(column->name).push_back(',');
   end_line();
   for (const Record& record : result.records) {
-    for (const Column& column : columns()) {
-      csv.append(csv_field(column.text(record, result), column.is_text)).push_back(',');
+    for (const Column* column : used) {
+      csv.append(csv_field(column->text(record, result), column->is_text)).push_back(',');
     }
     end_line();
   }

@@ -27,6 +27,12 @@ Json optional_json(const std::optional<T>& value) {
   return value ? Json(*value) : Json();
 }
 
+Json determinism_json(const Determinism& determinism) {
+  return {{"kind", name(determinism.kind)},
+          {"runs", determinism.runs},
+          {"max_lambda", figure(determinism.max_lambda)}};
+}
+
 Json verdict_json(const Verdict& verdict) {
   Json tensors = Json::array();
   for (const TensorError& error : verdict.tensors) {
@@ -112,6 +118,12 @@ std::optional<T> optional_from(const StrictJson& json) {
   return T{json};
 }
 
+Determinism determinism_from(const StrictJson& json) {
+  using Kind = Determinism::Kind;
+  return {named(std::array{Kind::bitwise, Kind::bounded, Kind::varies}, json.at("kind")),
+          json.at("runs"), json.at("max_lambda").number_or_nan()};
+}
+
 Verdict verdict_from(const StrictJson& json) {
   Verdict verdict;
   verdict.status = named(
@@ -194,6 +206,7 @@ Json case_to_json(const Case& item) {
     json["files"] = {
         {"q", item.inputs.q}, {"k", item.inputs.k}, {"v", item.inputs.v}, {"d_o", item.inputs.d_o}};
   }
+  if (item.placement != Placement::contiguous) json["placement"] = name(item.placement);
   return json;
 }
 
@@ -223,27 +236,30 @@ Case case_from_json(const Json& document) {
     item.inputs.v = files.at("v");
     item.inputs.d_o = files.at("d_o");
   }
+  if (json.contains("placement")) item.placement = named(kPlacements, json.at("placement"));
   return item;
 }
 
 Json record_to_json(const Record& record, const std::vector<Record>& all) {
   const Problem& p = record.item.problem;
-  return {{"key", record.item.key()},
-          {"case", case_to_json(record.item)},
-          {"provider", record.provider},
-          {"kernel", record.kernel},
-          {"status", name(record.status)},
-          {"reason", record.reason},
-          {"correctness", verdict_json(record.verdict)},
-          {"performance", performance_json(record, all)},
-          {"work", {{"flops", p.flops()}, {"flops_convention", p.flops_convention()}}},
-          {"traffic",
-           {{"bytes_compulsory", p.compulsory_bytes()},
-            {"bytes_requested", optional_json(record.requested_bytes)},
-            {"bytes_measured", Json()},
-            {"intensity", optional_json(arithmetic_intensity(record))}}},
-          {"memory", memory_json(record)},
-          {"repro", repro_command(record)}};
+  Json json{{"key", record.item.key()},
+            {"case", case_to_json(record.item)},
+            {"provider", record.provider},
+            {"kernel", record.kernel},
+            {"status", name(record.status)},
+            {"reason", record.reason},
+            {"correctness", verdict_json(record.verdict)},
+            {"performance", performance_json(record, all)},
+            {"work", {{"flops", p.flops()}, {"flops_convention", p.flops_convention()}}},
+            {"traffic",
+             {{"bytes_compulsory", p.compulsory_bytes()},
+              {"bytes_requested", optional_json(record.requested_bytes)},
+              {"bytes_measured", Json()},
+              {"intensity", optional_json(arithmetic_intensity(record))}}},
+            {"memory", memory_json(record)},
+            {"repro", repro_command(record)}};
+  if (record.determinism) json["determinism"] = determinism_json(*record.determinism);
+  return json;
 }
 
 Record record_from_json(const Json& document) {
@@ -258,6 +274,7 @@ Record record_from_json(const Json& document) {
   record.status = named(kStatuses, json.at("status"));
   record.reason = json.at("reason");
   record.verdict = verdict_from(json.at("correctness"));
+  if (json.contains("determinism")) record.determinism = determinism_from(json.at("determinism"));
   if (const StrictJson timed = json.at("performance"); !timed.is_null()) {
     record.measurement = measurement_from(timed.at("measurement"));
     if (timed.contains("gemm_ceiling")) {

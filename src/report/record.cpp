@@ -50,6 +50,18 @@ std::string_view name(Verdict::Status status) {
   return "?";
 }
 
+std::string_view name(Determinism::Kind kind) {
+  switch (kind) {
+    case Determinism::Kind::bitwise:
+      return "bitwise";
+    case Determinism::Kind::bounded:
+      return "bounded";
+    case Determinism::Kind::varies:
+      return "varies";
+  }
+  return "?";
+}
+
 std::optional<Performance> performance(const Record& record) {
   if (!record.measurement || record.measurement->seconds.empty()) return std::nullopt;
   const std::vector<double>& seconds = record.measurement->seconds;
@@ -112,6 +124,9 @@ std::string repro_command(const Record& record) {
     if (p.pass == Pass::backward) command += fmt::format(" --do {}", inputs.d_o);
   } else {
     command += fmt::format(" --distribution {} --seed {}", name(inputs.distribution), inputs.seed);
+  }
+  if (record.item.placement != Placement::contiguous) {
+    command += fmt::format(" --placement {}", name(record.item.placement));
   }
   return command;
 }

@@ -38,14 +38,28 @@ struct MemoryReport {
   int64_t process_growth = 0;  // how far the process's resident set rose meanwhile
 };
 
+// Whether runs on the same inputs gave the same outputs.
+struct Determinism {
+  enum class Kind {
+    bitwise,  // the same bits every time
+    bounded,  // other bits, and every run was judged right
+    varies,   // a run was judged wrong
+  };
+  Kind kind = Kind::bitwise;
+  int runs = 0;
+  double max_lambda = 0;  // of the runs with other bits than the first's
+};
+std::string_view name(Determinism::Kind);
+
 // One provider on one case. Absent figures are empty, never 0.
 struct Record {
   Case item;
   std::string provider;
   std::string kernel;
   Status status = Status::skipped;
-  std::string reason;  // a sentence, unless ok
-  Verdict verdict;     // of the timed outputs where there was timing
+  std::string reason;                      // a sentence, unless ok
+  Verdict verdict;                         // of the timed outputs where there was timing
+  std::optional<Determinism> determinism;  // where it was asked for
   std::optional<Measurement> measurement;
   std::optional<Measurement> gemm;  // the GEMM ceiling in the same rounds
   double gemm_flops = 0;            // FLOPs of one of its runs

@@ -7,29 +7,27 @@
 
 #include "attention/error.h"
 #include "measure/memory.h"
+#include "sweep/audits.h"
 #include "sweep/dump.h"
+#include "sweep/room.h"
+#include "verify/expectation.h"
 #include "verify/oracle.h"
 
 namespace flashbench {
 
 namespace {
 
-// Outputs that a provider left wrong or unwritten, or inputs that it changed.
-class WrongResult : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
 // A case's inputs on host and device, and what its outputs must be.
 struct Scene {
-  Scene(const Case& item, Device& d, const CaseRunOptions& o, const Watch& w)
-      : device(d),
+  Scene(const Case& c, Device& d, const CaseRunOptions& o, const Watch& w)
+      : item(c),
+        device(d),
         options(o),
         watch(w),
         problem(item.problem),
         host(problem, item.inputs, *d.stream().threads),
         oracle(problem, host.inputs(), {.fp64_flops = o.verify.fp64_flops}, *d.stream().threads),
-        inputs(d, problem, with_exact_forward()),
+        inputs(d, problem, item.placement, with_exact_forward()),
         input_hash(inputs.hash()) {}
 
   // A backward pass starts from the exact O and logsumexp, rounded: the same for every provider.
@@ -40,12 +38,22 @@ struct Scene {
     return host.inputs();
   }
 
+  // The oracle's verdict, and what is known of these inputs beyond it.
+  Verdict judge(HostOutputs& outputs) const {
+    Verdict verdict = oracle.judge(outputs.view());
+    if (!verdict.passed()) return verdict;
+    verdict.reason = broken_expectation(problem, item.inputs, host.inputs(), outputs.view());
+    if (!verdict.reason.empty()) verdict.status = Verdict::Status::failed;
+    return verdict;
+  }
+
   void check_inputs() {
     if (inputs.hash() == input_hash) return;
     inputs.refill(host.inputs());
     throw WrongResult("it changed its inputs");
   }
 
+  const Case& item;
   Device& device;
   const CaseRunOptions& options;
   const Watch& watch;
@@ -124,7 +132,7 @@ void prepare_and_verify(Attempt& attempt, Scene& scene) {
   const int64_t resident_before = resident_bytes();
 
   attempt.session = attempt.provider->prepare(scene.problem, device);
-  attempt.outputs = std::make_unique<DeviceOutputs>(device, scene.problem);
+  attempt.outputs = std::make_unique<DeviceOutputs>(device, scene.problem, scene.item.placement);
   attempt.record.kernel = attempt.session->kernel();
   attempt.record.requested_bytes = attempt.session->requested_bytes();
   attempt.session->prepare_inputs(scene.inputs.view());
@@ -132,14 +140,18 @@ void prepare_and_verify(Attempt& attempt, Scene& scene) {
   device.synchronize();
 
   const MemoryUsage& peak = device.peak();
-  attempt.record.memory = MemoryReport{{.input = before.input,
-                                        .output = peak.output - before.output,
-                                        .workspace = peak.workspace - before.workspace},
-                                       peak_resident_bytes() - resident_before};
+  attempt.record.memory =
+      MemoryReport{{.input = before.input - scene.inputs.guard_bytes(),
+                    .output = peak.output - before.output - attempt.outputs->guard_bytes(),
+                    .workspace = peak.workspace - before.workspace},
+                   peak_resident_bytes() - resident_before};
+  attempt.verified_outputs = std::make_unique<HostOutputs>(take_outputs(*attempt.outputs));
   scene.check_inputs();
-  attempt.verified_outputs = std::make_unique<HostOutputs>(attempt.outputs->to_host());
-  attempt.record.verdict = scene.oracle.judge(attempt.verified_outputs->view());
+  attempt.record.verdict = scene.judge(*attempt.verified_outputs);
   require_passed(attempt.record.verdict);
+  if (attempt.outputs->to_host() != *attempt.verified_outputs) {
+    throw WrongResult("its outputs changed after it had returned");
+  }
   attempt.record.status = Status::ok;
 }
 
@@ -147,6 +159,37 @@ void dump(Attempt& attempt, const Scene& scene) {
   if (scene.options.dump.empty() || !attempt.alive()) return;
   dump_outputs(scene.options.dump / attempt.provider->name(), scene.problem,
                attempt.verified_outputs->view());
+}
+
+Audited audited(Attempt& attempt, Scene& scene) {
+  return {scene.problem,
+          scene.device,
+          *attempt.session,
+          scene.inputs,
+          scene.host.inputs(),
+          *attempt.outputs,
+          *attempt.verified_outputs,
+          [&scene](HostOutputs& outputs) { return scene.judge(outputs); }};
+}
+
+void repeat(Attempt& attempt, Scene& scene) {
+  const AtWork at_work(scene.watch, attempt.index);
+  Verdict failed;
+  const Determinism determinism =
+      repeat_runs(audited(attempt, scene), scene.options.repeat, scene.watch.interrupted, failed);
+  attempt.record.determinism = determinism;
+  scene.check_inputs();
+  if (determinism.kind != Determinism::Kind::varies) return;
+  attempt.record.verdict = failed;
+  throw WrongResult(
+      fmt::format("run {} gave other outputs than the first: {}", determinism.runs, failed.reason));
+}
+
+// The last look at a provider, after all else.
+void require_fresh(Attempt& attempt, Scene& scene) {
+  if (!attempt.alive()) return;
+  const AtWork at_work(scene.watch, attempt.index);
+  guarded(attempt, [&] { require_fresh_outputs(audited(attempt, scene)); });
 }
 
 Attempt start(const Provider& provider, int index, const Case& item, Scene& scene) {
@@ -159,8 +202,13 @@ Attempt start(const Provider& provider, int index, const Case& item, Scene& scen
     attempt.end(Status::skipped, "interrupted");
   } else if (auto why = provider.why_unsupported(item.problem, scene.device.info())) {
     attempt.end(Status::unsupported, *why);
+  } else if (auto cannot_take = provider.why_unsupported_placement(item.problem, item.placement)) {
+    attempt.end(Status::unsupported, *cannot_take);
   } else {
-    guarded(attempt, [&] { prepare_and_verify(attempt, scene); });
+    guarded(attempt, [&] {
+      prepare_and_verify(attempt, scene);
+      if (scene.options.repeat > 1) repeat(attempt, scene);
+    });
     dump(attempt, scene);
   }
   return attempt;
@@ -184,10 +232,10 @@ Contender timed(Attempt& attempt, Scene& scene) {
 
 // The last timed run's outputs: as verified before, bit for bit, or judged anew.
 void verify_timed(Attempt& attempt, Scene& scene) {
+  HostOutputs outputs = take_outputs(*attempt.outputs);
   scene.check_inputs();
-  HostOutputs outputs = attempt.outputs->to_host();
   if (outputs == *attempt.verified_outputs) return;
-  attempt.record.verdict = scene.oracle.judge(outputs.view());
+  attempt.record.verdict = scene.judge(outputs);
   require_passed(attempt.record.verdict);
 }
 
@@ -246,6 +294,9 @@ std::vector<Record> run_case(const Case& item, const std::vector<const Provider*
                              Device& device, GemmCeiling* gemm, const CaseRunOptions& options,
                              const Watch& watch) {
   if (watch.interrupted()) return all_ended(item, providers, Status::skipped, "interrupted");
+  if (const std::string why = why_no_room(item.problem, device.info().kind); !why.empty()) {
+    return all_ended(item, providers, Status::skipped, why);
+  }
   try {
     Scene scene(item, device, options, watch);
     if (!options.dump.empty()) dump_inputs(options.dump, scene.problem, scene.host.inputs());
@@ -256,6 +307,7 @@ std::vector<Record> run_case(const Case& item, const std::vector<const Provider*
     if (options.time && gemm != nullptr) {
       time_together(attempts, scene, *gemm, item.inputs.seed);
     }
+    for (Attempt& attempt : attempts) require_fresh(attempt, scene);
     return records_of(attempts);
   } catch (const OutOfMemory& error) {
     return all_ended(item, providers, Status::out_of_memory, error.what());

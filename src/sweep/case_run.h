@@ -1,5 +1,5 @@
 // One case: its inputs, its reference, every provider verified, then timed together, then verified
-// again on what the timed runs left.
+// again on what the timed runs left, and on inputs with another sign.
 #pragma once
 
 #include <atomic>
@@ -19,6 +19,7 @@ struct CaseRunOptions {
   MeasureOptions measure;
   VerifyOptions verify;
   bool time = true;            // false: verify only
+  int repeat = 1;              // runs whose bits are compared, the verified one included
   std::filesystem::path dump;  // folder for the inputs and each provider's outputs; empty: none
 };
 

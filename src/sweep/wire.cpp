@@ -43,6 +43,7 @@ Json to_json(const CaseRunOptions& options) {
   return {{"measure", to_json(options.measure)},
           {"fp64_flops", options.verify.fp64_flops},
           {"time", options.time},
+          {"repeat", options.repeat},
           {"dump", options.dump.string()}};
 }
 
@@ -51,6 +52,7 @@ CaseRunOptions case_run_options(const Json& json) {
   options.measure = measure_options(json.at("measure"));
   options.verify.fp64_flops = json.at("fp64_flops");
   options.time = json.at("time");
+  options.repeat = json.at("repeat");
   options.dump = json.at("dump").get<std::string>();
   return options;
 }

@@ -65,7 +65,7 @@ TEST(DeviceTensors, InputsArriveAndChangesShow) {
   const Problem problem{
       .pass = Pass::backward, .q_heads = 2, .kv_heads = 1, .q_len = 3, .kv_len = 5, .head_dim = 8};
   HostTensors host(problem, {}, *device->stream().threads);
-  DeviceInputs inputs(*device, problem, host.inputs());
+  DeviceInputs inputs(*device, problem, Placement::contiguous, host.inputs());
   const uint64_t hash = inputs.hash();
   EXPECT_EQ(std::memcmp(inputs.view().d_o.data, host.inputs().d_o.data,
                         static_cast<size_t>(problem.query_elements()) * 4),
@@ -82,7 +82,7 @@ TEST(DeviceTensors, UnwrittenOutputsAreCounted) {
   for (Dtype dtype : kDtypes) {
     const Problem problem{
         .dtype = dtype, .q_heads = 2, .kv_heads = 2, .q_len = 3, .kv_len = 5, .head_dim = 8};
-    DeviceOutputs outputs(*device, problem);
+    DeviceOutputs outputs(*device, problem, Placement::contiguous);
     EXPECT_EQ(outputs.unwritten_elements(), 2 * 3 * 8 + 2 * 3);
     std::memset(outputs.view().o.data, 0,
                 static_cast<size_t>(problem.query_elements() * element_size(dtype)));

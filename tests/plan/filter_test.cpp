@@ -36,13 +36,13 @@ TEST(Axes, NameEveryAxis) {
   c.problem.scale = 0.125;
   c.inputs.seed = 7;
   using Axis = std::pair<std::string, std::string>;
-  EXPECT_THAT(axes(c),
-              testing::ElementsAre(Axis("pass", "backward"), Axis("dtype", "bf16"),
-                                   Axis("mask", "causal_top_left"), Axis("layout", "bshd"),
-                                   Axis("head_dim", "128"), Axis("scale", "0.125"),
-                                   Axis("q_heads", "8"), Axis("kv_heads", "2"), Axis("batch", "1"),
-                                   Axis("q_len", "1024"), Axis("kv_len", "1024"),
-                                   Axis("distribution", "normal"), Axis("seed", "7")));
+  EXPECT_THAT(axes(c), testing::ElementsAre(Axis("pass", "backward"), Axis("dtype", "bf16"),
+                                            Axis("mask", "causal_top_left"), Axis("layout", "bshd"),
+                                            Axis("head_dim", "128"), Axis("scale", "0.125"),
+                                            Axis("q_heads", "8"), Axis("kv_heads", "2"),
+                                            Axis("batch", "1"), Axis("q_len", "1024"),
+                                            Axis("kv_len", "1024"), Axis("distribution", "normal"),
+                                            Axis("placement", "contiguous"), Axis("seed", "7")));
 }
 
 TEST(Filter, WithoutTermsKeepsAll) {

@@ -108,7 +108,7 @@ TEST(Schema, DefaultsAreThoseOfTheCode) {
     EXPECT_EQ(given.is_string() ? given.get<std::string>() : given.dump(), value) << axis;
     ++checked;
   }
-  EXPECT_EQ(checked, 7);
+  EXPECT_EQ(checked, 8);
 }
 
 template <typename Enum, size_t N>
@@ -124,6 +124,7 @@ TEST(Schema, NamesAreThoseOfTheCode) {
   expect_names("mask", kMasks);
   expect_names("layout", kLayouts);
   expect_names("distribution", kDistributions);
+  expect_names("placement", kPlacements);
   const Json& head_dim = schema().at("definitions").at("head_dim");
   EXPECT_EQ(head_dim.at("maximum"), kMaxHeadDim);
   EXPECT_EQ(head_dim.at("multipleOf"), kHeadDimStep);

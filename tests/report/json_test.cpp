@@ -27,6 +27,31 @@ TEST(Json, EveryReportOfTheFileIsTheSameByteForByte) {
   EXPECT_EQ(to_table(again), to_table(result));
 }
 
+TEST(Json, WhatWasNotAskedForIsAbsent) {
+  SweepResult result = sample_result();
+  for (const char* word : {"placement", "determinism", "runs agree", "bounded"}) {
+    for (const std::string& text :
+         {to_json(result), to_csv(result), to_markdown(result), to_table(result)}) {
+      EXPECT_EQ(text.find(word), std::string::npos) << word;
+    }
+  }
+  result.records[1].item.placement = Placement::strided;
+  result.records[1].determinism = Determinism{Determinism::Kind::bounded, 9, 0.375};
+  const SweepResult again = result_from_json(to_json(result), "memory");
+  EXPECT_EQ(again.records[1].item.placement, Placement::strided);
+  EXPECT_EQ(again.records[1].determinism->kind, Determinism::Kind::bounded);
+  EXPECT_EQ(again.records[1].determinism->runs, 9);
+  EXPECT_EQ(again.records[1].determinism->max_lambda, 0.375);
+  EXPECT_FALSE(again.records[0].determinism);
+  EXPECT_EQ(to_json(again), to_json(result));
+  EXPECT_NE(to_csv(result).find("tflops_convention,placement,determinism\r\n"), std::string::npos);
+  EXPECT_NE(to_csv(result).find(",strided,bounded\r\n"), std::string::npos);
+  EXPECT_NE(to_table(result).find("bounded 0.38"), std::string::npos);
+  EXPECT_NE(to_table(result).find("seed1  strided"), std::string::npos);
+  EXPECT_NE(to_markdown(result).find("| bounded 0.38 |"), std::string::npos);
+  EXPECT_NE(repro_command(result.records[1]).find("--placement strided"), std::string::npos);
+}
+
 TEST(Json, NonFiniteFiguresBecomeNullAndComeBackAsNaN) {
   SweepResult result = sample_result();
   result.records[0].verdict.tensors[0].lambda = std::numeric_limits<double>::infinity();

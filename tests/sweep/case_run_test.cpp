@@ -132,6 +132,38 @@ TEST_F(CaseRun, UnsupportedGivesItsSentence) {
   EXPECT_EQ(record.verdict.status, Verdict::Status::not_checked);
 }
 
+TEST_F(CaseRun, APlacementThatIsNotSupportedGivesItsSentence) {
+  FakeProvider picky([](const Inputs&, const Outputs&, int) {});
+  picky.placement_refusal = "it wants aligned rows";
+  EXPECT_EQ(run(picky).status, Status::ok);
+  item_.placement = Placement::offset;
+  EXPECT_EQ(run(picky).status, Status::unsupported);
+  EXPECT_EQ(run(picky).reason, "it wants aligned rows");
+}
+
+TEST_F(CaseRun, EveryPlacementIsRightAndCountsItsTensorsOnly) {
+  for (const Pass pass : kPasses) {
+    item_.problem.pass = pass;
+    std::vector<int64_t> outputs;
+    for (const Placement placement : kPlacements) {
+      item_.placement = placement;
+      for (const Provider* provider : choose_providers({}, DeviceKind::cpu)) {
+        const Record record = run(*provider);
+        ASSERT_EQ(record.status, Status::ok) << record.reason;
+        outputs.push_back(record.memory->tracked.input + record.memory->tracked.output);
+        EXPECT_EQ(outputs.back(), item_.problem.compulsory_bytes());
+      }
+    }
+  }
+}
+
+TEST_F(CaseRun, ACaseThatCannotFitIsSkippedBeforeItAllocates) {
+  item_.problem.kv_len = int64_t{1} << 40;
+  const Record record = run(FakeProvider::real());
+  EXPECT_EQ(record.status, Status::skipped);
+  EXPECT_NE(record.reason.find("GiB of host memory"), std::string::npos) << record.reason;
+}
+
 TEST_F(CaseRun, InterruptedBeforeTheStartIsSkipped) {
   watch_.interrupted = [] { return true; };
   EXPECT_EQ(run(FakeProvider::real()).status, Status::skipped);

@@ -20,6 +20,11 @@ class FakeProvider : public Provider {
   std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const override {
     return refusal;
   }
+  std::optional<std::string> why_unsupported_placement(const Problem&,
+                                                       Placement placement) const override {
+    if (placement == Placement::contiguous) return std::nullopt;
+    return placement_refusal;
+  }
   int64_t workspace_bytes(const Problem& problem, const DeviceInfo& info) const override {
     return real().workspace_bytes(problem, info);
   }
@@ -30,7 +35,7 @@ class FakeProvider : public Provider {
 
   static const Provider& real() { return *choose_providers({"tiled"}, DeviceKind::cpu).at(0); }
 
-  std::optional<std::string> refusal;
+  std::optional<std::string> refusal, placement_refusal;
   size_t extra_bytes = 0;
 
  private:

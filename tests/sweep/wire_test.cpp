@@ -12,6 +12,7 @@ TEST(Wire, OptionsComeBackAsTheyWere) {
   options.measure = {CacheState::cold, 3, 0.25, 11, 17, 0.125, 2.5, 4};
   options.verify.fp64_flops = 12345;
   options.time = false;
+  options.repeat = 7;
   options.dump = "some/folder";
   const CaseRunOptions again =
       wire::case_run_options(wire::Json::parse(wire::to_json(options).dump()));
@@ -20,6 +21,7 @@ TEST(Wire, OptionsComeBackAsTheyWere) {
   EXPECT_EQ(again.measure.repetitions, 4);
   EXPECT_EQ(again.verify.fp64_flops, 12345);
   EXPECT_FALSE(again.time);
+  EXPECT_EQ(again.repeat, 7);
   EXPECT_EQ(again.dump, options.dump);
 
   const RunnerOptions runner = wire::runner_options(wire::to_json(RunnerOptions{"cpu", 3, {"a"}}));

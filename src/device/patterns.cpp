@@ -1,0 +1,216 @@
+#include "device/patterns.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "attention/half.h"
+#include "device/inputs.h"
+
+namespace flashbench {
+
+namespace {
+
+constexpr int kQ = 0, kK = 1, kV = 2;
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// ---- one_hot
+
+// exp(-128) is 0 in fp32 and far below an ulp of 1 in any format with fewer exponent bits.
+constexpr double kMargin = 128;
+
+// Q and K are +-amplitude, a bit of the key's number in each column, over and over.
+struct OneHotBits {
+  int64_t bits = 1;
+  float q_amplitude = 1, k_amplitude = 1;
+  bool exact = false;
+};
+
+OneHotBits one_hot_bits(const Problem& p) {
+  OneHotBits code;
+  code.bits = std::max(1, static_cast<int>(std::bit_width(static_cast<uint64_t>(p.kv_len - 1))));
+  const double scale = std::abs(p.softmax_scale());
+  const int64_t repeats = p.head_dim / code.bits;
+  if (repeats == 0 || scale == 0) return code;
+  constexpr int kMaxExponent = 28;  // 2^14 in each of Q and K, far from fp16's largest
+  const double amplitude = kMargin / (2 * static_cast<double>(repeats) * scale);
+  const int exponent = std::max(0, static_cast<int>(std::ceil(std::log2(amplitude))));
+  if (exponent > kMaxExponent) return code;
+  code.q_amplitude = std::ldexp(1.0f, exponent - exponent / 2);
+  code.k_amplitude = std::ldexp(1.0f, exponent / 2);
+  if (p.softmax_scale() < 0) code.q_amplitude = -code.q_amplitude;
+  code.exact = true;
+  return code;
+}
+
+float one_hot_bit(const OneHotBits& code, int64_t key, int64_t column, float amplitude) {
+  return (key >> (column % code.bits) & 1) != 0 ? amplitude : -amplitude;
+}
+
+constexpr int kDigitBits = 9;
+constexpr int64_t kDigit = int64_t{1} << kDigitBits;  // values in [-kDigit / 2, kDigit / 2)
+constexpr std::array kDigits{2, 2, 3};                // of batch, head and row
+
+// ---- the others
+
+constexpr double kScoreStep = 0.05;   // late_maximum
+constexpr double kLowScore = -120.0;  // low_logsumexp: below -88.7, where exp(-L) overflows in fp32
+constexpr float kLowNoise = 1.0f / 16;
+constexpr float kHuge = 256;  // huge_scores: 8 columns of 256^2 are 2^19
+constexpr int64_t kHugeColumns = 8, kHugeSteps = 5;
+
+struct Element {
+  const Problem& p;
+  uint64_t seed;
+  int tensor;
+  int64_t batch, head, row, column;
+  uint64_t index;
+
+  float normal() const { return random_value(Distribution::normal, seed, tensor, index); }
+  // In [-most, most].
+  float integer(int64_t most) const {
+    const float u = random_value(Distribution::uniform, seed, tensor, index);
+    return std::round(u * static_cast<float>(most));
+  }
+  bool spoilt() const {
+    return tensor == kK && batch == p.batch - 1 && head == p.kv_heads - 1 && row == spoilt_key(p);
+  }
+};
+
+float equal_scores(const Element& e) {
+  switch (e.tensor) {
+    case kQ:
+      return e.integer(2);
+    case kK:
+      return static_cast<float>(e.column % 5 - 2);
+    case kV:
+      return e.integer(8);
+    default:
+      return e.normal();
+  }
+}
+
+float late_maximum(const Element& e) {
+  if (e.column != 0 || e.tensor > kK) return e.normal();
+  if (e.tensor == kQ) return 1;
+  const double scale = e.p.softmax_scale();
+  return scale == 0 ? e.normal()
+                    : static_cast<float>(kScoreStep * static_cast<double>(e.row) / scale);
+}
+
+float low_logsumexp(const Element& e) {
+  if (e.tensor == kK) return 1 + kLowNoise * e.normal();
+  if (e.tensor != kQ) return e.normal();
+  const double sum = e.p.softmax_scale() * static_cast<double>(e.p.head_dim);
+  return sum == 0 ? e.normal() : static_cast<float>(kLowScore / sum);
+}
+
+float huge_scores(const Element& e) {
+  if (e.tensor > kK) return e.normal();
+  if (e.column >= kHugeColumns) return 0;
+  if (e.tensor == kQ) return e.head % 2 == 0 ? -kHuge : kHuge;
+  return e.column == 0 ? kHuge - static_cast<float>(e.row % kHugeSteps) : kHuge;
+}
+
+float value(Distribution distribution, const Element& e) {
+  switch (distribution) {
+    case Distribution::equal_scores:
+      return equal_scores(e);
+    case Distribution::late_maximum:
+      return late_maximum(e);
+    case Distribution::low_logsumexp:
+      return low_logsumexp(e);
+    case Distribution::huge_scores:
+      return huge_scores(e);
+    case Distribution::nan_key:
+      return e.spoilt() ? kNan : e.normal();
+    case Distribution::inf_key:
+      return e.spoilt() && e.column == 0 ? kInfinity : e.normal();
+    case Distribution::nan_unseen:
+      return e.tensor == kK && e.row >= e.p.visible_keys(e.p.q_len - 1) ? kNan : e.normal();
+    default:
+      return e.normal();
+  }
+}
+
+}  // namespace
+
+bool is_pattern(Distribution distribution) {
+  return distribution >= Distribution::equal_scores;
+}
+
+std::optional<int64_t> one_hot_key(const Problem& p, uint64_t seed, int64_t batch, int64_t head,
+                                   int64_t row) {
+  const int64_t visible = p.visible_keys(row);
+  if (visible == 0) return std::nullopt;
+  constexpr int kStream = 16;  // of its own, beside the tensors'
+  const auto index = static_cast<uint64_t>((batch * p.q_heads + head) * p.q_len + row);
+  const float u = random_value(Distribution::uniform, seed, kStream, index);  // [-1, 1)
+  const auto key =
+      static_cast<int64_t>((static_cast<double>(u) + 1) / 2 * static_cast<double>(visible));
+  return std::min(key, visible - 1);
+}
+
+bool one_hot_is_exact(const Problem& p) {
+  return one_hot_bits(p).exact;
+}
+
+// Columns 0 to 6 are the digits, column 7 the number of the group of eight columns.
+float one_hot_value(int64_t batch, int64_t head, int64_t row, int64_t column) {
+  const std::array<int64_t, 3> numbers{batch, head, row};
+  int64_t place = column % 8;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (place < kDigits[i]) {
+      return static_cast<float>((numbers[i] >> (kDigitBits * place)) % kDigit - kDigit / 2);
+    }
+    place -= kDigits[i];
+  }
+  return static_cast<float>(column / 8 + 1);
+}
+
+std::optional<OneHotSource> one_hot_source(const ConstTensorView& t, int64_t batch, int64_t head,
+                                           int64_t row) {
+  std::array<int64_t, 3> numbers{};
+  int64_t at = t.offset(batch, head, row);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    for (int place = 0; place < kDigits[i]; ++place) {
+      const float digit = load_element(t.data, t.dtype, at++) + static_cast<float>(kDigit / 2);
+      if (!(digit >= 0 && digit < static_cast<float>(kDigit)) || digit != std::floor(digit)) {
+        return std::nullopt;
+      }
+      numbers[i] += static_cast<int64_t>(digit) << (kDigitBits * place);
+    }
+  }
+  return OneHotSource{numbers[0], numbers[1], numbers[2]};
+}
+
+int64_t spoilt_key(const Problem& p) {
+  return p.visible_keys(p.q_len - 1) / 2;
+}
+
+void fill_pattern_row(const Problem& p, Distribution distribution, uint64_t seed, int tensor,
+                      int64_t batch, int64_t head, int64_t row, uint64_t first_index,
+                      const TensorView& to) {
+  const int64_t at = to.offset(batch, head, row);
+  const auto fill = [&](auto element) {
+    for (int64_t column = 0; column < to.head_dim; ++column) {
+      store_element(to.data, to.dtype, at + column, element(column));
+    }
+  };
+  if (distribution == Distribution::one_hot && tensor <= kV) {
+    if (tensor == kV) return fill([&](int64_t c) { return one_hot_value(batch, head, row, c); });
+    const OneHotBits code = one_hot_bits(p);
+    const int64_t key = tensor == kK ? row : one_hot_key(p, seed, batch, head, row).value_or(0);
+    const float amplitude = tensor == kK ? code.k_amplitude : code.q_amplitude;
+    return fill([&](int64_t c) { return one_hot_bit(code, key, c, amplitude); });
+  }
+  fill([&](int64_t c) {
+    return value(distribution,
+                 {p, seed, tensor, batch, head, row, c, first_index + static_cast<uint64_t>(c)});
+  });
+}
+
+}  // namespace flashbench

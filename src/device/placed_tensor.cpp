@@ -1,0 +1,172 @@
+#include "device/placed_tensor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "device/checksum.h"
+
+namespace flashbench {
+
+namespace {
+
+constexpr int64_t kGap = kHeadDimStep;  // elements: a vector of 16-bit values stays aligned
+constexpr int64_t kPackedTensors = 3;   // Q, K and V beside each other
+
+constexpr size_t kChunkBytes = size_t{4} << 20;  // on the way through the host
+
+// Gaps behind heads, rows and batches, for the order in which a dense tensor has them.
+TensorView strided(TensorView t) {
+  const bool heads_inside = t.head_stride < t.row_stride;
+  const auto room = [](int64_t elements) { return kPackedTensors * elements + kGap; };
+  if (heads_inside) {
+    t.head_stride = t.head_dim + kGap;
+    t.row_stride = room(t.heads * t.head_stride);
+    t.batch_stride = t.length * t.row_stride + kGap;
+  } else {
+    t.row_stride = t.head_dim + kGap;
+    t.head_stride = t.length * t.row_stride + kGap;
+    t.batch_stride = room(t.heads * t.head_stride);
+  }
+  return t;
+}
+
+// Elements from the first to behind the last.
+int64_t extent(const TensorView& t) {
+  return t.offset(t.batch - 1, t.heads - 1, t.length - 1) + t.head_dim;
+}
+
+int64_t damaged(const std::vector<std::byte>& bytes) {
+  return std::count_if(bytes.begin(), bytes.end(),
+                       [](std::byte b) { return b != std::byte{kPoisonByte}; });
+}
+
+}  // namespace
+
+// The sign is in the last byte of a value, in little-endian order.
+void flip_signs(std::span<std::byte> values, size_t element_bytes) {
+  for (size_t i = element_bytes - 1; i < values.size(); i += element_bytes) {
+    values[i] ^= std::byte{0x80};
+  }
+}
+
+PlacedTensor::PlacedTensor(Device& device, const ConstTensorView& dense, Placement placement,
+                           MemoryUse use)
+    : device_(&device),
+      view_{nullptr,        dense.dtype,        dense.batch,       dense.heads,     dense.length,
+            dense.head_dim, dense.batch_stride, dense.head_stride, dense.row_stride},
+      dense_(dense) {
+  if (placement == Placement::strided) view_ = strided(view_);
+  const size_t shift = placement == Placement::offset ? element_bytes() : 0;
+  const size_t bytes = static_cast<size_t>(extent(view_)) * element_bytes();
+  buffer_ = device.allocate(kMargin + shift + bytes + kMargin, use);
+  view_.data = buffer_.as<std::byte>() + kMargin + shift;
+}
+
+size_t PlacedTensor::first_byte() const {
+  return static_cast<size_t>(static_cast<const std::byte*>(view_.data) - buffer_.as<std::byte>());
+}
+
+bool PlacedTensor::dense() const {
+  return view_.batch_stride == dense_.batch_stride && view_.head_stride == dense_.head_stride &&
+         view_.row_stride == dense_.row_stride;
+}
+
+std::vector<std::byte> PlacedTensor::snapshot(size_t first, size_t bytes) const {
+  std::vector<std::byte> copy(bytes);
+  device_->copy_to_host(copy.data(), buffer_.as<std::byte>() + first, bytes);
+  return copy;
+}
+
+template <typename Chunk>
+void PlacedTensor::for_chunks(size_t first, size_t bytes, const Chunk& chunk) const {
+  std::vector<std::byte> piece(std::min(bytes, kChunkBytes));
+  for (size_t done = 0; done < bytes; done += piece.size()) {
+    const size_t size = std::min(piece.size(), bytes - done);
+    device_->copy_to_host(piece.data(), buffer_.as<std::byte>() + first + done, size);
+    chunk(first + done, std::span(piece.data(), size));
+  }
+}
+
+template <typename Row>
+void PlacedTensor::for_rows(const Row& row) const {
+  for (int64_t b = 0; b < view_.batch; ++b) {
+    for (int64_t h = 0; h < view_.heads; ++h) {
+      for (int64_t i = 0; i < view_.length; ++i) {
+        row(first_byte() + static_cast<size_t>(view_.offset(b, h, i)) * element_bytes(),
+            static_cast<size_t>(dense_.offset(b, h, i)) * element_bytes());
+      }
+    }
+  }
+}
+
+void PlacedTensor::write(const void* dense_data) {
+  if (empty()) return;
+  const size_t bytes = static_cast<size_t>(view_.elements()) * element_bytes();
+  if (dense()) return device_->copy_to_device(view_.data, dense_data, bytes);
+  std::vector<std::byte> image(buffer_.bytes(), std::byte{kPoisonByte});
+  const size_t row_bytes = static_cast<size_t>(view_.head_dim) * element_bytes();
+  for_rows([&](size_t at, size_t from) {
+    std::memcpy(image.data() + at, static_cast<const std::byte*>(dense_data) + from, row_bytes);
+  });
+  device_->copy_to_device(buffer_.data(), image.data(), image.size());
+}
+
+void PlacedTensor::read(void* dense_data) const {
+  if (empty()) return;
+  const size_t bytes = static_cast<size_t>(view_.elements()) * element_bytes();
+  if (dense()) return device_->copy_to_host(dense_data, view_.data, bytes);
+  const std::vector<std::byte> image = snapshot(0, buffer_.bytes());
+  const size_t row_bytes = static_cast<size_t>(view_.head_dim) * element_bytes();
+  for_rows([&](size_t at, size_t to) {
+    std::memcpy(static_cast<std::byte*>(dense_data) + to, image.data() + at, row_bytes);
+  });
+}
+
+void PlacedTensor::poison() {
+  if (!empty()) device_->poison(buffer_.data(), buffer_.bytes());
+}
+
+void PlacedTensor::negate() {
+  if (empty()) return;
+  if (!dense()) {
+    std::vector<std::byte> image = snapshot(0, buffer_.bytes());
+    for_rows([&](size_t at, size_t) {
+      flip_signs(
+          std::span(image).subspan(at, static_cast<size_t>(view_.head_dim) * element_bytes()),
+          element_bytes());
+    });
+    return device_->copy_to_device(buffer_.data(), image.data(), image.size());
+  }
+  const size_t bytes = static_cast<size_t>(view_.elements()) * element_bytes();
+  for_chunks(first_byte(), bytes, [&](size_t at, std::span<std::byte> chunk) {
+    flip_signs(chunk, element_bytes());
+    device_->copy_to_device(buffer_.as<std::byte>() + at, chunk.data(), chunk.size());
+  });
+}
+
+uint64_t PlacedTensor::hash(uint64_t seed) const {
+  for_chunks(0, buffer_.bytes(), [&](size_t, std::span<std::byte> chunk) {
+    seed = checksum(chunk.data(), chunk.size(), seed);
+  });
+  return seed;
+}
+
+int64_t PlacedTensor::damaged_guard_bytes() const {
+  if (empty()) return 0;
+  if (dense()) {
+    const size_t end = first_byte() + static_cast<size_t>(view_.elements()) * element_bytes();
+    return damaged(snapshot(0, first_byte())) + damaged(snapshot(end, buffer_.bytes() - end));
+  }
+  std::vector<std::byte> image = snapshot(0, buffer_.bytes());
+  const size_t row_bytes = static_cast<size_t>(view_.head_dim) * element_bytes();
+  for_rows([&](size_t at, size_t) { std::memset(image.data() + at, kPoisonByte, row_bytes); });
+  return damaged(image);
+}
+
+int64_t PlacedTensor::guard_bytes() const {
+  return static_cast<int64_t>(buffer_.bytes()) -
+         view_.elements() * static_cast<int64_t>(element_bytes());
+}
+
+}  // namespace flashbench

@@ -1,0 +1,321 @@
+#include "plan/suite.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <set>
+#include <utility>
+
+#include "attention/error.h"
+
+namespace flashbench {
+
+namespace {
+
+using Cases = std::vector<Case>;
+using Lengths = std::vector<std::pair<int64_t, int64_t>>;  // q_len, kv_len
+
+constexpr std::array kCausal{Mask::causal_top_left, Mask::causal_bottom_right};
+constexpr std::array kForward{Pass::forward};
+constexpr std::array kBackward{Pass::backward};
+
+// Around the tiles that kernels have, ours and those of GPUs.
+constexpr std::array<int64_t, 10> kEdges{1, 63, 64, 65, 127, 128, 129, 255, 256, 257};
+
+// Two batches, query heads in groups of two: enough to mix up any two of them.
+Case base(Distribution distribution) {
+  Case item;
+  item.problem.batch = 2;
+  item.problem.q_heads = 4;
+  item.problem.kv_heads = 2;
+  item.inputs.distribution = distribution;
+  return item;
+}
+
+// `item` in every combination of these.
+template <typename Passes, typename Dtypes, typename Masks>
+void add(Cases& cases, Case item, const Passes& passes, const Dtypes& dtypes, const Masks& masks,
+         const Lengths& lengths) {
+  for (const Pass pass : passes) {
+    for (const Dtype dtype : dtypes) {
+      for (const Mask mask : masks) {
+        for (const auto& [q_len, kv_len] : lengths) {
+          item.problem.pass = pass;
+          item.problem.dtype = dtype;
+          item.problem.mask = mask;
+          item.problem.q_len = q_len;
+          item.problem.kv_len = kv_len;
+          cases.push_back(item);
+        }
+      }
+    }
+  }
+}
+
+Cases equal_scores() {
+  Cases cases;
+  const Case item = base(Distribution::equal_scores);
+  add(cases, item, kPasses, kDtypes, std::array{Mask::none}, {{65, 256}});
+  add(cases, item, kPasses, kDtypes, kCausal, {{257, 257}});
+  add(cases, item, kForward, std::array{Dtype::fp32}, std::array{Mask::none}, {{3, 16384}});
+  return cases;
+}
+
+// Batch, heads and layout in every form, since V spells them.
+Cases one_hot() {
+  Cases cases;
+  for (const Layout layout : kLayouts) {
+    for (const auto& [q_heads, kv_heads] : {std::pair{4, 4}, {8, 2}, {6, 1}, {14, 7}}) {
+      Case item = base(Distribution::one_hot);
+      item.problem.layout = layout;
+      item.problem.q_heads = q_heads;
+      item.problem.kv_heads = kv_heads;
+      add(cases, item, kForward, kDtypes,
+          std::array{Mask::none, Mask::causal_top_left, Mask::causal_bottom_right}, {{70, 300}});
+    }
+  }
+  for (const int64_t head_dim : {16, 40, 72, 128, 256}) {
+    Case item = base(Distribution::one_hot);
+    item.problem.head_dim = head_dim;
+    add(cases, item, kForward, std::array{Dtype::fp32, Dtype::bf16}, std::array{Mask::none},
+        {{33, 1000}});
+  }
+  add(cases, base(Distribution::one_hot), kBackward, kDtypes,
+      std::array{Mask::none, Mask::causal_bottom_right}, {{70, 300}});
+  return cases;
+}
+
+Cases late_maximum() {
+  Cases cases;
+  const Case item = base(Distribution::late_maximum);
+  add(cases, item, kPasses, kDtypes, std::array{Mask::none, Mask::causal_bottom_right},
+      {{100, 1025}});
+  add(cases, item, kPasses, std::array{Dtype::fp32}, std::array{Mask::causal_top_left},
+      {{640, 640}});
+  return cases;
+}
+
+Cases low_logsumexp() {
+  Cases cases;
+  const Case item = base(Distribution::low_logsumexp);
+  add(cases, item, kPasses, kDtypes, std::array{Mask::none, Mask::causal_bottom_right},
+      {{64, 64}, {192, 192}, {1, 64}});
+  add(cases, item, kBackward, kDtypes, std::array{Mask::none}, {{1, 1}, {64, 576}});
+  return cases;
+}
+
+Cases huge_scores() {
+  Cases cases;
+  const Case item = base(Distribution::huge_scores);
+  add(cases, item, kPasses, kDtypes, std::array{Mask::none}, {{3, 1}, {33, 129}});
+  add(cases, item, kPasses, kDtypes, std::array{Mask::causal_top_left}, {{130, 130}});
+  return cases;
+}
+
+Cases masked_rows() {
+  Cases cases;
+  const Case item = base(Distribution::normal);
+  add(cases, item, kPasses, kDtypes, std::array{Mask::causal_bottom_right}, {{300, 100}, {257, 1}});
+  return cases;
+}
+
+Cases alignment() {
+  Cases cases;
+  const Case item = base(Distribution::normal);
+  add(cases, item, kPasses, std::array{Dtype::fp32, Dtype::fp16}, kCausal,
+      {{100, 300}, {300, 100}, {1, 257}, {65, 64}, {64, 65}});
+  return cases;
+}
+
+Cases lengths() {
+  Cases cases;
+  Lengths square, one_query, one_key;
+  for (const int64_t edge : kEdges) {
+    square.emplace_back(edge, edge);
+    one_query.emplace_back(1, edge);
+    one_key.emplace_back(edge, 1);
+  }
+  const Case item = base(Distribution::normal);
+  add(cases, item, kPasses, std::array{Dtype::fp32, Dtype::bf16},
+      std::array{Mask::causal_bottom_right}, square);
+  add(cases, item, kPasses, std::array{Dtype::fp32}, std::array{Mask::none}, one_query);
+  add(cases, item, kPasses, std::array{Dtype::fp32}, std::array{Mask::none}, one_key);
+  return cases;
+}
+
+Cases head_dims() {
+  Cases cases;
+  for (const int64_t head_dim : {8, 24, 40, 72, 104, 136, 200, 248, 256}) {
+    Case item = base(Distribution::normal);
+    item.problem.head_dim = head_dim;
+    add(cases, item, kPasses, std::array{Dtype::fp32, Dtype::fp16},
+        std::array{Mask::causal_bottom_right}, {{65, 129}});
+  }
+  return cases;
+}
+
+Cases grouped_heads() {
+  Cases cases;
+  for (const auto& [q_heads, kv_heads] : {std::pair{8, 1}, {12, 3}, {6, 2}}) {
+    Case item = base(Distribution::normal);
+    item.problem.q_heads = q_heads;
+    item.problem.kv_heads = kv_heads;
+    add(cases, item, kBackward, std::array{Dtype::fp32, Dtype::bf16},
+        std::array{Mask::causal_bottom_right}, {{65, 130}});
+  }
+  return cases;
+}
+
+Cases scales() {
+  Cases cases;
+  for (const double scale : {-1.0, 0.0, 2.0}) {
+    Case item = base(Distribution::normal);
+    item.problem.scale = scale;
+    add(cases, item, kPasses, std::array{Dtype::fp32, Dtype::bf16}, std::array{Mask::none},
+        {{65, 130}});
+  }
+  return cases;
+}
+
+Cases spoilt(Distribution distribution) {
+  Cases cases;
+  const Case item = base(distribution);
+  add(cases, item, kPasses, std::array{Dtype::fp32, Dtype::bf16}, std::array{Mask::none},
+      {{65, 130}});
+  add(cases, item, kPasses, kDtypes, kCausal, {{200, 200}, {70, 300}, {300, 70}});
+  return cases;
+}
+
+Cases unseen() {
+  Cases cases;
+  add(cases, base(Distribution::nan_unseen), kPasses, kDtypes, std::array{Mask::causal_top_left},
+      {{70, 300}, {1, 64}});
+  return cases;
+}
+
+Cases many_heads() {
+  Cases cases;
+  constexpr int64_t kMany = 65537;  // one more than a 16-bit index, two more than gridDim.y holds
+  for (const auto& [batch, q_heads, kv_heads] :
+       {std::array<int64_t, 3>{kMany, 1, 1}, {1, kMany, kMany}, {1, kMany, 1}}) {
+    Case item = base(Distribution::one_hot);
+    item.problem.batch = batch;
+    item.problem.q_heads = q_heads;
+    item.problem.kv_heads = kv_heads;
+    item.problem.head_dim = 8;
+    add(cases, item, kForward, std::array{Dtype::fp16}, std::array{Mask::none}, {{2, 3}});
+    item.inputs.distribution = Distribution::normal;
+    add(cases, item, kBackward, std::array{Dtype::fp16}, std::array{Mask::none}, {{2, 3}});
+  }
+  return cases;
+}
+
+Cases placements() {
+  Cases cases;
+  for (const Placement placement : {Placement::strided, Placement::offset}) {
+    for (const Layout layout : kLayouts) {
+      Case item = base(Distribution::one_hot);
+      item.problem.layout = layout;
+      item.placement = placement;
+      add(cases, item, kForward, kDtypes, std::array{Mask::causal_bottom_right}, {{65, 129}});
+      item.inputs.distribution = Distribution::normal;
+      add(cases, item, kPasses, kDtypes, std::array{Mask::none}, {{65, 129}});
+    }
+  }
+  return cases;
+}
+
+Suite adversarial() {
+  return {
+      "adversarial",
+      "What every attention implementation must get right, and some in use did not.",
+      {{"equal scores", "O is the mean of the visible rows of V, exactly for powers of two",
+        equal_scores()},
+       {"one hot", "O is one row of V, bit for bit: batches, heads and rows are not mixed up",
+        one_hot()},
+       {"late maximum", "the running maximum rises in every tile: O and the sum are rescaled",
+        late_maximum()},
+       {"low logsumexp",
+        "the logsumexp is below -88.7 and lengths are no whole tiles: padding must "
+        "not count",
+        low_logsumexp()},
+       {"huge scores",
+        "raw scores of -524288 and +524288: a lone key gives its row of V bit for bit",
+        huge_scores()},
+       {"masked rows", "queries that see no key: O is 0, the logsumexp -infinity, no gradient",
+        masked_rows()},
+       {"alignment", "q_len and kv_len differ, for both causal corners", alignment()},
+       {"lengths", "1, and one less, as many and one more than a tile of 64, 128, 256", lengths()},
+       {"head dims", "head_dim is no multiple of a vector or of 64", head_dims()},
+       {"grouped heads", "dK and dV sum over all query heads of a group and no other",
+        grouped_heads()},
+       {"scales", "negative, zero and large softmax scales", scales()},
+       {"NaN key", "one row of K is NaN: the queries that see it are NaN, all others are right",
+        spoilt(Distribution::nan_key)},
+       {"infinite key", "a score of +infinity makes its query NaN, one of -infinity masks the key",
+        spoilt(Distribution::inf_key)},
+       {"unseen keys", "rows of K that no query sees are NaN: nothing else is", unseen()},
+       {"many heads", "65537 batches or heads", many_heads()},
+       {"placement", "rows in strided buffers, and tensors off by one element", placements()}},
+      {}};
+}
+
+// Shapes whose reference is cheap: few queries, or few keys; 2^31 is passed by 17 / 16.
+Suite large() {
+  Case keys = base(Distribution::one_hot);
+  keys.problem = {.dtype = Dtype::fp16,
+                  .batch = 17,
+                  .q_heads = 8,
+                  .kv_heads = 8,
+                  .q_len = 1,
+                  .kv_len = 131072,
+                  .head_dim = 128};
+  Case queries = base(Distribution::one_hot);
+  queries.problem = {.dtype = Dtype::fp16,
+                     .batch = 17,
+                     .q_heads = 8,
+                     .kv_heads = 8,
+                     .q_len = 131072,
+                     .kv_len = 2,
+                     .head_dim = 128};
+  Case gradients = keys;
+  gradients.problem.pass = Pass::backward;
+  return {
+      "large",
+      "Tensors past 2^31 elements.",
+      {{"many keys", "K and V past 2^31 elements: O is one row of V, bit for bit", {keys}},
+       {"many queries", "Q and O past 2^31 elements: O is one row of V, bit for bit", {queries}},
+       {"many gradients", "K, V, dK and dV past 2^31 elements", {gradients}}},
+      {.fp64_flops = 1e9}};
+}
+
+}  // namespace
+
+std::vector<std::string> suite_names() {
+  return {"adversarial", "large"};
+}
+
+Suite make_suite(std::string_view name) {
+  if (name == "adversarial") return adversarial();
+  if (name == "large") return large();
+  throw BadInput(
+      fmt::format("expected a suite ({}), got \"{}\"", fmt::join(suite_names(), ", "), name));
+}
+
+SweepConfig suite_config(const Suite& suite) {
+  SweepConfig config;
+  config.name = suite.name;
+  config.description = suite.description;
+  config.verify = suite.verify;
+  config.json = {{"name", config.name}, {"suite", config.name}};
+  std::set<std::string> keys;
+  for (const SuiteGroup& group : suite.groups) {
+    for (const Case& item : group.cases) {
+      if (keys.insert(item.key()).second) config.cases.push_back(item);
+    }
+  }
+  return config;
+}
+
+}  // namespace flashbench

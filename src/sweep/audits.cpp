@@ -1,0 +1,107 @@
+#include "sweep/audits.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "attention/half.h"
+
+namespace flashbench {
+
+namespace {
+
+constexpr int kColdEvery = 4;
+
+double largest_lambda(const Verdict& verdict) {
+  double lambda = 0;
+  for (const TensorError& error : verdict.tensors) lambda = std::max(lambda, error.lambda);
+  return lambda;
+}
+
+// The tensors that follow the sign of V or dO.
+std::vector<TensorView> signed_tensors(const Problem& p, const Outputs& outputs) {
+  if (p.pass == Pass::forward) return {outputs.o};
+  return {outputs.dq, outputs.dk, outputs.dv};
+}
+
+bool same_value(float a, float b) {
+  return a == b || (std::isnan(a) && std::isnan(b));
+}
+
+bool same_values(const ConstTensorView& a, const ConstTensorView& b) {
+  for (int64_t i = 0; i < a.elements(); ++i) {
+    if (!same_value(load_element(a.data, a.dtype, i), load_element(b.data, b.dtype, i))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Values, not bits: -0 is 0, and one NaN is like another.
+bool same_values(const Problem& p, const Outputs& a, const Outputs& b) {
+  const std::vector<TensorView> left = signed_tensors(p, a), right = signed_tensors(p, b);
+  for (size_t i = 0; i < left.size(); ++i) {
+    if (!same_values(left[i], right[i])) return false;
+  }
+  if (p.pass == Pass::backward) return true;
+  return std::equal(a.logsumexp, a.logsumexp + p.query_rows(), b.logsumexp, same_value);
+}
+
+// On poisoned outputs.
+HostOutputs run_again(const Audited& a) {
+  a.outputs.poison();
+  a.session.run(a.inputs.view(), a.outputs.view());
+  a.device.synchronize();
+  return take_outputs(a.outputs);
+}
+
+}  // namespace
+
+HostOutputs take_outputs(const DeviceOutputs& outputs) {
+  HostOutputs taken = outputs.to_host();
+  if (const std::string damage = outputs.damage(); !damage.empty()) throw WrongResult(damage);
+  return taken;
+}
+
+Determinism repeat_runs(const Audited& a, int runs, const std::function<bool()>& interrupted,
+                        Verdict& failed) {
+  Determinism result{Determinism::Kind::bitwise, 1, 0};
+  while (result.runs < runs && !interrupted()) {
+    ++result.runs;
+    if (result.runs % kColdEvery == 0) a.device.evict_caches();
+    HostOutputs found = run_again(a);
+    if (found == a.verified) continue;
+    const Verdict verdict = a.judge(found);
+    result.max_lambda = std::max(result.max_lambda, largest_lambda(verdict));
+    result.kind = Determinism::Kind::bounded;
+    if (verdict.passed()) continue;
+    result.kind = Determinism::Kind::varies;
+    failed = verdict;
+    break;
+  }
+  return result;
+}
+
+void require_fresh_outputs(const Audited& a) {
+  a.inputs.negate();
+  const uint64_t hash = a.inputs.hash();
+  a.session.prepare_inputs(a.inputs.view());
+  HostOutputs found = run_again(a);
+  const bool changed = a.inputs.hash() != hash;
+  a.inputs.refill(a.host_inputs);
+  if (changed) throw WrongResult("it changed its inputs");
+
+  found.negate();
+  if (same_values(a.problem, found.view(), a.verified.view())) return;
+  if (const Verdict verdict = a.judge(found); !verdict.passed()) {
+    throw WrongResult(
+        fmt::format("its outputs do not follow its inputs: with {} negated, and the outputs back "
+                    "again, {}",
+                    a.problem.pass == Pass::forward ? "V" : "dO", verdict.reason));
+  }
+}
+
+}  // namespace flashbench

@@ -1,0 +1,39 @@
+#include "sweep/room.h"
+
+#include <fmt/format.h>
+
+#include "device/proc.h"
+
+namespace flashbench {
+
+namespace {
+
+// The system kills whoever takes the last of it.
+constexpr int64_t kKeptFree = 8;
+
+double gibibytes(int64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 30);
+}
+
+}  // namespace
+
+int64_t host_bytes_needed(const Problem& p, DeviceKind kind) {
+  const int64_t queries = p.query_elements() * element_size(p.dtype);
+  const int64_t keys = p.key_elements() * element_size(p.dtype);
+  const bool forward = p.pass == Pass::forward;
+  const int64_t inputs = forward ? queries + 2 * keys : 3 * queries + 2 * keys;
+  const int64_t outputs = forward ? queries : queries + 2 * keys;
+  return inputs + 2 * outputs + (kind == DeviceKind::cpu ? inputs + outputs : 0);
+}
+
+std::string why_no_room(const Problem& p, DeviceKind kind) {
+  const int64_t needed = host_bytes_needed(p, kind);
+  const int64_t available = proc_bytes("/proc/meminfo", "MemAvailable:");
+  if (needed <= available - available / kKeptFree || available == 0) return "";  // 0: not known
+  return fmt::format(
+      "its tensors need {:.1f} GiB of host memory; {:.1f} GiB are available, and one part in {} of "
+      "that is kept free",
+      gibibytes(needed), gibibytes(available), kKeptFree);
+}
+
+}  // namespace flashbench

@@ -1,0 +1,238 @@
+#include "verify/expectation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "attention/half.h"
+#include "device/patterns.h"
+
+namespace flashbench {
+
+namespace {
+
+std::string row_name(const char* tensor, int64_t b, int64_t h, int64_t row) {
+  return fmt::format("{} at batch {}, head {}, row {}", tensor, b, h, row);
+}
+
+const void* row_address(const ConstTensorView& t, int64_t b, int64_t h, int64_t row) {
+  return static_cast<const std::byte*>(t.data) + t.offset(b, h, row) * element_size(t.dtype);
+}
+
+// The first sentence that check(batch, head, row) gives for a row of `shape`.
+template <typename Check>
+std::string first_of_rows(const ConstTensorView& shape, const Check& check) {
+  for (int64_t b = 0; b < shape.batch; ++b) {
+    for (int64_t h = 0; h < shape.heads; ++h) {
+      for (int64_t row = 0; row < shape.length; ++row) {
+        if (std::string wrong = check(b, h, row); !wrong.empty()) return wrong;
+      }
+    }
+  }
+  return "";
+}
+
+// ---- O is a row of V
+
+bool same_bits(const ConstTensorView& a, const ConstTensorView& b, int64_t batch, int64_t a_head,
+               int64_t a_row, int64_t b_head, int64_t b_row) {
+  return std::memcmp(row_address(a, batch, a_head, a_row), row_address(b, batch, b_head, b_row),
+                     static_cast<size_t>(a.head_dim * element_size(a.dtype))) == 0;
+}
+
+std::string check_one_hot(const Problem& p, uint64_t seed, const ConstTensorView& v,
+                          const ConstTensorView& o) {
+  if (!one_hot_is_exact(p)) return "";
+  return first_of_rows(o, [&](int64_t b, int64_t h, int64_t row) -> std::string {
+    const auto key = one_hot_key(p, seed, b, h, row);
+    const int64_t kv_head = h / p.heads_per_kv_head();
+    if (!key || same_bits(o, v, b, h, row, kv_head, *key)) return "";
+    const auto found = one_hot_source(o, b, h, row);
+    return fmt::format("{} must be V of head {}, row {}, bit for bit, but is {}",
+                       row_name("o", b, h, row), kv_head, *key,
+                       found ? fmt::format("V of batch {}, head {}, row {}, or next to it",
+                                           found->batch, found->head, found->row)
+                             : "no row of V");
+  });
+}
+
+std::string check_single_keys(const Problem& p, const ConstTensorView& v,
+                              const ConstTensorView& o) {
+  return first_of_rows(o, [&](int64_t b, int64_t h, int64_t row) -> std::string {
+    const int64_t kv_head = h / p.heads_per_kv_head();
+    if (p.visible_keys(row) != 1 || same_bits(o, v, b, h, row, kv_head, 0)) return "";
+    return fmt::format("{} sees one key only and must be its row of V, bit for bit",
+                       row_name("o", b, h, row));
+  });
+}
+
+// ---- O is the mean of V
+
+std::string check_mean(const Problem& p, const ConstTensorView& v, const ConstTensorView& o) {
+  std::vector<float> sum;
+  int64_t summed = 0;  // rows of V; a later query of a head sees no fewer
+  return first_of_rows(o, [&](int64_t b, int64_t h, int64_t row) -> std::string {
+    if (row == 0) {
+      sum.assign(static_cast<size_t>(p.head_dim), 0);
+      summed = 0;
+    }
+    const int64_t visible = p.visible_keys(row);
+    for (; summed < visible; ++summed) {
+      const int64_t from = v.offset(b, h / p.heads_per_kv_head(), summed);
+      for (int64_t c = 0; c < p.head_dim; ++c) {
+        sum[static_cast<size_t>(c)] += load_element(v.data, v.dtype, from + c);
+      }
+    }
+    if (!std::has_single_bit(static_cast<uint64_t>(visible))) return "";
+    const int64_t at = o.offset(b, h, row);
+    for (int64_t c = 0; c < p.head_dim; ++c) {
+      const float mean =
+          round_to(o.dtype, sum[static_cast<size_t>(c)] / static_cast<float>(visible));
+      const float found = load_element(o.data, o.dtype, at + c);
+      if (found == mean) continue;
+      return fmt::format(
+          "{}, column {} must be {:.9g} exactly, the mean of {} rows of V, but is "
+          "{:.9g}",
+          row_name("o", b, h, row), c, mean, visible, found);
+    }
+    return "";
+  });
+}
+
+// ---- NaN and infinity reach those that they must
+
+// What a query row is by the keys that it sees.
+enum class Reached {
+  no,      // everything is finite
+  masked,  // the spoilt key's score is -infinity: it weighs nothing, but 0 * infinity is NaN in dQ
+  yes,     // a score is NaN or +infinity: the whole row is NaN
+};
+
+class Spread {
+ public:
+  Spread(const Problem& p, Distribution distribution, const ConstTensorView& q)
+      : p_(p), distribution_(distribution), q_(q), key_(spoilt_key(p)) {}
+
+  Reached reached(int64_t b, int64_t h, int64_t row) const {
+    if (!is_spoilt(b, h / p_.heads_per_kv_head()) || p_.visible_keys(row) <= key_) {
+      return Reached::no;
+    }
+    if (distribution_ == Distribution::nan_key) return Reached::yes;
+    const double score = p_.softmax_scale() *
+                         static_cast<double>(load_element(q_.data, q_.dtype, q_.offset(b, h, row)));
+    return score < 0 ? Reached::masked : Reached::yes;
+  }
+
+  // Whether the row's logsumexp is -infinity: no key weighs anything.
+  bool empty(int64_t b, int64_t h, int64_t row) const {
+    const int64_t weightless = reached(b, h, row) == Reached::masked ? 1 : 0;
+    return p_.visible_keys(row) == weightless;
+  }
+
+  // How many rows of dK and dV, from the first on, a NaN query adds to.
+  int64_t nan_keys(int64_t b, int64_t kv_head) const {
+    if (!is_spoilt(b, kv_head)) return 0;
+    int64_t keys = 0;
+    for (int64_t i = 0; i < p_.heads_per_kv_head(); ++i) {
+      const int64_t h = kv_head * p_.heads_per_kv_head() + i;
+      for (int64_t row = 0; row < p_.q_len; ++row) {
+        if (reached(b, h, row) == Reached::yes) keys = std::max(keys, p_.visible_keys(row));
+      }
+    }
+    return keys;
+  }
+
+ private:
+  bool is_spoilt(int64_t b, int64_t kv_head) const {
+    return distribution_ != Distribution::nan_unseen && b == p_.batch - 1 &&
+           kv_head == p_.kv_heads - 1;
+  }
+
+  const Problem& p_;
+  Distribution distribution_;
+  ConstTensorView q_;
+  int64_t key_;
+};
+
+std::string must_be(const char* what, const char* tensor, int64_t b, int64_t h, int64_t row,
+                    int64_t column, float found) {
+  return fmt::format("{}, column {} must be {}, but is {:.9g}", row_name(tensor, b, h, row), column,
+                     what, found);
+}
+
+// is_nan(batch, head, row, column) says which elements must be NaN; the others must be finite.
+template <typename IsNan>
+std::string check_nan(const char* name, const ConstTensorView& t, const IsNan& is_nan) {
+  return first_of_rows(t, [&](int64_t b, int64_t h, int64_t row) -> std::string {
+    for (int64_t c = 0; c < t.head_dim; ++c) {
+      const float found = load_element(t.data, t.dtype, t.offset(b, h, row) + c);
+      const bool nan = is_nan(b, h, row, c);
+      if (nan ? !std::isnan(found) : !std::isfinite(found)) {
+        return must_be(nan ? "NaN" : "finite", name, b, h, row, c, found);
+      }
+    }
+    return "";
+  });
+}
+
+std::string check_spread_forward(const Problem& p, const Spread& spread, const Outputs& out) {
+  std::string wrong = check_nan("o", out.o, [&](int64_t b, int64_t h, int64_t row, int64_t) {
+    return spread.reached(b, h, row) == Reached::yes;
+  });
+  if (!wrong.empty()) return wrong;
+  return first_of_rows(out.o, [&](int64_t b, int64_t h, int64_t row) -> std::string {
+    const float found = out.logsumexp[(b * p.q_heads + h) * p.q_len + row];
+    const bool nan = spread.reached(b, h, row) == Reached::yes, empty = spread.empty(b, h, row);
+    const bool right = nan     ? std::isnan(found)
+                       : empty ? std::isinf(found) && found < 0
+                               : std::isfinite(found);
+    if (right) return "";
+    return must_be(nan ? "NaN" : empty ? "-infinity" : "finite", "logsumexp", b, h, row, 0, found);
+  });
+}
+
+std::string check_spread_backward(const Problem& p, const Spread& spread, const Outputs& out) {
+  std::string wrong = check_nan("dq", out.dq, [&](int64_t b, int64_t h, int64_t row, int64_t c) {
+    const Reached reached = spread.reached(b, h, row);
+    return reached == Reached::yes || (reached == Reached::masked && c == 0);
+  });
+  if (!wrong.empty()) return wrong;
+  std::vector<int64_t> nan_keys;  // [batch, kv_heads]
+  for (int64_t b = 0; b < p.batch; ++b) {
+    for (int64_t h = 0; h < p.kv_heads; ++h) nan_keys.push_back(spread.nan_keys(b, h));
+  }
+  const auto is_nan = [&](int64_t b, int64_t h, int64_t row, int64_t) {
+    return row < nan_keys[static_cast<size_t>(b * p.kv_heads + h)];
+  };
+  wrong = check_nan("dk", out.dk, is_nan);
+  return wrong.empty() ? check_nan("dv", out.dv, is_nan) : wrong;
+}
+
+}  // namespace
+
+std::string broken_expectation(const Problem& p, const InputSpec& spec, const Inputs& in,
+                               const Outputs& out) {
+  const bool forward = p.pass == Pass::forward;
+  switch (spec.distribution) {
+    case Distribution::equal_scores:
+      return forward ? check_mean(p, in.v, out.o) : "";
+    case Distribution::one_hot:
+      return forward ? check_one_hot(p, spec.seed, in.v, out.o) : "";
+    case Distribution::huge_scores:
+      return forward ? check_single_keys(p, in.v, out.o) : "";
+    case Distribution::nan_key:
+    case Distribution::inf_key:
+    case Distribution::nan_unseen: {
+      const Spread spread(p, spec.distribution, in.q);
+      return forward ? check_spread_forward(p, spread, out) : check_spread_backward(p, spread, out);
+    }
+    default:
+      return "";
+  }
+}
+
+}  // namespace flashbench

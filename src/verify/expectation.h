@@ -1,0 +1,28 @@
+// What is known of the outputs of the adversarial inputs (device/patterns.h) beyond that they are
+// close to the reference: some of them bit for bit.
+#pragma once
+
+#include <string>
+
+#include "attention/problem.h"
+#include "attention/tensors.h"
+#include "device/inputs.h"
+
+namespace flashbench {
+
+// A sentence that says what is wrong with outputs on the host; empty if nothing is, or if nothing
+// more is known of this distribution.
+//
+//   equal_scores   O is the mean of the visible rows of V, to the bit where their number is a power
+//                  of two (every sum of them is exact)
+//   one_hot        O is the row of V that the query picks, bit for bit
+//   huge_scores    O of a query that sees a single key is that row of V, bit for bit
+//   nan_key, inf_key, nan_unseen
+//                  outputs are not finite exactly where IEEE arithmetic over the visible pairs
+//                  makes them so: a masked key does not count, whatever it holds
+//
+// Every row is looked at, also where the reference is of sampled rows.
+std::string broken_expectation(const Problem&, const InputSpec&, const Inputs& host,
+                               const Outputs& host_outputs);
+
+}  // namespace flashbench

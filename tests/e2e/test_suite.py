@@ -1,0 +1,134 @@
+"""The built-in suites, repeated runs, and what they find in a provider that misbehaves."""
+
+import csv
+import io
+import json
+import os
+import re
+
+import pytest
+
+CPU_PROVIDERS = ["naive", "tiled"]
+
+
+@pytest.fixture
+def faulty(with_faults):
+    """Runs the tool with the provider that misbehaves as told, alone."""
+
+    def run(fault, *arguments, **options):
+        environment = {**os.environ, "FLASHBENCH_FAULT": fault}
+        return with_faults(*arguments, "--providers", "faulty", "--quiet", env=environment,
+                           **options)
+
+    return run
+
+
+def rows_of(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+# ---- the suites
+
+
+def test_adversarial_passes_for_every_cpu_provider(flashbench):
+    process = flashbench("verify", "--suite", "adversarial", "--device", "cpu", "--csv", "-",
+                         "--quiet")
+    rows = rows_of(process.stdout)
+    assert len(rows) > 900
+    for provider in CPU_PROVIDERS:
+        own = [row for row in rows if row["provider"] == provider]
+        assert len(own) == len(rows) / len(CPU_PROVIDERS)
+        assert {row["status"] for row in own} == {"ok"}
+        assert {row["verified"] for row in own} == {"passed"}
+    assert {row["placement"] for row in rows} == {"", "strided", "offset"}
+
+
+def test_dry_run_lists_cases_below_their_purpose(flashbench):
+    listed = flashbench("verify", "--suite", "adversarial", "--dry-run",
+                        "--filter", "distribution=nan_key,pass=backward").stdout
+    assert "NaN key: one row of K is NaN: the queries that see it are NaN" in listed
+    cases = [line for line in listed.splitlines() if line.startswith("  ")]
+    assert cases and all("backward" in case and "nan_key" in case for case in cases)
+    assert flashbench("verify", "--suite", "large", "--dry-run").stdout.count("batch 17") == 3
+
+
+def test_a_config_can_be_listed_too(flashbench):
+    listed = flashbench("verify", "--config", flashbench.config(), "--dry-run").stdout
+    assert "4 cases for naive, tiled" in listed
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ([], "expected one of --config FILE and --suite NAME"),
+        (["--suite", "adversarial", "--config", "x.json"], "excludes --suite"),
+        (["--suite", "adversarial", "--set", "/name=x"], "excludes --suite"),
+        (["--suite", "nonsense"], "nonsense"),
+        (["--suite", "adversarial", "--filter", "head_dim=7"], "adversarial: no case is left"),
+        (["--suite", "adversarial", "--repeat", "0"], "--repeat"),
+    ],
+)
+def test_bad_arguments(flashbench, arguments, said):
+    assert said in flashbench("verify", *arguments, expect=2).stderr
+
+
+def test_a_row_of_a_suite_can_be_run_alone(flashbench):
+    flashbench("verify", "--suite", "adversarial", "--providers", "tiled", "--quiet", "--filter",
+               "placement=strided,dtype=bf16,distribution=one_hot,layout=bhsd", "--json", "r.json")
+    result = json.loads((flashbench.folder / "r.json").read_text())
+    row, = result["results"]
+    assert row["case"]["placement"] == "strided"
+    assert row["key"].endswith("one_hot/seed1/strided")
+    assert row["repro"].endswith("--distribution one_hot --seed 1 --placement strided")
+    flashbench(*row["repro"].split()[1:], "--no-time", "--quiet", "--json", "again.json")
+    again, = json.loads((flashbench.folder / "again.json").read_text())["results"]
+    assert again["key"] == row["key"]
+    assert again["correctness"] == row["correctness"]
+
+
+# ---- repeated runs
+
+
+def test_repeats_agree_bit_by_bit(flashbench):
+    process = flashbench("verify", "--config", flashbench.config(), "--repeat", "6", "--json",
+                         "r.json", "--csv", "r.csv", "--md", "r.md", "--quiet")
+    assert process.stdout.count("bitwise") == 8
+    result = json.loads((flashbench.folder / "r.json").read_text())
+    for row in result["results"]:
+        assert row["determinism"] == {"kind": "bitwise", "runs": 6, "max_lambda": 0}
+    assert {row["determinism"] for row in rows_of((flashbench.folder / "r.csv").read_text())} == {
+        "bitwise"}
+    assert (flashbench.folder / "r.md").read_text().count("bitwise") == 8
+    report = flashbench("report", "r.json").stdout
+    assert report == process.stdout
+
+
+def test_without_repeats_results_say_nothing_of_them(flashbench):
+    process = flashbench("verify", "--config", flashbench.config(), "--json", "r.json", "--quiet")
+    assert "runs agree" not in process.stdout
+    result = json.loads((flashbench.folder / "r.json").read_text())
+    assert not any("determinism" in row or "placement" in row["case"] for row in result["results"])
+
+
+# ---- what is found
+
+
+def test_a_nan_fails_the_suite(faulty):
+    process = faulty("nan", "verify", "--suite", "adversarial", "--filter", "distribution=one_hot",
+                     "--filter", "head_dim=72", "--csv", "-", expect=3)
+    assert {row["status"] for row in rows_of(process.stdout)} == {"failed"}
+
+
+@pytest.mark.parametrize("verb", ["verify", "sweep"])
+def test_stale_outputs_fail_timed_or_not(faulty, flashbench, verb):
+    config = flashbench.config()
+    process = faulty("stale", verb, "--config", config, expect=3)
+    assert process.stdout.count("its outputs do not follow its inputs") == 4
+
+
+@pytest.mark.parametrize("verb", ["verify", "sweep"])
+def test_work_left_running_fails_and_ends_nothing_else(faulty, flashbench, verb):
+    config = flashbench.config(cases=[
+        {"pass": ["forward", "backward"], "seq": [16, 700], "q_heads": 4, "head_dim": 64}])
+    process = faulty("left_running", verb, "--config", config, expect=3)
+    assert len(re.findall(r"^  failed: ", process.stdout, re.MULTILINE)) == 4

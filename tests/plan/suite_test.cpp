@@ -1,0 +1,133 @@
+#include "plan/suite.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "attention/error.h"
+
+namespace flashbench {
+namespace {
+
+std::vector<Case> all_cases(const Suite& suite) {
+  std::vector<Case> cases;
+  for (const SuiteGroup& group : suite.groups) {
+    cases.insert(cases.end(), group.cases.begin(), group.cases.end());
+  }
+  return cases;
+}
+
+TEST(Suite, EveryGroupHasAPurposeAndValidCases) {
+  for (const std::string& name : suite_names()) {
+    const Suite suite = make_suite(name);
+    EXPECT_EQ(suite.name, name);
+    EXPECT_FALSE(suite.description.empty());
+    std::set<std::string_view> names;
+    for (const SuiteGroup& group : suite.groups) {
+      EXPECT_TRUE(names.insert(group.name).second) << group.name;
+      EXPECT_FALSE(group.purpose.empty()) << group.name;
+      EXPECT_EQ(group.purpose.find('\n'), std::string_view::npos);
+      EXPECT_FALSE(group.cases.empty()) << group.name;
+      for (const Case& item : group.cases) {
+        EXPECT_FALSE(item.problem.invalid()) << item.key() << ": " << *item.problem.invalid();
+      }
+    }
+  }
+}
+
+TEST(Suite, ConfigsHaveEveryCaseOnce) {
+  for (const std::string& name : suite_names()) {
+    const Suite suite = make_suite(name);
+    const SweepConfig config = suite_config(suite);
+    EXPECT_EQ(config.name, name);
+    EXPECT_EQ(config.json.at("suite"), name);
+    EXPECT_EQ(config.verify.fp64_flops, suite.verify.fp64_flops);
+    std::set<std::string> in_suite, in_config;
+    for (const Case& item : all_cases(suite)) in_suite.insert(item.key());
+    for (const Case& item : config.cases) {
+      EXPECT_TRUE(in_config.insert(item.key()).second) << item.key();
+    }
+    EXPECT_EQ(in_config, in_suite);
+  }
+}
+
+TEST(Suite, AdversarialHasWhatItMust) {
+  const std::vector<Case> cases = all_cases(make_suite("adversarial"));
+  const auto any = [&](auto has) { return std::any_of(cases.begin(), cases.end(), has); };
+  for (const Pass pass : kPasses) {
+    for (const Dtype dtype : kDtypes) {
+      const auto has = [&](auto wanted) {
+        return any([&](const Case& c) {
+          return c.problem.pass == pass && c.problem.dtype == dtype && wanted(c, c.problem);
+        });
+      };
+      for (const Distribution distribution : kDistributions) {
+        if (distribution == Distribution::files || distribution == Distribution::uniform ||
+            distribution == Distribution::outliers) {
+          continue;
+        }
+        EXPECT_TRUE(has([&](const Case& c, const Problem&) {
+          return c.inputs.distribution == distribution;
+        })) << name(pass)
+            << name(dtype) << name(distribution);
+      }
+      for (const Placement placement : kPlacements) {
+        EXPECT_TRUE(has([&](const Case& c, const Problem&) { return c.placement == placement; }));
+      }
+      EXPECT_TRUE(has([](const Case&, const Problem& p) { return p.visible_keys(0) == 0; }));
+      EXPECT_TRUE(has([](const Case&, const Problem& p) { return p.q_len == 1; }));
+      EXPECT_TRUE(has([](const Case& c, const Problem& p) {
+        return c.inputs.distribution == Distribution::low_logsumexp && p.kv_len % 128 == 64;
+      }));
+    }
+    for (const Mask mask : {Mask::causal_top_left, Mask::causal_bottom_right}) {
+      for (const bool longer : {false, true}) {
+        EXPECT_TRUE(any([&](const Case& c) {
+          const Problem& p = c.problem;
+          return p.pass == pass && p.mask == mask && p.q_len != p.kv_len &&
+                 (p.q_len > p.kv_len) == longer;
+        }));
+      }
+    }
+    for (const int64_t tile : {64, 128, 256}) {
+      for (const int64_t length : {tile - 1, tile, tile + 1}) {
+        EXPECT_TRUE(any([&](const Case& c) {
+          return c.problem.pass == pass && c.problem.q_len == length && c.problem.kv_len == length;
+        }));
+      }
+    }
+    EXPECT_TRUE(
+        any([&](const Case& c) { return c.problem.pass == pass && c.problem.batch > 65535; }));
+    EXPECT_TRUE(
+        any([&](const Case& c) { return c.problem.pass == pass && c.problem.kv_heads > 65535; }));
+  }
+}
+
+TEST(Suite, AdversarialStaysSmall) {
+  double flops = 0;
+  for (const Case& item : all_cases(make_suite("adversarial"))) {
+    flops += item.problem.flops();
+    EXPECT_LT(item.problem.compulsory_bytes(), int64_t{64} << 20) << item.key();
+  }
+  EXPECT_LT(flops, 3e10);
+}
+
+TEST(Suite, LargeIsPastTheRangeOf32Bits) {
+  for (const Case& item : all_cases(make_suite("large"))) {
+    EXPECT_GT(std::max(item.problem.query_elements(), item.problem.key_elements()),
+              int64_t{1} << 31);
+  }
+}
+
+TEST(Suite, AnUnknownOneIsRefusedWithTheKnownOnes) {
+  try {
+    make_suite("adverserial");
+    FAIL();
+  } catch (const BadInput& error) {
+    EXPECT_STREQ(error.what(), "expected a suite (adversarial, large), got \"adverserial\"");
+  }
+}
+
+}  // namespace
+}  // namespace flashbench

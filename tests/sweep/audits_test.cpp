@@ -1,0 +1,211 @@
+// What is looked at after a provider's outputs were judged right: guard bands, stale outputs, and
+// whether they are the same every time.
+#include "sweep/audits.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "fake_provider.h"
+#include "sweep/case_run.h"
+
+namespace flashbench {
+namespace {
+
+class Audits : public testing::Test {
+ protected:
+  Audits() {
+    options_.measure.warmup_runs = 1;
+    options_.measure.warmup_seconds = 0;
+    options_.measure.min_samples = 3;
+    options_.measure.max_samples = 3;
+    options_.time = false;
+    item_.problem = {.q_heads = 2, .kv_heads = 1, .q_len = 33, .kv_len = 40, .head_dim = 16};
+  }
+
+  Record run(FakeProvider::Tamper tamper) {
+    const FakeProvider provider(std::move(tamper));
+    return run_case(item_, {&provider}, *device_, &gemm_, options_).at(0);
+  }
+
+  // Every output's elements, as far as they are contiguous.
+  std::vector<std::pair<void*, size_t>> memory(const Outputs& out) const {
+    const Problem& p = item_.problem;
+    const auto queries = static_cast<size_t>(p.query_elements()) * sizeof(float);
+    const auto keys = static_cast<size_t>(p.key_elements()) * sizeof(float);
+    if (p.pass == Pass::backward) {
+      return {{out.dq.data, queries}, {out.dk.data, keys}, {out.dv.data, keys}};
+    }
+    return {{out.o.data, queries},
+            {out.logsumexp, static_cast<size_t>(p.query_rows()) * sizeof(float)}};
+  }
+
+  static float* o(const Outputs& outputs) { return static_cast<float*>(outputs.o.data); }
+
+  std::unique_ptr<Device> device_ = make_host_device(2);
+  GemmCeiling gemm_{*device_};
+  CaseRunOptions options_;
+  Case item_;
+};
+
+TEST_F(Audits, AWriteBesideAnOutputFailsAndNamesIt) {
+  for (const Placement placement : kPlacements) {
+    item_.placement = placement;
+    const Record record = run([](const Inputs&, const Outputs& out, int) { o(out)[-1] = 1; });
+    EXPECT_EQ(record.status, Status::failed);
+    EXPECT_EQ(record.reason, "4 bytes outside the elements of o were written") << name(placement);
+  }
+}
+
+TEST_F(Audits, AWriteIntoAGapFailsInATimedRunToo) {
+  item_.placement = Placement::strided;
+  options_.time = true;
+  const Record record = run([](const Inputs&, const Outputs& out, int n) {
+    if (n > 2) o(out)[out.o.offset(0, 1, 32) + out.o.head_dim] = 1;
+  });
+  EXPECT_EQ(record.status, Status::failed);
+  EXPECT_EQ(record.reason, "4 bytes outside the elements of o were written");
+  EXPECT_FALSE(record.measurement);
+}
+
+// Hands back what it computed first, whatever the inputs are.
+TEST_F(Audits, StaleOutputsFailTimedOrNot) {
+  for (const bool time : {false, true}) {
+    for (const Pass pass : kPasses) {
+      options_.time = time;
+      item_.problem.pass = pass;
+      std::vector<std::vector<std::byte>> first;
+      const Record record = run([&](const Inputs&, const Outputs& out, int n) {
+        size_t i = 0;
+        for (const auto& [data, size] : memory(out)) {
+          const auto* bytes = static_cast<const std::byte*>(data);
+          if (n == 0) {
+            first.emplace_back(bytes, bytes + size);
+          } else {
+            std::memcpy(data, first[i++].data(), size);
+          }
+        }
+      });
+      EXPECT_EQ(record.status, Status::failed);
+      EXPECT_NE(record.reason.find("its outputs do not follow its inputs"), std::string::npos)
+          << record.reason;
+      EXPECT_FALSE(record.measurement);
+    }
+  }
+}
+
+TEST_F(Audits, AStaleLogsumexpAloneIsRight) {
+  // It does not depend on V: nothing is wrong with it.
+  std::vector<float> first;
+  const Record record = run([&](const Inputs&, const Outputs& out, int n) {
+    const auto rows = static_cast<size_t>(item_.problem.query_rows());
+    if (n == 0) first.assign(out.logsumexp, out.logsumexp + rows);
+    std::copy(first.begin(), first.end(), out.logsumexp);
+  });
+  EXPECT_EQ(record.status, Status::ok) << record.reason;
+}
+
+TEST_F(Audits, OutputsThatDifferByRoundingAreJudgedNotRefused) {
+  const Record record = run([](const Inputs&, const Outputs& out, int n) {
+    if (n > 0) o(out)[7] = std::nextafter(o(out)[7], 10.0f);
+  });
+  EXPECT_EQ(record.status, Status::ok) << record.reason;
+}
+
+TEST_F(Audits, InputsAreRestoredForTheNextProvider) {
+  for (const Pass pass : kPasses) {
+    item_.problem.pass = pass;
+    std::map<int, std::vector<std::byte>> seen;
+    const auto watch = [&](const Inputs& in, const Outputs&, int n) {
+      const ConstTensorView& t = pass == Pass::forward ? in.v : in.d_o;
+      const auto* data = static_cast<const std::byte*>(t.data);
+      seen[n].assign(data, data + t.elements() * 4);
+    };
+    run(watch);
+    const auto first = seen;
+    run(watch);
+    EXPECT_EQ(seen, first);
+    ASSERT_EQ(seen.size(), 2u);  // the verified run, and one on negated inputs
+    EXPECT_NE(seen[0], seen[1]);
+    flip_signs(seen[1], 4);
+    EXPECT_EQ(seen[0], seen[1]);
+  }
+}
+
+TEST_F(Audits, InputsChangedInTheLastRunFail) {
+  const Record record = run([](const Inputs& in, const Outputs&, int n) {
+    if (n == 1) static_cast<float*>(const_cast<void*>(in.k.data))[3] = 100;
+  });
+  EXPECT_EQ(record.status, Status::failed);
+  EXPECT_EQ(record.reason, "it changed its inputs");
+}
+
+TEST_F(Audits, RepeatedRunsOfARealProviderAgreeBitByBit) {
+  options_.repeat = 5;
+  for (const Pass pass : kPasses) {
+    item_.problem.pass = pass;
+    int runs = 0;
+    const Record record = run([&](const Inputs&, const Outputs&, int) { ++runs; });
+    EXPECT_EQ(record.status, Status::ok) << record.reason;
+    ASSERT_TRUE(record.determinism);
+    EXPECT_EQ(record.determinism->kind, Determinism::Kind::bitwise);
+    EXPECT_EQ(record.determinism->runs, 5);
+    EXPECT_EQ(runs, 5 + 1);  // and one on negated inputs
+  }
+}
+
+TEST_F(Audits, WithoutRepeatsNothingIsSaidOfThem) {
+  EXPECT_FALSE(run([](const Inputs&, const Outputs&, int) {}).determinism);
+}
+
+TEST_F(Audits, RoundingThatDiffersIsBounded) {
+  options_.repeat = 5;
+  const Record record = run([](const Inputs&, const Outputs& out, int n) {
+    if (n == 3) o(out)[7] += 2e-7f;
+  });
+  EXPECT_EQ(record.status, Status::ok) << record.reason;
+  ASSERT_TRUE(record.determinism);
+  EXPECT_EQ(record.determinism->kind, Determinism::Kind::bounded);
+  EXPECT_EQ(record.determinism->runs, 5);
+  EXPECT_GT(record.determinism->max_lambda, 0);
+  EXPECT_LE(record.determinism->max_lambda, 6);
+}
+
+TEST_F(Audits, ARepeatThatIsWrongVariesAndFails) {
+  options_.repeat = 5;
+  const Record record = run([](const Inputs&, const Outputs& out, int n) {
+    if (n == 2) o(out)[7] += 0.01f;
+  });
+  EXPECT_EQ(record.status, Status::failed);
+  EXPECT_EQ(record.verdict.status, Verdict::Status::failed);
+  ASSERT_TRUE(record.determinism);
+  EXPECT_EQ(record.determinism->kind, Determinism::Kind::varies);
+  EXPECT_EQ(record.determinism->runs, 3);
+  EXPECT_EQ(record.reason.find("run 3 gave other outputs than the first: o is off by"), 0u)
+      << record.reason;
+}
+
+TEST_F(Audits, ARepeatThatWritesNothingVaries) {
+  options_.repeat = 3;
+  const Record record = run([&](const Inputs&, const Outputs& out, int n) {
+    if (n != 2) return;
+    for (const auto& [data, size] : memory(out)) std::memset(data, kPoisonByte, size);
+  });
+  EXPECT_EQ(record.determinism->kind, Determinism::Kind::varies);
+  EXPECT_EQ(record.status, Status::failed);
+}
+
+TEST_F(Audits, WhatIsKnownOfTheInputsDecidesWhereTheReferencePasses) {
+  item_.inputs.distribution = Distribution::one_hot;
+  const Record record = run([](const Inputs&, const Outputs& out, int) {
+    o(out)[5] = std::nextafter(o(out)[5], 1000.0f);  // half an ulp is all that lambda asks
+  });
+  EXPECT_EQ(record.status, Status::failed);
+  EXPECT_NE(record.reason.find("bit for bit"), std::string::npos) << record.reason;
+  EXPECT_EQ(record.verdict.status, Verdict::Status::failed);
+}
+
+}  // namespace
+}  // namespace flashbench

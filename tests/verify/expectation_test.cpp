@@ -1,0 +1,217 @@
+// Every expectation holds for exact outputs and fails for a planted error.
+#include "verify/expectation.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "attention/half.h"
+#include "attention_case.h"
+#include "device/patterns.h"
+
+namespace flashbench::verify {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+Problem problem_of(Pass pass, Dtype dtype, Mask mask, int64_t q_len, int64_t kv_len) {
+  return {.pass = pass,
+          .dtype = dtype,
+          .mask = mask,
+          .batch = 2,
+          .q_heads = 4,
+          .kv_heads = 2,
+          .q_len = q_len,
+          .kv_len = kv_len,
+          .head_dim = 16};
+}
+
+// A problem with outputs that are exact, rounded once.
+class Exact {
+ public:
+  Exact(const Problem& problem, Distribution distribution, ThreadPool& pool)
+      : spec_{.distribution = distribution}, case_(problem, spec_, pool) {
+    const Oracle& oracle = case_.make_oracle();
+    case_.run({});
+    if (problem.pass == Pass::forward) {
+      oracle.exact_forward(case_.outputs().o, case_.outputs().logsumexp);
+    }
+  }
+
+  std::string wrong() {
+    return broken_expectation(case_.problem, spec_, case_.inputs(), case_.outputs());
+  }
+
+  // What is wrong with one element of a tensor replaced.
+  std::string with(const TensorView& t, int64_t b, int64_t h, int64_t row, int64_t column,
+                   float value) {
+    const int64_t at = t.offset(b, h, row) + column;
+    const float before = load_element(t.data, t.dtype, at);
+    store_element(t.data, t.dtype, at, value);
+    std::string sentence = wrong();
+    store_element(t.data, t.dtype, at, before);
+    return sentence;
+  }
+
+  // The next value up from what is there.
+  float next(const TensorView& t, int64_t b, int64_t h, int64_t row, int64_t column) {
+    const float x = load_element(t.data, t.dtype, t.offset(b, h, row) + column);
+    for (float step = 1e-7f * std::abs(x) + 1e-7f;; step *= 2) {
+      if (const float next = round_to(t.dtype, x + step); next != x) return next;
+    }
+  }
+
+  Outputs outputs() { return case_.outputs(); }
+  Inputs inputs() { return case_.inputs(); }
+
+ private:
+  InputSpec spec_;
+  AttentionCase case_;
+};
+
+class ExpectationTest : public testing::Test {
+ protected:
+  ThreadPool pool_{2};
+};
+
+TEST_F(ExpectationTest, EqualScoresGiveTheMeanToTheBit) {
+  for (const Dtype dtype : kDtypes) {
+    Exact exact(problem_of(Pass::forward, dtype, Mask::causal_bottom_right, 40, 64),
+                Distribution::equal_scores, pool_);
+    EXPECT_EQ(exact.wrong(), "");
+    const TensorView o = exact.outputs().o;
+    // Row 39 sees 64 keys, row 7 sees 32, row 8 sees 33: not a power of two, left to the reference.
+    for (const int64_t row : {39, 7}) {
+      const std::string sentence = exact.with(o, 1, 2, row, 3, exact.next(o, 1, 2, row, 3));
+      EXPECT_NE(sentence.find("must be"), std::string::npos) << name(dtype) << row;
+      EXPECT_NE(sentence.find("batch 1, head 2"), std::string::npos) << sentence;
+      EXPECT_NE(exact.with(o, 1, 2, row, 3, kNan), "");
+    }
+    EXPECT_EQ(exact.with(o, 1, 2, 8, 3, exact.next(o, 1, 2, 8, 3)), "");
+  }
+}
+
+TEST_F(ExpectationTest, OneHotIsARowOfVToTheBit) {
+  for (const Dtype dtype : kDtypes) {
+    const Problem p = problem_of(Pass::forward, dtype, Mask::causal_top_left, 40, 64);
+    Exact exact(p, Distribution::one_hot, pool_);
+    EXPECT_EQ(exact.wrong(), "");
+    const TensorView o = exact.outputs().o;
+    EXPECT_NE(exact.with(o, 1, 3, 39, 15, exact.next(o, 1, 3, 39, 15)), "") << name(dtype);
+    EXPECT_NE(exact.with(o, 0, 0, 0, 0, kNan), "");
+  }
+}
+
+TEST_F(ExpectationTest, OneHotNamesTheRowThatWasReadInstead) {
+  const Problem p = problem_of(Pass::forward, Dtype::bf16, Mask::none, 40, 64);
+  Exact exact(p, Distribution::one_hot, pool_);
+  const TensorView o = exact.outputs().o;
+  const ConstTensorView v = exact.inputs().v;
+  const int64_t key = one_hot_key(p, 1, 1, 2, 5).value();
+  // Query head 2 reads K/V head 1; here it has read head 0.
+  std::memcpy(static_cast<uint16_t*>(o.data) + o.offset(1, 2, 5),
+              static_cast<const uint16_t*>(v.data) + v.offset(1, 0, key), 16 * sizeof(uint16_t));
+  const std::string number = std::to_string(key);
+  EXPECT_EQ(exact.wrong(), "o at batch 1, head 2, row 5 must be V of head 1, row " + number +
+                               ", bit for bit, but is V of batch 1, head 0, row " + number +
+                               ", or next to it");
+}
+
+TEST_F(ExpectationTest, ALoneKeyOfHugeScoreGivesItsRowToTheBit) {
+  for (const Dtype dtype : kDtypes) {
+    Exact exact(problem_of(Pass::forward, dtype, Mask::causal_top_left, 40, 40),
+                Distribution::huge_scores, pool_);
+    EXPECT_EQ(exact.wrong(), "");
+    const TensorView o = exact.outputs().o;
+    EXPECT_NE(exact.with(o, 1, 3, 0, 2, exact.next(o, 1, 3, 0, 2)), "") << name(dtype);
+    EXPECT_NE(exact.with(o, 0, 0, 0, 2, 0.0f), "");  // what a mask of finite size gives
+    EXPECT_EQ(exact.with(o, 1, 3, 1, 2, exact.next(o, 1, 3, 1, 2)), "");
+  }
+}
+
+// The pattern that follows from the masks and the one that the reference's arithmetic gives are the
+// same: exact outputs break nothing.
+TEST_F(ExpectationTest, NaNsOfTheReferenceAreWhereVisibilityPutsThem) {
+  for (const Distribution distribution :
+       {Distribution::nan_key, Distribution::inf_key, Distribution::nan_unseen}) {
+    for (const Pass pass : kPasses) {
+      for (const Mask mask : kMasks) {
+        for (const auto& [q_len, kv_len] : {std::pair{40, 40}, {20, 50}, {50, 20}, {3, 1}}) {
+          // A score of -infinity against a logsumexp of -infinity is NaN to all but the reference.
+          if (pass == Pass::backward && kv_len == 1) continue;
+          const Problem p = problem_of(pass, Dtype::fp32, mask, q_len, kv_len);
+          EXPECT_EQ(Exact(p, distribution, pool_).wrong(), "")
+              << name(distribution) << " " << p.id();
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ExpectationTest, AForwardRowThatAttendsToTheNaNMustBeNaNAndNoOther) {
+  const Problem p = problem_of(Pass::forward, Dtype::fp16, Mask::causal_top_left, 40, 40);
+  ASSERT_EQ(spoilt_key(p), 20);
+  Exact exact(p, Distribution::nan_key, pool_);
+  const Outputs out = exact.outputs();
+  EXPECT_NE(exact.with(out.o, 1, 3, 20, 5, 0.5f), "");  // finite, though it sees the key
+  EXPECT_NE(exact.with(out.o, 1, 2, 39, 5, std::numeric_limits<float>::infinity()), "");
+  EXPECT_NE(exact.with(out.o, 1, 3, 19, 5, kNan), "");  // NaN, though it does not
+  EXPECT_NE(exact.with(out.o, 1, 1, 30, 5, kNan), "");  // of the other K/V head
+  EXPECT_NE(exact.with(out.o, 0, 3, 30, 5, kNan), "");  // of the other batch
+  for (const auto& [row, value] : {std::pair{20, 1.0f}, {19, kNan}}) {
+    float& logsumexp = out.logsumexp[(1 * 4 + 3) * 40 + row];
+    const float before = logsumexp;
+    logsumexp = value;
+    EXPECT_NE(exact.wrong().find("logsumexp at batch 1, head 3"), std::string::npos);
+    logsumexp = before;
+  }
+}
+
+TEST_F(ExpectationTest, AnInfiniteScoreMasksOrSpoilsByItsSign) {
+  const Problem p = problem_of(Pass::forward, Dtype::fp32, Mask::none, 40, 40);
+  Exact exact(p, Distribution::inf_key, pool_);
+  const Outputs out = exact.outputs();
+  const ConstTensorView q = exact.inputs().q;
+  int nan = 0, finite = 0;
+  for (int64_t row = 0; row < 40; ++row) {
+    const bool positive = load_element(q.data, q.dtype, q.offset(1, 2, row)) > 0;
+    EXPECT_EQ(std::isnan(load_element(out.o.data, p.dtype, out.o.offset(1, 2, row))), positive);
+    EXPECT_NE(exact.with(out.o, 1, 2, row, 0, positive ? 1.0f : kNan), "") << row;
+    ++(positive ? nan : finite);
+  }
+  EXPECT_GT(nan, 5);
+  EXPECT_GT(finite, 5);
+}
+
+TEST_F(ExpectationTest, GradientsAreNaNWhereANaNQueryReachesThem) {
+  const Problem p = problem_of(Pass::backward, Dtype::fp32, Mask::causal_top_left, 40, 60);
+  Exact exact(p, Distribution::nan_key, pool_);
+  const Outputs out = exact.outputs();
+  EXPECT_NE(exact.with(out.dq, 1, 3, 20, 5, 0.5f), "");
+  EXPECT_NE(exact.with(out.dq, 1, 3, 19, 5, kNan), "");
+  EXPECT_NE(exact.with(out.dk, 1, 1, 39, 5, 0.5f), "");  // the last key that a NaN query sees
+  EXPECT_NE(exact.with(out.dk, 1, 1, 40, 5, kNan), "");  // no query sees it
+  EXPECT_NE(exact.with(out.dk, 1, 0, 10, 5, kNan), "");
+  EXPECT_NE(exact.with(out.dv, 1, 1, 0, 5, 0.5f), "");
+  EXPECT_NE(exact.with(out.dv, 0, 1, 0, 5, kNan), "");
+}
+
+TEST_F(ExpectationTest, KeysThatNoQuerySeesReachNothing) {
+  Exact exact(problem_of(Pass::backward, Dtype::fp32, Mask::causal_top_left, 40, 60),
+              Distribution::nan_unseen, pool_);
+  const Outputs out = exact.outputs();
+  EXPECT_EQ(load_element(out.dk.data, Dtype::fp32, out.dk.offset(0, 0, 50)), 0.0f);
+  EXPECT_NE(exact.with(out.dk, 0, 0, 50, 0, kNan), "");
+  EXPECT_NE(exact.with(out.dq, 0, 0, 5, 0, kNan), "");
+}
+
+TEST_F(ExpectationTest, OtherInputsAreLeftToTheReference) {
+  Exact exact(problem_of(Pass::forward, Dtype::fp32, Mask::none, 8, 8), Distribution::normal,
+              pool_);
+  EXPECT_EQ(exact.with(exact.outputs().o, 0, 0, 0, 0, kNan), "");
+}
+
+}  // namespace
+}  // namespace flashbench::verify
