@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "providers/provider.h"
 #include "sweep/choose.h"
@@ -12,9 +13,10 @@ namespace flashbench {
 class FakeProvider : public Provider {
  public:
   using Tamper = std::function<void(const Inputs&, const Outputs&, int run)>;
-  explicit FakeProvider(Tamper tamper) : tamper_(std::move(tamper)) {}
+  explicit FakeProvider(Tamper tamper, std::string name = "fake")
+      : tamper_(std::move(tamper)), name_(std::move(name)) {}
 
-  std::string_view name() const override { return "fake"; }
+  std::string_view name() const override { return name_; }
   std::string_view description() const override { return "tampers with a real provider's outputs"; }
   DeviceKind device_kind() const override { return DeviceKind::cpu; }
   std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const override {
@@ -57,6 +59,7 @@ class FakeProvider : public Provider {
   };
 
   Tamper tamper_;
+  std::string name_;
 };
 
 }  // namespace flashbench

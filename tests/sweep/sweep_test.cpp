@@ -46,9 +46,10 @@ TEST(Sweep, EveryPlannedRowIsThereWhenInterrupted) {
 
 TEST(Sweep, TheExitCodeIsTheWorstThatHappened) {
   const FakeProvider wrong(
-      [](const Inputs&, const Outputs& out, int) { static_cast<float*>(out.o.data)[0] += 1; });
+      [](const Inputs&, const Outputs& out, int) { static_cast<float*>(out.o.data)[0] += 1; },
+      "wrong");
   const FakeProvider throwing(
-      [](const Inputs&, const Outputs&, int) { throw std::runtime_error("broken"); });
+      [](const Inputs&, const Outputs&, int) { throw std::runtime_error("broken"); }, "throwing");
   EXPECT_EQ(run({&wrong}).exit_code, 3);
   EXPECT_EQ(run({&throwing}).exit_code, 4);
   EXPECT_EQ(run({&throwing, &wrong}).exit_code, 3);
