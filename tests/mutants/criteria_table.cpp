@@ -32,10 +32,8 @@ std::vector<Mutant> mutants(const Problem& p) {
                            {"correct", {kTile, false}},
                            {"correct", {kTile, true, true}}};
   for (const Defect defect : kDefects) {
-    // The others' rules are about O and gradients; all say the same of outputs that are all stale.
-    const bool beside_the_point =
-        defect == Defect::wrong_logsumexp || defect == Defect::stale_output;
-    if (beside_the_point || !shows(defect, p, kTile)) continue;
+    // The others' rules are about O and gradients.
+    if (defect == Defect::wrong_logsumexp || !shows(defect, p, kTile)) continue;
     list.push_back({std::string(name(defect)), {kTile, true, false, false, defect}});
   }
   return list;

@@ -1,31 +1,55 @@
 #include "mutants/mutant_provider.h"
 
+#include <cstring>
+#include <utility>
+#include <vector>
+
 namespace flashbench {
 
 namespace {
+
+using verify::Defect;
 
 class MutantSession : public Session {
  public:
   MutantSession(const Problem& problem, ThreadPool& pool, const verify::Simulation& simulation)
       : problem_(problem), pool_(pool), simulation_(simulation) {}
 
-  // A kernel that stops writing is right the first time.
   void run(const Inputs& inputs, const Outputs& outputs) override {
-    verify::Simulation simulation = simulation_;
-    if (simulation.defect == verify::Defect::stale_output && runs_ == 0) {
-      simulation.defect = verify::Defect::none;
-    }
-    ++runs_;
-    verify::simulate(problem_, inputs, outputs, simulation, pool_);
+    if (!first_.empty()) return write_first(outputs);
+    verify::simulate(problem_, inputs, outputs, simulation_, pool_);
+    if (simulation_.defect == Defect::stale_output) keep_first(outputs);
   }
   std::string kernel() const override { return std::string(verify::name(simulation_.defect)); }
   int64_t requested_bytes() const override { return problem_.compulsory_bytes(); }
 
  private:
+  using Memory = std::pair<std::byte*, size_t>;
+
+  void keep_first(const Outputs& outputs) {
+    for (const auto& [data, bytes] : memory(outputs)) first_.emplace_back(data, data + bytes);
+  }
+  void write_first(const Outputs& outputs) const {
+    auto from = first_.begin();
+    for (const auto& [data, bytes] : memory(outputs)) std::memcpy(data, (from++)->data(), bytes);
+  }
+
+  // Where the pass's outputs are, each dense.
+  std::vector<Memory> memory(const Outputs& outputs) const {
+    const auto of = [](const TensorView& tensor) {
+      return Memory{static_cast<std::byte*>(tensor.data),
+                    static_cast<size_t>(tensor.elements() * element_size(tensor.dtype))};
+    };
+    if (problem_.pass == Pass::backward) return {of(outputs.dq), of(outputs.dk), of(outputs.dv)};
+    return {of(outputs.o),
+            {reinterpret_cast<std::byte*>(outputs.logsumexp),
+             static_cast<size_t>(problem_.query_rows()) * sizeof(float)}};
+  }
+
   Problem problem_;
   ThreadPool& pool_;
   verify::Simulation simulation_;
-  int runs_ = 0;
+  std::vector<std::vector<std::byte>> first_;  // the first run's outputs, if they are stale later
 };
 
 }  // namespace

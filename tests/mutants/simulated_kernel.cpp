@@ -316,6 +316,7 @@ bool shows(Defect defect, const Problem& p, int64_t key_tile) {
   const bool forward = p.pass == Pass::forward;
   switch (defect) {
     case Defect::none:
+    case Defect::stale_output:
       return false;
     case Defect::p_in_bf16:
       return p.dtype != Dtype::bf16;
@@ -343,7 +344,6 @@ bool shows(Defect defect, const Problem& p, int64_t key_tile) {
 
 void simulate(const Problem& p, const Inputs& inputs, const Outputs& outputs,
               const Simulation& simulation, ThreadPool& pool) {
-  if (simulation.defect == Defect::stale_output) return;
   const Kernel kernel(p, inputs, outputs, simulation);
   const bool forward = p.pass == Pass::forward;
   const int64_t heads = forward ? p.q_heads : p.kv_heads;

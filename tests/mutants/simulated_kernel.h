@@ -25,7 +25,7 @@ enum class Defect {
   unmasked_padding,     // 0-filled keys up to the tile's end get score 0
   wrong_logsumexp,      // max instead of max + log(sum)
   stale_row,            // the last row is never written
-  stale_output,         // nothing is written (by a MutantProvider: from its second run on)
+  stale_output,         // a MutantProvider's: every run gives what the first one gave
   accumulator_race,     // two threads add to the last row's O or dQ, and one update is lost
   d_omitted,            // dS = P dP
   dq_misses_tile,       // the last key tile that a row sees
@@ -60,7 +60,7 @@ struct Simulation {
   bool scores_in_dtype = false;  // as a chain of 16-bit GEMMs has them
 };
 
-// Whether the defect can change what a kernel with key tiles of this size computes for the problem.
+// Whether the defect can change what one run with key tiles of this size computes for the problem.
 bool shows(Defect, const Problem&, int64_t key_tile);
 
 void simulate(const Problem&, const Inputs&, const Outputs&, const Simulation&, ThreadPool&);
