@@ -1,29 +1,28 @@
 #!/usr/bin/env python3
 """Measures how far the verdicts of `flashbench compare` can be trusted on this machine.
 
-    scripts/gate_trials.py run   --out DIR --jobs "0-3;4-7;8-11;12-15"
+    scripts/gate_trials.py run   --out DIR
     scripts/gate_trials.py judge --out DIR --summary FILE --docs docs/measuring.md
 
-`run` sweeps one config over and over: pairs of unchanged sweeps, and sweeps in which every run of
-the provider takes 3%, 5% or 10% longer (the provider `faulty` of build/cpu/bin/flashbench_with_faults
-in all of them). It skips what is there already, so it can be stopped at any time and called again.
-`judge` compares the pairs and says how often unchanged rows were called slower, and planted
-slow-downs were found; it can be repeated without running anything.
+`run` sweeps one config over and over, each time in new processes; beside some of these unchanged
+sweeps also with a provider whose every run takes 3%, 5% or 10% longer (the provider `faulty` of
+build/cpu/bin/flashbench_with_faults in all of them). It skips what is there already, so it can be
+stopped at any time and called again. `judge` compares each sweep with the next, and slower ones with
+the unchanged one of their time: how often are unchanged rows called slower, and planted slow-downs
+found? For N repetitions it takes N sweeps in a row as one, which is what `sweep --repetitions N` runs.
 """
 
 import argparse
 import collections
-import concurrent.futures
 import json
 import math
 import os
-import queue
 import random
 import re
 import statistics
 import subprocess
 import sys
-import time
+import tempfile
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -31,33 +30,29 @@ MARKERS = ("<!-- gate trials: written by scripts/gate_trials.py -->", "<!-- end 
 UNCHANGED = 0.0
 
 
-# ---- what there is to run: {repetitions}/{pair}/{name}/gate.json
+# ---- what there is to run: {step}/{name}/{config}.json
 
 
 def planted_name(percent):
     return f"slower_by_{percent:g}"
 
 
-def sweeps_of_pair(pair, arguments):
-    """{name: slow-down in percent} of the sweeps that pair number `pair` consists of."""
-    sweeps = {"base": UNCHANGED, "again": UNCHANGED}
-    if pair < arguments.planted_pairs:
+def sweeps_of_step(step, arguments):
+    """{name: slow-down in percent}. Three steps in a row of every 21 have the planted ones."""
+    sweeps = {"unchanged": UNCHANGED}
+    if step // 3 % 7 == 0:
         sweeps |= {planted_name(percent): percent for percent in arguments.sizes}
     return sweeps
 
 
-def result_file(out, repetitions, pair, name, config):
-    stem = json.loads(Path(config).read_text())["name"]
-    return Path(out) / f"repetitions_{repetitions}" / f"pair_{pair}" / name / f"{stem}.json"
+def result_file(arguments, step, name):
+    stem = json.loads(Path(arguments.config).read_text())["name"]
+    return Path(arguments.out) / f"step_{step:03}" / name / f"{stem}.json"
 
 
-def run_sweep(arguments, cpus, repetitions, percent, result):
+def run_sweep(arguments, percent, result):
     command = [arguments.binary, "sweep", "--config", arguments.config, "--providers", "faulty",
                "--out", result.parent, "--quiet", "--no-ceilings"]
-    if repetitions > 1:
-        command += ["--repetitions", repetitions]
-    if cpus:
-        command = ["taskset", "-c", cpus, *command]
     environment = {**os.environ, "FLASHBENCH_FAULT": f"slow={percent / 100:g}"}
     process = subprocess.run(list(map(str, command)), env=environment, capture_output=True,
                              stdin=subprocess.DEVNULL, text=True)
@@ -65,46 +60,15 @@ def run_sweep(arguments, cpus, repetitions, percent, result):
         raise RuntimeError(f"{process.args} ended with {process.returncode}:\n{process.stderr}")
 
 
-def run_pair(arguments, cpus, repetitions, pair, deadline):
-    """All sweeps of a pair on the same CPUs, in an order of its own; returns how many were run."""
-    sweeps = list(sweeps_of_pair(pair, arguments).items())
-    random.Random(f"{repetitions} {pair}").shuffle(sweeps)
-    done = 0
-    for name, percent in sweeps:
-        result = result_file(arguments.out, repetitions, pair, name, arguments.config)
-        if result.exists():
-            continue
-        if time.monotonic() > deadline:
-            break
-        run_sweep(arguments, cpus, repetitions, percent, result)
-        done += 1
-    return done
-
-
 def run(arguments):
-    deadline = time.monotonic() + (arguments.seconds or math.inf)
-    cpu_sets = [cpus.strip() for cpus in arguments.jobs.split(";")] if arguments.jobs else [None]
-    work = queue.SimpleQueue()
-    for pair in range(arguments.pairs):
-        for repetitions in arguments.repetitions:
-            work.put((repetitions, pair))
-
-    def worker(cpus):
-        done = 0
-        while time.monotonic() < deadline:
-            try:
-                repetitions, pair = work.get_nowait()
-            except queue.Empty:
-                break
-            done += run_pair(arguments, cpus, repetitions, pair, deadline)
-        return done
-
-    with concurrent.futures.ThreadPoolExecutor(len(cpu_sets)) as pool:
-        done = sum(pool.map(worker, cpu_sets))
-    missing = sum(not result_file(arguments.out, repetitions, pair, name, arguments.config).exists()
-                  for repetitions in arguments.repetitions for pair in range(arguments.pairs)
-                  for name in sweeps_of_pair(pair, arguments))
-    print(f"{done} sweeps were run, {missing} are left", file=sys.stderr)
+    for step in range(arguments.pairs + 1):
+        sweeps = list(sweeps_of_step(step, arguments).items())
+        random.Random(step).shuffle(sweeps)
+        for name, percent in sweeps:
+            result = result_file(arguments, step, name)
+            if not result.exists():
+                run_sweep(arguments, percent, result)
+        print(f"step {step} of {arguments.pairs}", file=sys.stderr)
 
 
 # ---- what they say
@@ -169,23 +133,96 @@ def conditions(result):
             "git_commit": document["meta"]["git_commit"], "first": document["meta"]["started"]}
 
 
+def merged(files, out):
+    """One result of several sweeps, as of `sweep --repetitions`: their samples one after another."""
+    results = [json.loads(file.read_text()) for file in files]
+    rows = [{row["key"]: row for row in result["results"]} for result in results]
+    for key, row in rows[0].items():
+        for name in ("measurement", "gemm_ceiling"):
+            parts = [other[key]["performance"][name]["samples_s"] for other in rows]
+            row["performance"][name]["samples_s"] = [sample for part in parts for sample in part]
+            row["performance"][name]["samples_per_process"] = [len(part) for part in parts]
+    out.write_text(json.dumps(results[0]))
+    return out
+
+
+def sides(arguments, repetitions, folder):
+    """{(group, name): file}, a group being `repetitions` steps in a row."""
+    files = {}
+    for group in range((arguments.pairs + 1) // repetitions):
+        steps = range(group * repetitions, (group + 1) * repetitions)
+        for name in sweeps_of_step(steps[0], arguments):
+            parts = [result_file(arguments, step, name) for step in steps]
+            if not all(part.exists() for part in parts):
+                continue
+            out = Path(folder) / f"{repetitions}_{group}_{name}.json"
+            files[group, name] = parts[0] if repetitions == 1 else merged(parts, out)
+    return files
+
+
+def pairs_of(files):
+    """{slow-down in percent: [(base, new)]}: a group and the next, and planted ones and theirs."""
+    pairs = collections.defaultdict(list)
+    for (group, name), new in files.items():
+        if name != "unchanged":
+            pairs[float(name.rsplit("_", 1)[1])].append((files[group, "unchanged"], new))
+        elif (group + 1, name) in files:
+            pairs[UNCHANGED].append((new, files[group + 1, name]))
+    return pairs
+
+
+def samples_of(file):
+    return {row["key"]: row["performance"]["measurement"]["samples_s"]
+            for row in json.loads(file.read_text())["results"]}
+
+
+def deviation(values):
+    return 100 * statistics.stdev(values) / statistics.mean(values)
+
+
+def rank_test_finds_slower(base, new, threshold=0.01, significance=0.05):
+    """Whether Mann and Whitney's test alone (normal approximation), with Holm, has a slower row."""
+    smallest = 1.0
+    for key, before in base.items():
+        after = [sample / (1 + threshold) for sample in new[key]]
+        wins = sum((a > b) + (a == b) / 2 for a in after for b in before)
+        n, m = len(before), len(after)
+        z = (wins - n * m / 2) / math.sqrt(n * m * (n + m + 1) / 12)
+        smallest = min(smallest, math.erfc(abs(z) / math.sqrt(2)) if z > 0 else 1.0)
+    return smallest * len(base) <= significance
+
+
+def noise(files):
+    """How much unchanged sweeps differ, and what a rank test alone makes of it."""
+    sweeps = [samples_of(file) for (_, name), file in sorted(files.items()) if name == "unchanged"]
+    by_row = {key: [sweep[key] for sweep in sweeps] for key in sweeps[0]}
+
+    def between_sweeps(statistic):
+        deviations = [deviation([statistic(samples) for samples in row]) for row in by_row.values()]
+        return [min(deviations), max(deviations)]
+
+    pairs = list(zip(sweeps, sweeps[1:]))
+    return {
+        "median_deviation_percent_least_and_most_of_rows": between_sweeps(statistics.median),
+        "minimum_deviation_percent_least_and_most_of_rows": between_sweeps(min),
+        "pairs_in_which_a_rank_test_alone_says_slower":
+            sum(rank_test_finds_slower(*pair) for pair in pairs) / len(pairs),
+    }
+
+
 def judge_all(arguments):
-    summary = {"conditions": None, "trials": []}
-    for repetitions in arguments.repetitions:
-        by_percent = collections.defaultdict(list)
-        for pair in range(arguments.pairs):
-            base = result_file(arguments.out, repetitions, pair, "base", arguments.config)
-            for name, percent in sweeps_of_pair(pair, arguments).items():
-                new = result_file(arguments.out, repetitions, pair, name, arguments.config)
-                if name == "base" or not base.exists() or not new.exists():
-                    continue
-                summary["conditions"] = summary["conditions"] or conditions(base)
-                by_percent[percent].append((base, new))
-        for percent, pairs in sorted(by_percent.items()):
-            with concurrent.futures.ThreadPoolExecutor() as pool:
-                comparisons = list(pool.map(lambda pair: compare(arguments.binary, *pair), pairs))
-            summary["trials"].append({"repetitions": repetitions, "slower_by_percent": percent,
-                                      **summary_of(comparisons)})
+    first = result_file(arguments, 0, "unchanged")
+    if not first.exists():
+        raise RuntimeError(f"{first}: no such file; nothing was run yet")
+    summary = {"conditions": conditions(first), "trials": []}
+    with tempfile.TemporaryDirectory() as folder:
+        summary["noise"] = noise(sides(arguments, 1, folder))
+        for repetitions in arguments.repetitions:
+            for percent, pairs in sorted(pairs_of(sides(arguments, repetitions, folder)).items()):
+                comparisons = [compare(arguments.binary, *pair) for pair in pairs]
+                summary["trials"].append({"repetitions": repetitions,
+                                          "slower_by_percent": percent,
+                                          **summary_of(comparisons)})
     return summary
 
 
@@ -196,6 +233,16 @@ def percentage(trial, verdict):
 def markdown(summary):
     lines = ["{device}, {threads} threads a sweep; {compiler}; begun {first}.".format(
         **summary["conditions"]), ""]
+    percents = "{:.1f} to {:.1f}%".format
+    lines += [
+        "Between unchanged sweeps a row's median varied by "
+        + percents(*summary["noise"]["median_deviation_percent_least_and_most_of_rows"])
+        + " (standard deviation; the",
+        "steadiest and the least steady row), its minimum by "
+        + percents(*summary["noise"]["minimum_deviation_percent_least_and_most_of_rows"])
+        + ". A rank test alone, with Holm's",
+        "correction and the same threshold, calls a row slower in {:.0%} of the pairs.".format(
+            summary["noise"]["pairs_in_which_a_rank_test_alone_says_slower"]), ""]
     lines += ["| repetitions | planted | sweeps | rows | sweeps that say SLOWER, of 100 (95% interval)"
               " | rows SLOWER | SAME | INCONCLUSIVE | FASTER |",
               "|---:|---|---:|---:|---|---:|---:|---:|---:|"]
@@ -223,8 +270,6 @@ def write_into(path, table):
 
 def judge(arguments):
     summary = judge_all(arguments)
-    if not summary["trials"]:
-        raise RuntimeError(f"{arguments.out}: no pair of results is there yet")
     table = markdown(summary)
     if arguments.summary:
         arguments.summary.parent.mkdir(parents=True, exist_ok=True)
@@ -249,17 +294,12 @@ def main():
         verb.add_argument("--out", type=Path, required=True, help="folder of the sweeps")
         verb.add_argument("--binary", default=REPOSITORY / "build/cpu/bin/flashbench_with_faults")
         verb.add_argument("--config", default=REPOSITORY / "configs/gate.json")
-        verb.add_argument("--pairs", type=int, default=200, help="of unchanged sweeps")
-        verb.add_argument("--planted-pairs", type=int, default=50,
-                          help="how many of them also get a sweep with each slow-down")
+        verb.add_argument("--pairs", type=int, default=200, help="of an unchanged sweep and the next")
         verb.add_argument("--sizes", type=numbers(float), default=[3.0, 5.0, 10.0],
                           help="slow-downs in percent, comma separated")
-        verb.add_argument("--repetitions", type=numbers(int), default=[1, 3],
-                          help="of each sweep, comma separated")
-        if name == "run":
-            verb.add_argument("--jobs", help='sets of CPUs that sweep side by side, "0-3;4-7"')
-            verb.add_argument("--seconds", type=float, help="start no sweep after so long")
-        else:
+        if name == "judge":
+            verb.add_argument("--repetitions", type=numbers(int), default=[1, 3],
+                              help="sweeps in a row that are taken as one, comma separated")
             verb.add_argument("--summary", type=Path, help="JSON file to write")
             verb.add_argument("--docs", type=Path, help="document with the section to write anew")
     arguments = parser.parse_args()

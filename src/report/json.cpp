@@ -321,15 +321,20 @@ std::string to_json(const SweepResult& result) {
   return json.dump(1) + "\n";
 }
 
+Json parse_strictly(std::string_view text) {
+  JsonText parsed = parse_json(text, kResultLimits);
+  if (!parsed.issues.empty()) {
+    const ConfigIssue& issue = parsed.issues.front();
+    throw std::invalid_argument(issue.pointer.empty() ? issue.message
+                                                      : issue.pointer + ": " + issue.message);
+  }
+  return std::move(*parsed.value);
+}
+
 SweepResult result_from_json(std::string_view text, const std::string& source) {
   try {
-    const JsonText parsed = parse_json(text, kResultLimits);
-    if (!parsed.issues.empty()) {
-      const ConfigIssue& issue = parsed.issues.front();
-      throw std::invalid_argument(issue.pointer.empty() ? issue.message
-                                                        : issue.pointer + ": " + issue.message);
-    }
-    const StrictJson json(*parsed.value);
+    const Json document = parse_strictly(text);
+    const StrictJson json(document);
     if (const StrictJson version = json.at("schema_version"); version.json() != kSchemaVersion) {
       version.fail(std::to_string(kSchemaVersion));
     }

@@ -23,6 +23,10 @@ Case case_from_json(const nlohmann::ordered_json&);
 Record record_from_json(const nlohmann::ordered_json&);
 Ceiling ceiling_from_json(const nlohmann::ordered_json&);
 
+// JSON without duplicate keys, overflow, or nesting and size beyond those of any result. Throws
+// std::invalid_argument, naming the place.
+nlohmann::ordered_json parse_strictly(std::string_view text);
+
 // Throws FileError, naming the source and the place, for what is not a result file of this version.
 SweepResult result_from_json(std::string_view text, const std::string& source);
 SweepResult read_result(const std::filesystem::path&);

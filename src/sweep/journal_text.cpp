@@ -35,7 +35,7 @@ Json checked_line(std::string_view line) {
     throw std::invalid_argument(
         fmt::format("expected the checksum {}, found {}", checksum_text(text), found));
   }
-  return Json::parse(line);
+  return parse_strictly(line);
 }
 
 JournalHeader header_from(const Json& json) {

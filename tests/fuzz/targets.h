@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <ostream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 namespace flashbench::fuzz {
 
 // One for each file <name>.cpp beside this one, and for each folder corpus/<name>.
+void baseline(std::string_view bytes);
 void config(std::string_view bytes);
 void filter(std::string_view bytes);
 void journal(std::string_view bytes);
@@ -22,9 +24,18 @@ struct Target {
   const char* name;
   void (*run)(std::string_view bytes);
 };
-inline constexpr std::array kTargets{Target{"config", config},   Target{"filter", filter},
-                                     Target{"journal", journal}, Target{"npy", npy},
-                                     Target{"result", result},   Target{"set", set}};
+inline constexpr std::array kTargets{Target{"baseline", baseline},
+                                     Target{"config", config},
+                                     Target{"filter", filter},
+                                     Target{"journal", journal},
+                                     Target{"npy", npy},
+                                     Target{"result", result},
+                                     Target{"set", set}};
+
+// In the names of tests.
+inline std::ostream& operator<<(std::ostream& out, const Target& target) {
+  return out << target.name;
+}
 
 inline void require(bool holds, const std::string& what) {
   if (!holds) throw std::logic_error(what);

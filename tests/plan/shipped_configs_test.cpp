@@ -21,7 +21,7 @@ SweepConfig load(const std::string& name) {
 TEST(ShippedConfigs, HaveTheExpectedCases) {
   const std::map<std::string, size_t> expected{{"quick", 20}, {"cpu", 112},   {"a100", 159},
                                                {"h200", 163}, {"ladder", 48}, {"calibration", 612},
-                                               {"gate", 10}};
+                                               {"gate", 5}};
   std::map<std::string, size_t> found;
   for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
     const std::string name = entry.path().stem().string();

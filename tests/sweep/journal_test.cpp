@@ -116,6 +116,13 @@ TEST_F(JournalFile, DamageIsNamedWithItsLine) {
   EXPECT_NE(error_of("").find("it has no whole line"), std::string::npos);
 }
 
+TEST_F(JournalFile, DeepNestingIsRefused) {
+  nlohmann::ordered_json deep = 1;
+  for (int i = 0; i < 1000; ++i) deep = nlohmann::ordered_json::array({std::move(deep)});
+  EXPECT_NE(error_of(journal_line(0, {{"journal", std::move(deep)}})).find("line 1 is damaged"),
+            std::string::npos);
+}
+
 TEST_F(JournalFile, ResumingCutsTheTornLineAndGoesOn) {
   const std::string whole = written(2);
   write(whole.substr(0, whole.size() - 10));
