@@ -311,21 +311,37 @@ def test_trials_run_once_and_are_judged_into_the_docs(trials, binary, tmp_path, 
     config.write_text(json.dumps(CONFIG))
     docs = tmp_path / "docs.md"
     docs.write_text("before\n{}\nold\n{}\nafter\n".format(*trials.MARKERS))
-    common = ["--out", str(tmp_path / "trials"), "--config", str(config), "--pairs", "1",
-              "--planted-pairs", "1", "--sizes", "2900", "--repetitions", "1",
-              "--binary", str(binary.parent / "flashbench_with_faults")]
+    common = ["--out", str(tmp_path / "trials"), "--config", str(config), "--pairs", "5",
+              "--sizes", "2900", "--binary", str(binary.parent / "flashbench_with_faults")]
 
     def call(*arguments):
         monkeypatch.setattr("sys.argv", ["gate_trials.py", *arguments])
         trials.main()
         return capsys.readouterr()
 
-    assert "3 sweeps were run, 0 are left" in call("run", *common).err
-    assert "0 sweeps were run, 0 are left" in call("run", *common).err
+    def sweeps():
+        return {path: path.stat().st_mtime_ns for path in (tmp_path / "trials").rglob("*.json")}
+
+    call("run", *common)
+    first = sweeps()
+    assert len(first) == 6 + 3  # three in a row have a slower one beside them
+    call("run", *common)
+    assert sweeps() == first
     call("judge", *common, "--summary", str(tmp_path / "s.json"), "--docs", str(docs))
-    unchanged, planted = json.loads((tmp_path / "s.json").read_text())["trials"]
-    assert (unchanged["slower_by_percent"], unchanged["sweeps"], unchanged["rows"]) == (0, 1, 2)
-    assert (planted["slower_by_percent"], planted["verdicts"]) == (2900, {"SLOWER": 2})
+    summary = json.loads((tmp_path / "s.json").read_text())
+    assert [(trial["repetitions"], trial["slower_by_percent"], trial["sweeps"], trial["rows"])
+            for trial in summary["trials"]] == [
+        (1, 0, 5, 10), (1, 2900, 3, 6), (3, 0, 1, 2), (3, 2900, 1, 2)]
+    for trial in summary["trials"]:
+        assert trial["slower_by_percent"] == 0 or trial["verdicts"] == {"SLOWER": trial["rows"]}
     text = docs.read_text()
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
-    assert "| 1 | +2900% | 1 | 2 | 100.0 (2.5 to 100.0) | 100.0% |" in text
+    assert "| 3 | +2900% | 1 | 2 | 100.0 (2.5 to 100.0) | 100.0% |" in text
+
+
+def test_the_rank_test_alone(trials):
+    base = {"row": [1 + i / 100 for i in range(20)]}
+    assert trials.rank_test_finds_slower(base, {"row": [1.1 * s for s in base["row"]]})
+    assert not trials.rank_test_finds_slower(base, base)
+    assert not trials.rank_test_finds_slower(base, {"row": [0.9 * s for s in base["row"]]})
+    assert not trials.rank_test_finds_slower(base, {"row": [1.01 * s for s in base["row"]]})
