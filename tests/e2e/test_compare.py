@@ -310,7 +310,7 @@ def test_trials_run_once_and_are_judged_into_the_docs(trials, binary, tmp_path, 
     config = tmp_path / "config.json"
     config.write_text(json.dumps(CONFIG))
     docs = tmp_path / "docs.md"
-    docs.write_text("before\n{}\nold\n{}\nafter\n".format(*trials.MARKERS))
+    docs.write_text("before\n{}\nan earlier table\n{}\nafter\n".format(*trials.MARKERS))
     common = ["--out", str(tmp_path / "trials"), "--config", str(config), "--pairs", "5",
               "--sizes", "2900", "--binary", str(binary.parent / "flashbench_with_faults")]
 
@@ -335,7 +335,7 @@ def test_trials_run_once_and_are_judged_into_the_docs(trials, binary, tmp_path, 
     for trial in summary["trials"]:
         assert trial["slower_by_percent"] == 0 or trial["verdicts"] == {"SLOWER": trial["rows"]}
     text = docs.read_text()
-    assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
+    assert text.startswith("before\n") and text.endswith("after\n") and "earlier" not in text
     assert "| 3 | +2900% | 1 | 2 | 100.0 (2.5 to 100.0) | 100.0% |" in text
 
 
