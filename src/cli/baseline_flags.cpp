@@ -29,12 +29,7 @@ void require_common_case(const LoadedBaseline& baseline, const SweepConfig& conf
 }
 
 void save_baseline(const std::filesystem::path& path, const SweepResult& result) {
-  std::error_code error;
-  std::filesystem::create_directories(path.parent_path(), error);
-  if (error) {
-    throw FileError(fmt::format("{}: cannot make this folder: {}", path.parent_path().string(),
-                                error.message()));
-  }
+  make_folder(path.parent_path());
   write_file_atomically(path, to_json(result));
   fmt::print("baseline saved: {}\n", path.string());
 }

@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 
-#include "attention/error.h"
 #include "cli/baseline_flags.h"
 #include "cli/commands.h"
 #include "cli/dry_run.h"
@@ -40,15 +38,11 @@ std::filesystem::path folder_of(const SweepFlags& flags, const SweepConfig& conf
 }
 
 void prepare_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) {
-    throw FileError(
-        fmt::format("{}: cannot make this folder: {}", folder.string(), error.message()));
-  }
+  make_folder(folder);
   // Tried before hours of measuring, rather than after.
   write_file_atomically(folder / ".writable", "");
-  std::filesystem::remove(folder / ".writable", error);
+  std::error_code unimportant;
+  std::filesystem::remove(folder / ".writable", unimportant);
 }
 
 void write_files(const std::filesystem::path& folder, const SweepConfig& config,
@@ -71,12 +65,6 @@ Journal open_journal(const std::filesystem::path& path, const JournalHeader& hea
                path.string());
   }
   return Journal::start(path, header);
-}
-
-bool ended_well(const SweepResult& result) {
-  return std::all_of(result.records.begin(), result.records.end(), [](const Record& record) {
-    return record.status == Status::ok || record.status == Status::unsupported;
-  });
 }
 
 int sweep(const SweepFlags& flags, const Invocation& invocation) {
@@ -113,7 +101,7 @@ int sweep(const SweepFlags& flags, const Invocation& invocation) {
   }
   write_files(folder, config, outcome.result);
   // Kept where --resume --retry-failed has something to do.
-  if (ended_well(outcome.result)) journal.remove();
+  if (outcome.ended_well) journal.remove();
   const int gate = flags.baseline.finish(baseline, folder, outcome.result);
   return outcome.exit_code != exit_codes::kOk ? outcome.exit_code : gate;
 }

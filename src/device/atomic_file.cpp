@@ -68,6 +68,15 @@ void write_all(int fd, std::string_view content, const std::filesystem::path& pa
   }
 }
 
+void make_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    throw FileError(
+        fmt::format("{}: cannot make this folder: {}", folder.string(), error.message()));
+  }
+}
+
 void sync_folder(const std::filesystem::path& given) {
   const std::filesystem::path folder = given.empty() ? "." : given;
   const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -15,6 +15,9 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
 // it written perhaps.
 void write_all(int fd, std::string_view content, const std::filesystem::path& path);
 
+// Makes the folder, and those above it, where they are not there. Throws FileError.
+void make_folder(const std::filesystem::path& folder);
+
 // Makes what was created or renamed in a folder durable. Throws FileError.
 void sync_folder(const std::filesystem::path& folder);
 

@@ -1,24 +1,13 @@
 #include "sweep/dump.h"
 
-#include <fmt/format.h>
-
 #include <array>
 
-#include "attention/error.h"
+#include "device/atomic_file.h"
 #include "device/npy.h"
 
 namespace flashbench {
 
 namespace {
-
-void make_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) {
-    throw FileError(
-        fmt::format("{}: cannot make this folder: {}", folder.string(), error.message()));
-  }
-}
 
 void write_tensor(const std::filesystem::path& path, ConstTensorView t, Layout layout) {
   const bool bshd = layout == Layout::bshd;

@@ -31,8 +31,8 @@ Json identity(const SweepConfig& config, const Runner& runner, const SweepOption
           {"device", runner.device()}};
 }
 
-bool ended_well(const JournalEntry& entry) {
-  return std::all_of(entry.records.begin(), entry.records.end(), [](const Record& record) {
+bool ended_well(const std::vector<Record>& records) {
+  return std::all_of(records.begin(), records.end(), [](const Record& record) {
     return record.status == Status::ok || record.status == Status::unsupported;
   });
 }
@@ -131,7 +131,7 @@ std::map<std::pair<std::string, int>, JournalEntry> done(const Journal* journal,
     entries.insert_or_assign({entry.key, entry.repetition}, entry);
   }
   if (retry_failed) {
-    std::erase_if(entries, [](const auto& item) { return !ended_well(item.second); });
+    std::erase_if(entries, [](const auto& item) { return !ended_well(item.second.records); });
   }
   return entries;
 }
@@ -184,6 +184,7 @@ SweepOutcome run_sweep(const SweepConfig& config, Runner& runner, Journal* journ
   result.records = merged(sweep.entries());
   result.meta["finished"] = utc_now();
   outcome.stopped = sweep.stopped();
+  outcome.ended_well = ended_well(result.records);
   outcome.exit_code = exit_code(result, outcome.stopped);
   return outcome;
 }

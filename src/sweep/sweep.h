@@ -25,6 +25,7 @@ struct SweepOptions {
 struct SweepOutcome {
   SweepResult result;  // with a record for every case and provider, whatever happened
   std::optional<std::string> stopped;  // why not all of it was run
+  bool ended_well = false;             // every record is ok or unsupported
   int exit_code = 0;  // the worst that happened: 130 or 143 (interrupted), 6 (the device was lost),
                       // 3 (verification failed), 4 (crashed, timeout, out of memory, error), 0
 };
