@@ -232,11 +232,13 @@ std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) {
   return std::nullopt;
 }
 
-std::string variant(const Problem& p, const DeviceInfo& device) {
-  return describe("cpu_tiled_backward", choose_tile(p, device.threads));
+std::string variant(const Launch& at) {
+  return describe("cpu_tiled_backward", choose_tile(at.problem, at.device.threads));
 }
 
-size_t workspace_bytes(const Problem& p, const DeviceInfo& device) {
+size_t workspace_bytes(const Launch& at) {
+  const Problem& p = at.problem;
+  const DeviceInfo& device = at.device;
   Carver carver(nullptr);
   const Tile tile = choose_tile(p, device.threads);
   BackwardWorkspace(carver, p, choose_chunks(p, tile, device.threads));
@@ -244,7 +246,9 @@ size_t workspace_bytes(const Problem& p, const DeviceInfo& device) {
   return carver.bytes();
 }
 
-int64_t requested_bytes(const Problem& p, const DeviceInfo& device) {
+int64_t requested_bytes(const Launch& at) {
+  const Problem& p = at.problem;
+  const DeviceInfo& device = at.device;
   const Tile tile = choose_tile(p, device.threads);
   const int64_t chunks = choose_chunks(p, tile, device.threads);
   const int64_t element = element_size(p.dtype);
@@ -261,8 +265,9 @@ int64_t requested_bytes(const Problem& p, const DeviceInfo& device) {
   return keys + queries + statistics + dq;
 }
 
-void launch(const Problem& p, const Inputs& in, const Outputs& out, void* workspace,
+void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
             Stream stream) {
+  const Problem& p = at.problem;
   ThreadPool& pool = *stream.threads;
   const Tile tile = choose_tile(p, pool.threads());
   Carver carver(workspace);
@@ -298,9 +303,15 @@ void launch(const Problem& p, const Inputs& in, const Outputs& out, void* worksp
 
 }  // namespace
 
-extern const AttentionKernel kCpuTiledBackward{
-    "cpu_tiled_backward", DeviceKind::cpu, Pass::backward, why_unsupported, variant,
-    workspace_bytes,      requested_bytes, launch};
+extern const AttentionKernel kCpuTiledBackward{.name = "cpu_tiled_backward",
+                                               .family = "cpu",
+                                               .device = DeviceKind::cpu,
+                                               .pass = Pass::backward,
+                                               .why_unsupported = why_unsupported,
+                                               .variant = variant,
+                                               .workspace_bytes = workspace_bytes,
+                                               .requested_bytes = requested_bytes,
+                                               .launch = launch};
 
 }  // namespace flashbench::kernels
 #endif

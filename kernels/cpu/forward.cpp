@@ -201,20 +201,23 @@ std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) {
   return std::nullopt;
 }
 
-std::string variant(const Problem& p, const DeviceInfo& device) {
-  return describe("cpu_tiled_forward", choose_tile(p, device.threads));
+std::string variant(const Launch& at) {
+  return describe("cpu_tiled_forward", choose_tile(at.problem, at.device.threads));
 }
 
-size_t workspace_bytes(const Problem& p, const DeviceInfo& device) {
+size_t workspace_bytes(const Launch& at) {
   Carver carver(nullptr);
-  const Tile tile = choose_tile(p, device.threads);
-  for (int i = 0; i < device.threads; ++i) ForwardScratch(carver, tile, p.head_dim);
+  const Tile tile = choose_tile(at.problem, at.device.threads);
+  for (int i = 0; i < at.device.threads; ++i) {
+    ForwardScratch(carver, tile, at.problem.head_dim);
+  }
   return carver.bytes();
 }
 
 // Q read and O and L written once; K and V read once for every query tile, as far as it sees them.
-int64_t requested_bytes(const Problem& p, const DeviceInfo& device) {
-  const Tile tile = choose_tile(p, device.threads);
+int64_t requested_bytes(const Launch& at) {
+  const Problem& p = at.problem;
+  const Tile tile = choose_tile(p, at.device.threads);
   int64_t keys = 0;
   for (int64_t first = 0; first < p.q_len; first += tile.queries) {
     keys += p.visible_keys(std::min(p.q_len, first + tile.queries) - 1);
@@ -225,8 +228,9 @@ int64_t requested_bytes(const Problem& p, const DeviceInfo& device) {
 }
 
 // One item is a query tile of one head; a head's last tiles, which see the most keys, come first.
-void launch(const Problem& p, const Inputs& in, const Outputs& out, void* workspace,
+void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
             Stream stream) {
+  const Problem& p = at.problem;
   ThreadPool& pool = *stream.threads;
   const Tile tile = choose_tile(p, pool.threads());
   Carver carver(workspace);
@@ -245,9 +249,15 @@ void launch(const Problem& p, const Inputs& in, const Outputs& out, void* worksp
 
 }  // namespace
 
-extern const AttentionKernel kCpuTiledForward{"cpu_tiled_forward", DeviceKind::cpu, Pass::forward,
-                                              why_unsupported,     variant,         workspace_bytes,
-                                              requested_bytes,     launch};
+extern const AttentionKernel kCpuTiledForward{.name = "cpu_tiled_forward",
+                                              .family = "cpu",
+                                              .device = DeviceKind::cpu,
+                                              .pass = Pass::forward,
+                                              .why_unsupported = why_unsupported,
+                                              .variant = variant,
+                                              .workspace_bytes = workspace_bytes,
+                                              .requested_bytes = requested_bytes,
+                                              .launch = launch};
 
 }  // namespace flashbench::kernels
 #endif

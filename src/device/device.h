@@ -20,11 +20,13 @@ std::string_view name(DeviceKind);
 struct DeviceInfo {
   DeviceKind kind = DeviceKind::cpu;
   int index = 0;
-  std::string name;          // the processor's own, e.g. "Intel(R) Xeon(R) Processor"
-  std::string instructions;  // the best SIMD target that Highway knows for it, or "sm_90"
-  int threads = 0;           // CPU threads used, or streaming multiprocessors
+  std::string name;            // the processor's own, e.g. "Intel(R) Xeon(R) Processor"
+  std::string instructions;    // the best SIMD target that Highway knows for it, or "sm_90"
+  int compute_capability = 0;  // 10 * major + minor on a GPU, e.g. 90
+  int threads = 0;             // CPU threads used, or streaming multiprocessors
   int64_t memory_bytes = 0;
   int64_t last_level_cache_bytes = 0;
+  int64_t shared_memory_bytes = 0;  // that one thread block can have, on a GPU
 };
 
 // Where a kernel's work goes: the pool on a CPU, a stream on a GPU.

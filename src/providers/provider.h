@@ -43,6 +43,13 @@ class Provider {
   virtual std::string_view description() const = 0;
   virtual DeviceKind device_kind() const = 0;
 
+  // Left out where no providers are named: it is another one's special case.
+  virtual bool on_request_only() const { return false; }
+
+  // The dtype in which it keeps scores in memory, whose rounding its verdict allows for. A fused
+  // kernel has them in fp32 registers.
+  virtual Dtype scores_dtype(const Problem&) const { return Dtype::fp32; }
+
   // A sentence that says why this problem cannot run here; empty if it can.
   virtual std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const = 0;
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "kernels/attention.h"
 #include "providers/provider.h"
 
 namespace flashbench {
@@ -10,7 +11,12 @@ namespace flashbench {
 // Standard attention on the CPU: BLAS products with S and P in memory.
 std::unique_ptr<Provider> make_naive_provider();
 
-// The first of our own kernels for this kind of device that supports the problem.
-std::unique_ptr<Provider> make_tiled_provider(DeviceKind device);
+// The first of our own kernels for this kind of device that supports the problem; with a family,
+// of those of that family only.
+std::unique_ptr<Provider> make_tiled_provider(DeviceKind device, std::string_view family = {});
+
+// One of our own kernels with these block sizes.
+std::unique_ptr<Session> make_kernel_session(const kernels::AttentionKernel&,
+                                             const kernels::BlockSizes&, const Problem&, Device&);
 
 }  // namespace flashbench

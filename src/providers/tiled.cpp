@@ -8,26 +8,34 @@ namespace flashbench {
 namespace {
 
 using kernels::AttentionKernel;
+using kernels::BlockSizes;
+using kernels::Launch;
+
+BlockSizes chosen_blocks(const AttentionKernel& kernel, const Problem& p, const DeviceInfo& info) {
+  return kernel.choose == nullptr ? BlockSizes() : kernel.choose(p, info);
+}
 
 class TiledSession final : public Session {
  public:
-  TiledSession(const AttentionKernel& kernel, const Problem& problem, Device& device)
+  TiledSession(const AttentionKernel& kernel, const BlockSizes& blocks, const Problem& problem,
+               Device& device)
       : kernel_(kernel),
+        blocks_(blocks),
         problem_(problem),
         device_(device),
-        workspace_(device.allocate(kernel.workspace_bytes(problem, device.info()),
-                                   MemoryUse::workspace)) {}
+        workspace_(device.allocate(kernel.workspace_bytes(at()), MemoryUse::workspace)) {}
 
   void run(const Inputs& in, const Outputs& out) override {
-    kernel_.launch(problem_, in, out, workspace_.data(), device_.stream());
+    kernel_.launch(at(), in, out, workspace_.data(), device_.stream());
   }
-  std::string kernel() const override { return kernel_.variant(problem_, device_.info()); }
-  int64_t requested_bytes() const override {
-    return kernel_.requested_bytes(problem_, device_.info());
-  }
+  std::string kernel() const override { return kernel_.variant(at()); }
+  int64_t requested_bytes() const override { return kernel_.requested_bytes(at()); }
 
  private:
+  Launch at() const { return {problem_, device_.info(), blocks_}; }
+
   const AttentionKernel& kernel_;
+  BlockSizes blocks_;
   Problem problem_;
   Device& device_;
   Buffer workspace_;
@@ -35,28 +43,37 @@ class TiledSession final : public Session {
 
 class TiledProvider final : public Provider {
  public:
-  explicit TiledProvider(DeviceKind device) : device_(device) {}
+  TiledProvider(DeviceKind device, std::string_view family)
+      : device_(device), family_(family), name_(family.empty() ? "tiled" : "tiled:") {
+    name_ += family;
+  }
 
-  std::string_view name() const override { return "tiled"; }
+  std::string_view name() const override { return name_; }
   std::string_view description() const override {
-    return "own fused kernel: online softmax over tiles of K and V, S and P never in memory";
+    return family_.empty()
+               ? "own fused kernel: online softmax over tiles of K and V, S and P never in memory"
+               : "the own kernels of this design and no other";
   }
   DeviceKind device_kind() const override { return device_; }
+  bool on_request_only() const override { return !family_.empty(); }
 
   std::optional<std::string> why_unsupported(const Problem& p,
                                              const DeviceInfo& info) const override {
     std::string reasons;
     if (find(p, info, &reasons) != nullptr) return std::nullopt;
-    return reasons.empty() ? fmt::format("there is no {} kernel for {}", flashbench::name(p.pass),
-                                         flashbench::name(device_))
+    return reasons.empty() ? fmt::format("there is no {} kernel of {} for {}",
+                                         flashbench::name(p.pass), name_, flashbench::name(device_))
                            : reasons;
   }
   int64_t workspace_bytes(const Problem& p, const DeviceInfo& info) const override {
     const AttentionKernel* kernel = find(p, info);
-    return kernel == nullptr ? 0 : static_cast<int64_t>(kernel->workspace_bytes(p, info));
+    if (kernel == nullptr) return 0;
+    return static_cast<int64_t>(
+        kernel->workspace_bytes({p, info, chosen_blocks(*kernel, p, info)}));
   }
   std::unique_ptr<Session> prepare(const Problem& p, Device& device) const override {
-    return std::make_unique<TiledSession>(*find(p, device.info()), p, device);
+    const AttentionKernel& kernel = *find(p, device.info());
+    return make_kernel_session(kernel, chosen_blocks(kernel, p, device.info()), p, device);
   }
 
  private:
@@ -65,6 +82,7 @@ class TiledProvider final : public Provider {
                               std::string* reasons = nullptr) const {
     for (const AttentionKernel* kernel : kernels::all_kernels()) {
       if (kernel->device != device_ || kernel->pass != p.pass) continue;
+      if (!family_.empty() && kernel->family != family_) continue;
       const std::optional<std::string> reason = kernel->why_unsupported(p, info);
       if (!reason) return kernel;
       if (reasons != nullptr) {
@@ -75,12 +93,20 @@ class TiledProvider final : public Provider {
   }
 
   DeviceKind device_;
+  std::string_view family_;
+  std::string name_;
 };
 
 }  // namespace
 
-std::unique_ptr<Provider> make_tiled_provider(DeviceKind device) {
-  return std::make_unique<TiledProvider>(device);
+std::unique_ptr<Provider> make_tiled_provider(DeviceKind device, std::string_view family) {
+  return std::make_unique<TiledProvider>(device, family);
+}
+
+std::unique_ptr<Session> make_kernel_session(const AttentionKernel& kernel,
+                                             const BlockSizes& blocks, const Problem& problem,
+                                             Device& device) {
+  return std::make_unique<TiledSession>(kernel, blocks, problem, device);
 }
 
 }  // namespace flashbench

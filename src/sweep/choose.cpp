@@ -17,7 +17,10 @@ std::vector<const Provider*> choose_providers(const std::vector<std::string>& na
     available.push_back(provider.get());
     known.push_back(provider->name());
   }
-  if (names.empty()) return available;
+  if (names.empty()) {
+    std::erase_if(available, [](const Provider* provider) { return provider->on_request_only(); });
+    return available;
+  }
 
   std::vector<const Provider*> chosen;
   for (const std::string& wanted : names) {

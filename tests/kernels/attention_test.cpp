@@ -67,12 +67,13 @@ TEST(AttentionKernels, MatchTheReferenceOverManyTiles) {
 }
 
 TEST(AttentionKernels, NameTheTargetThatRuns) {
+  const DeviceInfo host = host_with_threads(1);
   for_every_target([&](const std::string& target) {
     for (const Pass pass : kPasses) {
       Problem problem;
       problem.pass = pass;
       for (const AttentionKernel* kernel : cpu_kernels(pass)) {
-        const std::string variant = kernel->variant(problem, host_with_threads(1));
+        const std::string variant = kernel->variant({problem, host});
         EXPECT_TRUE(variant.starts_with(kernel->name)) << variant;
         EXPECT_TRUE(variant.ends_with(" " + target)) << variant;
       }

@@ -34,10 +34,12 @@ inline DeviceInfo host_with_threads(int threads) {
 inline void run_kernel(const AttentionKernel& kernel, const RandomInputs& inputs,
                        CheckedOutputs& outputs, ThreadPool& pool) {
   const Problem& p = inputs.problem();
-  const size_t bytes = kernel.workspace_bytes(p, host_with_threads(pool.threads()));
+  const DeviceInfo host = host_with_threads(pool.threads());
+  const Launch at{p, host};
+  const size_t bytes = kernel.workspace_bytes(at);
   const auto workspace = hwy::AllocateAligned<unsigned char>(bytes);
   std::memset(workspace.get(), 0xff, bytes);
-  kernel.launch(p, inputs.view(), outputs.view(), workspace.get(), {.threads = &pool});
+  kernel.launch(at, inputs.view(), outputs.view(), workspace.get(), {.threads = &pool});
 }
 
 // Calls body(name) with dispatch fixed to each SIMD target that is compiled and that this machine
