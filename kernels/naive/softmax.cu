@@ -16,7 +16,7 @@ constexpr int kMinThreads = 128;  // of a thread block; a warp has a row, or a b
 constexpr int kMaxThreads = 1024;
 constexpr int kMostValues = 32;  // of a row, in the registers of each of 1,024 threads
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+constexpr float kLog2e = 1.4426950408889634f;
 
 // ex2.approx is exact to 2 ulp and flushes only what is below any 16-bit value.
 __device__ float exp2_fast(float x) {
