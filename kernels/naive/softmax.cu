@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <limits>
 #include <stdexcept>
 
 #include "device/cuda_call.h"
+#include "kernels/naive/rows.cuh"
 #include "kernels/naive/softmax_cuda.h"
 #include "kernels/naive/vectors.cuh"
 
@@ -10,45 +10,9 @@ namespace flashbench::kernels {
 
 namespace {
 
-constexpr int kWarp = 32;
-constexpr unsigned kAllLanes = 0xffffffff;
 constexpr int kMinThreads = 128;  // of a thread block; a warp has a row, or a block
 constexpr int kMaxThreads = 1024;
 constexpr int kMostValues = 32;  // of a row, in the registers of each of 1,024 threads
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kLog2e = 1.4426950408889634f;
-
-// ex2.approx is exact to 2 ulp and flushes only what is below any 16-bit value.
-__device__ float exp2_fast(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-// exp(x - maximum). The difference first: its factors can be far larger than it.
-__device__ float exp_below(float x, float maximum) {
-  return exp2_fast((x - maximum) * kLog2e);
-}
-
-// Where nothing is above -infinity, every exp(x - 0) is 0.
-__device__ float finite_maximum(float maximum) {
-  return maximum == -kInfinity ? 0.0f : maximum;
-}
-
-__device__ float warp_max(float x) {
-#pragma unroll
-  for (int lane = kWarp / 2; lane > 0; lane /= 2) {
-    x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, lane));
-  }
-  return x;
-}
-
-__device__ float warp_sum(float x) {
-#pragma unroll
-  for (int lane = kWarp / 2; lane > 0; lane /= 2) x += __shfl_xor_sync(kAllLanes, x, lane);
-  return x;
-}
-
 // The maximum of a row, and the sum of exp(x - maximum).
 struct RowSum {
   float maximum, sum;
@@ -77,23 +41,6 @@ __device__ RowSum block_sum(RowSum own) {
   }
 }
 
-// A row of scores and what is seen of it.
-struct Row {
-  int64_t at;         // its first score
-  int64_t statistic;  // its place in [heads, q_len]
-  int visible;
-  bool exists;
-
-  __device__ Row(const ScoreBlock& block, int64_t index) {
-    const int64_t head = index / block.rows, query = block.first + index % block.rows;
-    at = head * block.head_stride + query * block.row_stride;
-    statistic = head * block.q_len + query;
-    const int64_t seen = query + block.visible_from;
-    visible = static_cast<int>(seen < 0 ? 0 : seen < block.keys ? seen : block.keys);
-    exists = index < block.heads * block.rows;
-  }
-};
-
 // The row stays in registers: kThreads threads have kVectors vectors each.
 template <typename In, typename Out, int kThreads, int kVectors>
 __global__ __launch_bounds__(kThreads < kMinThreads ? kMinThreads : kThreads) void softmax_kernel(
@@ -101,7 +48,7 @@ __global__ __launch_bounds__(kThreads < kMinThreads ? kMinThreads : kThreads) vo
   constexpr int kWidth = Packed<Out>::kWidth;
   constexpr int kRows = kThreads < kMinThreads ? kMinThreads / kThreads : 1;  // of a thread block
   const int thread = static_cast<int>(threadIdx.x) % kThreads;
-  const Row row(block, int64_t{blockIdx.x} * kRows + threadIdx.x / kThreads);
+  const Row row(block, blockIdx.x * kRows + threadIdx.x / kThreads);
   if (!row.exists) return;  // a whole warp, where blocks have several rows
 
   float x[kVectors][kWidth];
@@ -198,7 +145,7 @@ __global__ __launch_bounds__(kMinThreads) void softmax_gradient_kernel(ScoreBloc
   constexpr int kRows = kMinThreads / kThreads;
   constexpr int kUnrolled = 4;  // vectors in flight
   const int thread = static_cast<int>(threadIdx.x) % kThreads;
-  const Row row(block, int64_t{blockIdx.x} * kRows + threadIdx.x / kThreads);
+  const Row row(block, blockIdx.x * kRows + threadIdx.x / kThreads);
   if (!row.exists) return;
   const float d = delta[row.statistic];
 #pragma unroll kUnrolled
@@ -216,26 +163,6 @@ __global__ __launch_bounds__(kMinThreads) void softmax_gradient_kernel(ScoreBloc
   }
 }
 
-// Where the rows of a [batch, heads, length, head_dim] tensor start.
-struct RowsOf {
-  int64_t heads, length, batch_stride, head_stride, row_stride;
-  int head_dim;
-
-  template <typename View>
-  explicit RowsOf(const View& t)
-      : heads(t.heads),
-        length(t.length),
-        batch_stride(t.batch_stride),
-        head_stride(t.head_stride),
-        row_stride(t.row_stride),
-        head_dim(static_cast<int>(t.head_dim)) {}
-
-  // `head` counts through the batch.
-  __device__ int64_t offset(int64_t head, int64_t row) const {
-    return head / heads * batch_stride + head % heads * head_stride + row * row_stride;
-  }
-};
-
 // kLanes threads of a warp have a row. Any alignment: the tensors are a small part of the traffic.
 template <typename T, int kLanes>
 __global__ __launch_bounds__(kMinThreads) void row_dots_kernel(RowsOf o_rows, const T* o,
@@ -243,11 +170,12 @@ __global__ __launch_bounds__(kMinThreads) void row_dots_kernel(RowsOf o_rows, co
                                                                int64_t rows, bool aligned,
                                                                float* delta) {
   constexpr int kWidth = Packed<T>::kWidth;
-  const int64_t index = (int64_t{blockIdx.x} * kMinThreads + threadIdx.x) / kLanes;
+  const uint32_t index = blockIdx.x * (kMinThreads / kLanes) + threadIdx.x / kLanes;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   float sum = 0;
   if (index < rows) {
-    const int64_t head = index / o_rows.length, row = index % o_rows.length;
+    const auto length = static_cast<uint32_t>(o_rows.length);
+    const int64_t head = index / length, row = index % length;
     const T* a = o + o_rows.offset(head, row);
     const T* b = d_o + d_o_rows.offset(head, row);
     for (int column = lane * kWidth; column < o_rows.head_dim; column += kLanes * kWidth) {
@@ -279,9 +207,11 @@ __global__ __launch_bounds__(kMinThreads) void redo_rows_kernel(ScoreBlock block
                                                                 const Score* scores, RowsOf b_rows,
                                                                 const T* b, int heads_per_b_head,
                                                                 RowsOf c_rows, T* c) {
-  const Row row(block, (int64_t{blockIdx.x} * kMinThreads + threadIdx.x) / kWarp);
+  const Row row(block, blockIdx.x * (kMinThreads / kWarp) + threadIdx.x / kWarp);
   if (!row.exists) return;
-  const int64_t head = row.statistic / block.q_len, query = row.statistic % block.q_len;
+  const auto statistic = static_cast<uint32_t>(row.statistic);
+  const auto q_len = static_cast<uint32_t>(block.q_len);
+  const int64_t head = statistic / q_len, query = statistic % q_len;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   T* product = c + c_rows.offset(head, query);
   float spoilt = 0;  // x - x is 0, or else NaN
@@ -318,23 +248,6 @@ __global__ __launch_bounds__(kMinThreads) void from_fp32_kernel(const float* fro
   const int64_t row = index / to_rows.head_dim, column = index % to_rows.head_dim;
   to[to_rows.offset(row / to_rows.length, row % to_rows.length) + column] =
       from_float<T>(from[index]);
-}
-
-unsigned grid(int64_t items, int64_t per_block) {
-  return static_cast<unsigned>((items + per_block - 1) / per_block);
-}
-
-// Calls body(a value of the dtype's C++ type).
-template <typename Body>
-void with_type(Dtype dtype, const Body& body) {
-  switch (dtype) {
-    case Dtype::fp32:
-      return body(float{});
-    case Dtype::fp16:
-      return body(__half{});
-    case Dtype::bf16:
-      return body(__nv_bfloat16{});
-  }
 }
 
 // Scores in fp32 or in the tensors' dtype; calls body(score, element).

@@ -15,6 +15,9 @@ namespace flashbench::kernels {
 // Elements to which rows of score matrices are padded, so that all of them are aligned to 16 bytes.
 inline constexpr int64_t kScoreRowStep = 8;
 
+// Rows of scores that the kernels can count.
+inline constexpr int64_t kMostScoreRows = INT32_MAX;
+
 // Queries [first, first + rows) of every head and keys [0, keys) of their scores.
 struct ScoreBlock {
   int64_t heads = 0;                        // batch * q_heads

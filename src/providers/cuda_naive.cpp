@@ -315,6 +315,9 @@ class CudaNaiveProvider final : public Provider {
     if (p.dtype == Dtype::bf16 && device.compute_capability < 80) {
       return "cuBLAS multiplies bf16 from compute capability 8.0 on";
     }
+    if (p.query_rows() > kernels::kMostScoreRows) {
+      return fmt::format("its kernels count up to {} rows of scores", kernels::kMostScoreRows);
+    }
     return std::nullopt;
   }
   int64_t workspace_bytes(const Problem& p, const DeviceInfo&) const override {
