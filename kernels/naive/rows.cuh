@@ -9,6 +9,7 @@
 
 #include "attention/problem.h"
 #include "kernels/naive/softmax_cuda.h"
+#include "kernels/ptx/ex2.h"
 
 namespace flashbench::kernels {
 
@@ -17,16 +18,9 @@ constexpr unsigned kAllLanes = 0xffffffff;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLog2e = 1.4426950408889634f;
 
-// ex2.approx is exact to 2 ulp and flushes only what is below any 16-bit value.
-__device__ inline float exp2_fast(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 // exp(x - maximum). The difference first: its factors can be far larger than it.
 __device__ inline float exp_below(float x, float maximum) {
-  return exp2_fast((x - maximum) * kLog2e);
+  return ptx::ex2_approx_ftz((x - maximum) * kLog2e);
 }
 
 // Where nothing is above -infinity, every exp(x - 0) is 0.
@@ -48,7 +42,7 @@ __device__ inline float warp_sum(float x) {
   return x;
 }
 
-// A row of scores and what is seen of it.
+// A row of scores and what is seen of it: nothing, of one that does not exist.
 struct Row {
   int64_t at;         // its first score
   int64_t statistic;  // its place in [heads, q_len]
@@ -62,8 +56,8 @@ struct Row {
     at = head * block.head_stride + query * block.row_stride;
     statistic = head * block.q_len + query;
     const int64_t seen = query + block.visible_from;
-    visible = static_cast<int>(seen < 0 ? 0 : seen < block.keys ? seen : block.keys);
     exists = index < block.heads * block.rows;
+    visible = static_cast<int>(seen < 0 || !exists ? 0 : seen < block.keys ? seen : block.keys);
   }
 };
 

@@ -12,7 +12,8 @@ namespace {
 
 constexpr int kMinThreads = 128;  // of a thread block; a warp has a row, or a block
 constexpr int kMaxThreads = 1024;
-constexpr int kMostValues = 32;  // of a row, in the registers of each of 1,024 threads
+constexpr int kLongestRow = 32768;  // in registers
+constexpr int kRedoPasses = 4;      // over rows, all of whose reads are under way together
 // The maximum of a row, and the sum of exp(x - maximum).
 struct RowSum {
   float maximum, sum;
@@ -20,28 +21,40 @@ struct RowSum {
   __device__ float logsumexp() const { return maximum + logf(sum); }
   // What exp(x - own maximum) is to be multiplied by; 0 for an empty row.
   __device__ float factor(float own_maximum) const {
-    return sum == 0.0f ? 0.0f : exp_below(own_maximum, maximum) / sum;
+    return sum == 0.0f ? 0.0f : exp_below(own_maximum, maximum) * __frcp_rn(sum);
   }
 };
 
-// Over the warps of a thread block, all of which have the same row.
+// Over kWarps neighbouring warps of a thread block, which have one row.
 template <int kWarps>
-__device__ RowSum block_sum(RowSum own) {
+__device__ RowSum group_sum(RowSum own) {
   if constexpr (kWarps == 1) {
     return own;
   } else {
-    __shared__ RowSum all[kWarps];
-    if (threadIdx.x % kWarp == 0) all[threadIdx.x / kWarp] = own;
-    __syncthreads();
+    __shared__ RowSum all[kMaxThreads / kWarp];
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    const RowSum one = lane < kWarps ? all[lane] : RowSum{0.0f, 0.0f};
+    if (lane == 0) all[warp] = own;
+    __syncthreads();
+    const RowSum one = lane < kWarps ? all[warp / kWarps * kWarps + lane] : RowSum{0.0f, 0.0f};
     const float maximum = finite_maximum(warp_max(one.sum == 0.0f ? -kInfinity : one.maximum));
     const float sum = one.sum == 0.0f ? 0.0f : one.sum * exp_below(one.maximum, maximum);
     return {maximum, warp_sum(sum)};
   }
 }
 
-// The row stays in registers: kThreads threads have kVectors vectors each.
+// Sets what is masked of the vector of scores that starts at `column`.
+template <int kWidth>
+__device__ void mask_vector(int column, int visible, float masked, float (&x)[kWidth]) {
+  if (column + kWidth <= visible) return;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) {
+    if (column + j >= visible) x[j] = masked;
+  }
+}
+
+// The row stays in registers: kThreads threads have kVectors vectors each. Only the vector in which
+// the visible keys end is masked element by element: instructions would set the speed, not memory.
 template <typename In, typename Out, int kThreads, int kVectors>
 __global__ __launch_bounds__(kThreads < kMinThreads ? kMinThreads : kThreads) void softmax_kernel(
     ScoreBlock block, const In* scores, Out* probabilities, float* logsumexp) {
@@ -49,21 +62,22 @@ __global__ __launch_bounds__(kThreads < kMinThreads ? kMinThreads : kThreads) vo
   constexpr int kRows = kThreads < kMinThreads ? kMinThreads / kThreads : 1;  // of a thread block
   const int thread = static_cast<int>(threadIdx.x) % kThreads;
   const Row row(block, blockIdx.x * kRows + threadIdx.x / kThreads);
-  if (!row.exists) return;  // a whole warp, where blocks have several rows
 
   float x[kVectors][kWidth];
   float maximum = -kInfinity;
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     const int column = (i * kThreads + thread) * kWidth;
-    if (column < row.visible) load_vector(scores + row.at + column, x[i]);
+    if (column < row.visible) {
+      load_vector(scores + row.at + column, x[i]);
+    } else {
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      if (column + j >= row.visible) x[i][j] = -kInfinity;
+      for (int j = 0; j < kWidth; ++j) x[i][j] = -kInfinity;
     }
   }
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
+    mask_vector((i * kThreads + thread) * kWidth, row.visible, -kInfinity, x[i]);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) maximum = fmaxf(maximum, x[i][j]);
   }
@@ -77,18 +91,18 @@ __global__ __launch_bounds__(kThreads < kMinThreads ? kMinThreads : kThreads) vo
       sum += x[i][j];
     }
   }
-  const RowSum total = block_sum<kThreads / kWarp>({maximum, warp_sum(sum)});
+  const RowSum total = group_sum<kThreads / kWarp>({maximum, warp_sum(sum)});
   const float factor = total.factor(maximum);
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     const int column = (i * kThreads + thread) * kWidth;
+    if (column >= block.keys || !row.exists) continue;
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      x[i][j] = column + j < row.visible ? x[i][j] * factor : 0.0f;  // the factor may be NaN
-    }
-    if (column < block.keys) store_vector(x[i], probabilities + row.at + column);
+    for (int j = 0; j < kWidth; ++j) x[i][j] *= factor;
+    mask_vector(column, row.visible, 0.0f, x[i]);  // the factor may be NaN
+    store_vector(x[i], probabilities + row.at + column);
   }
-  if (thread == 0) logsumexp[row.statistic] = total.logsumexp();
+  if (thread == 0 && row.exists) logsumexp[row.statistic] = total.logsumexp();
 }
 
 // Rows that registers cannot hold: once for maximum and sum, once more for the probabilities.
@@ -123,7 +137,7 @@ __global__ __launch_bounds__(kMaxThreads) void long_softmax_kernel(ScoreBlock bl
   }
   const float warp_maximum = finite_maximum(warp_max(maximum));
   sum *= exp_below(maximum, warp_maximum);
-  const RowSum total = block_sum<kMaxThreads / kWarp>({warp_maximum, warp_sum(sum)});
+  const RowSum total = group_sum<kMaxThreads / kWarp>({warp_maximum, warp_sum(sum)});
   const float factor = total.factor(total.maximum);
   for (int column = first; column < block.keys; column += kStep) {
     if (column < row.visible) load_scores(column);
@@ -150,15 +164,14 @@ __global__ __launch_bounds__(kMinThreads) void softmax_gradient_kernel(ScoreBloc
   const float d = delta[row.statistic];
 #pragma unroll kUnrolled
   for (int column = thread * kWidth; column < block.keys; column += kThreads * kWidth) {
-    float p[kWidth], x[kWidth];
+    float p[kWidth]{}, x[kWidth]{};
     if (column < row.visible) {
       load_vector(probabilities + row.at + column, p);
       load_vector(dp + row.at + column, x);
     }
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      x[j] = column + j < row.visible ? p[j] * (x[j] - d) : 0.0f;
-    }
+    for (int j = 0; j < kWidth; ++j) x[j] = p[j] * (x[j] - d);
+    mask_vector(column, row.visible, 0.0f, x);
     store_vector(x, ds + row.at + column);
   }
 }
@@ -201,32 +214,70 @@ __global__ __launch_bounds__(kMinThreads) void row_dots_kernel(RowsOf o_rows, co
   if (index < rows && lane == 0) delta[index] = sum;
 }
 
-// A warp has a row. What is found finite costs a read of C, most of it from the L2 cache.
+// Row `row` of C once more, by a warp.
 template <typename T, typename Score>
-__global__ __launch_bounds__(kMinThreads) void redo_rows_kernel(ScoreBlock block, float alpha,
-                                                                const Score* scores, RowsOf b_rows,
-                                                                const T* b, int heads_per_b_head,
-                                                                RowsOf c_rows, T* c) {
-  const Row row(block, blockIdx.x * (kMinThreads / kWarp) + threadIdx.x / kWarp);
-  if (!row.exists) return;
-  const auto statistic = static_cast<uint32_t>(row.statistic);
-  const auto q_len = static_cast<uint32_t>(block.q_len);
-  const int64_t head = statistic / q_len, query = statistic % q_len;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  T* product = c + c_rows.offset(head, query);
-  float spoilt = 0;  // x - x is 0, or else NaN
-  for (int column = lane; column < c_rows.head_dim; column += kWarp) {
-    const float x = to_float(product[column]);
-    spoilt += x - x;
-  }
-  if (!__any_sync(kAllLanes, spoilt != 0)) return;
-  const T* right = b + b_rows.offset(head / heads_per_b_head, 0);
-  for (int column = lane; column < c_rows.head_dim; column += kWarp) {
+__device__ void redo_row(const Row& row, float alpha, const Score* scores, const T* right,
+                         int64_t right_stride, int head_dim, T* product) {
+  for (int column = static_cast<int>(threadIdx.x) % kWarp; column < head_dim; column += kWarp) {
     float sum = 0;
     for (int key = 0; key < row.visible; ++key) {
-      sum += to_float(scores[row.at + key]) * to_float(right[key * b_rows.row_stride + column]);
+      sum += to_float(scores[row.at + key]) * to_float(right[key * right_stride + column]);
     }
     product[column] = from_float<T>(alpha * sum);
+  }
+}
+
+// kLanes threads look at a row, and a warp does again what is not finite. What is finite costs a
+// read of C, some of it from the L2 cache.
+template <typename T, typename Score, int kLanes>
+__global__ __launch_bounds__(kMinThreads) void redo_rows_kernel(ScoreBlock block, float alpha,
+                                                                const Score* scores, RowsOf b_rows,
+                                                                const T* b, uint32_t sharers,
+                                                                RowsOf c_rows, T* c, bool aligned) {
+  constexpr int kWidth = Packed<T>::kWidth;
+  constexpr uint32_t kPassRows = kWarp / kLanes;
+  const auto q_len = static_cast<uint32_t>(block.q_len);
+  const uint32_t rows = static_cast<uint32_t>(block.heads) * q_len;
+  const uint32_t warp = blockIdx.x * (kMinThreads / kWarp) + threadIdx.x / kWarp;
+  const uint32_t first = warp * kRedoPasses * kPassRows;
+  const uint32_t lane = threadIdx.x % kWarp;
+  unsigned spoilt[kRedoPasses];  // a bit for each lane
+#pragma unroll
+  for (int pass = 0; pass < kRedoPasses; ++pass) {
+    const uint32_t index = first + pass * kPassRows + lane / kLanes;
+    float sum = 0;  // x * 0 is 0, or else NaN
+    if (index < rows) {
+      const T* product = c + c_rows.offset(index / q_len, index % q_len);
+      for (int column = static_cast<int>(lane % kLanes) * kWidth; column < c_rows.head_dim;
+           column += kLanes * kWidth) {
+        float x[kWidth];
+        if (aligned) {
+          load_vector(product + column, x);
+        } else {
+#pragma unroll
+          for (int j = 0; j < kWidth; ++j) x[j] = to_float(product[column + j]);
+        }
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) sum += x[j] * 0.0f;
+      }
+    }
+    spoilt[pass] = __ballot_sync(kAllLanes, sum != 0.0f);
+  }
+#pragma unroll 1
+  for (int pass = 0; pass < kRedoPasses; ++pass) {
+    unsigned lanes = spoilt[0];
+#pragma unroll
+    for (int other = 1; other < kRedoPasses; ++other) {
+      if (other == pass) lanes = spoilt[other];
+    }
+    for (uint32_t i = 0; lanes != 0 && i < kPassRows; ++i) {
+      const unsigned of_row = kAllLanes >> (kWarp - kLanes) << (i * kLanes);
+      if ((lanes & of_row) == 0) continue;
+      const Row row(block, first + pass * kPassRows + i);
+      const uint32_t head = static_cast<uint32_t>(row.statistic) / q_len;
+      redo_row(row, alpha, scores, b + b_rows.offset(head / sharers, 0), b_rows.row_stride,
+               c_rows.head_dim, c + c_rows.offset(head, row.statistic % q_len));
+    }
   }
 }
 
@@ -270,18 +321,21 @@ void launch_softmax(const ScoreBlock& block, const void* scores, void* probabili
   auto* out = static_cast<Out*>(probabilities);
   const int64_t vectors = (block.keys + Packed<Out>::kWidth - 1) / Packed<Out>::kWidth;
   const auto launch = [&]<int kThreads, int kVectors>() {
-    if (vectors > kThreads * kVectors) return false;
     constexpr int kBlockThreads = std::max(kThreads, kMinThreads);
-    softmax_kernel<In, Out, kThreads, kVectors>
-        <<<grid(rows, kBlockThreads / kThreads), kBlockThreads, 0, stream>>>(block, in, out,
-                                                                             logsumexp);
-    return true;
+    if constexpr (kThreads * kVectors * Packed<Out>::kWidth <= kLongestRow) {
+      if (vectors > kThreads * kVectors) return false;
+      softmax_kernel<In, Out, kThreads, kVectors>
+          <<<grid(rows, kBlockThreads / kThreads), kBlockThreads, 0, stream>>>(block, in, out,
+                                                                               logsumexp);
+      return true;
+    }
+    return false;
   };
   const bool fits = launch.template operator()<32, 1>() || launch.template operator()<32, 2>() ||
-                    launch.template operator()<32, 4>() || launch.template operator()<128, 2>() ||
-                    launch.template operator()<128, 4>() || launch.template operator()<256, 4>() ||
-                    launch.template operator()<512, 4>() || launch.template operator()<1024, 4>() ||
-                    launch.template operator()<1024, kMostValues / Packed<Out>::kWidth>();
+                    launch.template operator()<32, 4>() || launch.template operator()<32, 8>() ||
+                    launch.template operator()<64, 8>() || launch.template operator()<128, 8>() ||
+                    launch.template operator()<256, 8>() || launch.template operator()<512, 8>() ||
+                    launch.template operator()<1024, 8>();
   if (!fits) {
     long_softmax_kernel<In, Out>
         <<<grid(rows, 1), kMaxThreads, 0, stream>>>(block, in, out, logsumexp);
@@ -374,11 +428,13 @@ void naive_redo_rows(const ScoreBlock& block, double alpha, const void* scores, 
   with_types(scores_dtype, c.dtype, [&](auto score, auto element) {
     using Score = decltype(score);
     using T = decltype(element);
-    redo_rows_kernel<T, Score>
-        <<<grid(block.heads * block.rows * kWarp, kMinThreads), kMinThreads, 0, stream>>>(
+    constexpr int kLanes = 16;
+    constexpr int64_t kBlockRows = kMinThreads / kLanes * kRedoPasses;
+    redo_rows_kernel<T, Score, kLanes>
+        <<<grid(block.heads * block.rows, kBlockRows), kMinThreads, 0, stream>>>(
             block, static_cast<float>(alpha), static_cast<const Score*>(scores), RowsOf(b),
-            static_cast<const T*>(b.data), static_cast<int>(c.heads / b.heads), RowsOf(c),
-            static_cast<T*>(c.data));
+            static_cast<const T*>(b.data), static_cast<uint32_t>(c.heads / b.heads), RowsOf(c),
+            static_cast<T*>(c.data), aligned(c));
   });
   FLASHBENCH_CUDA(cudaGetLastError());
 }

@@ -49,8 +49,7 @@ void naive_row_dots(const ConstTensorView& o, const ConstTensorView& d_o, float*
 
 // A product C = alpha * scores B adds 0 * B for the keys that a row does not see, which is NaN
 // where B holds NaN or infinity. Rows of C that are not finite are computed again, from visible
-// keys only. Row i of head h of C belongs to query block.first + i; `b` is K or V, `c` is [q_heads,
-// q_len].
+// keys only. The block is of all rows and keys; `b` is like K, `c` like Q.
 void naive_redo_rows(const ScoreBlock&, double alpha, const void* scores, Dtype scores_dtype,
                      const ConstTensorView& b, const TensorView& c, cudaStream_t);
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "kernels/common/mask.h"
 #include "kernels/naive/blocked_update.h"
@@ -60,10 +61,6 @@ struct Sizes {
   int64_t all() const { return scores + o + 2 * rows; }
 };
 
-int64_t products(const Problem& p) {
-  return 2 * static_cast<int64_t>(key_blocks(p).size());
-}
-
 class BlockedForward final : public Session {
  public:
   BlockedForward(const Problem& problem, Device& device)
@@ -71,7 +68,7 @@ class BlockedForward final : public Session {
         stream_(static_cast<cudaStream_t>(device.stream().cuda)),
         blocks_(key_blocks(problem)),
         all_(block_scores(problem)),
-        products_(device, p_.batch, p_.q_heads, products(problem)) {
+        products_(device, p_.batch, p_.q_heads) {
     const Sizes size(problem);
     workspace_ = device.allocate(static_cast<size_t>(size.all()), MemoryUse::workspace);
     auto* const start = workspace_.as<std::byte>();
@@ -175,7 +172,7 @@ class BlockedProvider final : public Provider {
     return std::nullopt;
   }
   int64_t workspace_bytes(const Problem& p, const DeviceInfo&) const override {
-    return HeadProducts::workspace_bytes(p.batch, p.q_heads, products(p)) + Sizes(p).all();
+    return HeadProducts::workspace_bytes(p.batch, p.q_heads) + Sizes(p).all();
   }
   std::unique_ptr<Session> prepare(const Problem& p, Device& device) const override {
     return std::make_unique<BlockedForward>(p, device);

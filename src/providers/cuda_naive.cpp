@@ -3,6 +3,9 @@
 // that no row of a block sees are neither multiplied nor read or written.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "kernels/naive/softmax_cuda.h"
 #include "providers/cuda_products.h"
 #include "providers/providers.h"
@@ -13,8 +16,9 @@ namespace {
 
 using kernels::ScoreBlock;
 
-// Rows of a causal block: large enough for efficient products, small enough to skip much.
-constexpr int64_t kBlockRows = 1024;
+// Rows of a causal block: a quarter of all, within what makes efficient products and skips much.
+constexpr int64_t kMinBlockRows = 512, kMaxBlockRows = 1024;
+constexpr int64_t kBlocks = 4;
 // Blocks of keys start at multiples of this, so that their addresses stay aligned.
 constexpr int64_t kKeyStep = 64;
 
@@ -29,8 +33,9 @@ std::vector<RowBlock> row_blocks(const Problem& p) {
   const int64_t seen = p.visible_keys(p.q_len - 1);
   std::vector<RowBlock> blocks;
   int64_t first_key = 0;
-  for (int64_t first = 0; first < p.q_len; first += kBlockRows) {
-    const int64_t rows = std::min(kBlockRows, p.q_len - first);
+  const int64_t block_rows = std::clamp(p.q_len / kBlocks, kMinBlockRows, kMaxBlockRows);
+  for (int64_t first = 0; first < p.q_len; first += block_rows) {
+    const int64_t rows = std::min(block_rows, p.q_len - first);
     const int64_t visible = p.visible_keys(first + rows - 1);
     const int64_t keys = std::min(seen, (visible + kKeyStep - 1) / kKeyStep * kKeyStep);
     blocks.push_back({first, rows, first_key, keys});
@@ -42,13 +47,13 @@ std::vector<RowBlock> row_blocks(const Problem& p) {
 // What both passes have in common.
 class NaiveSteps {
  public:
-  NaiveSteps(const Problem& problem, Dtype scores, Device& device, int64_t products)
+  NaiveSteps(const Problem& problem, Dtype scores, Device& device)
       : p(problem),
         scores_dtype(scores),
         stream(static_cast<cudaStream_t>(device.stream().cuda)),
         blocks(row_blocks(problem)),
         all(ScoreBlock::whole(problem)),
-        products_(device, p.batch, p.q_heads, products * static_cast<int64_t>(blocks.size())) {}
+        products_(device, p.batch, p.q_heads) {}
 
   ScoreBlock rows_of(const RowBlock& block) const {
     ScoreBlock rows = all;
@@ -158,11 +163,6 @@ struct Sizes {
   int64_t backward() const { return 2 * probabilities + scores + rows + key_sums; }
 };
 
-constexpr int64_t kForwardProducts = 2;
-int64_t backward_products(const Problem& p) {
-  return 3 + 2 * p.heads_per_kv_head();  // S, dP and dQ; dV and dK
-}
-
 std::string describe(const char* name, const NaiveSteps& steps) {
   return fmt::format("{} cuBLAS, scores in {}", name, flashbench::name(steps.scores_dtype));
 }
@@ -170,7 +170,7 @@ std::string describe(const char* name, const NaiveSteps& steps) {
 class NaiveForward final : public Session {
  public:
   NaiveForward(const Problem& p, Dtype scores_dtype, Device& device)
-      : steps_(p, scores_dtype, device, kForwardProducts) {
+      : steps_(p, scores_dtype, device) {
     const Sizes size(p, scores_dtype);
     workspace_ = device.allocate(static_cast<size_t>(size.forward()), MemoryUse::workspace);
     probabilities_ = workspace_.as<std::byte>();
@@ -212,7 +212,7 @@ class NaiveForward final : public Session {
 class NaiveBackward final : public Session {
  public:
   NaiveBackward(const Problem& p, Dtype scores_dtype, Device& device)
-      : steps_(p, scores_dtype, device, backward_products(p)) {
+      : steps_(p, scores_dtype, device) {
     const Sizes size(p, scores_dtype);
     workspace_ = device.allocate(static_cast<size_t>(size.backward()), MemoryUse::workspace);
     probabilities_ = workspace_.as<std::byte>();
@@ -322,11 +322,8 @@ class CudaNaiveProvider final : public Provider {
   }
   int64_t workspace_bytes(const Problem& p, const DeviceInfo&) const override {
     const Sizes size(p, scores_dtype(p));
-    const bool forward = p.pass == Pass::forward;
-    const int64_t products = forward ? kForwardProducts : backward_products(p);
-    const auto blocks = static_cast<int64_t>(row_blocks(p).size());
-    return HeadProducts::workspace_bytes(p.batch, p.q_heads, products * blocks) +
-           (forward ? size.forward() : size.backward());
+    return HeadProducts::workspace_bytes(p.batch, p.q_heads) +
+           (p.pass == Pass::forward ? size.forward() : size.backward());
   }
   std::unique_ptr<Session> prepare(const Problem& p, Device& device) const override {
     if (p.pass == Pass::forward) {

@@ -1,6 +1,5 @@
 #include "providers/cuda_products.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <optional>
 
@@ -69,34 +68,16 @@ HeadMatrices head_matrices(const ConstTensorView& t) {
   return {t.data, t.dtype, t.batch_stride, t.head_stride, t.row_stride};
 }
 
-HeadProducts::HeadProducts(Device& device, int64_t batch, int64_t heads, int64_t products)
+HeadProducts::HeadProducts(Device& device, int64_t batch, int64_t heads)
     : stream_(device.stream().cuda),
       batch_(batch),
-      most_heads_(heads),
       workspace_(device.allocate(kCublasWorkspaceBytes, MemoryUse::workspace)),
-      tables_(device.allocate(static_cast<size_t>(products * table_bytes(batch, heads)),
-                              MemoryUse::workspace)),
-      kept_(static_cast<size_t>(products)),
+      addresses_(
+          device.allocate(static_cast<size_t>(table_bytes(batch, heads)), MemoryUse::workspace)),
       cublas_(stream_, workspace_.data(), workspace_.bytes()) {}
 
-int64_t HeadProducts::workspace_bytes(int64_t batch, int64_t heads, int64_t products) {
-  return static_cast<int64_t>(kCublasWorkspaceBytes) + products * table_bytes(batch, heads);
-}
-
-const void** HeadProducts::addresses(const Addresses& wanted) {
-  const auto found = std::find(kept_.begin(), kept_.end(), wanted);
-  const size_t slot =
-      found == kept_.end() ? next_ : static_cast<size_t>(std::distance(kept_.begin(), found));
-  const void** table =
-      tables_.as<const void*>() + slot * 3 * static_cast<size_t>(batch_ * most_heads_);
-  if (found == kept_.end()) {
-    next_ = (next_ + 1) % kept_.size();
-    kept_[slot] = wanted;
-    kernels::write_head_addresses(head_addresses(wanted.a), head_addresses(wanted.b),
-                                  head_addresses(wanted.c), batch_, wanted.heads, table,
-                                  static_cast<cudaStream_t>(stream_));
-  }
-  return table;
+int64_t HeadProducts::workspace_bytes(int64_t batch, int64_t heads) {
+  return static_cast<int64_t>(kCublasWorkspaceBytes) + table_bytes(batch, heads);
 }
 
 void HeadProducts::multiply(Gemm gemm, int64_t heads, const HeadMatrices& a, const HeadMatrices& b,
@@ -110,8 +91,10 @@ void HeadProducts::multiply(Gemm gemm, int64_t heads, const HeadMatrices& a, con
     return cublas_.multiply_strided(gemm, batch_ * heads, *a_step, *b_step, *c_step);
   }
   if (aligned(a) && aligned(b) && aligned(c)) {
-    const void** table = addresses({a, b, c, heads});
+    const auto table = addresses_.as<const void*>();
     const int64_t count = batch_ * heads;
+    kernels::write_head_addresses(head_addresses(a), head_addresses(b), head_addresses(c), batch_,
+                                  heads, table, static_cast<cudaStream_t>(stream_));
     return cublas_.multiply_at(gemm, count, table, table + count,
                                const_cast<void* const*>(table + 2 * count));
   }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "attention/tensors.h"
 #include "device/cublas.h"
@@ -31,10 +30,9 @@ HeadMatrices head_matrices(const ConstTensorView&);
 
 class HeadProducts {
  public:
-  // `products`: how many different ones there are in a run; their addresses are kept.
-  HeadProducts(Device&, int64_t batch, int64_t heads, int64_t products);
+  HeadProducts(Device&, int64_t batch, int64_t heads);
 
-  static int64_t workspace_bytes(int64_t batch, int64_t heads, int64_t products);
+  static int64_t workspace_bytes(int64_t batch, int64_t heads);
 
   // Multiplies for heads [0, heads) of every batch, which are at most those given above. The
   // matrices in the Gemm are not read.
@@ -42,19 +40,10 @@ class HeadProducts {
                 const HeadMatrices& c);
 
  private:
-  // Addresses of the matrices of a product in device memory.
-  struct Addresses {
-    HeadMatrices a, b, c;
-    int64_t heads = 0;
-    bool operator==(const Addresses&) const = default;
-  };
-  const void** addresses(const Addresses&);
-
   void* stream_;
-  int64_t batch_, most_heads_;
-  Buffer workspace_, tables_;
-  std::vector<Addresses> kept_;
-  size_t next_ = 0;  // to be replaced
+  int64_t batch_;
+  Buffer workspace_;
+  Buffer addresses_;  // of the matrices of a product; the next one's come after it in the stream
   Cublas cublas_;
 };
 
