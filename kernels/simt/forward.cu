@@ -176,10 +176,8 @@ bool with_shape(const Problem& p, const DeviceInfo& device, const Body& body) {
     return true;
   };
   return fits(Shape<32, 8, 64, 4>{}) || fits(Shape<64, 8, 64, 4>{}) ||
-         fits(Shape<96, 8, 32, 4>{}) || fits(Shape<128, 8, 32, 4>{}) ||
-         (p.head_dim <= 128 && fits(Shape<128, 8, 32, 2>{})) || fits(Shape<192, 4, 32, 4>{}) ||
-         (p.head_dim <= 192 && fits(Shape<192, 4, 32, 2>{})) || fits(Shape<256, 4, 32, 4>{}) ||
-         fits(Shape<256, 4, 16, 2>{});
+         fits(Shape<128, 8, 32, 4>{}) || (p.head_dim <= 128 && fits(Shape<128, 8, 32, 2>{})) ||
+         fits(Shape<256, 4, 32, 4>{}) || fits(Shape<256, 4, 16, 2>{});
 }
 
 template <typename S, typename T>
