@@ -6,7 +6,6 @@
 #include <new>
 
 #include "attention/error.h"
-#include "measure/memory.h"
 #include "sweep/audits.h"
 #include "sweep/dump.h"
 #include "sweep/room.h"
@@ -128,8 +127,7 @@ void prepare_and_verify(Attempt& attempt, Scene& scene) {
   Device& device = scene.device;
   const MemoryUsage before = device.used();
   device.reset_peak();
-  reset_peak_resident();
-  const int64_t resident_before = resident_bytes();
+  device.watch_growth();
 
   attempt.session = attempt.provider->prepare(scene.problem, device);
   attempt.outputs = std::make_unique<DeviceOutputs>(device, scene.problem, scene.item.placement);
@@ -144,7 +142,7 @@ void prepare_and_verify(Attempt& attempt, Scene& scene) {
       MemoryReport{{.input = before.input - scene.inputs.guard_bytes(),
                     .output = peak.output - before.output - attempt.outputs->guard_bytes(),
                     .workspace = peak.workspace - before.workspace},
-                   peak_resident_bytes() - resident_before};
+                   device.growth()};
   attempt.verified_outputs = std::make_unique<HostOutputs>(take_outputs(*attempt.outputs));
   scene.check_inputs();
   attempt.record.verdict = scene.judge(*attempt.verified_outputs);
