@@ -2,7 +2,10 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>
 
 #include "device/cuda.h"
 #include "device/cuda_bytes.h"
@@ -69,7 +72,7 @@ class Flags {
 // A captured launch, ready to be launched again.
 class Graph {
  public:
-  // Empty if there is but one kernel, or if the launch cannot be captured.
+  // Null if there is but one kernel, or if the launch cannot be captured.
   static std::shared_ptr<Graph> capture(cudaStream_t stream, const std::function<void()>& launch) {
     FLASHBENCH_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     std::exception_ptr error;
@@ -90,18 +93,21 @@ class Graph {
     cudaGraphExec_t executable = nullptr;
     if (nodes > 1) FLASHBENCH_CUDA(cudaGraphInstantiate(&executable, graph, 0));
     FLASHBENCH_CUDA(cudaGraphDestroy(graph));
-    return executable == nullptr ? nullptr : std::make_shared<Graph>(executable);
+    return executable == nullptr ? nullptr
+                                 : std::make_shared<Graph>(executable, static_cast<int>(nodes));
   }
 
-  explicit Graph(cudaGraphExec_t executable) : executable_(executable) {}
+  Graph(cudaGraphExec_t executable, int nodes) : executable_(executable), nodes_(nodes) {}
   ~Graph() { cudaGraphExecDestroy(executable_); }
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
+  int nodes() const { return nodes_; }
   void launch(cudaStream_t stream) { FLASHBENCH_CUDA(cudaGraphLaunch(executable_, stream)); }
 
  private:
   cudaGraphExec_t executable_;
+  int nodes_;
 };
 
 int attribute(cudaDeviceAttr attribute, int device) {
@@ -189,11 +195,29 @@ class CudaDevice final : public Device {
     return stop_->seconds_since(*start_);
   }
 
-  std::function<void()> replayable(std::function<void()> launch) override {
+  // The first run loads what is loaded lazily, which would wait for a stream that is held.
+  Replay replayable(const std::function<void()>& launch) override {
+    launch();
     synchronize();
-    const auto graph = Graph::capture(stream_, launch);
-    if (graph == nullptr) return launch;
-    return [graph, stream = stream_] { graph->launch(stream); };
+    Replay replay{.launch = launch, .host_seconds = host_seconds(launch)};
+    if (const auto graph = Graph::capture(stream_, launch)) {
+      replay.graph_nodes = graph->nodes();
+      replay.launch = [graph, stream = stream_] { graph->launch(stream); };
+    }
+    return replay;
+  }
+
+  std::vector<std::pair<std::string, std::string>> facts() const override {
+    int driver = 0, runtime = 0;
+    FLASHBENCH_CUDA(cudaDriverGetVersion(&driver));
+    FLASHBENCH_CUDA(cudaRuntimeGetVersion(&runtime));
+    std::vector<std::pair<std::string, std::string>> facts{{"cuda_driver_api", version(driver)},
+                                                           {"cuda_runtime", version(runtime)}};
+    if (nvml_ != nullptr) {
+      facts.emplace_back("driver", nvml_->driver_version());
+      facts.emplace_back("power_limit_w", fmt::format("{:g}", nvml_->power_limit()));
+    }
+    return facts;
   }
 
   std::optional<DeviceState> state() override {
@@ -238,6 +262,23 @@ class CudaDevice final : public Device {
   void raw_free(void* data) override { cudaFree(data); }
 
  private:
+  static std::string version(int number) {
+    return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+  }
+
+  // The median of a few: of the call, not of the work.
+  double host_seconds(const std::function<void()>& launch) {
+    std::array<double, 5> seconds{};
+    for (double& s : seconds) {
+      const auto start = std::chrono::steady_clock::now();
+      launch();
+      s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      synchronize();
+    }
+    std::nth_element(seconds.begin(), seconds.begin() + 2, seconds.end());
+    return seconds[2];
+  }
+
   // What the launch adds to `seed` in *result_.
   template <typename LaunchWork>
   uint64_t reduce(uint64_t seed, const LaunchWork& launch) {

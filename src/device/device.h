@@ -48,6 +48,14 @@ struct DeviceState {
   static constexpr uint64_t kSlowing = 0x4 | 0x8 | 0x20 | 0x40 | 0x80;
 };
 
+// A launch that is made again and again: on a GPU a graph where it is of several kernels.
+struct Replay {
+  std::function<void()> launch;
+  int graph_nodes = 0;                                // 0: launched as it is
+  std::optional<double> host_seconds = std::nullopt;  // what the host takes to launch it, without
+                                                      // a graph; empty where it does the work
+};
+
 enum class MemoryUse { input, output, workspace };
 
 struct MemoryUsage {
@@ -120,9 +128,11 @@ class Device {
   // wait for the device.
   virtual double time(const std::function<void()>& launch) = 0;
 
-  // The same work in the form that is launched with the least cost: on a GPU a graph where it is of
-  // several kernels. `launch` has run before.
-  virtual std::function<void()> replayable(std::function<void()> launch) { return launch; }
+  // The same work in the form that is launched with the least cost. Runs it a few times.
+  virtual Replay replayable(const std::function<void()>& launch) { return {.launch = launch}; }
+
+  // Facts for the record beyond DeviceInfo: versions of driver and libraries, the power limit.
+  virtual std::vector<std::pair<std::string, std::string>> facts() const { return {}; }
 
   // What the device says of itself now; empty where it says nothing.
   virtual std::optional<DeviceState> state() { return std::nullopt; }

@@ -18,9 +18,7 @@ std::vector<Ceiling> measure_ceilings(Device& device, const MeasureOptions& opti
   const std::vector<CeilingWork> works =
       device.info().kind == DeviceKind::cpu ? host_ceilings(device) : cuda_ceilings(device);
   std::vector<Contender> contenders;
-  for (const CeilingWork& work : works) {
-    contenders.push_back({.before = [] {}, .run = work.run, .after = [] {}});
-  }
+  for (const CeilingWork& work : works) contenders.push_back(Contender::of(work.run));
   const std::vector<Timing> timings =
       measure_interleaved(device, contenders, options, 1, interrupted);
 

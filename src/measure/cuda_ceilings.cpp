@@ -105,11 +105,11 @@ std::vector<CeilingWork> cuda_ceilings(Device& device) {
                      cuda_rates::copy(streams->to.data(), streams->from.data(), kStreamBytes,
                                       stream);
                    }});
-  works.push_back({"read", "byte/s", "16-byte accesses over " + size, 1.0 * kStreamBytes,
-                   [streams, stream] {
-                     cuda_bytes::read(streams->from.data(), kStreamBytes,
-                                      streams->out.as<unsigned long long>(), stream);
-                   }});
+  works.push_back(
+      {"read", "byte/s", "16-byte accesses over " + size, 1.0 * kStreamBytes, [streams, stream] {
+         cuda_bytes::read(streams->from.data(), kStreamBytes, streams->out.as<unsigned long long>(),
+                          stream);
+       }});
   const int multiprocessors = device.info().threads;
   works.push_back({"ffma", "FLOP/s", "fp32 fused multiply-adds, two FLOPs each",
                    cuda_rates::ffma_flops(multiprocessors), [streams, stream, multiprocessors] {

@@ -11,6 +11,9 @@ namespace flashbench {
 // Standard attention on the CPU: BLAS products with S and P in memory.
 std::unique_ptr<Provider> make_naive_provider();
 
+// Those that run on a GPU; none in a build without CUDA.
+std::vector<std::unique_ptr<Provider>> make_cuda_providers();
+
 // The first of our own kernels for this kind of device that supports the problem; with a family,
 // of those of that family only.
 std::unique_ptr<Provider> make_tiled_provider(DeviceKind device, std::string_view family = {});

@@ -86,6 +86,11 @@ struct Performance {
 };
 std::optional<Performance> performance(const Record&);
 
+// The median over the samples of what the device said of itself; the share of samples after which
+// its clock was held down. Empty where it said nothing.
+std::optional<double> median_state(const Record&, double DeviceState::*member);
+std::optional<double> throttled_share(const Record&);
+
 // Median of naive on the same case divided by this record's; empty if either was not timed.
 std::optional<double> speedup_vs_naive(const Record&, const std::vector<Record>& all);
 

@@ -63,19 +63,20 @@ struct Scene {
   uint64_t input_hash;
 };
 
+void tell(const Watch& watch, int provider) {
+  if (watch.at_work != nullptr) watch.at_work->store(provider, std::memory_order_relaxed);
+}
+
 // Tells the watch that a provider is at work, for as long as it lives.
 class AtWork {
  public:
-  AtWork(const Watch& watch, int provider) : slot_(watch.at_work) { set(provider); }
-  ~AtWork() { set(-1); }
+  AtWork(const Watch& watch, int provider) : watch_(watch) { tell(watch_, provider); }
+  ~AtWork() { tell(watch_, -1); }
   AtWork(const AtWork&) = delete;
   AtWork& operator=(const AtWork&) = delete;
 
  private:
-  void set(int provider) {
-    if (slot_ != nullptr) slot_->store(provider, std::memory_order_relaxed);
-  }
-  std::atomic<int>* slot_;
+  const Watch& watch_;
 };
 
 // One provider's way through the case.
@@ -213,12 +214,9 @@ Attempt start(const Provider& provider, int index, const Case& item, Scene& scen
 }
 
 Contender timed(Attempt& attempt, Scene& scene) {
-  return {.before = [&] { attempt.outputs->poison(); },
-          .run =
-              [&] {
-                const AtWork at_work(scene.watch, attempt.index);
-                attempt.session->run(scene.inputs.view(), attempt.outputs->view());
-              },
+  return {.at_work = [&](bool working) { tell(scene.watch, working ? attempt.index : -1); },
+          .before = [&] { attempt.outputs->poison(); },
+          .run = [&] { attempt.session->run(scene.inputs.view(), attempt.outputs->view()); },
           .after =
               [&] {
                 const int64_t unwritten = attempt.outputs->unwritten_elements();
@@ -246,7 +244,7 @@ void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& ge
     contenders.push_back(timed(attempt, scene));
   }
   if (alive.empty()) return;
-  contenders.push_back({.before = [] {}, .run = [&] { gemm.run(); }, .after = [] {}});
+  contenders.push_back(Contender::of([&] { gemm.run(); }));
 
   const std::vector<Timing> timings = measure_interleaved(
       scene.device, contenders, scene.options.measure, seed, scene.watch.interrupted);
