@@ -292,6 +292,10 @@ Json record_to_json(const Record& record, const std::vector<Record>& all) {
             {"memory", memory_json(record)},
             {"repro", repro_command(record)}};
   if (record.determinism) json["determinism"] = determinism_json(*record.determinism);
+  if (record.from_naive) {
+    json["from_naive"] = {{"max_abs", record.from_naive->max_abs},
+                          {"mean_abs", record.from_naive->mean_abs}};
+  }
   return json;
 }
 
@@ -308,6 +312,10 @@ Record record_from_json(const Json& document) {
   record.reason = json.at("reason");
   record.verdict = verdict_from(json.at("correctness"));
   if (json.contains("determinism")) record.determinism = determinism_from(json.at("determinism"));
+  if (json.contains("from_naive")) {
+    const StrictJson distance = json.at("from_naive");
+    record.from_naive = Distance{distance.at("max_abs"), distance.at("mean_abs")};
+  }
   if (const StrictJson timed = json.at("performance"); !timed.is_null()) {
     record.measurement = measurement_from(timed.at("measurement"));
     if (timed.contains("gemm_ceiling")) {

@@ -51,6 +51,11 @@ struct Determinism {
 };
 std::string_view name(Determinism::Kind);
 
+// Between outputs of two providers on the same case.
+struct Distance {
+  double max_abs = 0, mean_abs = 0;
+};
+
 // One provider on one case. Absent figures are empty, never 0.
 struct Record {
   Case item;
@@ -60,6 +65,7 @@ struct Record {
   std::string reason;                      // a sentence, unless ok
   Verdict verdict;                         // of the timed outputs where there was timing
   std::optional<Determinism> determinism;  // where it was asked for
+  std::optional<Distance> from_naive;    // of its outputs; where naive's were right too
   std::optional<Measurement> measurement;
   std::optional<Measurement> gemm;  // the GEMM ceiling in the same rounds
   double gemm_flops = 0;            // FLOPs of one of its runs

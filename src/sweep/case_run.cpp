@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <new>
 
 #include "attention/error.h"
 #include "sweep/audits.h"
+#include "sweep/distance.h"
 #include "sweep/dump.h"
 #include "sweep/room.h"
 #include "verify/expectation.h"
@@ -263,6 +265,18 @@ void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& ge
   }
 }
 
+void compare_with_naive(std::vector<Attempt>& attempts, Scene& scene) {
+  const auto naive = std::find_if(attempts.begin(), attempts.end(), [](const Attempt& attempt) {
+    return attempt.alive() && attempt.provider->name() == "naive";
+  });
+  if (naive == attempts.end()) return;
+  for (Attempt& attempt : attempts) {
+    if (!attempt.alive() || &attempt == &*naive) continue;
+    attempt.record.from_naive = distance(scene.problem, *attempt.verified_outputs,
+                                         *naive->verified_outputs, *scene.device.stream().threads);
+  }
+}
+
 std::vector<Record> records_of(std::vector<Attempt>& attempts) {
   std::vector<Record> records;
   for (Attempt& attempt : attempts) records.push_back(std::move(attempt.record));
@@ -304,6 +318,7 @@ std::vector<Record> run_case(const Case& item, const std::vector<const Provider*
       time_together(attempts, scene, *gemm, item.inputs.seed);
     }
     for (Attempt& attempt : attempts) require_fresh(attempt, scene);
+    compare_with_naive(attempts, scene);
     return records_of(attempts);
   } catch (const OutOfMemory& error) {
     return all_ended(item, providers, Status::out_of_memory, error.what());
