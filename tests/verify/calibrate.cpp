@@ -76,8 +76,8 @@ std::vector<Problem> problems(Pass pass, Dtype dtype) {
   };
 }
 
-void calibrate(const Problem& problem, Distribution distribution, ThreadPool& pool) {
-  AttentionCase attention(problem, {distribution, 7, {}, {}, {}, {}}, pool);
+void calibrate(const Problem& problem, Distribution distribution, Device& device) {
+  AttentionCase attention(problem, {distribution, 7, {}, {}, {}, {}}, device);
   const auto start = std::chrono::steady_clock::now();
   attention.make_oracle({1e13, 1});
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
@@ -102,7 +102,7 @@ void calibrate(const Problem& problem, Distribution distribution, ThreadPool& po
 // Arguments: the dtypes to run, all by default.
 int main(int argc, char** argv) {
   using namespace flashbench;
-  ThreadPool pool(2);
+  const std::unique_ptr<Device> device = make_host_device(2);
   std::vector<Dtype> dtypes(kDtypes.begin(), kDtypes.end());
   if (argc > 1) dtypes.clear();
   for (int i = 1; i < argc; ++i) dtypes.push_back(parse<Dtype>(argv[i]).value());
@@ -111,7 +111,7 @@ int main(int argc, char** argv) {
       for (const Problem& problem : verify::problems(pass, dtype)) {
         for (const Distribution distribution :
              {Distribution::normal, Distribution::uniform, Distribution::outliers}) {
-          verify::calibrate(problem, distribution, pool);
+          verify::calibrate(problem, distribution, *device);
         }
       }
     }
