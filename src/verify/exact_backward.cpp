@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "verify/exact.h"
 #include "verify/rounding.h"
@@ -53,9 +54,10 @@ struct Tile {
   Matrix<double> p_variance, d_s_variance;
 };
 
-// `terms`: how many pairs the sums over the tile's elements have.
+// `query_terms`: of sums over queries, how many pairs they have. Sums over keys, where it is not
+// given, have as many as the row sees.
 Tile compute_tile(const Problem& p, const StoredScores& stored, const QueryRows& queries,
-                  const KeyRows& keys, int64_t terms) {
+                  const KeyRows& keys, std::optional<int64_t> query_terms) {
   const Rounding rounding = rounding_of(p.dtype);
   const int64_t rows = queries.q.values.rows(), cols = keys.k.values.rows();
   Tile tile{Matrix<double>(rows, cols), Matrix<double>(rows, cols), zeros<double>(rows, cols),
@@ -66,9 +68,10 @@ Tile compute_tile(const Problem& p, const StoredScores& stored, const QueryRows&
        tile.d_s.ref());
 
   const double step = summation_variance(p.head_dim), floor = square(rounding.intermediate_floor);
-  const double own = square(rounding.intermediate) + summation_variance(terms);
   for (int64_t i = 0; i < rows; ++i) {
     const auto row = static_cast<size_t>(i);
+    const double own = square(rounding.intermediate) +
+                       summation_variance(query_terms.value_or(queries.visible[row]));
     const RowStatistics& statistics = queries.statistics[row];
     const double score_step = step * square(p.softmax_scale() * queries.q_norms[row]);
     const double d_p_step = step * square(queries.d_o_norms[row]);
@@ -148,7 +151,7 @@ void query_gradients(const Problem& p, const Inputs& inputs, Dtype scores, const
   Matrix<double> mean_key = zeros<double>(dq.rows, dq.cols);  // P K: what an error of D scales
   for (int64_t first = 0; first < keys_end; first += kTileRows) {
     const KeyRows keys = load_keys(inputs, tile_at(block.batch, kv_head, first, keys_end));
-    const Tile tile = compute_tile(p, stored_scores(scores), queries, keys, keys_end);
+    const Tile tile = compute_tile(p, stored_scores(scores), queries, keys, std::nullopt);
     const auto visible = [&](int64_t i, int64_t j) {
       return first + j < queries.visible[static_cast<size_t>(i)];
     };
