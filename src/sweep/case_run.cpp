@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <new>
 
@@ -20,28 +21,39 @@ namespace {
 
 // A case's inputs on host and device, and what its outputs must be.
 struct Scene {
-  Scene(const Case& c, Device& d, const CaseRunOptions& o, const Watch& w)
+  // `scores`: a provider's, for whose oracle there is use in any case.
+  Scene(const Case& c, Device& d, Dtype scores, const CaseRunOptions& o, const Watch& w)
       : item(c),
         device(d),
         options(o),
         watch(w),
         problem(item.problem),
         host(problem, item.inputs, *d.stream().threads),
-        oracle(problem, host.inputs(), {.fp64_flops = o.verify.fp64_flops}, *d.stream().threads),
-        inputs(d, problem, item.placement, with_exact_forward()),
+        inputs(d, problem, item.placement, with_exact_forward(scores)),
         input_hash(inputs.hash()) {}
 
   // A backward pass starts from the exact O and logsumexp, rounded: the same for every provider.
-  Inputs with_exact_forward() {
+  Inputs with_exact_forward(Dtype scores) {
     if (problem.pass == Pass::backward) {
-      oracle.exact_forward(host.mutable_o(), host.mutable_logsumexp());
+      oracle(scores).exact_forward(host.mutable_o(), host.mutable_logsumexp());
     }
     return host.inputs();
   }
 
-  // The oracle's verdict, and what is known of these inputs beyond it.
-  Verdict judge(HostOutputs& outputs) const {
-    Verdict verdict = oracle.judge(outputs.view());
+  // The oracle for providers that keep scores in this dtype; made when first asked for.
+  const Oracle& oracle(Dtype scores) {
+    auto& made = oracles[static_cast<size_t>(scores)];
+    if (made == nullptr) {
+      made =
+          std::make_unique<Oracle>(problem, host.inputs(), scores,
+                                   OracleBudget{.fp64_flops = options.verify.fp64_flops}, device);
+    }
+    return *made;
+  }
+
+  // The oracle's verdict on a provider's outputs, and what is known of these inputs beyond it.
+  Verdict judge(const Provider& provider, HostOutputs& outputs) {
+    Verdict verdict = oracle(provider.scores_dtype(problem)).judge(outputs.view());
     if (!verdict.passed()) return verdict;
     verdict.reason = broken_expectation(problem, item.inputs, host.inputs(), outputs.view());
     if (!verdict.reason.empty()) verdict.status = Verdict::Status::failed;
@@ -60,7 +72,7 @@ struct Scene {
   const Watch& watch;
   Problem problem;
   HostTensors host;
-  Oracle oracle;
+  std::array<std::unique_ptr<Oracle>, kDtypes.size()> oracles;
   DeviceInputs inputs;
   uint64_t input_hash;
 };
@@ -148,7 +160,7 @@ void prepare_and_verify(Attempt& attempt, Scene& scene) {
                    device.growth()};
   attempt.verified_outputs = std::make_unique<HostOutputs>(take_outputs(*attempt.outputs));
   scene.check_inputs();
-  attempt.record.verdict = scene.judge(*attempt.verified_outputs);
+  attempt.record.verdict = scene.judge(*attempt.provider, *attempt.verified_outputs);
   require_passed(attempt.record.verdict);
   if (attempt.outputs->to_host() != *attempt.verified_outputs) {
     throw WrongResult("its outputs changed after it had returned");
@@ -170,7 +182,9 @@ Audited audited(Attempt& attempt, Scene& scene) {
           scene.host.inputs(),
           *attempt.outputs,
           *attempt.verified_outputs,
-          [&scene](HostOutputs& outputs) { return scene.judge(outputs); }};
+          [&scene, provider = attempt.provider](HostOutputs& outputs) {
+            return scene.judge(*provider, outputs);
+          }};
 }
 
 void repeat(Attempt& attempt, Scene& scene) {
@@ -233,7 +247,7 @@ void verify_timed(Attempt& attempt, Scene& scene) {
   HostOutputs outputs = take_outputs(*attempt.outputs);
   scene.check_inputs();
   if (outputs == *attempt.verified_outputs) return;
-  attempt.record.verdict = scene.judge(outputs);
+  attempt.record.verdict = scene.judge(*attempt.provider, outputs);
   require_passed(attempt.record.verdict);
 }
 
@@ -303,12 +317,13 @@ std::vector<Record> all_ended(const Case& item, const std::vector<const Provider
 std::vector<Record> run_case(const Case& item, const std::vector<const Provider*>& providers,
                              Device& device, GemmCeiling* gemm, const CaseRunOptions& options,
                              const Watch& watch) {
+  if (providers.empty()) return {};
   if (watch.interrupted()) return all_ended(item, providers, Status::skipped, "interrupted");
   if (const std::string why = why_no_room(item.problem, device.info().kind); !why.empty()) {
     return all_ended(item, providers, Status::skipped, why);
   }
   try {
-    Scene scene(item, device, options, watch);
+    Scene scene(item, device, providers.front()->scores_dtype(item.problem), options, watch);
     if (!options.dump.empty()) dump_inputs(options.dump, scene.problem, scene.host.inputs());
     std::vector<Attempt> attempts;
     for (size_t i = 0; i < providers.size(); ++i) {
