@@ -19,6 +19,9 @@ std::unique_ptr<Provider> make_cuda_naive_provider(CudaNaiveScores);
 // Attention on a GPU with K and V in blocks through cuBLAS, the online softmax in memory; forward.
 std::unique_ptr<Provider> make_blocked_provider();
 
+// Those that run on a GPU; none in a build without CUDA.
+std::vector<std::unique_ptr<Provider>> make_cuda_providers();
+
 // The first of our own kernels for this kind of device that supports the problem; with a family,
 // of those of that family only.
 std::unique_ptr<Provider> make_tiled_provider(DeviceKind device, std::string_view family = {});
