@@ -334,10 +334,13 @@ void launch_softmax(const ScoreBlock& block, const void* scores, void* probabili
     return false;
   };
   const bool fits = launch.template operator()<32, 1>() || launch.template operator()<32, 2>() ||
-                    launch.template operator()<32, 4>() || launch.template operator()<32, 8>() ||
-                    launch.template operator()<64, 8>() || launch.template operator()<128, 8>() ||
-                    launch.template operator()<256, 8>() || launch.template operator()<512, 8>() ||
-                    launch.template operator()<1024, 8>();
+                    launch.template operator()<32, 3>() || launch.template operator()<32, 4>() ||
+                    launch.template operator()<64, 3>() || launch.template operator()<64, 4>() ||
+                    launch.template operator()<128, 3>() || launch.template operator()<128, 4>() ||
+                    launch.template operator()<256, 3>() || launch.template operator()<256, 4>() ||
+                    launch.template operator()<512, 3>() || launch.template operator()<512, 4>() ||
+                    launch.template operator()<1024, 3>() ||
+                    launch.template operator()<1024, 4>() || launch.template operator()<1024, 8>();
   if (!fits) {
     long_softmax_kernel<In, Out>
         <<<grid(rows, 1), kMaxThreads, 0, stream>>>(block, in, out, logsumexp);
