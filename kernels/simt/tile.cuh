@@ -132,7 +132,7 @@ class TileLoad {
  public:
   // Whether to fetch long before the commit: where sums take most registers, none are left to hold
   // what is under way, and other thread blocks have to cover the wait.
-  static constexpr bool kEarly = kDirect || kDim <= 64;
+  static constexpr bool kEarly = kDim <= 64;
 
   __device__ void fetch(const Rows<T>& rows, int first_row, float* tile) {
     const Place place;
