@@ -1,6 +1,6 @@
 // Attention backward on tensor cores of sm_80 and later: dQ, dK and dV from Q, K, V, O, dO and the
-// logsumexp, in three launches. The schedule is FlashAttention-2's (Dao 2023, algorithm 2): a thread
-// block owns a block of K and V rows, walks over the blocks of Q and dO that see them,
+// logsumexp, in three launches. The schedule is FlashAttention-2's (Dao 2023, algorithm 2): a
+// thread block owns a block of K and V rows, walks over the blocks of Q and dO that see them,
 //   S = Q K^T,  P = 2^(c S - L),  dP = dO V^T,  dS = P o (dP - D),  D = rowsum(dO o O)
 //   dV += P^T dO,  dK += dS^T Q,  dQ += dS K,
 // and keeps dK and dV in registers; dQ is summed over thread blocks in global memory, in fp32.
@@ -13,77 +13,25 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <numbers>
 
 #include "device/cuda_call.h"
 #include "kernels/attention.h"
 #include "kernels/common/mask.h"
+#include "kernels/ptx/cp_async.h"
+#include "kernels/ptx/cvt.h"
+#include "kernels/ptx/ex2.h"
+#include "kernels/ptx/ldmatrix.h"
+#include "kernels/ptx/mma.h"
+#include "kernels/ptx/shared_address.h"
+#include "kernels/sm80/shared_tile.h"
 
 namespace flashbench::kernels {
 namespace {
 
-// ---- private stand-ins for kernels/ptx ----
-__device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address)
-               : "memory");
-}
-__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address)
-               : "memory");
-}
-template <typename Element>
-__device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                             uint32_t b1) {
-  if constexpr (std::is_same_v<Element, __half>) {
-    asm(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  } else {
-    asm(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
-        "{%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  }
-}
-__device__ __forceinline__ void cp_async_16(uint32_t to, const void* from, bool read) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "r"(read ? 16 : 0)
-               : "memory");
-}
-__device__ __forceinline__ void cp_async_commit_group() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-template <int kPending>
-__device__ __forceinline__ void cp_async_wait_group() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-__device__ __forceinline__ float ex2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-__device__ __forceinline__ uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
-template <typename Element>
-__device__ __forceinline__ uint32_t pack(float low, float high) {
-  uint32_t r;
-  if constexpr (std::is_same_v<Element, __half>) {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  }
-  return r;
-}
+using ptx::shared_address;
+
 template <typename Element>
 __device__ __forceinline__ float2 unpack(uint32_t pair) {
   if constexpr (std::is_same_v<Element, __half>) {
@@ -92,23 +40,26 @@ __device__ __forceinline__ float2 unpack(uint32_t pair) {
     return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&pair));
   }
 }
-__device__ __forceinline__ void st_shared(uint32_t address, uint32_t value) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+
+// One store or load instruction each, at an address that Tile::move made.
+__device__ __forceinline__ void store_shared(uint32_t address, uint32_t value) {
+  asm volatile("st.shared.b32 [%0], %1;" : : "r"(address), "r"(value) : "memory");
 }
-__device__ __forceinline__ uint4 ld_shared_v4(uint32_t address) {
+__device__ __forceinline__ uint4 load_shared(uint32_t address) {
   uint4 v;
-  asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "r"(address)
                : "memory");
   return v;
 }
-// ---- end of stand-ins ----
 
 // A thread's four values of a 16 x 8 accumulator tile, added to that tile's 128 floats in global
 // memory. Their order there is the one in which a warp's additions fill whole sectors.
 #if __CUDA_ARCH__ >= 900
-__device__ __forceinline__ int accumulator_index(int lane, int i) { return lane * 4 + i; }
+__device__ __forceinline__ int accumulator_index(int lane, int i) {
+  return lane * 4 + i;
+}
 __device__ __forceinline__ void add_to_accumulator(float* tile, int lane, const float (&v)[4]) {
   asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(
                    tile + accumulator_index(lane, 0)),
@@ -116,13 +67,15 @@ __device__ __forceinline__ void add_to_accumulator(float* tile, int lane, const 
                : "memory");
 }
 #else
-__device__ __forceinline__ int accumulator_index(int lane, int i) { return i * 32 + lane; }
+__device__ __forceinline__ int accumulator_index(int lane, int i) {
+  return i * 32 + lane;
+}
 __device__ __forceinline__ void add_to_accumulator(float* tile, int lane, const float (&v)[4]) {
   for (int i = 0; i < 4; ++i) {
-    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(
-                     tile + accumulator_index(lane, i)),
-                 "f"(v[i])
-                 : "memory");
+    asm volatile(
+        "red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(tile + accumulator_index(lane, i)),
+        "f"(v[i])
+        : "memory");
   }
 }
 #endif
@@ -146,8 +99,8 @@ struct Blocks {
 
   static constexpr int kScoreWarpsQ = kScoreWarpsQ_;
   static constexpr int kScoreWarpsKv = kWarps / kScoreWarpsQ;
-  static constexpr int kScoreQ = kQ / kScoreWarpsQ;      // rows of S that a warp computes
-  static constexpr int kScoreKv = kKv / kScoreWarpsKv;   // and columns
+  static constexpr int kScoreQ = kQ / kScoreWarpsQ;     // rows of S that a warp computes
+  static constexpr int kScoreKv = kKv / kScoreWarpsKv;  // and columns
 
   static constexpr int kKeyWarpsKv = kKv / 64;
   static constexpr int kKeyWarpsD = kWarps / 2 / kKeyWarpsKv;
@@ -165,25 +118,21 @@ struct Blocks {
   static_assert(kDqQ % 16 == 0 && kDqD % 16 == 0);
 };
 
-// A matrix of 2-byte elements in shared memory: panels of 64 (or 32) columns, each row by row, the
-// 16-byte chunks of a row permuted so that eight rows of a column of chunks hit all banks.
+// A tile in shared memory, addressed by rows and chunks of 8 columns.
 template <int kRows, int kColumns>
-struct Tile {
-  static constexpr int kPanel = kColumns % 64 == 0 ? 64 : 32;
-  static constexpr int kChunks = kPanel / 8;  // of a panel's row
-  static constexpr int kPitch = kPanel * 2;   // bytes
-  static constexpr int kPanelBytes = kRows * kPitch;
+struct Tile : sm80::SharedTile<kRows, kColumns> {
+  using Base = sm80::SharedTile<kRows, kColumns>;
   static constexpr int kElements = kRows * kColumns;
 
   __device__ static uint32_t offset(int row, int chunk) {
-    const int swizzle = kChunks == 8 ? row & 7 : (row >> 1) & 3;
-    return (chunk / kChunks) * kPanelBytes + row * kPitch + ((chunk % kChunks) ^ swizzle) * 16;
+    return chunk / Base::kRowChunks * Base::kPanelBytes +
+           Base::chunk_offset(row, chunk % Base::kRowChunks);
   }
-  // `address` of some (row, chunk) -> that of (row + rows, chunk + chunks), if `rows` is a multiple
-  // of 8 and `chunks` has no bit in common with the chunk in its panel.
+  // The address of some (row, chunk) -> that of (row + rows, chunk + chunks), if `rows` is a
+  // multiple of 8 and `chunks` has no bit in common with the chunk's number in its panel.
   __device__ static uint32_t move(uint32_t address, int rows, int chunks) {
-    return (address ^ ((chunks % kChunks) * 16)) + (chunks / kChunks) * kPanelBytes +
-           rows * kPitch;
+    return (address ^ (chunks % Base::kRowChunks * 16)) +
+           chunks / Base::kRowChunks * Base::kPanelBytes + rows * Base::kRowBytes;
   }
 };
 
@@ -223,7 +172,7 @@ struct Arguments {
   float* dq_sums;           // [batch * q_heads, padded_q / 16, padded head_dim / 8, 128]
   float* logsumexp_base_2;  // [batch * q_heads, padded_q], +inf for rows that see no key
   float* d;                 // [batch * q_heads, padded_q]
-  int* turns;               // [batch * q_heads, padded_q / kRowPadding]; null: any order
+  int* turns;               // [batch * q_heads, padded_q / kTurnRows]
   int* tickets;             // thread blocks started
 
   int batch, q_heads, kv_heads, group, q_len, kv_len, head_dim, padded_q;
@@ -248,8 +197,8 @@ __device__ __forceinline__ void load_tile(uint32_t tile, const Element* from, in
     const int index = i * kThreads + threadIdx.x;
     const int row = index / kChunks, chunk = index % kChunks;
     const bool read = row >= begin && row < end && chunk * 8 < head_dim;
-    cp_async_16(tile + Tile<kRows, kColumns>::offset(row, chunk),
-                read ? from + row * row_stride + chunk * 8 : from, read);
+    ptx::cp_async_16(tile + Tile<kRows, kColumns>::offset(row, chunk),
+                     read ? from + row * row_stride + chunk * 8 : from, read ? 16 : 0);
   }
 }
 
@@ -257,11 +206,19 @@ enum class Operand { as_stored, transposed };
 
 // Which row and chunk of a 16 x 16 block a lane points ldmatrix at, so that the four registers are
 // an A operand stored [m, k] or two B operands stored [k, n] ...
-__device__ __forceinline__ int row_major_row(int lane) { return lane & 15; }
-__device__ __forceinline__ int row_major_chunk(int lane) { return lane >> 4; }
+__device__ __forceinline__ int row_major_row(int lane) {
+  return lane & 15;
+}
+__device__ __forceinline__ int row_major_chunk(int lane) {
+  return lane >> 4;
+}
 // ... or an A operand stored [k, m] or two B operands stored [n, k].
-__device__ __forceinline__ int column_major_row(int lane) { return (lane & 7) + (lane >> 4) * 8; }
-__device__ __forceinline__ int column_major_chunk(int lane) { return (lane >> 3) & 1; }
+__device__ __forceinline__ int column_major_row(int lane) {
+  return (lane & 7) + (lane >> 4) * 8;
+}
+__device__ __forceinline__ int column_major_chunk(int lane) {
+  return (lane >> 3) & 1;
+}
 
 // C [16 kM, 8 kN] += A B over a depth of 16 kK. The lane's addresses in A and B are of their first
 // 16 x 16 block; kStepN: distance of a warp's pairs of column tiles in B, in pairs. After each step
@@ -276,23 +233,23 @@ __device__ __forceinline__ void multiply(float (&c)[kM][kN][4], uint32_t a_addre
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
       if constexpr (kTransA) {
-        ldmatrix_x4_trans(a[m], TileA::move(a_address, k * 16, m * 2));
+        ptx::ldmatrix_x4_trans(a[m], TileA::move(a_address, k * 16, m * 2));
       } else {
-        ldmatrix_x4(a[m], TileA::move(a_address, m * 16, k * 2));
+        ptx::ldmatrix_x4(a[m], TileA::move(a_address, m * 16, k * 2));
       }
     }
 #pragma unroll
     for (int n = 0; n < kN / 2; ++n) {
       uint32_t b[4];
       if constexpr (kTransB) {
-        ldmatrix_x4_trans(b, TileB::move(b_address, k * 16, n * 2 * kStepN));
+        ptx::ldmatrix_x4_trans(b, TileB::move(b_address, k * 16, n * 2 * kStepN));
       } else {
-        ldmatrix_x4(b, TileB::move(b_address, n * 16, k * 2));
+        ptx::ldmatrix_x4(b, TileB::move(b_address, n * 16, k * 2));
       }
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
-        mma_m16n8k16<Element>(c[m][2 * n], a[m], b[0], b[1]);
-        mma_m16n8k16<Element>(c[m][2 * n + 1], a[m], b[2], b[3]);
+        ptx::mma_m16n8k16<Element>(c[m][2 * n], a[m], b[0], b[1]);
+        ptx::mma_m16n8k16<Element>(c[m][2 * n + 1], a[m], b[2], b[3]);
       }
     }
     between(k);
@@ -317,7 +274,7 @@ __device__ __forceinline__ void pass_turn(int* turn, int next) {
   }
 }
 
-template <typename Element, typename B>
+template <typename Element, typename B, bool kDeterministic>
 __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     backward_main(const __grid_constant__ Arguments args) {
   using QTile = Tile<B::kQ, B::kHeadDim>;
@@ -329,12 +286,13 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
   extern __shared__ __align__(128) unsigned char shared_bytes[];
   SharedMemory& shared = *reinterpret_cast<SharedMemory*>(shared_bytes);
 
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  // The shuffle tells the compiler that the warp's number is the same in all of its lanes.
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
 
-  // Which keys of which head. In deterministic order a thread block waits for those of earlier keys,
-  // so that it must not start before them.
+  // Which keys of which head. In deterministic order a thread block waits for those of earlier
+  // keys, so that it must not start before them.
   int item = blockIdx.x;
-  if (args.turns != nullptr) {
+  if constexpr (kDeterministic) {
     int& ticket = *reinterpret_cast<int*>(shared_bytes);
     if (threadIdx.x == 0) ticket = atomicAdd(args.tickets, 1);
     __syncthreads();
@@ -365,8 +323,8 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     const int64_t first = static_cast<int64_t>(batch * args.q_heads + head) * args.padded_q + row;
     if (threadIdx.x < B::kQ / 4) {
       const int i = threadIdx.x * 4;
-      cp_async_16(shared_address(to.logsumexp + i), args.logsumexp_base_2 + first + i, true);
-      cp_async_16(shared_address(to.d + i), args.d + first + i, true);
+      ptx::cp_async_16(shared_address(to.logsumexp + i), args.logsumexp_base_2 + first + i, 16);
+      ptx::cp_async_16(shared_address(to.d + i), args.d + first + i, 16);
     }
   };
 
@@ -392,7 +350,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
       load_queries(load_head, load_block, 0);
       advance(load_head, load_block);
     }
-    cp_async_commit_group();
+    ptx::cp_async_commit_group();
   }
 
   // dV or dK: [64 keys of this warp, its columns].
@@ -434,7 +392,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
           for (int i = 0; i < kValues; ++i) {
             if (i < k * kValues / kK || i >= (k + 1) * kValues / kK) continue;
             float& x = s[i / 4 / kN][i / 4 % kN][i % 4];
-            x = ex2(fmaf(x, args.scale_log2, -logsumexp[i / 4 / kN][i % 4 / 2]));
+            x = ptx::ex2_approx_ftz(fmaf(x, args.scale_log2, -logsumexp[i / 4 / kN][i % 4 / 2]));
           }
         });
 
@@ -449,8 +407,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             const int row = first_row + row_in_block + m * 16 + i / 2 * 8;
-            const bool seen =
-                column + n * 8 + i % 2 < min(args.key_end, row + args.diagonal + 1);
+            const bool seen = column + n * 8 + i % 2 < min(args.key_end, row + args.diagonal + 1);
             s[m][n][i] = seen ? s[m][n][i] : 0.0f;
             dp[m][n][i] = seen ? dp[m][n][i] : 0.0f;
           }
@@ -472,9 +429,9 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int i = half * 2, row = m * 16 + half * 8;
-          st_shared(ScoreTile::move(p_address, row, n), pack<Element>(p[i], p[i + 1]));
-          st_shared(ScoreTile::move(ds_address, row, n),
-                    pack<Element>(p[i] * g[i], p[i + 1] * g[i + 1]));
+          store_shared(ScoreTile::move(p_address, row, n), ptx::cvt_rn_x2<Element>(p[i], p[i + 1]));
+          store_shared(ScoreTile::move(ds_address, row, n),
+                       ptx::cvt_rn_x2<Element>(p[i] * g[i], p[i + 1] * g[i + 1]));
         }
       }
     }
@@ -485,14 +442,13 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     const Stage& queries = shared.stages[stage];
     const Scores& scores = shared.scores[buffer];
     {
-      const uint32_t a = shared_address(owns_dv ? scores.p : scores.ds) +
-                         ScoreTile::offset(column_major_row(lane),
-                                           key_warp_kv * 8 + column_major_chunk(lane));
-      const uint32_t b =
-          shared_address(owns_dv ? queries.d_o : queries.q) +
-          QTile::offset(row_major_row(lane), key_warp_d * 2 + row_major_chunk(lane));
+      const uint32_t a =
+          shared_address(owns_dv ? scores.p : scores.ds) +
+          ScoreTile::offset(column_major_row(lane), key_warp_kv * 8 + column_major_chunk(lane));
+      const uint32_t b = shared_address(owns_dv ? queries.d_o : queries.q) +
+                         QTile::offset(row_major_row(lane), key_warp_d * 2 + row_major_chunk(lane));
       multiply<Element, ScoreTile, true, QTile, true, B::kKeyWarpsD, B::kQ / 16>(sum, a, b,
-                                                                                [](int) {});
+                                                                                 [](int) {});
     }
 
     const int dq_warp_q = warp / B::kDqWarpsD, dq_warp_d = warp % B::kDqWarpsD;
@@ -504,13 +460,10 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     const uint32_t b = shared_address(shared.k) +
                        KvTile::offset(row_major_row(lane), dq_warp_d * 2 + row_major_chunk(lane));
     multiply<Element, ScoreTile, false, KvTile, true, B::kDqWarpsD, B::kKv / 16>(dq, a, b,
-                                                                                [](int) {});
+                                                                                 [](int) {});
     const int q_head = batch * args.q_heads + h;
-    int* turn = nullptr;
-    if (args.turns != nullptr) {
-      turn = args.turns + static_cast<int64_t>(q_head) * (args.padded_q / kTurnRows) + q_block;
-      wait_for_turn(turn, key_block);
-    }
+    int* turn = args.turns + static_cast<int64_t>(q_head) * (args.padded_q / kTurnRows) + q_block;
+    if constexpr (kDeterministic) wait_for_turn(turn, key_block);
     const int slab = q_head * (args.padded_q / 16) + (q_block * B::kQ + dq_warp_q * B::kDqQ) / 16;
     float* tiles =
         args.dq_sums + (static_cast<int64_t>(slab) * (B::kHeadDim / 8) + dq_warp_d * 2) * 128;
@@ -522,7 +475,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
         add_to_accumulator(tiles + tile * 128, lane, dq[m][n]);
       }
     }
-    if (turn != nullptr) pass_turn(turn, key_block + 1);
+    if constexpr (kDeterministic) pass_turn(turn, key_block + 1);
   };
 
   int stage = 0;
@@ -531,13 +484,13 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     // barrier stands for: P and dS are written, the loads have arrived, the oldest stage is free.
     int last_head = head, last_block = block, last_stage = 0;
     for (int step = 0;; ++step) {
-      cp_async_wait_group<0>();
+      ptx::cp_async_wait_group<0>();
       __syncthreads();
       const int next_stage = stage == 2 ? 0 : stage + 1;
       if (step + 1 < steps) {
         load_queries(load_head, load_block, next_stage);
         advance(load_head, load_block);
-        cp_async_commit_group();
+        ptx::cp_async_commit_group();
       }
       if (step > 0) accumulate(last_head, last_block, last_stage, (step - 1) & 1);
       if (step >= steps) break;
@@ -548,12 +501,12 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     }
   } else {
     for (int step = 0; step < steps; ++step) {
-      cp_async_wait_group<0>();
+      ptx::cp_async_wait_group<0>();
       __syncthreads();
       if (step + 1 < steps) {
         load_queries(load_head, load_block, stage ^ 1);
         advance(load_head, load_block);
-        cp_async_commit_group();
+        ptx::cp_async_commit_group();
       }
       compute_scores(block * B::kQ, stage, 0);
       __syncthreads();
@@ -561,7 +514,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
       advance(head, block);
       stage ^= 1;
     }
-    cp_async_wait_group<0>();
+    ptx::cp_async_wait_group<0>();
   }
   __syncthreads();
 
@@ -575,8 +528,9 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     for (int n = 0; n < B::kKeyD / 8; ++n) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        st_shared(KvTile::move(to, m * 16 + half * 8, n / 2 * 2 * B::kKeyWarpsD + n % 2),
-                  pack<Element>(sum[m][n][half * 2] * factor, sum[m][n][half * 2 + 1] * factor));
+        store_shared(KvTile::move(to, m * 16 + half * 8, n / 2 * 2 * B::kKeyWarpsD + n % 2),
+                     ptx::cvt_rn_x2<Element>(sum[m][n][half * 2] * factor,
+                                             sum[m][n][half * 2 + 1] * factor));
       }
     }
   }
@@ -590,9 +544,9 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     if (first_key + row >= args.kv_len || chunk * 8 >= args.head_dim) continue;
     const uint32_t offset = KvTile::offset(row, chunk);
     *reinterpret_cast<uint4*>(dk + row * args.dk.row_stride + chunk * 8) =
-        ld_shared_v4(shared_address(shared.k) + offset);
+        load_shared(shared_address(shared.k) + offset);
     *reinterpret_cast<uint4*>(dv + row * args.dv.row_stride + chunk * 8) =
-        ld_shared_v4(shared_address(shared.v) + offset);
+        load_shared(shared_address(shared.v) + offset);
   }
 }
 
@@ -608,7 +562,8 @@ __host__ __device__ constexpr int lanes_per_row(int head_dim) {
 
 // D = rowsum(dO o O), the logsumexp in base 2, and zeros where dQ, turns and tickets are counted.
 template <typename Element, int kHeadDim>
-__global__ void __launch_bounds__(kRowThreads) backward_before(const __grid_constant__ Arguments args) {
+__global__ void __launch_bounds__(kRowThreads)
+    backward_before(const __grid_constant__ Arguments args) {
   constexpr int kLanes = lanes_per_row(kHeadDim);
   constexpr int kPasses = kRows * kLanes / kRowThreads;
   const int spans = args.padded_q / kRows;
@@ -618,7 +573,7 @@ __global__ void __launch_bounds__(kRowThreads) backward_before(const __grid_cons
   const int64_t first_padded = static_cast<int64_t>(head) * args.padded_q + first;
 
   if (blockIdx.x == 0 && threadIdx.x == 0) *args.tickets = 0;
-  if (args.turns != nullptr && threadIdx.x < kRows / kTurnRows) {
+  if (threadIdx.x < kRows / kTurnRows) {
     args.turns[first_padded / kTurnRows + threadIdx.x] = 0;
   }
 
@@ -668,7 +623,8 @@ __global__ void __launch_bounds__(kRowThreads) backward_before(const __grid_cons
 
 // dQ = scale * its fp32 sums.
 template <typename Element, int kHeadDim>
-__global__ void __launch_bounds__(kRowThreads) backward_after(const __grid_constant__ Arguments args) {
+__global__ void __launch_bounds__(kRowThreads)
+    backward_after(const __grid_constant__ Arguments args) {
   constexpr int kLanes = lanes_per_row(kHeadDim);
   constexpr int kPasses = kRows * kLanes / kRowThreads;
   const int spans = (args.q_len + kRows - 1) / kRows;
@@ -688,8 +644,8 @@ __global__ void __launch_bounds__(kRowThreads) backward_after(const __grid_const
 #pragma unroll
     for (int pair = 0; pair < 4; ++pair) {
       const int lane = row % 8 * 4 + pair, value = row % 16 / 8 * 2;
-      pairs[pair] = pack<Element>(tile[accumulator_index(lane, value)] * args.scale,
-                                  tile[accumulator_index(lane, value + 1)] * args.scale);
+      pairs[pair] = ptx::cvt_rn_x2<Element>(tile[accumulator_index(lane, value)] * args.scale,
+                                            tile[accumulator_index(lane, value + 1)] * args.scale);
     }
     *reinterpret_cast<uint4*>(dq + (first + row) * args.dq.row_stride + chunk * 8) =
         uint4{pairs[0], pairs[1], pairs[2], pairs[3]};
@@ -698,23 +654,23 @@ __global__ void __launch_bounds__(kRowThreads) backward_after(const __grid_const
 
 // ---- the host's side ----
 
-template <typename Element, typename B>
+template <typename Element, typename B, bool kDeterministic>
 void launch_all(const Arguments& args, cudaStream_t stream) {
   const int heads = args.batch * args.q_heads;
   backward_before<Element, B::kHeadDim>
-      <<<heads * (args.padded_q / kRows), kRowThreads, 0, stream>>>(args);
+      <<<heads*(args.padded_q / kRows), kRowThreads, 0, stream>>>(args);
   FLASHBENCH_CUDA(cudaGetLastError());
 
   constexpr int kSharedBytes = sizeof(Shared<Element, B>);
-  FLASHBENCH_CUDA(cudaFuncSetAttribute(backward_main<Element, B>,
-                                       cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
+  const auto main = backward_main<Element, B, kDeterministic>;
+  FLASHBENCH_CUDA(
+      cudaFuncSetAttribute(main, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
   const int key_blocks = (args.kv_len + B::kKv - 1) / B::kKv;
-  backward_main<Element, B>
-      <<<args.batch * args.kv_heads * key_blocks, B::kThreads, kSharedBytes, stream>>>(args);
+  main<<<args.batch * args.kv_heads * key_blocks, B::kThreads, kSharedBytes, stream>>>(args);
   FLASHBENCH_CUDA(cudaGetLastError());
 
   backward_after<Element, B::kHeadDim>
-      <<<heads * ((args.q_len + kRows - 1) / kRows), kRowThreads, 0, stream>>>(args);
+      <<<heads*((args.q_len + kRows - 1) / kRows), kRowThreads, 0, stream>>>(args);
   FLASHBENCH_CUDA(cudaGetLastError());
 }
 
@@ -722,8 +678,7 @@ struct Instance {
   int head_dim;
   BlockSizes blocks;
   size_t shared_bytes;
-  void (*launch_fp16)(const Arguments&, cudaStream_t);
-  void (*launch_bf16)(const Arguments&, cudaStream_t);
+  void (*launch[2][2])(const Arguments&, cudaStream_t);  // [bf16][deterministic]
 };
 
 template <typename B>
@@ -731,8 +686,8 @@ constexpr Instance instance() {
   return {.head_dim = B::kHeadDim,
           .blocks = {.q = B::kQ, .kv = B::kKv, .warps = B::kWarps, .stages = B::kStages},
           .shared_bytes = sizeof(Shared<__half, B>),
-          .launch_fp16 = launch_all<__half, B>,
-          .launch_bf16 = launch_all<__nv_bfloat16, B>};
+          .launch = {{launch_all<__half, B, false>, launch_all<__half, B, true>},
+                     {launch_all<__nv_bfloat16, B, false>, launch_all<__nv_bfloat16, B, true>}}};
 }
 
 #ifndef INSTANCES
@@ -742,7 +697,9 @@ constexpr Instance instance() {
 // device's shared memory is taken.
 constexpr Instance kInstances[] = {INSTANCES};
 
-constexpr size_t align_up(size_t bytes) { return (bytes + 255) / 256 * 256; }
+constexpr size_t align_up(size_t bytes) {
+  return (bytes + 255) / 256 * 256;
+}
 
 int padded_head_dim(const Problem& p) {
   for (const int d : {32, 64, 96, 128, 192}) {
@@ -762,7 +719,9 @@ std::vector<BlockSizes> candidates(const Problem& p, const DeviceInfo& device) {
   return found;
 }
 
-BlockSizes choose(const Problem& p, const DeviceInfo& device) { return candidates(p, device)[0]; }
+BlockSizes choose(const Problem& p, const DeviceInfo& device) {
+  return candidates(p, device)[0];
+}
 
 std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
   if (p.dtype == Dtype::fp32) return "needs fp16 or bf16: its tensor core products take no fp32";
@@ -802,10 +761,12 @@ struct Workspace {
   size_t bytes = 0;
 };
 
-size_t workspace_bytes(const Launch& at) { return Workspace(at.problem, nullptr).bytes; }
+size_t workspace_bytes(const Launch& at) {
+  return Workspace(at.problem, nullptr).bytes;
+}
 
-// Every thread block reads its K and V and, for each block of queries that sees some of them, Q, dO,
-// L and D, and adds to dQ (a read and a write); the passes before and after come on top.
+// Every thread block reads its K and V and, for each block of queries that sees some of them, Q,
+// dO, L and D, and adds to dQ (a read and a write); the passes before and after come on top.
 int64_t requested_bytes(const Launch& at) {
   const Problem& p = at.problem;
   const int64_t element = element_size(p.dtype);
@@ -855,7 +816,7 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
       .dq_sums = space.dq_sums,
       .logsumexp_base_2 = space.logsumexp_base_2,
       .d = space.d,
-      .turns = kDeterministic ? space.turns : nullptr,
+      .turns = space.turns,
       .tickets = space.tickets,
       .batch = static_cast<int>(p.batch),
       .q_heads = static_cast<int>(p.q_heads),
@@ -873,8 +834,7 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
       .scale_log2 = static_cast<float>(scale * std::numbers::log2e)};
   for (const Instance& i : kInstances) {
     if (i.head_dim != padded_head_dim(p) || !(i.blocks == at.blocks)) continue;
-    const auto run = p.dtype == Dtype::fp16 ? i.launch_fp16 : i.launch_bf16;
-    run(args, static_cast<cudaStream_t>(stream.cuda));
+    i.launch[p.dtype == Dtype::bf16][kDeterministic](args, static_cast<cudaStream_t>(stream.cuda));
     return;
   }
   throw std::invalid_argument("sm80_backward has no such blocks");
