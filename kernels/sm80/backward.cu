@@ -192,17 +192,24 @@ template <int kRows, int kColumns, int kThreads, typename Element>
 __device__ __forceinline__ void load_tile(uint32_t tile, const Element* from, int64_t row_stride,
                                           int begin, int end, int head_dim) {
   constexpr int kChunks = kColumns / 8;
+  constexpr int kStep = kThreads / kChunks;  // rows at a time; some threads may have none
+  const int first_row = threadIdx.x / kChunks, chunk = threadIdx.x % kChunks;
+  if (kThreads % kChunks != 0 && first_row == kStep) return;
+  from += first_row * row_stride + chunk * 8;
+  const unsigned readable = chunk * 8 < head_dim ? max(0, end - begin) : 0;
 #pragma unroll
-  for (int i = 0; i < kRows * kChunks / kThreads; ++i) {
-    const int index = i * kThreads + threadIdx.x;
-    const int row = index / kChunks, chunk = index % kChunks;
-    const bool read = row >= begin && row < end && chunk * 8 < head_dim;
-    ptx::cp_async_16(tile + Tile<kRows, kColumns>::offset(row, chunk),
-                     read ? from + row * row_stride + chunk * 8 : from, read ? 16 : 0);
+  for (int row = 0; row < kRows; row += kStep) {
+    if (kRows % kStep != 0 && first_row + row >= kRows) break;
+    const bool read = static_cast<unsigned>(first_row + row - begin) < readable;
+    // A multiple of 8 rows leaves the order of the chunks as it is.
+    const uint32_t to =
+        kStep % 8 == 0
+            ? Tile<kRows, kColumns>::move(Tile<kRows, kColumns>::offset(first_row, chunk), row, 0)
+            : Tile<kRows, kColumns>::offset(first_row + row, chunk);
+    ptx::cp_async_16(tile + to, from, read ? 16 : 0);
+    from += kStep * row_stride;
   }
 }
-
-enum class Operand { as_stored, transposed };
 
 // Which row and chunk of a 16 x 16 block a lane points ldmatrix at, so that the four registers are
 // an A operand stored [m, k] or two B operands stored [k, n] ...
@@ -272,6 +279,15 @@ __device__ __forceinline__ void pass_turn(int* turn, int next) {
   if (threadIdx.x == 0) {
     asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(turn), "r"(next) : "memory");
   }
+}
+
+// The lane's number, from which the compiler cannot tell that it is the same in every step: what
+// follows from it is then computed where it is needed, instead of taking registers, which are
+// short, throughout the loop.
+__device__ __forceinline__ int fresh_lane() {
+  int lane = threadIdx.x % 32;
+  asm volatile("" : "+r"(lane));
+  return lane;
 }
 
 template <typename Element, typename B, bool kDeterministic>
@@ -363,6 +379,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
   const int score_warp_q = warp / B::kScoreWarpsKv, score_warp_kv = warp % B::kScoreWarpsKv;
   const auto compute_scores = [&](int first_row, int stage, int buffer) {
     constexpr int kM = B::kScoreQ / 16, kN = B::kScoreKv / 8, kK = B::kHeadDim / 16;
+    const int lane = fresh_lane();
     const Stage& from = shared.stages[stage];
     const int row_in_block = score_warp_q * B::kScoreQ + lane / 4;
     const uint32_t a_offset =
@@ -439,6 +456,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
 
   // dV += P^T dO or dK += dS^T Q, and dQ += dS K.
   const auto accumulate = [&](int h, int q_block, int stage, int buffer) {
+    const int lane = fresh_lane();
     const Stage& queries = shared.stages[stage];
     const Scores& scores = shared.scores[buffer];
     {
