@@ -128,6 +128,9 @@ struct Tile : sm80::SharedTile<kRows, kColumns> {
     return chunk / Base::kRowChunks * Base::kPanelBytes +
            Base::chunk_offset(row, chunk % Base::kRowChunks);
   }
+  __device__ static uint32_t element(int row, int column) {
+    return offset(row, column / 8) / 2 + column % 8;
+  }
   // The address of some (row, chunk) -> that of (row + rows, chunk + chunks), if `rows` is a
   // multiple of 8 and `chunks` has no bit in common with the chunk's number in its panel.
   __device__ static uint32_t move(uint32_t address, int rows, int chunks) {
@@ -263,6 +266,28 @@ __device__ __forceinline__ void multiply(float (&c)[kM][kN][4], uint32_t a_addre
   }
 }
 
+// dQ += dS K, for a block of queries that do not all see the same keys, where K is not all finite:
+// a product over all keys would let what is masked through, as 0 * NaN is NaN. `tiles` is where the
+// block's sums begin; query 0 of the block sees the first `visible` keys of this block, each
+// further one a key more, up to `key_end` of them.
+template <typename Element, typename B>
+__device__ void add_seen_keys(const Element* ds, const Element* k, int visible, int key_end,
+                              float* tiles) {
+#pragma unroll 1
+  for (int i = threadIdx.x; i < B::kQ * B::kHeadDim; i += B::kThreads) {
+    const int row = i / B::kHeadDim, column = i % B::kHeadDim;
+    float sum = 0;
+#pragma unroll 1
+    for (int key = 0; key < min(visible + row, key_end); ++key) {
+      sum += static_cast<float>(ds[Tile<B::kQ, B::kKv>::element(row, key)]) *
+             static_cast<float>(k[Tile<B::kKv, B::kHeadDim>::element(key, column)]);
+    }
+    float* tile = tiles + (row / 16 * (B::kHeadDim / 8) + column / 8) * 128;
+    const int lane = row % 8 * 4 + column % 8 / 2, value = row % 16 / 8 * 2 + column % 2;
+    atomicAdd(tile + accumulator_index(lane, value), sum);
+  }
+}
+
 // Waits until the thread blocks of all earlier keys have added to this block of dQ.
 __device__ __forceinline__ void wait_for_turn(const int* turn, int mine) {
   if (threadIdx.x == 0) {
@@ -375,7 +400,8 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
   const int key_warp_d = warp % B::kKeyWarpsD;
   float sum[4][B::kKeyD / 8][4] = {};
 
-  // P and dS of one block of queries into shared memory.
+  // P and dS of one block of queries into shared memory. Returns whether dQ of this block needs
+  // add_seen_keys, as far as this thread can tell.
   const int score_warp_q = warp / B::kScoreWarpsKv, score_warp_kv = warp % B::kScoreWarpsKv;
   const auto compute_scores = [&](int first_row, int stage, int buffer) {
     constexpr int kM = B::kScoreQ / 16, kN = B::kScoreKv / 8, kK = B::kHeadDim / 16;
@@ -389,6 +415,14 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     float s[kM][kN][4] = {};
     multiply<Element, QTile, false, KvTile, false, 1, kK>(
         s, shared_address(from.q) + a_offset, shared_address(shared.k) + b_offset, [](int) {});
+
+    const bool masked = min(args.key_end, first_row + args.diagonal + 1) < first_key + B::kKv;
+    bool finite = true;
+    if (masked) {
+#pragma unroll
+      for (int i = 0; i < kM * kN * 4; ++i)
+        finite &= fabsf(s[i / 4 / kN][i / 4 % kN][i % 4]) < INFINITY;
+    }
 
     float logsumexp[kM][2];
     float dp[kM][kN][4];
@@ -414,8 +448,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
         });
 
     // Selected, not multiplied away: what a query does not see may be NaN.
-    const int visible_to_first = min(args.key_end, first_row + args.diagonal + 1);
-    if (visible_to_first < first_key + B::kKv) {
+    if (masked) {
       const int column = first_key + score_warp_kv * B::kScoreKv + lane % 4 * 2;
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
@@ -452,10 +485,11 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
         }
       }
     }
+    return !finite;
   };
 
   // dV += P^T dO or dK += dS^T Q, and dQ += dS K.
-  const auto accumulate = [&](int h, int q_block, int stage, int buffer) {
+  const auto accumulate = [&](bool careful, int h, int q_block, int stage, int buffer) {
     const int lane = fresh_lane();
     const Stage& queries = shared.stages[stage];
     const Scores& scores = shared.scores[buffer];
@@ -469,28 +503,34 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
                                                                                  [](int) {});
     }
 
-    const int dq_warp_q = warp / B::kDqWarpsD, dq_warp_d = warp % B::kDqWarpsD;
-    constexpr int kM = B::kDqQ / 16, kN = B::kDqD / 8;
-    float dq[kM][kN][4] = {};
-    const uint32_t a =
-        shared_address(scores.ds) +
-        ScoreTile::offset(dq_warp_q * B::kDqQ + row_major_row(lane), row_major_chunk(lane));
-    const uint32_t b = shared_address(shared.k) +
-                       KvTile::offset(row_major_row(lane), dq_warp_d * 2 + row_major_chunk(lane));
-    multiply<Element, ScoreTile, false, KvTile, true, B::kDqWarpsD, B::kKv / 16>(dq, a, b,
-                                                                                 [](int) {});
-    const int q_head = batch * args.q_heads + h;
-    int* turn = args.turns + static_cast<int64_t>(q_head) * (args.padded_q / kTurnRows) + q_block;
-    if constexpr (kDeterministic) wait_for_turn(turn, key_block);
-    const int slab = q_head * (args.padded_q / 16) + (q_block * B::kQ + dq_warp_q * B::kDqQ) / 16;
+    const int q_head = batch * args.q_heads + h, first_row = q_block * B::kQ;
     float* tiles =
-        args.dq_sums + (static_cast<int64_t>(slab) * (B::kHeadDim / 8) + dq_warp_d * 2) * 128;
+        args.dq_sums + (static_cast<int64_t>(q_head) * args.padded_q + first_row) * B::kHeadDim;
+    int* turn = args.turns + static_cast<int64_t>(q_head) * (args.padded_q / kTurnRows) + q_block;
+    if (careful) {
+      if constexpr (kDeterministic) wait_for_turn(turn, key_block);
+      add_seen_keys<Element, B>(scores.ds, shared.k, first_row + args.diagonal + 1 - first_key,
+                                min(args.key_end - first_key, B::kKv), tiles);
+    } else {
+      const int dq_warp_q = warp / B::kDqWarpsD, dq_warp_d = warp % B::kDqWarpsD;
+      constexpr int kM = B::kDqQ / 16, kN = B::kDqD / 8;
+      float dq[kM][kN][4] = {};
+      const uint32_t a =
+          shared_address(scores.ds) +
+          ScoreTile::offset(dq_warp_q * B::kDqQ + row_major_row(lane), row_major_chunk(lane));
+      const uint32_t b = shared_address(shared.k) +
+                         KvTile::offset(row_major_row(lane), dq_warp_d * 2 + row_major_chunk(lane));
+      multiply<Element, ScoreTile, false, KvTile, true, B::kDqWarpsD, B::kKv / 16>(dq, a, b,
+                                                                                   [](int) {});
+      if constexpr (kDeterministic) wait_for_turn(turn, key_block);
+      tiles += (dq_warp_q * (B::kDqQ / 16) * (B::kHeadDim / 8) + dq_warp_d * 2) * 128;
 #pragma unroll
-    for (int m = 0; m < kM; ++m) {
+      for (int m = 0; m < kM; ++m) {
 #pragma unroll
-      for (int n = 0; n < kN; ++n) {
-        const int tile = m * (B::kHeadDim / 8) + n / 2 * 2 * B::kDqWarpsD + n % 2;
-        add_to_accumulator(tiles + tile * 128, lane, dq[m][n]);
+        for (int n = 0; n < kN; ++n) {
+          const int tile = m * (B::kHeadDim / 8) + n / 2 * 2 * B::kDqWarpsD + n % 2;
+          add_to_accumulator(tiles + tile * 128, lane, dq[m][n]);
+        }
       }
     }
     if constexpr (kDeterministic) pass_turn(turn, key_block + 1);
@@ -501,18 +541,19 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     // A step behind each other: the gradients of one block of queries, the scores of the next. The
     // barrier stands for: P and dS are written, the loads have arrived, the oldest stage is free.
     int last_head = head, last_block = block, last_stage = 0;
+    bool careful = false;
     for (int step = 0;; ++step) {
       ptx::cp_async_wait_group<0>();
-      __syncthreads();
+      careful = __syncthreads_or(careful);
       const int next_stage = stage == 2 ? 0 : stage + 1;
       if (step + 1 < steps) {
         load_queries(load_head, load_block, next_stage);
         advance(load_head, load_block);
         ptx::cp_async_commit_group();
       }
-      if (step > 0) accumulate(last_head, last_block, last_stage, (step - 1) & 1);
+      if (step > 0) accumulate(careful, last_head, last_block, last_stage, (step - 1) & 1);
       if (step >= steps) break;
-      compute_scores(block * B::kQ, stage, step & 1);
+      careful = compute_scores(block * B::kQ, stage, step & 1);
       last_head = head, last_block = block, last_stage = stage;
       advance(head, block);
       stage = next_stage;
@@ -526,9 +567,8 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
         advance(load_head, load_block);
         ptx::cp_async_commit_group();
       }
-      compute_scores(block * B::kQ, stage, 0);
-      __syncthreads();
-      accumulate(head, block, stage, 0);
+      const bool careful = __syncthreads_or(compute_scores(block * B::kQ, stage, 0));
+      accumulate(careful, head, block, stage, 0);
       advance(head, block);
       stage ^= 1;
     }
