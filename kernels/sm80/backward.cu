@@ -13,8 +13,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <numbers>
+#include <string>
+#include <type_traits>
+#include <vector>
 
 #include "device/cuda_call.h"
 #include "kernels/attention.h"
@@ -25,9 +27,11 @@
 #include "kernels/ptx/ldmatrix.h"
 #include "kernels/ptx/mma.h"
 #include "kernels/ptx/shared_address.h"
+#include "kernels/sm80/blocks.h"
+#include "kernels/sm80/requirements.h"
 #include "kernels/sm80/shared_tile.h"
 
-namespace flashbench::kernels {
+namespace flashbench::kernels::sm80 {
 namespace {
 
 using ptx::shared_address;
@@ -120,8 +124,8 @@ struct Blocks {
 
 // A tile in shared memory, addressed by rows and chunks of 8 columns.
 template <int kRows, int kColumns>
-struct Tile : sm80::SharedTile<kRows, kColumns> {
-  using Base = sm80::SharedTile<kRows, kColumns>;
+struct Tile : SharedTile<kRows, kColumns> {
+  using Base = SharedTile<kRows, kColumns>;
   static constexpr int kElements = kRows * kColumns;
 
   __device__ static uint32_t offset(int row, int chunk) {
@@ -180,7 +184,7 @@ struct Arguments {
 
   int batch, q_heads, kv_heads, group, q_len, kv_len, head_dim, padded_q;
   int key_end;   // keys from here on are seen by no query
-  int diagonal;  // query q sees keys up to q + diagonal; kv_len if all
+  int diagonal;  // query q sees keys 0 to q + diagonal
   float scale, scale_log2;
 };
 
@@ -732,65 +736,55 @@ void launch_all(const Arguments& args, cudaStream_t stream) {
   FLASHBENCH_CUDA(cudaGetLastError());
 }
 
-struct Instance {
+// A kernel for one head_dim and choice of block sizes.
+struct Variant {
   int head_dim;
   BlockSizes blocks;
-  size_t shared_bytes;
+  int shared_bytes;
   void (*launch[2][2])(const Arguments&, cudaStream_t);  // [bf16][deterministic]
 };
 
 template <typename B>
-constexpr Instance instance() {
-  return {.head_dim = B::kHeadDim,
-          .blocks = {.q = B::kQ, .kv = B::kKv, .warps = B::kWarps, .stages = B::kStages},
-          .shared_bytes = sizeof(Shared<__half, B>),
-          .launch = {{launch_all<__half, B, false>, launch_all<__half, B, true>},
-                     {launch_all<__nv_bfloat16, B, false>, launch_all<__nv_bfloat16, B, true>}}};
+constexpr Variant variant_of() {
+  return {B::kHeadDim,
+          {.q = B::kQ, .kv = B::kKv, .warps = B::kWarps, .stages = B::kStages},
+          sizeof(Shared<__half, B>),
+          {{launch_all<__half, B, false>, launch_all<__half, B, true>},
+           {launch_all<__nv_bfloat16, B, false>, launch_all<__nv_bfloat16, B, true>}}};
 }
 
-#ifndef INSTANCES
-#define INSTANCES instance<Blocks<64, 32, 128, 4, 3, 1, 2, 2>>()
-#endif
-// The table of block sizes: of those with the problem's (padded) head_dim, the first that fits the
-// device's shared memory is taken.
-constexpr Instance kInstances[] = {INSTANCES};
+// Of the variants for a head_dim, the first that fits the device's shared memory is the one taken
+// where the table of block sizes says nothing.
+constexpr std::array kVariants{
+    variant_of<Blocks<32, 32, 128, 4, 3, 1, 2, 2>>(),
+    variant_of<Blocks<64, 32, 128, 4, 3, 1, 2, 2>>(),
+};
+
+std::vector<BlockSizes> backward_candidates(const Problem& p, const DeviceInfo& device) {
+  std::vector<BlockSizes> fitting;
+  for (const Variant& v : kVariants) {
+    if (v.head_dim == compiled_head_dim(p.head_dim) &&
+        v.shared_bytes <= device.shared_memory_bytes) {
+      fitting.push_back(v.blocks);
+    }
+  }
+  return fitting;
+}
+
+BlockSizes choose_backward(const Problem& p, const DeviceInfo& device) {
+  return choose_blocks(p, device, backward_candidates(p, device));
+}
+
+std::optional<std::string> why_backward_unsupported(const Problem& p, const DeviceInfo& device) {
+  if (auto why = why_unsupported(p, device)) return why;
+  if (backward_candidates(p, device).empty()) {
+    return "a thread block of this GPU has too little shared memory for this head_dim";
+  }
+  return std::nullopt;
+}
 
 constexpr size_t align_up(size_t bytes) {
   return (bytes + 255) / 256 * 256;
-}
-
-int padded_head_dim(const Problem& p) {
-  for (const int d : {32, 64, 96, 128, 192}) {
-    if (p.head_dim <= d) return d;
-  }
-  return 256;
-}
-
-std::vector<BlockSizes> candidates(const Problem& p, const DeviceInfo& device) {
-  std::vector<BlockSizes> found;
-  for (const Instance& i : kInstances) {
-    if (i.head_dim == padded_head_dim(p) &&
-        static_cast<int64_t>(i.shared_bytes) <= device.shared_memory_bytes) {
-      found.push_back(i.blocks);
-    }
-  }
-  return found;
-}
-
-BlockSizes choose(const Problem& p, const DeviceInfo& device) {
-  return candidates(p, device)[0];
-}
-
-std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
-  if (p.dtype == Dtype::fp32) return "needs fp16 or bf16: its tensor core products take no fp32";
-  if (device.compute_capability < 80) return "needs a GPU of compute capability 8.0 or later";
-  if (p.q_len + p.kv_len > std::numeric_limits<int>::max() - 1024) {
-    return "needs q_len + kv_len below 2^31";
-  }
-  if (candidates(p, device).empty()) {
-    return "has no blocks for this head_dim that fit the device's shared memory";
-  }
-  return std::nullopt;
 }
 
 // Carves the workspace; with a null base, only its size is meaningful.
@@ -804,7 +798,7 @@ struct Workspace {
       bytes += align_up(size);
       return taken;
     };
-    dq_sums = reinterpret_cast<float*>(take(rows * padded_head_dim(p) * sizeof(float)));
+    dq_sums = reinterpret_cast<float*>(take(rows * compiled_head_dim(p.head_dim) * sizeof(float)));
     logsumexp_base_2 = reinterpret_cast<float*>(take(rows * sizeof(float)));
     d = reinterpret_cast<float*>(take(rows * sizeof(float)));
     turns = reinterpret_cast<int*>(take(rows / kTurnRows * sizeof(int)));
@@ -819,13 +813,13 @@ struct Workspace {
   size_t bytes = 0;
 };
 
-size_t workspace_bytes(const Launch& at) {
+size_t backward_workspace_bytes(const Launch& at) {
   return Workspace(at.problem, nullptr).bytes;
 }
 
 // Every thread block reads its K and V and, for each block of queries that sees some of them, Q,
 // dO, L and D, and adds to dQ (a read and a write); the passes before and after come on top.
-int64_t requested_bytes(const Launch& at) {
+int64_t backward_requested_bytes(const Launch& at) {
   const Problem& p = at.problem;
   const int64_t element = element_size(p.dtype);
   constexpr int64_t kFloat = sizeof(float);
@@ -844,11 +838,7 @@ int64_t requested_bytes(const Launch& at) {
 
 template <bool kDeterministic>
 std::string variant(const Launch& at) {
-  const BlockSizes& b = at.blocks;
-  return std::string(kDeterministic ? "sm80_backward_deterministic " : "sm80_backward ") +
-         std::to_string(b.q) + "x" + std::to_string(b.kv) + " d" +
-         std::to_string(padded_head_dim(at.problem)) + ", " + std::to_string(b.warps) + " warps, " +
-         std::to_string(b.stages) + " stages";
+  return (kDeterministic ? "sm80_backward_deterministic " : "sm80_backward ") + describe(at.blocks);
 }
 
 Strided strided(const ConstTensorView& t) {
@@ -856,72 +846,71 @@ Strided strided(const ConstTensorView& t) {
 }
 
 template <bool kDeterministic>
-void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
-            Stream stream) {
+void launch_backward(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
+                     Stream stream) {
   const Problem& p = at.problem;
   const Workspace space(p, workspace);
   const double scale = p.softmax_scale();
-  const Arguments args{
-      .q = strided(in.q),
-      .k = strided(in.k),
-      .v = strided(in.v),
-      .o = strided(in.o),
-      .d_o = strided(in.d_o),
-      .dq = strided(out.dq),
-      .dk = strided(out.dk),
-      .dv = strided(out.dv),
-      .logsumexp = in.logsumexp,
-      .dq_sums = space.dq_sums,
-      .logsumexp_base_2 = space.logsumexp_base_2,
-      .d = space.d,
-      .turns = space.turns,
-      .tickets = space.tickets,
-      .batch = static_cast<int>(p.batch),
-      .q_heads = static_cast<int>(p.q_heads),
-      .kv_heads = static_cast<int>(p.kv_heads),
-      .group = static_cast<int>(p.heads_per_kv_head()),
-      .q_len = static_cast<int>(p.q_len),
-      .kv_len = static_cast<int>(p.kv_len),
-      .head_dim = static_cast<int>(p.head_dim),
-      .padded_q = static_cast<int>(space.padded_q),
-      .key_end = static_cast<int>(p.visible_keys(p.q_len - 1)),
-      .diagonal = static_cast<int>(p.mask == Mask::none              ? p.kv_len
-                                   : p.mask == Mask::causal_top_left ? 0
-                                                                     : p.kv_len - p.q_len),
-      .scale = static_cast<float>(scale),
-      .scale_log2 = static_cast<float>(scale * std::numbers::log2e)};
-  for (const Instance& i : kInstances) {
-    if (i.head_dim != padded_head_dim(p) || !(i.blocks == at.blocks)) continue;
-    i.launch[p.dtype == Dtype::bf16][kDeterministic](args, static_cast<cudaStream_t>(stream.cuda));
-    return;
-  }
-  throw std::invalid_argument("sm80_backward has no such blocks");
+  const Arguments args{.q = strided(in.q),
+                       .k = strided(in.k),
+                       .v = strided(in.v),
+                       .o = strided(in.o),
+                       .d_o = strided(in.d_o),
+                       .dq = strided(out.dq),
+                       .dk = strided(out.dk),
+                       .dv = strided(out.dv),
+                       .logsumexp = in.logsumexp,
+                       .dq_sums = space.dq_sums,
+                       .logsumexp_base_2 = space.logsumexp_base_2,
+                       .d = space.d,
+                       .turns = space.turns,
+                       .tickets = space.tickets,
+                       .batch = static_cast<int>(p.batch),
+                       .q_heads = static_cast<int>(p.q_heads),
+                       .kv_heads = static_cast<int>(p.kv_heads),
+                       .group = static_cast<int>(p.heads_per_kv_head()),
+                       .q_len = static_cast<int>(p.q_len),
+                       .kv_len = static_cast<int>(p.kv_len),
+                       .head_dim = static_cast<int>(p.head_dim),
+                       .padded_q = static_cast<int>(space.padded_q),
+                       .key_end = static_cast<int>(p.visible_keys(p.q_len - 1)),
+                       .diagonal = static_cast<int>(diagonal(p)),
+                       .scale = static_cast<float>(scale),
+                       .scale_log2 = static_cast<float>(scale * std::numbers::log2e)};
+  const Variant& v = *std::ranges::find_if(kVariants, [&](const Variant& candidate) {
+    return candidate.head_dim == compiled_head_dim(p.head_dim) && candidate.blocks == at.blocks;
+  });
+  v.launch[p.dtype == Dtype::bf16][kDeterministic](args, static_cast<cudaStream_t>(stream.cuda));
 }
 
 }  // namespace
+}  // namespace flashbench::kernels::sm80
+
+namespace flashbench::kernels {
 
 extern const AttentionKernel kSm80Backward{.name = "sm80_backward",
                                            .family = "sm80",
                                            .device = DeviceKind::cuda,
                                            .pass = Pass::backward,
-                                           .why_unsupported = why_unsupported,
-                                           .candidates = candidates,
-                                           .choose = choose,
-                                           .variant = variant<false>,
-                                           .workspace_bytes = workspace_bytes,
-                                           .requested_bytes = requested_bytes,
-                                           .launch = launch<false>};
+                                           .why_unsupported = sm80::why_backward_unsupported,
+                                           .candidates = sm80::backward_candidates,
+                                           .choose = sm80::choose_backward,
+                                           .variant = sm80::variant<false>,
+                                           .workspace_bytes = sm80::backward_workspace_bytes,
+                                           .requested_bytes = sm80::backward_requested_bytes,
+                                           .launch = sm80::launch_backward<false>};
 
-extern const AttentionKernel kSm80BackwardDeterministic{.name = "sm80_backward_deterministic",
-                                                        .family = "sm80_deterministic",
-                                                        .device = DeviceKind::cuda,
-                                                        .pass = Pass::backward,
-                                                        .why_unsupported = why_unsupported,
-                                                        .candidates = candidates,
-                                                        .choose = choose,
-                                                        .variant = variant<true>,
-                                                        .workspace_bytes = workspace_bytes,
-                                                        .requested_bytes = requested_bytes,
-                                                        .launch = launch<true>};
+extern const AttentionKernel kSm80BackwardDeterministic{
+    .name = "sm80_backward_deterministic",
+    .family = "sm80_deterministic",
+    .device = DeviceKind::cuda,
+    .pass = Pass::backward,
+    .why_unsupported = sm80::why_backward_unsupported,
+    .candidates = sm80::backward_candidates,
+    .choose = sm80::choose_backward,
+    .variant = sm80::variant<true>,
+    .workspace_bytes = sm80::backward_workspace_bytes,
+    .requested_bytes = sm80::backward_requested_bytes,
+    .launch = sm80::launch_backward<true>};
 
 }  // namespace flashbench::kernels
