@@ -193,11 +193,12 @@ constexpr int kTurnRows = 32;     // rows of the finest block of Q
 
 // ---- pieces of the main kernel ----
 
-// Rows [0, kRows) of `from` into a tile; rows outside [begin, end) and columns from head_dim on
-// become zeros and are not read.
-template <int kRows, int kColumns, int kThreads, typename Element>
+// Rows [0, kRows) of `from` into a tile, or each kParts-th of the copies that this thread makes,
+// from the one numbered `part` on. Rows outside [begin, end) and columns from head_dim on become
+// zeros and are not read.
+template <int kRows, int kColumns, int kThreads, int kParts = 1, typename Element>
 __device__ __forceinline__ void load_tile(uint32_t tile, const Element* from, int64_t row_stride,
-                                          int begin, int end, int head_dim) {
+                                          int begin, int end, int head_dim, int part = 0) {
   constexpr int kChunks = kColumns / 8;
   constexpr int kStep = kThreads / kChunks;  // rows at a time; some threads may have none
   const int first_row = threadIdx.x / kChunks, chunk = threadIdx.x % kChunks;
@@ -205,7 +206,9 @@ __device__ __forceinline__ void load_tile(uint32_t tile, const Element* from, in
   from += first_row * row_stride + chunk * 8;
   const unsigned readable = chunk * 8 < head_dim ? max(0, end - begin) : 0;
 #pragma unroll
-  for (int row = 0; row < kRows; row += kStep) {
+  for (int i = 0; i * kStep < kRows; ++i) {
+    if (i % kParts != part) continue;
+    const int row = i * kStep;
     if (kRows % kStep != 0 && first_row + row >= kRows) break;
     const bool read = static_cast<unsigned>(first_row + row - begin) < readable;
     // A multiple of 8 rows leaves the order of the chunks as it is.
@@ -213,8 +216,7 @@ __device__ __forceinline__ void load_tile(uint32_t tile, const Element* from, in
         kStep % 8 == 0
             ? Tile<kRows, kColumns>::move(Tile<kRows, kColumns>::offset(first_row, chunk), row, 0)
             : Tile<kRows, kColumns>::offset(first_row + row, chunk);
-    ptx::cp_async_16(tile + to, from, read ? 16 : 0);
-    from += kStep * row_stride;
+    ptx::cp_async_16(tile + to, from + row * row_stride, read ? 16 : 0);
   }
 }
 
@@ -316,7 +318,7 @@ __device__ __forceinline__ void pass_turn(int* turn, int next) {
 __device__ __forceinline__ int fresh_lane() {
   int lane = threadIdx.x % 32;
   asm volatile("" : "+r"(lane));
-  return lane;
+  return lane & 31;
 }
 
 template <typename Element, typename B, bool kDeterministic>
@@ -332,7 +334,8 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
   SharedMemory& shared = *reinterpret_cast<SharedMemory*>(shared_bytes);
 
   // The shuffle tells the compiler that the warp's number is the same in all of its lanes.
-  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0) % B::kWarps;
+  const int lane = threadIdx.x % 32;
 
   // Which keys of which head. In deterministic order a thread block waits for those of earlier
   // keys, so that it must not start before them.
@@ -356,16 +359,24 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
   const int end_block = first_key < args.key_end ? (args.q_len + B::kQ - 1) / B::kQ : first_block;
   const int steps = max(0, end_block - first_block) * args.group;
 
-  const auto load_queries = [&](int head, int block, int stage) {
+  // Q and dO of a block of queries, in as many parts as there are steps in the product beside which
+  // they are loaded; `rows` is how many of the block's rows there are, 0 if there is no such block.
+  const auto load_queries = [&]<int kParts>(std::integral_constant<int, kParts>, int head,
+                                            int block, int rows, int stage, int part) {
     Stage& to = shared.stages[stage];
     const int row = block * B::kQ;
     const Element* q = args.q.head<Element>(batch, head) + row * args.q.row_stride;
     const Element* d_o = args.d_o.head<Element>(batch, head) + row * args.d_o.row_stride;
-    load_tile<B::kQ, B::kHeadDim, B::kThreads>(shared_address(to.q), q, args.q.row_stride,
-                                               first_query - row, args.q_len - row, args.head_dim);
-    load_tile<B::kQ, B::kHeadDim, B::kThreads>(shared_address(to.d_o), d_o, args.d_o.row_stride,
-                                               first_query - row, args.q_len - row, args.head_dim);
-    const int64_t first = static_cast<int64_t>(batch * args.q_heads + head) * args.padded_q + row;
+    load_tile<B::kQ, B::kHeadDim, B::kThreads, kParts>(
+        shared_address(to.q), q, args.q.row_stride, first_query - row, rows, args.head_dim, part);
+    load_tile<B::kQ, B::kHeadDim, B::kThreads, kParts>(shared_address(to.d_o), d_o,
+                                                       args.d_o.row_stride, first_query - row, rows,
+                                                       args.head_dim, part);
+  };
+  const auto load_statistics = [&](int head, int block, int stage) {
+    Stage& to = shared.stages[stage];
+    const int64_t first =
+        static_cast<int64_t>(batch * args.q_heads + head) * args.padded_q + block * B::kQ;
     if (threadIdx.x < B::kQ / 4) {
       const int i = threadIdx.x * 4;
       ptx::cp_async_16(shared_address(to.logsumexp + i), args.logsumexp_base_2 + first + i, 16);
@@ -391,8 +402,10 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
                                                 args.key_end - first_key, args.head_dim);
     load_tile<B::kKv, B::kHeadDim, B::kThreads>(shared_address(shared.v), v, args.v.row_stride, 0,
                                                 args.key_end - first_key, args.head_dim);
-    if (steps > 0) {
-      load_queries(load_head, load_block, 0);
+    constexpr std::integral_constant<int, 1> kAtOnce;
+    for (int i = 0; i < B::kStages - 1 && i < steps; ++i) {
+      load_queries(kAtOnce, load_head, load_block, args.q_len - load_block * B::kQ, i, 0);
+      load_statistics(load_head, load_block, i);
       advance(load_head, load_block);
     }
     ptx::cp_async_commit_group();
@@ -407,7 +420,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
   // P and dS of one block of queries into shared memory. Returns whether dQ of this block needs
   // add_seen_keys, as far as this thread can tell.
   const int score_warp_q = warp / B::kScoreWarpsKv, score_warp_kv = warp % B::kScoreWarpsKv;
-  const auto compute_scores = [&](int first_row, int stage, int buffer) {
+  const auto compute_scores = [&](int first_row, int stage, int buffer, auto&& beside) {
     constexpr int kM = B::kScoreQ / 16, kN = B::kScoreKv / 8, kK = B::kHeadDim / 16;
     const int lane = fresh_lane();
     const Stage& from = shared.stages[stage];
@@ -418,7 +431,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
                                              column_major_chunk(lane));
     float s[kM][kN][4] = {};
     multiply<Element, QTile, false, KvTile, false, 1, kK>(
-        s, shared_address(from.q) + a_offset, shared_address(shared.k) + b_offset, [](int) {});
+        s, shared_address(from.q) + a_offset, shared_address(shared.k) + b_offset, beside);
 
     const bool masked = min(args.key_end, first_row + args.diagonal + 1) < first_key + B::kKv;
     bool finite = true;
@@ -493,7 +506,8 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
   };
 
   // dV += P^T dO or dK += dS^T Q, and dQ += dS K.
-  const auto accumulate = [&](bool careful, int h, int q_block, int stage, int buffer) {
+  const auto accumulate = [&](bool careful, int h, int q_block, int stage, int buffer,
+                              auto&& beside) {
     const int lane = fresh_lane();
     const Stage& queries = shared.stages[stage];
     const Scores& scores = shared.scores[buffer];
@@ -503,8 +517,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
           ScoreTile::offset(column_major_row(lane), key_warp_kv * 8 + column_major_chunk(lane));
       const uint32_t b = shared_address(owns_dv ? queries.d_o : queries.q) +
                          QTile::offset(row_major_row(lane), key_warp_d * 2 + row_major_chunk(lane));
-      multiply<Element, ScoreTile, true, QTile, true, B::kKeyWarpsD, B::kQ / 16>(sum, a, b,
-                                                                                 [](int) {});
+      multiply<Element, ScoreTile, true, QTile, true, B::kKeyWarpsD, B::kQ / 16>(sum, a, b, beside);
     }
 
     const int q_head = batch * args.q_heads + h, first_row = q_block * B::kQ;
@@ -540,39 +553,47 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     if constexpr (kDeterministic) pass_turn(turn, key_block + 1);
   };
 
-  int stage = 0;
   if constexpr (B::kStages == 3) {
     // A step behind each other: the gradients of one block of queries, the scores of the next. The
     // barrier stands for: P and dS are written, the loads have arrived, the oldest stage is free.
-    int last_head = head, last_block = block, last_stage = 0;
+    int last_head = head, last_block = block;
+    int last_stage = 2, stage = 0, next_stage = 1;
     bool careful = false;
     for (int step = 0;; ++step) {
       ptx::cp_async_wait_group<0>();
       careful = __syncthreads_or(careful);
-      const int next_stage = stage == 2 ? 0 : stage + 1;
-      if (step + 1 < steps) {
-        load_queries(load_head, load_block, next_stage);
-        advance(load_head, load_block);
+      if (step > 0) {
+        const int rows = step + 1 < steps ? args.q_len - load_block * B::kQ : 0;
+        accumulate(careful, last_head, last_block, last_stage, (step - 1) & 1, [&](int part) {
+          load_queries(std::integral_constant<int, B::kQ / 16>{}, load_head, load_block, rows,
+                       next_stage, part);
+        });
+        if (step + 1 < steps) load_statistics(load_head, load_block, next_stage);
         ptx::cp_async_commit_group();
+        advance(load_head, load_block);
       }
-      if (step > 0) accumulate(careful, last_head, last_block, last_stage, (step - 1) & 1);
-      if (step >= steps) break;
-      careful = compute_scores(block * B::kQ, stage, step & 1);
-      last_head = head, last_block = block, last_stage = stage;
+      if (step == steps) break;
+      careful = compute_scores(block * B::kQ, stage, step & 1, [](int) {});
+      last_head = head, last_block = block;
       advance(head, block);
-      stage = next_stage;
+      const int oldest = last_stage;
+      last_stage = stage, stage = next_stage, next_stage = oldest;
     }
+    ptx::cp_async_wait_group<0>();
   } else {
+    int stage = 0;
     for (int step = 0; step < steps; ++step) {
       ptx::cp_async_wait_group<0>();
       __syncthreads();
-      if (step + 1 < steps) {
-        load_queries(load_head, load_block, stage ^ 1);
-        advance(load_head, load_block);
-        ptx::cp_async_commit_group();
-      }
-      const bool careful = __syncthreads_or(compute_scores(block * B::kQ, stage, 0));
-      accumulate(careful, head, block, stage, 0);
+      const int rows = step + 1 < steps ? args.q_len - load_block * B::kQ : 0;
+      if (step + 1 < steps) load_statistics(load_head, load_block, stage ^ 1);
+      const bool careful = compute_scores(block * B::kQ, stage, 0, [&](int part) {
+        load_queries(std::integral_constant<int, B::kHeadDim / 16>{}, load_head, load_block, rows,
+                     stage ^ 1, part);
+      });
+      ptx::cp_async_commit_group();
+      advance(load_head, load_block);
+      accumulate(__syncthreads_or(careful), head, block, stage, 0, [](int) {});
       advance(head, block);
       stage ^= 1;
     }
