@@ -523,7 +523,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     const int q_head = batch * args.q_heads + h, first_row = q_block * B::kQ;
     float* tiles =
         args.dq_sums + (static_cast<int64_t>(q_head) * args.padded_q + first_row) * B::kHeadDim;
-    int* turn = args.turns + static_cast<int64_t>(q_head) * (args.padded_q / kTurnRows) + q_block;
+    [[maybe_unused]] int* turn = args.turns + static_cast<int64_t>(q_head) * (args.padded_q / kTurnRows) + q_block;
     if (careful) {
       if constexpr (kDeterministic) wait_for_turn(turn, key_block);
       add_seen_keys<Element, B>(scores.ds, shared.k, first_row + args.diagonal + 1 - first_key,
