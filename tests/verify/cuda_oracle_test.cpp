@@ -21,14 +21,16 @@ namespace flashbench::verify {
 namespace {
 
 // Differences in fp64, of a tensor's largest value and for scores of size 1: those of a softmax
-// grow with the scores.
+// grow with the scores. Where the exact value is 0, of the largest bound.
 constexpr double kValueTolerance = 1e-12;
+constexpr double kValueToleranceOfBound = 1e-6;
 constexpr double kBoundTolerance = 1e-4;
 
 // How many times larger one naive error may be than the other. Where the dtype has 16 bits, its
-// rounding is most of it; the sums of fp32 are in another order.
+// rounding is most of it; in fp32 the order of sums is, where the host adds thousands of terms one
+// after the other.
 double naive_tolerance(Dtype dtype) {
-  return dtype == Dtype::fp32 ? 8 : 2;
+  return dtype == Dtype::fp32 ? 16 : 2;
 }
 
 struct Shape {
@@ -125,22 +127,24 @@ class CudaOracle : public testing::TestWithParam<std::tuple<Pass, Dtype>> {
       ASSERT_FLOAT_EQ(host.logsumexp[i], gpu.logsumexp[i]) << label << "row " << i;
     }
     ASSERT_EQ(host.o.size(), gpu.o.size());
-    int64_t different = 0;  // a tie in fp64 may be rounded either way
+    // A tie in fp64 may be rounded either way.
     const int64_t elements = p.pass == Pass::backward ? p.query_elements() : 0;
+    int64_t different = 0, wrong = 0;
     for (int64_t i = 0; i < elements; ++i) {
       const float a = load_element(host.o.data(), p.dtype, i);
       const float b = load_element(gpu.o.data(), p.dtype, i);
-      if (a == b || (std::isnan(a) && std::isnan(b))) continue;
+      if (std::isnan(a) && std::isnan(b)) continue;
+      if (a == b || std::abs(a - b) <= kValueTolerance) continue;
       ++different;
-      EXPECT_NEAR(a, b, 0x1p-7 * std::abs(a)) << label << "O, element " << i;
+      wrong += !(std::abs(a - b) <= 0x1p-7f * std::abs(a));
     }
-    EXPECT_LE(different, 1 + elements / 1000) << label;
+    EXPECT_EQ(wrong, 0) << label << "O";
+    EXPECT_LE(different, 1 + elements / 1000) << label << "O";
   }
 
   static void expect_same_tensor(const std::string& label, const Reference& host,
                                  const Reference& gpu, double exponent) {
-    const double tolerance = kValueTolerance * exponent * largest_finite(host);
-    double worst_value = 0, worst_bound = 0;
+    double worst_value = 0, worst_bound = 0, largest_bound = 0;
     int64_t wrong = 0;
     for (int64_t i = 0; i < host.elements(); ++i) {
       const double expected = host.value.row(0)[i], found = gpu.value.row(0)[i];
@@ -150,6 +154,7 @@ class CudaOracle : public testing::TestWithParam<std::tuple<Pass, Dtype>> {
       }
       worst_value = std::max(worst_value, std::abs(found - expected));
       const float bound = host.bound.row(0)[i], found_bound = gpu.bound.row(0)[i];
+      if (std::isfinite(bound)) largest_bound = std::max<double>(largest_bound, bound);
       if (!std::isfinite(bound)) {
         wrong += std::isfinite(found_bound);
       } else if (!std::isfinite(found_bound)) {
@@ -160,7 +165,9 @@ class CudaOracle : public testing::TestWithParam<std::tuple<Pass, Dtype>> {
       }
     }
     EXPECT_EQ(wrong, 0) << label << host.tensor << ": wrongly finite or not";
-    EXPECT_LE(worst_value, tolerance) << label << host.tensor;
+    EXPECT_LE(worst_value, kValueTolerance * exponent * largest_finite(host) +
+                               kValueToleranceOfBound * largest_bound)
+        << label << host.tensor;
     EXPECT_LE(worst_bound, kBoundTolerance) << label << host.tensor;
   }
 
