@@ -463,7 +463,7 @@ constexpr Variant variant_of() {
           forward_kernel<BFloat16>};
 }
 
-// What `flashbench tune` tries; of each head_dim, the first takes the least shared memory.
+// What `flashbench tune` tries.
 constexpr std::array kVariants{
     variant_of<32, 128, 64, 4, 2>(),  variant_of<32, 128, 128, 4, 2>(),
     variant_of<64, 128, 64, 4, 2>(),  variant_of<64, 128, 128, 4, 1>(),
