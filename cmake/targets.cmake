@@ -2,9 +2,12 @@
 
 add_library(flashbench_options INTERFACE)
 target_include_directories(flashbench_options INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
-target_compile_options(flashbench_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
+target_compile_options(flashbench_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor>)
 if(FLASHBENCH_WERROR)
-  target_compile_options(flashbench_options INTERFACE -Werror)
+  target_compile_options(flashbench_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Werror>
+    $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 endif()
 if(FLASHBENCH_SANITIZE)
   target_compile_options(flashbench_options INTERFACE
@@ -12,12 +15,21 @@ if(FLASHBENCH_SANITIZE)
   target_link_options(flashbench_options INTERFACE -fsanitize=${FLASHBENCH_SANITIZE})
 endif()
 
-# flashbench_library(NAME SOURCES a.cpp ... LINK target ...): one station of the way that the data
-# flows, as a static library; what it may include is what it links.
+# flashbench_library(NAME SOURCES a.cpp ... [CUDA b.cu ...] [NO_CUDA b_none.cpp ...] LINK target ...):
+# one station of the way that the data flows, as a static library; what it may include is what it
+# links. A build with CUDA takes the files behind CUDA, one without those behind NO_CUDA.
 function(flashbench_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;CUDA;NO_CUDA;LINK" ${ARGN})
+  if(FLASHBENCH_WITH_CUDA)
+    list(APPEND ARG_SOURCES ${ARG_CUDA})
+  else()
+    list(APPEND ARG_SOURCES ${ARG_NO_CUDA})
+  endif()
   add_library(flashbench_${name} STATIC ${ARG_SOURCES})
   target_link_libraries(flashbench_${name} PUBLIC flashbench_options ${ARG_LINK})
+  if(FLASHBENCH_WITH_CUDA AND ARG_CUDA)
+    target_link_libraries(flashbench_${name} PUBLIC flashbench_cuda)
+  endif()
 endfunction()
 
 # flashbench_test(NAME SOURCES a.cpp ... LINK target ...): a GoogleTest program; each of its tests is

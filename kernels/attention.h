@@ -59,6 +59,10 @@ struct AttentionKernel {
   void (*launch)(const Launch&, const Inputs&, const Outputs&, void* workspace, Stream);
 };
 
+// Those that run on a GPU, the preferred ones first (kernels/cuda_list.cpp); none in a build
+// without CUDA.
+std::span<const AttentionKernel* const> cuda_kernels();
+
 // Every kernel of our own in this build (kernels/list.cpp).
 std::span<const AttentionKernel* const> all_kernels();
 

@@ -1,4 +1,4 @@
-#include <array>
+#include <vector>
 
 #include "kernels/attention.h"
 
@@ -7,8 +7,13 @@ namespace flashbench::kernels {
 extern const AttentionKernel kCpuTiledForward, kCpuTiledBackward;
 
 std::span<const AttentionKernel* const> all_kernels() {
-  static constexpr std::array kKernels{&kCpuTiledForward, &kCpuTiledBackward};
-  return kKernels;
+  static const std::vector kernels = [] {
+    std::vector list{&kCpuTiledForward, &kCpuTiledBackward};
+    const auto cuda = cuda_kernels();
+    list.insert(list.end(), cuda.begin(), cuda.end());
+    return list;
+  }();
+  return kernels;
 }
 
 }  // namespace flashbench::kernels

@@ -1,4 +1,5 @@
-// Calls of the CUDA runtime whose failure is an exception with file, line, call and CUDA's own text.
+// Calls of the CUDA runtime whose failure is an exception with file, line, call and CUDA's own
+// text.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -3,9 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <span>
 #include <utility>
 
+#include "device/checksum.h"
+
 namespace flashbench {
+
+namespace {
+
+constexpr size_t kChunkBytes = size_t{4} << 20;  // on the way through the host
+
+}  // namespace
 
 std::string_view name(DeviceKind kind) {
   return kind == DeviceKind::cpu ? "cpu" : "cuda";
@@ -36,6 +47,50 @@ void Buffer::swap(Buffer& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
   std::swap(use_, other.use_);
+}
+
+void flip_signs(std::span<std::byte> values, size_t element_bytes) {
+  for (size_t i = element_bytes - 1; i < values.size(); i += element_bytes) {
+    values[i] ^= std::byte{0x80};
+  }
+}
+
+template <typename Chunk>
+void Device::for_chunks(const void* data, size_t bytes, const Chunk& chunk) {
+  std::vector<std::byte> piece(std::min(bytes, kChunkBytes));
+  for (size_t done = 0; done < bytes; done += piece.size()) {
+    const std::span part(piece.data(), std::min(piece.size(), bytes - done));
+    copy_to_host(part.data(), static_cast<const std::byte*>(data) + done, part.size());
+    chunk(done, part);
+  }
+}
+
+uint64_t Device::hash(const void* data, size_t bytes, uint64_t seed) {
+  for_chunks(data, bytes, [&](size_t, std::span<std::byte> part) {
+    seed = checksum(part.data(), part.size(), seed);
+  });
+  return seed;
+}
+
+int64_t Device::poisoned_elements(const void* data, int64_t elements, size_t element_bytes) {
+  static constexpr std::array<unsigned char, sizeof(float)> kPattern{kPoisonByte, kPoisonByte,
+                                                                     kPoisonByte, kPoisonByte};
+  int64_t count = 0;
+  for_chunks(data, static_cast<size_t>(elements) * element_bytes,
+             [&](size_t, std::span<std::byte> part) {
+               for (size_t i = 0; i < part.size(); i += element_bytes) {
+                 count += std::memcmp(&part[i], kPattern.data(), element_bytes) == 0 ? 1 : 0;
+               }
+             });
+  return count;
+}
+
+void Device::flip_signs(void* data, int64_t elements, size_t element_bytes) {
+  for_chunks(data, static_cast<size_t>(elements) * element_bytes,
+             [&](size_t at, std::span<std::byte> part) {
+               flashbench::flip_signs(part, element_bytes);
+               copy_to_device(static_cast<std::byte*>(data) + at, part.data(), part.size());
+             });
 }
 
 void Device::account(MemoryUse use, int64_t bytes) {

@@ -1,11 +1,13 @@
 // A device that runs kernels: its memory (tracked), its stream and its clock. The host implements
-// it in host_device.cpp; a build with CUDA adds cuda_device.cu, one without cuda_none.cpp.
+// it in host_device.cpp; a build with CUDA adds cuda_device.cpp, one without cuda_none.cpp.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -29,10 +31,29 @@ struct DeviceInfo {
   int64_t shared_memory_bytes = 0;  // that one thread block can have, on a GPU
 };
 
-// Where a kernel's work goes: the pool on a CPU, a stream on a GPU.
+// Where a kernel's work goes: the pool on a CPU, a stream (cudaStream_t) on a GPU, whose pool is
+// for what the host does beside it.
 struct Stream {
   ThreadPool* threads = nullptr;
   void* cuda = nullptr;
+};
+
+// What a GPU says of itself right after a sample. Reasons are NVML's bits; kSlowing are those that
+// mean the clock was held down (power cap, heat, power brake), not merely that the GPU was idle.
+struct DeviceState {
+  double sm_mhz = 0;
+  double power_w = 0;
+  uint64_t throttle_reasons = 0;
+
+  static constexpr uint64_t kSlowing = 0x4 | 0x8 | 0x20 | 0x40 | 0x80;
+};
+
+// A launch that is made again and again: on a GPU a graph where it is of several kernels.
+struct Replay {
+  std::function<void()> launch;
+  int graph_nodes = 0;                                // 0: launched as it is
+  std::optional<double> host_seconds = std::nullopt;  // what the host takes to launch it, without
+                                                      // a graph; empty where it does the work
 };
 
 enum class MemoryUse { input, output, workspace };
@@ -103,11 +124,34 @@ class Device {
   virtual void poison(void* data, size_t bytes) = 0;
 
   // Seconds that the work launched by `launch` took, from a state of rest until all of it is done.
+  // On a GPU the time between two events, without what the host took to launch; `launch` must not
+  // wait for the device.
   virtual double time(const std::function<void()>& launch) = 0;
+
+  // The same work in the form that is launched with the least cost. Runs it a few times.
+  virtual Replay replayable(const std::function<void()>& launch) { return {.launch = launch}; }
+
+  // Facts for the record beyond DeviceInfo: versions of driver and libraries, the power limit.
+  virtual std::vector<std::pair<std::string, std::string>> facts() const { return {}; }
+
+  // What the device says of itself now; empty where it says nothing.
+  virtual std::optional<DeviceState> state() { return std::nullopt; }
 
   // Pushes earlier work out of the caches by reading a clean buffer of eviction_bytes().
   virtual void evict_caches() = 0;
   virtual int64_t eviction_bytes() const = 0;
+
+  // Of device memory, in place: a hash; how many elements of this size are still poison; the sign
+  // of every element flipped. The defaults do it on the host.
+  virtual uint64_t hash(const void* data, size_t bytes, uint64_t seed);
+  virtual int64_t poisoned_elements(const void* data, int64_t elements, size_t element_bytes);
+  virtual void flip_signs(void* data, int64_t elements, size_t element_bytes);
+
+  // The system's own view beside what is tracked below: how far the memory in use has grown since
+  // the last watch_growth(). The peak of the process's resident set on a CPU, what the driver has
+  // given away now on a GPU.
+  virtual void watch_growth() {}
+  virtual int64_t growth() { return 0; }
 
   const MemoryUsage& used() const { return used_; }
   const MemoryUsage& peak() const { return peak_; }
@@ -121,10 +165,17 @@ class Device {
  private:
   void account(MemoryUse use, int64_t bytes);
 
+  // Calls chunk(offset, bytes) for a piece of device memory after the other, copied to the host.
+  template <typename Chunk>
+  void for_chunks(const void* data, size_t bytes, const Chunk& chunk);
+
   MemoryUsage used_, peak_;
 };
 
 inline constexpr unsigned char kPoisonByte = 0xff;
+
+// Negates little-endian values in host memory: the sign is in the last byte of each.
+void flip_signs(std::span<std::byte> values, size_t element_bytes);
 
 // The host, with this many threads; 0 means all that this process may run on.
 std::unique_ptr<Device> make_host_device(int threads);

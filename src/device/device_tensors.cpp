@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
-#include <span>
 #include <utility>
 
 namespace flashbench {
@@ -34,17 +31,6 @@ ConstTensorView row_shape(const Problem& p) {
 }
 Placement row_placement(Placement placement) {
   return placement == Placement::strided ? Placement::contiguous : placement;
-}
-
-// How many elements of `element_bytes` are the poison pattern.
-int64_t poisoned_elements(std::span<const std::byte> bytes, size_t element_bytes) {
-  static constexpr std::array<unsigned char, sizeof(float)> kPattern{kPoisonByte, kPoisonByte,
-                                                                     kPoisonByte, kPoisonByte};
-  int64_t count = 0;
-  for (size_t i = 0; i < bytes.size(); i += element_bytes) {
-    count += std::memcmp(bytes.data() + i, kPattern.data(), element_bytes) == 0 ? 1 : 0;
-  }
-  return count;
 }
 
 }  // namespace
@@ -192,11 +178,8 @@ int64_t DeviceOutputs::guard_bytes() const {
 }
 
 int64_t DeviceOutputs::unwritten_elements() const {
-  const HostOutputs host = to_host();
-  const auto element = static_cast<size_t>(element_size(problem_.dtype));
-  return poisoned_elements(host.logsumexp_, sizeof(float)) + poisoned_elements(host.o_, element) +
-         poisoned_elements(host.dq_, element) + poisoned_elements(host.dk_, element) +
-         poisoned_elements(host.dv_, element);
+  return o_.unwritten_elements() + logsumexp_.unwritten_elements() + dq_.unwritten_elements() +
+         dk_.unwritten_elements() + dv_.unwritten_elements();
 }
 
 }  // namespace flashbench

@@ -12,6 +12,7 @@
 
 #include "device/device.h"
 #include "device/proc.h"
+#include "device/resident.h"
 
 namespace flashbench {
 
@@ -91,6 +92,12 @@ class HostDevice final : public Device {
     if (total.load() == 0) throw std::logic_error("the eviction buffer was not read");
   }
 
+  void watch_growth() override {
+    reset_peak_resident();
+    resident_before_ = resident_bytes();
+  }
+  int64_t growth() override { return peak_resident_bytes() - resident_before_; }
+
   int64_t eviction_bytes() const override {
     return std::clamp(2 * info_.last_level_cache_bytes, kMinEvictionBytes, kMaxEvictionBytes);
   }
@@ -111,6 +118,7 @@ class HostDevice final : public Device {
   ThreadPool pool_;
   DeviceInfo info_;
   std::vector<uint64_t> eviction_;
+  int64_t resident_before_ = 0;
 };
 
 }  // namespace

@@ -4,16 +4,12 @@
 #include <cstring>
 #include <span>
 
-#include "device/checksum.h"
-
 namespace flashbench {
 
 namespace {
 
 constexpr int64_t kGap = kHeadDimStep;  // elements: a vector of 16-bit values stays aligned
 constexpr int64_t kPackedTensors = 3;   // Q, K and V beside each other
-
-constexpr size_t kChunkBytes = size_t{4} << 20;  // on the way through the host
 
 // Gaps behind heads, rows and batches, for the order in which a dense tensor has them.
 TensorView strided(TensorView t) {
@@ -43,13 +39,6 @@ int64_t damaged(const std::vector<std::byte>& bytes) {
 
 }  // namespace
 
-// The sign is in the last byte of a value, in little-endian order.
-void flip_signs(std::span<std::byte> values, size_t element_bytes) {
-  for (size_t i = element_bytes - 1; i < values.size(); i += element_bytes) {
-    values[i] ^= std::byte{0x80};
-  }
-}
-
 PlacedTensor::PlacedTensor(Device& device, const ConstTensorView& dense, Placement placement,
                            MemoryUse use)
     : device_(&device),
@@ -76,16 +65,6 @@ std::vector<std::byte> PlacedTensor::snapshot(size_t first, size_t bytes) const 
   std::vector<std::byte> copy(bytes);
   device_->copy_to_host(copy.data(), buffer_.as<std::byte>() + first, bytes);
   return copy;
-}
-
-template <typename Chunk>
-void PlacedTensor::for_chunks(size_t first, size_t bytes, const Chunk& chunk) const {
-  std::vector<std::byte> piece(std::min(bytes, kChunkBytes));
-  for (size_t done = 0; done < bytes; done += piece.size()) {
-    const size_t size = std::min(piece.size(), bytes - done);
-    device_->copy_to_host(piece.data(), buffer_.as<std::byte>() + first + done, size);
-    chunk(first + done, std::span(piece.data(), size));
-  }
 }
 
 template <typename Row>
@@ -129,27 +108,33 @@ void PlacedTensor::poison() {
 
 void PlacedTensor::negate() {
   if (empty()) return;
-  if (!dense()) {
-    std::vector<std::byte> image = snapshot(0, buffer_.bytes());
-    for_rows([&](size_t at, size_t) {
-      flip_signs(
-          std::span(image).subspan(at, static_cast<size_t>(view_.head_dim) * element_bytes()),
-          element_bytes());
-    });
-    return device_->copy_to_device(buffer_.data(), image.data(), image.size());
-  }
-  const size_t bytes = static_cast<size_t>(view_.elements()) * element_bytes();
-  for_chunks(first_byte(), bytes, [&](size_t at, std::span<std::byte> chunk) {
-    flip_signs(chunk, element_bytes());
-    device_->copy_to_device(buffer_.as<std::byte>() + at, chunk.data(), chunk.size());
+  if (dense()) return device_->flip_signs(view_.data, view_.elements(), element_bytes());
+  std::vector<std::byte> image = snapshot(0, buffer_.bytes());
+  for_rows([&](size_t at, size_t) {
+    flip_signs(std::span(image).subspan(at, static_cast<size_t>(view_.head_dim) * element_bytes()),
+               element_bytes());
   });
+  device_->copy_to_device(buffer_.data(), image.data(), image.size());
+}
+
+int64_t PlacedTensor::unwritten_elements() const {
+  if (empty()) return 0;
+  if (dense()) {
+    return device_->poisoned_elements(view_.data, view_.elements(), element_bytes());
+  }
+  const std::vector<std::byte> image = snapshot(0, buffer_.bytes());
+  const std::vector<std::byte> poison(element_bytes(), std::byte{kPoisonByte});
+  int64_t count = 0;
+  for_rows([&](size_t at, size_t) {
+    for (int64_t i = 0; i < view_.head_dim; ++i, at += element_bytes()) {
+      count += std::memcmp(&image[at], poison.data(), element_bytes()) == 0 ? 1 : 0;
+    }
+  });
+  return count;
 }
 
 uint64_t PlacedTensor::hash(uint64_t seed) const {
-  for_chunks(0, buffer_.bytes(), [&](size_t, std::span<std::byte> chunk) {
-    seed = checksum(chunk.data(), chunk.size(), seed);
-  });
-  return seed;
+  return empty() ? seed : device_->hash(buffer_.data(), buffer_.bytes(), seed);
 }
 
 int64_t PlacedTensor::damaged_guard_bytes() const {

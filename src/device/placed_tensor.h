@@ -4,16 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "attention/tensors.h"
 #include "device/device.h"
 
 namespace flashbench {
-
-// Negates dense values in host memory.
-void flip_signs(std::span<std::byte> values, size_t element_bytes);
 
 class PlacedTensor {
  public:
@@ -49,6 +45,9 @@ class PlacedTensor {
   // Bytes outside the elements that are poison no more.
   int64_t damaged_guard_bytes() const;
 
+  // Elements that still are poison: nothing wrote them.
+  int64_t unwritten_elements() const;
+
   // What the tensor takes beyond its elements.
   int64_t guard_bytes() const;
 
@@ -57,11 +56,6 @@ class PlacedTensor {
   size_t element_bytes() const { return static_cast<size_t>(element_size(view_.dtype)); }
   size_t first_byte() const;
   bool dense() const;
-
-  // Calls chunk(bytes) for the buffer's bytes from `first` on, a piece at a time, copied to the
-  // host.
-  template <typename Chunk>
-  void for_chunks(size_t first, size_t bytes, const Chunk& chunk) const;
 
   // Calls row(byte offset in the buffer, byte offset in dense host memory) for every row.
   template <typename Row>

@@ -2,6 +2,7 @@
 // roofline.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,33 +13,45 @@
 
 namespace flashbench {
 
-// A large GEMM on this device in fp32: the ceiling that providers' FLOP/s are compared with. It
-// runs in every case's rounds, so that the share of the ceiling is a ratio of neighbours in time.
+// A large GEMM on this device: the ceiling that providers' FLOP/s are compared with. It runs in
+// every case's rounds, so that the share of the ceiling is a ratio of neighbours in time.
 class GemmCeiling {
  public:
-  explicit GemmCeiling(Device& device);
-  void run();
-  double flops() const;
-  std::string description() const;  // e.g. "sgemm 1536x1536x1536, OpenBLAS 0.3.21, 2 threads"
-
- private:
-  Device& device_;
-  Buffer a_, b_, c_;
+  virtual ~GemmCeiling() = default;
+  virtual void run() = 0;
+  virtual double flops() const = 0;
+  virtual std::string description() const = 0;  // e.g. "sgemm 1536x1536x1536, OpenBLAS 0.3.21, ..."
 };
+
+// Of operands in `dtype`; on a CPU in fp32, whatever the dtype: so the kernels compute there.
+std::unique_ptr<GemmCeiling> make_gemm_ceiling(Device& device, Dtype dtype);
 
 // One measured ceiling.
 struct Ceiling {
-  std::string name;  // "gemm_fp32", "copy" or "read"
-  std::string unit;  // "FLOP/s" or "byte/s"
+  std::string name;  // "gemm_fp32", "gemm_fp16", "gemm_bf16", "copy", "read", "ffma" or "exp2"
+  std::string unit;  // "FLOP/s", "byte/s" or "exp2/s"
   std::string description;
-  double work = 0;  // FLOPs or bytes of one run; rate = work / median seconds
+  double work = 0;  // FLOPs, bytes or values of one run; rate = work / median seconds
   Measurement measurement;
 
   double rate() const;
 };
 
-// GEMM, copy (bytes read plus bytes written) and read bandwidth.
+// GEMM, copy (bytes read plus bytes written) and read bandwidth; on a GPU also fp32 fused
+// multiply-adds and exponentials.
 std::vector<Ceiling> measure_ceilings(Device& device, const MeasureOptions& options,
                                       const std::function<bool()>& interrupted);
+
+// What the host and the GPU each implement: the work whose rate is a ceiling. `run` owns what it
+// works on.
+struct CeilingWork {
+  std::string name, unit, description;
+  double work = 0;
+  std::function<void()> run;
+};
+std::unique_ptr<GemmCeiling> make_host_gemm(Device&);
+std::vector<CeilingWork> host_ceilings(Device&);
+std::unique_ptr<GemmCeiling> make_cuda_gemm(Device&, Dtype);
+std::vector<CeilingWork> cuda_ceilings(Device&);
 
 }  // namespace flashbench

@@ -26,6 +26,14 @@ class Track {
   }
 
   void warm_up() {
+    const Working working(contender_);
+    guarded([&] {
+      replay_ = device_.replayable(contender_.run);
+      return 0;
+    });
+    timing_.measurement.graph_nodes = replay_.graph_nodes;
+    timing_.measurement.host_seconds = replay_.host_seconds;
+    if (timing_.error) return;
     std::vector<double> runs;
     double spent = 0;
     while (!warmed_up(runs, spent)) {
@@ -37,16 +45,18 @@ class Track {
   }
 
   void take_sample() {
+    const Working working(contender_);
     const auto start = std::chrono::steady_clock::now();
     const double seconds = guarded([&] {
       if (options_.cache == CacheState::cold) {
         contender_.before();
         device_.evict_caches();
       } else {
-        contender_.run();
+        replay_.launch();
         contender_.before();
       }
       const double elapsed = timed_run();
+      if (const auto state = device_.state()) timing_.measurement.states.push_back(*state);
       contender_.after();
       return elapsed;
     });
@@ -74,10 +84,23 @@ class Track {
   }
 
  private:
+  class Working {
+   public:
+    explicit Working(const Contender& contender) : contender_(contender) {
+      contender_.at_work(true);
+    }
+    ~Working() { contender_.at_work(false); }
+    Working(const Working&) = delete;
+    Working& operator=(const Working&) = delete;
+
+   private:
+    const Contender& contender_;
+  };
+
   const std::vector<double>& samples() const { return timing_.measurement.seconds; }
   size_t max_samples() const { return static_cast<size_t>(options_.max_samples); }
 
-  double timed_run() { return device_.time(contender_.run); }
+  double timed_run() { return device_.time(replay_.launch); }
 
   // The contender's own failures end its timing, nobody else's.
   double guarded(const std::function<double()>& work) {
@@ -103,6 +126,7 @@ class Track {
   Device& device_;
   const Contender& contender_;
   const MeasureOptions& options_;
+  Replay replay_;
   Timing timing_;
   double spent_ = 0;
   bool out_of_time_ = false;

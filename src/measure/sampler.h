@@ -11,11 +11,18 @@
 
 namespace flashbench {
 
-// What is timed. The three steps of one sample run in this order; only `run` is inside the clock.
+// What is timed. The steps of one sample run in this order; only `run` is inside the clock.
 struct Contender {
+  std::function<void(bool)> at_work = [](bool) {
+  };                             // told when anything of this one begins and ends
   std::function<void()> before;  // brings outputs into their declared state, e.g. poisons them
   std::function<void()> run;
   std::function<void()> after;  // looks at what the timed run left; throws to give the contender up
+
+  // Work that needs nothing before or after.
+  static Contender of(std::function<void()> run) {
+    return {.before = [] {}, .run = std::move(run), .after = [] {}};
+  }
 };
 
 struct Measurement {
@@ -28,6 +35,13 @@ struct Measurement {
   // Empty: one process took them all. Sample i of every contender is of the same round of its
   // process, so that two contenders of a case can be compared round by round.
   std::vector<int> samples_per_process{};
+
+  // Of a device that tells: its state right after each sample.
+  std::vector<DeviceState> states{};
+
+  // How the work was launched (device/device.h, Replay).
+  int graph_nodes = 0;
+  std::optional<double> host_seconds{};
 };
 
 // One contender's outcome: a measurement, or what `run` or `after` threw.

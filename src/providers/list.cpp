@@ -9,6 +9,7 @@ std::vector<std::unique_ptr<Provider>>& provider_list() {
     std::vector<std::unique_ptr<Provider>> list;
     list.push_back(make_naive_provider());
     list.push_back(make_tiled_provider(DeviceKind::cpu));
+    for (auto& provider : make_cuda_providers()) list.push_back(std::move(provider));
     return list;
   }();
   return providers;

@@ -11,6 +11,17 @@ namespace flashbench {
 // Standard attention on the CPU: BLAS products with S and P in memory.
 std::unique_ptr<Provider> make_naive_provider();
 
+// Standard attention on a GPU: cuBLAS products with S and P in memory, in the problem's dtype or S
+// in fp32.
+enum class CudaNaiveScores { own_dtype, fp32 };
+std::unique_ptr<Provider> make_cuda_naive_provider(CudaNaiveScores);
+
+// Attention on a GPU with K and V in blocks through cuBLAS, the online softmax in memory; forward.
+std::unique_ptr<Provider> make_blocked_provider();
+
+// Those that run on a GPU; none in a build without CUDA.
+std::vector<std::unique_ptr<Provider>> make_cuda_providers();
+
 // The first of our own kernels for this kind of device that supports the problem; with a family,
 // of those of that family only.
 std::unique_ptr<Provider> make_tiled_provider(DeviceKind device, std::string_view family = {});

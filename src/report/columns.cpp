@@ -32,6 +32,12 @@ Column number(std::string_view name, std::function<std::string(const Record&)> v
   return {name, false, [value](const Record& record, const SweepResult&) { return value(record); }};
 }
 
+Column optional_number(std::string_view name, std::function<std::string(const Record&)> value) {
+  Column column = number(name, std::move(value));
+  column.optional = true;
+  return column;
+}
+
 Column size(std::string_view name, int64_t Problem::*member) {
   return number(name, [member](const Record& r) { return count(r.item.problem.*member); });
 }
@@ -109,9 +115,9 @@ std::vector<Column> make_columns() {
              [](R r) { return r.memory ? count(r.memory->tracked.total()) : std::string(); }),
       number("workspace_bytes",
              [](R r) { return r.memory ? count(r.memory->tracked.workspace) : std::string(); }),
-      absent("sm_mhz"),
-      absent("power_w"),
-      absent("throttled"),
+      number("sm_mhz", [](R r) { return figure(median_state(r, &DeviceState::sm_mhz)); }),
+      number("power_w", [](R r) { return figure(median_state(r, &DeviceState::power_w)); }),
+      number("throttled", [](R r) { return figure(throttled_share(r)); }),
       text("layout", [](R r) { return std::string(name(r.item.problem.layout)); }),
       text("distribution", [](R r) { return std::string(name(r.item.inputs.distribution)); }),
       number("seed", [](R r) { return fmt::format("{}", r.item.inputs.seed); }),
@@ -128,6 +134,16 @@ std::vector<Column> make_columns() {
                     [](R r) {
                       return r.determinism ? std::string(name(r.determinism->kind)) : std::string();
                     }),
+      optional_number("max_diff_vs_naive",
+                      [](R r) { return r.from_naive ? figure(r.from_naive->max_abs) : ""; }),
+      optional_number("mean_diff_vs_naive",
+                      [](R r) { return r.from_naive ? figure(r.from_naive->mean_abs) : ""; }),
+      optional_number("host_us",
+                      [](R r) {
+                        return r.measurement && r.measurement->host_seconds
+                                   ? figure(*r.measurement->host_seconds * 1e6)
+                                   : "";
+                      }),
   };
 }
 

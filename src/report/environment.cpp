@@ -73,16 +73,18 @@ Json meta_json(const std::vector<std::string>& argv) {
 
 Json device_json(const Device& device) {
   const DeviceInfo& info = device.info();
-  return {{"kind", name(info.kind)},
-          {"index", info.index},
-          {"name", info.name},
-          {"instructions", info.instructions},
-          {"threads", info.threads},
-          {"memory_bytes", info.memory_bytes},
-          {"last_level_cache_bytes", info.last_level_cache_bytes},
-          {"cold_cache_reads_bytes", device.eviction_bytes()},
-          {"system", system_json()},
-          {"libraries", libraries_json()}};
+  Json json{{"kind", name(info.kind)},
+            {"index", info.index},
+            {"name", info.name},
+            {"instructions", info.instructions},
+            {"threads", info.threads},
+            {"memory_bytes", info.memory_bytes},
+            {"last_level_cache_bytes", info.last_level_cache_bytes},
+            {"cold_cache_reads_bytes", device.eviction_bytes()},
+            {"system", system_json()},
+            {"libraries", libraries_json()}};
+  for (const auto& [key, value] : device.facts()) json[key] = value;
+  return json;
 }
 
 }  // namespace flashbench

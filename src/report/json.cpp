@@ -53,12 +53,27 @@ Json verdict_json(const Verdict& verdict) {
           {"tensors", std::move(tensors)}};
 }
 
+Json states_json(const std::vector<DeviceState>& states) {
+  Json json{{"sm_mhz", Json::array()}, {"power_w", Json::array()}, {"reasons", Json::array()}};
+  for (const DeviceState& state : states) {
+    json["sm_mhz"].push_back(state.sm_mhz);
+    json["power_w"].push_back(state.power_w);
+    json["reasons"].push_back(state.throttle_reasons);
+  }
+  return json;
+}
+
 Json measurement_json(const Measurement& measurement) {
   Json json{{"cache", name(measurement.cache)},
             {"warmup_runs", measurement.warmup_runs},
             {"stop_reason", measurement.stop_reason},
             {"outliers", outliers(measurement.seconds)},
             {"samples_s", measurement.seconds}};
+  if (measurement.host_seconds) {
+    json["launch"] = {{"host_s", *measurement.host_seconds},
+                      {"graph_nodes", measurement.graph_nodes}};
+  }
+  if (!measurement.states.empty()) json["states"] = states_json(measurement.states);
   if (!measurement.samples_per_process.empty()) {
     json["samples_per_process"] = measurement.samples_per_process;
   }
@@ -148,6 +163,17 @@ Verdict verdict_from(const StrictJson& json) {
   return verdict;
 }
 
+std::vector<DeviceState> states_from(const StrictJson& json, size_t samples) {
+  const std::vector<double> sm_mhz = json.at("sm_mhz"), power_w = json.at("power_w");
+  const std::vector<uint64_t> reasons = json.at("reasons");
+  if (sm_mhz.size() != samples || power_w.size() != samples || reasons.size() != samples) {
+    json.fail("a value for each of samples_s");
+  }
+  std::vector<DeviceState> states;
+  for (size_t i = 0; i < samples; ++i) states.push_back({sm_mhz[i], power_w[i], reasons[i]});
+  return states;
+}
+
 Measurement measurement_from(const StrictJson& json) {
   Measurement measurement;
   measurement.cache = named(std::array{CacheState::warm, CacheState::cold}, json.at("cache"));
@@ -156,6 +182,13 @@ Measurement measurement_from(const StrictJson& json) {
   measurement.seconds = json.at("samples_s");
   for (double seconds : measurement.seconds) {
     if (!(seconds > 0)) throw std::invalid_argument("samples_s must be positive");
+  }
+  if (json.contains("launch")) {
+    measurement.host_seconds = json.at("launch").at("host_s");
+    measurement.graph_nodes = json.at("launch").at("graph_nodes");
+  }
+  if (json.contains("states")) {
+    measurement.states = states_from(json.at("states"), measurement.seconds.size());
   }
   if (json.contains("samples_per_process")) {
     measurement.samples_per_process = json.at("samples_per_process");
@@ -259,6 +292,10 @@ Json record_to_json(const Record& record, const std::vector<Record>& all) {
             {"memory", memory_json(record)},
             {"repro", repro_command(record)}};
   if (record.determinism) json["determinism"] = determinism_json(*record.determinism);
+  if (record.from_naive) {
+    json["from_naive"] = {{"max_abs", record.from_naive->max_abs},
+                          {"mean_abs", record.from_naive->mean_abs}};
+  }
   return json;
 }
 
@@ -275,6 +312,10 @@ Record record_from_json(const Json& document) {
   record.reason = json.at("reason");
   record.verdict = verdict_from(json.at("correctness"));
   if (json.contains("determinism")) record.determinism = determinism_from(json.at("determinism"));
+  if (json.contains("from_naive")) {
+    const StrictJson distance = json.at("from_naive");
+    record.from_naive = Distance{distance.at("max_abs"), distance.at("mean_abs")};
+  }
   if (const StrictJson timed = json.at("performance"); !timed.is_null()) {
     record.measurement = measurement_from(timed.at("measurement"));
     if (timed.contains("gemm_ceiling")) {

@@ -78,6 +78,22 @@ std::optional<Performance> performance(const Record& record) {
   return result;
 }
 
+std::optional<double> median_state(const Record& record, double DeviceState::*member) {
+  if (!record.measurement || record.measurement->states.empty()) return std::nullopt;
+  std::vector<double> values;
+  for (const DeviceState& state : record.measurement->states) values.push_back(state.*member);
+  return median(values);
+}
+
+std::optional<double> throttled_share(const Record& record) {
+  if (!record.measurement || record.measurement->states.empty()) return std::nullopt;
+  const std::vector<DeviceState>& states = record.measurement->states;
+  const auto held = std::count_if(states.begin(), states.end(), [](const DeviceState& state) {
+    return (state.throttle_reasons & DeviceState::kSlowing) != 0;
+  });
+  return static_cast<double>(held) / static_cast<double>(states.size());
+}
+
 std::optional<double> speedup_vs_naive(const Record& record, const std::vector<Record>& all) {
   const auto own = performance(record);
   if (!own) return std::nullopt;

@@ -51,6 +51,11 @@ struct Determinism {
 };
 std::string_view name(Determinism::Kind);
 
+// Between outputs of two providers on the same case.
+struct Distance {
+  double max_abs = 0, mean_abs = 0;
+};
+
 // One provider on one case. Absent figures are empty, never 0.
 struct Record {
   Case item;
@@ -60,6 +65,7 @@ struct Record {
   std::string reason;                      // a sentence, unless ok
   Verdict verdict;                         // of the timed outputs where there was timing
   std::optional<Determinism> determinism;  // where it was asked for
+  std::optional<Distance> from_naive;    // of its outputs; where naive's were right too
   std::optional<Measurement> measurement;
   std::optional<Measurement> gemm;  // the GEMM ceiling in the same rounds
   double gemm_flops = 0;            // FLOPs of one of its runs
@@ -85,6 +91,11 @@ struct Performance {
   std::optional<double> share_of_ceiling;
 };
 std::optional<Performance> performance(const Record&);
+
+// The median over the samples of what the device said of itself; the share of samples after which
+// its clock was held down. Empty where it said nothing.
+std::optional<double> median_state(const Record&, double DeviceState::*member);
+std::optional<double> throttled_share(const Record&);
 
 // Median of naive on the same case divided by this record's; empty if either was not timed.
 std::optional<double> speedup_vs_naive(const Record&, const std::vector<Record>& all);

@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <new>
 
 #include "attention/error.h"
-#include "measure/memory.h"
 #include "sweep/audits.h"
+#include "sweep/distance.h"
 #include "sweep/dump.h"
 #include "sweep/room.h"
 #include "verify/expectation.h"
@@ -19,28 +21,39 @@ namespace {
 
 // A case's inputs on host and device, and what its outputs must be.
 struct Scene {
-  Scene(const Case& c, Device& d, const CaseRunOptions& o, const Watch& w)
+  // `scores`: a provider's, for whose oracle there is use in any case.
+  Scene(const Case& c, Device& d, Dtype scores, const CaseRunOptions& o, const Watch& w)
       : item(c),
         device(d),
         options(o),
         watch(w),
         problem(item.problem),
         host(problem, item.inputs, *d.stream().threads),
-        oracle(problem, host.inputs(), {.fp64_flops = o.verify.fp64_flops}, *d.stream().threads),
-        inputs(d, problem, item.placement, with_exact_forward()),
+        inputs(d, problem, item.placement, with_exact_forward(scores)),
         input_hash(inputs.hash()) {}
 
   // A backward pass starts from the exact O and logsumexp, rounded: the same for every provider.
-  Inputs with_exact_forward() {
+  Inputs with_exact_forward(Dtype scores) {
     if (problem.pass == Pass::backward) {
-      oracle.exact_forward(host.mutable_o(), host.mutable_logsumexp());
+      oracle(scores).exact_forward(host.mutable_o(), host.mutable_logsumexp());
     }
     return host.inputs();
   }
 
-  // The oracle's verdict, and what is known of these inputs beyond it.
-  Verdict judge(HostOutputs& outputs) const {
-    Verdict verdict = oracle.judge(outputs.view());
+  // The oracle for providers that keep scores in this dtype; made when first asked for.
+  const Oracle& oracle(Dtype scores) {
+    auto& made = oracles[static_cast<size_t>(scores)];
+    if (made == nullptr) {
+      made =
+          std::make_unique<Oracle>(problem, host.inputs(), scores,
+                                   OracleBudget{.fp64_flops = options.verify.fp64_flops}, device);
+    }
+    return *made;
+  }
+
+  // The oracle's verdict on a provider's outputs, and what is known of these inputs beyond it.
+  Verdict judge(const Provider& provider, HostOutputs& outputs) {
+    Verdict verdict = oracle(provider.scores_dtype(problem)).judge(outputs.view());
     if (!verdict.passed()) return verdict;
     verdict.reason = broken_expectation(problem, item.inputs, host.inputs(), outputs.view());
     if (!verdict.reason.empty()) verdict.status = Verdict::Status::failed;
@@ -59,24 +72,25 @@ struct Scene {
   const Watch& watch;
   Problem problem;
   HostTensors host;
-  Oracle oracle;
+  std::array<std::unique_ptr<Oracle>, kDtypes.size()> oracles;
   DeviceInputs inputs;
   uint64_t input_hash;
 };
 
+void tell(const Watch& watch, int provider) {
+  if (watch.at_work != nullptr) watch.at_work->store(provider, std::memory_order_relaxed);
+}
+
 // Tells the watch that a provider is at work, for as long as it lives.
 class AtWork {
  public:
-  AtWork(const Watch& watch, int provider) : slot_(watch.at_work) { set(provider); }
-  ~AtWork() { set(-1); }
+  AtWork(const Watch& watch, int provider) : watch_(watch) { tell(watch_, provider); }
+  ~AtWork() { tell(watch_, -1); }
   AtWork(const AtWork&) = delete;
   AtWork& operator=(const AtWork&) = delete;
 
  private:
-  void set(int provider) {
-    if (slot_ != nullptr) slot_->store(provider, std::memory_order_relaxed);
-  }
-  std::atomic<int>* slot_;
+  const Watch& watch_;
 };
 
 // One provider's way through the case.
@@ -128,8 +142,7 @@ void prepare_and_verify(Attempt& attempt, Scene& scene) {
   Device& device = scene.device;
   const MemoryUsage before = device.used();
   device.reset_peak();
-  reset_peak_resident();
-  const int64_t resident_before = resident_bytes();
+  device.watch_growth();
 
   attempt.session = attempt.provider->prepare(scene.problem, device);
   attempt.outputs = std::make_unique<DeviceOutputs>(device, scene.problem, scene.item.placement);
@@ -144,10 +157,10 @@ void prepare_and_verify(Attempt& attempt, Scene& scene) {
       MemoryReport{{.input = before.input - scene.inputs.guard_bytes(),
                     .output = peak.output - before.output - attempt.outputs->guard_bytes(),
                     .workspace = peak.workspace - before.workspace},
-                   peak_resident_bytes() - resident_before};
+                   device.growth()};
   attempt.verified_outputs = std::make_unique<HostOutputs>(take_outputs(*attempt.outputs));
   scene.check_inputs();
-  attempt.record.verdict = scene.judge(*attempt.verified_outputs);
+  attempt.record.verdict = scene.judge(*attempt.provider, *attempt.verified_outputs);
   require_passed(attempt.record.verdict);
   if (attempt.outputs->to_host() != *attempt.verified_outputs) {
     throw WrongResult("its outputs changed after it had returned");
@@ -169,7 +182,9 @@ Audited audited(Attempt& attempt, Scene& scene) {
           scene.host.inputs(),
           *attempt.outputs,
           *attempt.verified_outputs,
-          [&scene](HostOutputs& outputs) { return scene.judge(outputs); }};
+          [&scene, provider = attempt.provider](HostOutputs& outputs) {
+            return scene.judge(*provider, outputs);
+          }};
 }
 
 void repeat(Attempt& attempt, Scene& scene) {
@@ -215,12 +230,9 @@ Attempt start(const Provider& provider, int index, const Case& item, Scene& scen
 }
 
 Contender timed(Attempt& attempt, Scene& scene) {
-  return {.before = [&] { attempt.outputs->poison(); },
-          .run =
-              [&] {
-                const AtWork at_work(scene.watch, attempt.index);
-                attempt.session->run(scene.inputs.view(), attempt.outputs->view());
-              },
+  return {.at_work = [&](bool working) { tell(scene.watch, working ? attempt.index : -1); },
+          .before = [&] { attempt.outputs->poison(); },
+          .run = [&] { attempt.session->run(scene.inputs.view(), attempt.outputs->view()); },
           .after =
               [&] {
                 const int64_t unwritten = attempt.outputs->unwritten_elements();
@@ -235,7 +247,7 @@ void verify_timed(Attempt& attempt, Scene& scene) {
   HostOutputs outputs = take_outputs(*attempt.outputs);
   scene.check_inputs();
   if (outputs == *attempt.verified_outputs) return;
-  attempt.record.verdict = scene.judge(outputs);
+  attempt.record.verdict = scene.judge(*attempt.provider, outputs);
   require_passed(attempt.record.verdict);
 }
 
@@ -248,7 +260,7 @@ void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& ge
     contenders.push_back(timed(attempt, scene));
   }
   if (alive.empty()) return;
-  contenders.push_back({.before = [] {}, .run = [&] { gemm.run(); }, .after = [] {}});
+  contenders.push_back(Contender::of([&] { gemm.run(); }));
 
   const std::vector<Timing> timings = measure_interleaved(
       scene.device, contenders, scene.options.measure, seed, scene.watch.interrupted);
@@ -264,6 +276,18 @@ void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& ge
       attempt.record.gemm_flops = gemm.flops();
       verify_timed(attempt, scene);
     });
+  }
+}
+
+void compare_with_naive(std::vector<Attempt>& attempts, Scene& scene) {
+  const auto naive = std::find_if(attempts.begin(), attempts.end(), [](const Attempt& attempt) {
+    return attempt.alive() && attempt.provider->name() == "naive";
+  });
+  if (naive == attempts.end()) return;
+  for (Attempt& attempt : attempts) {
+    if (!attempt.alive() || &attempt == &*naive) continue;
+    attempt.record.from_naive = distance(scene.problem, *attempt.verified_outputs,
+                                         *naive->verified_outputs, *scene.device.stream().threads);
   }
 }
 
@@ -293,12 +317,13 @@ std::vector<Record> all_ended(const Case& item, const std::vector<const Provider
 std::vector<Record> run_case(const Case& item, const std::vector<const Provider*>& providers,
                              Device& device, GemmCeiling* gemm, const CaseRunOptions& options,
                              const Watch& watch) {
+  if (providers.empty()) return {};
   if (watch.interrupted()) return all_ended(item, providers, Status::skipped, "interrupted");
   if (const std::string why = why_no_room(item.problem, device.info().kind); !why.empty()) {
     return all_ended(item, providers, Status::skipped, why);
   }
   try {
-    Scene scene(item, device, options, watch);
+    Scene scene(item, device, providers.front()->scores_dtype(item.problem), options, watch);
     if (!options.dump.empty()) dump_inputs(options.dump, scene.problem, scene.host.inputs());
     std::vector<Attempt> attempts;
     for (size_t i = 0; i < providers.size(); ++i) {
@@ -308,6 +333,7 @@ std::vector<Record> run_case(const Case& item, const std::vector<const Provider*
       time_together(attempts, scene, *gemm, item.inputs.seed);
     }
     for (Attempt& attempt : attempts) require_fresh(attempt, scene);
+    compare_with_naive(attempts, scene);
     return records_of(attempts);
   } catch (const OutOfMemory& error) {
     return all_ended(item, providers, Status::out_of_memory, error.what());

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "report/environment.h"
@@ -33,11 +34,18 @@ class LocalRunner : public Runner {
 
   std::vector<Record> run(const Case& item, const std::vector<std::string>& providers,
                           const CaseRunOptions& options) override {
-    if (options.time && !gemm_) gemm_ = std::make_unique<GemmCeiling>(*device_);
-    return run_case(item, named(providers), *device_, gemm_.get(), options, watch_);
+    GemmCeiling* gemm = options.time ? &gemm_of(item.problem.dtype) : nullptr;
+    return run_case(item, named(providers), *device_, gemm, options, watch_);
   }
 
  private:
+  GemmCeiling& gemm_of(Dtype dtype) {
+    if (device_->info().kind == DeviceKind::cpu) dtype = Dtype::fp32;  // one for all
+    std::unique_ptr<GemmCeiling>& gemm = gemms_[dtype];
+    if (gemm == nullptr) gemm = make_gemm_ceiling(*device_, dtype);
+    return *gemm;
+  }
+
   std::vector<const Provider*> named(const std::vector<std::string>& names) const {
     std::vector<const Provider*> found;
     for (const Provider* provider : providers_) {
@@ -51,7 +59,7 @@ class LocalRunner : public Runner {
   std::unique_ptr<Device> device_;
   std::vector<const Provider*> providers_;
   Watch watch_;
-  std::unique_ptr<GemmCeiling> gemm_;
+  std::map<Dtype, std::unique_ptr<GemmCeiling>> gemms_;
 };
 
 }  // namespace

@@ -16,6 +16,7 @@ void append(Measurement& all, const Measurement& more) {
   if (all.samples_per_process.empty()) all.samples_per_process = {count(all)};
   all.samples_per_process.push_back(count(more));
   all.seconds.insert(all.seconds.end(), more.seconds.begin(), more.seconds.end());
+  all.states.insert(all.states.end(), more.states.begin(), more.states.end());
   // The reason to look at first, where they differ.
   if (more.stop_reason != "interval") all.stop_reason = more.stop_reason;
 }

@@ -20,9 +20,10 @@ struct ForwardRows {
 };
 ForwardRows forward_rows(const Problem&, const Inputs&, const RowBlock& queries);
 
-// Error bounds of that block's O [rows, head_dim] and logsumexp [rows, 1].
-void forward_bounds(const Problem&, const Inputs&, const RowBlock& queries, const ForwardRows&,
-                    MatrixRef<float> o_bound, MatrixRef<float> logsumexp_bound);
+// Error bounds of that block's O [rows, head_dim] and logsumexp [rows, 1], for providers that keep
+// S (below: and dP) in the dtype `scores`.
+void forward_bounds(const Problem&, const Inputs&, Dtype scores, const RowBlock& queries,
+                    const ForwardRows&, MatrixRef<float> o_bound, MatrixRef<float> logsumexp_bound);
 
 // What the backward pass needs to know of each query row.
 struct RowStatistics {
@@ -34,10 +35,10 @@ RowStatistics row_statistics(const Problem&, const double* o, const double* d_o,
 
 // Exact values and error bounds of dQ at a block of query rows, and of dK and dV at a block of key
 // rows. `statistics` is of all query rows, [batch, q_heads, q_len].
-void query_gradients(const Problem&, const Inputs&, const RowBlock& queries,
+void query_gradients(const Problem&, const Inputs&, Dtype scores, const RowBlock& queries,
                      const std::vector<RowStatistics>& statistics, MatrixRef<double> dq,
                      MatrixRef<float> dq_bound);
-void key_gradients(const Problem&, const Inputs&, const RowBlock& keys,
+void key_gradients(const Problem&, const Inputs&, Dtype scores, const RowBlock& keys,
                    const std::vector<RowStatistics>& statistics, MatrixRef<double> dk,
                    MatrixRef<float> dk_bound, MatrixRef<double> dv, MatrixRef<float> dv_bound);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "verify/exact.h"
 #include "verify/rounding.h"
@@ -53,8 +54,10 @@ struct Tile {
   Matrix<double> p_variance, d_s_variance;
 };
 
-// `terms`: how many pairs the sums over the tile's elements have.
-Tile compute_tile(const Problem& p, const QueryRows& queries, const KeyRows& keys, int64_t terms) {
+// `query_terms`: of sums over queries, how many pairs they have. Sums over keys, where it is not
+// given, have as many as the row sees.
+Tile compute_tile(const Problem& p, const StoredScores& stored, const QueryRows& queries,
+                  const KeyRows& keys, std::optional<int64_t> query_terms) {
   const Rounding rounding = rounding_of(p.dtype);
   const int64_t rows = queries.q.values.rows(), cols = keys.k.values.rows();
   Tile tile{Matrix<double>(rows, cols), Matrix<double>(rows, cols), zeros<double>(rows, cols),
@@ -65,9 +68,10 @@ Tile compute_tile(const Problem& p, const QueryRows& queries, const KeyRows& key
        tile.d_s.ref());
 
   const double step = summation_variance(p.head_dim), floor = square(rounding.intermediate_floor);
-  const double own = square(rounding.intermediate) + summation_variance(terms);
   for (int64_t i = 0; i < rows; ++i) {
     const auto row = static_cast<size_t>(i);
+    const double own = square(rounding.intermediate) +
+                       summation_variance(query_terms.value_or(queries.visible[row]));
     const RowStatistics& statistics = queries.statistics[row];
     const double score_step = step * square(p.softmax_scale() * queries.q_norms[row]);
     const double d_p_step = step * square(queries.d_o_norms[row]);
@@ -80,17 +84,19 @@ Tile compute_tile(const Problem& p, const QueryRows& queries, const KeyRows& key
         probability = d_s = 0;
         continue;
       }
-      probability = std::exp(probability - statistics.logsumexp);
-      const double centred = d_s - statistics.d;
+      const double score = probability, d_p = d_s;
+      probability = std::exp(score - statistics.logsumexp);
+      const double centred = d_p - statistics.d;
       d_s = probability * centred;
       tile.p_variance.row(i)[j] = floor;
       tile.d_s_variance.row(i)[j] = floor;
       if (probability == 0) continue;  // a score of -inf is certain, and its key may not be finite
-      const double relative = own + score_step * square(keys.k_norms[col]);
+      const double relative = own + score_step * square(keys.k_norms[col]) + stored.variance(score);
       const double p_squared = square(probability);
       tile.p_variance.row(i)[j] += p_squared * relative;
       tile.d_s_variance.row(i)[j] += square(d_s) * relative + floor * square(centred) +
-                                     p_squared * d_p_step * square(keys.v_norms[col]);
+                                     p_squared * d_p_step * square(keys.v_norms[col]) +
+                                     p_squared * stored.variance(d_p);
     }
   }
   return tile;
@@ -133,7 +139,7 @@ RowStatistics row_statistics(const Problem& p, const double* o, const double* d_
   return statistics;
 }
 
-void query_gradients(const Problem& p, const Inputs& inputs, const RowBlock& block,
+void query_gradients(const Problem& p, const Inputs& inputs, Dtype scores, const RowBlock& block,
                      const std::vector<RowStatistics>& statistics, MatrixRef<double> dq,
                      MatrixRef<float> dq_bound) {
   const QueryRows queries = load_queries(p, inputs, block, statistics);
@@ -145,7 +151,7 @@ void query_gradients(const Problem& p, const Inputs& inputs, const RowBlock& blo
   Matrix<double> mean_key = zeros<double>(dq.rows, dq.cols);  // P K: what an error of D scales
   for (int64_t first = 0; first < keys_end; first += kTileRows) {
     const KeyRows keys = load_keys(inputs, tile_at(block.batch, kv_head, first, keys_end));
-    const Tile tile = compute_tile(p, queries, keys, keys_end);
+    const Tile tile = compute_tile(p, stored_scores(scores), queries, keys, std::nullopt);
     const auto visible = [&](int64_t i, int64_t j) {
       return first + j < queries.visible[static_cast<size_t>(i)];
     };
@@ -170,7 +176,7 @@ void query_gradients(const Problem& p, const Inputs& inputs, const RowBlock& blo
   }
 }
 
-void key_gradients(const Problem& p, const Inputs& inputs, const RowBlock& block,
+void key_gradients(const Problem& p, const Inputs& inputs, Dtype scores, const RowBlock& block,
                    const std::vector<RowStatistics>& statistics, MatrixRef<double> dk,
                    MatrixRef<float> dk_bound, MatrixRef<double> dv, MatrixRef<float> dv_bound) {
   const KeyRows keys = load_keys(inputs, block);
@@ -186,7 +192,7 @@ void key_gradients(const Problem& p, const Inputs& inputs, const RowBlock& block
       const RowBlock rows = tile_at(block.batch, head, first, p.q_len);
       if (most_visible_keys(p, rows) <= block.rows.front()) continue;
       const QueryRows queries = load_queries(p, inputs, rows, statistics);
-      Tile tile = compute_tile(p, queries, keys, terms);
+      Tile tile = compute_tile(p, stored_scores(scores), queries, keys, terms);
       add_row_errors(tile, queries);
       const auto visible = [&](int64_t query, int64_t key) {
         return keys.index[static_cast<size_t>(key)] < queries.visible[static_cast<size_t>(query)];

@@ -34,9 +34,9 @@ struct RowErrors {
 };
 
 // Of one row's keys from `first` on: the variance of each P, and what they add to the row's errors.
-void add_errors(const Problem& p, int64_t visible, int64_t first, double q_norm,
-                const std::vector<double>& k_norms, const double* probability, double* p_variance,
-                RowErrors& errors) {
+void add_errors(const Problem& p, const StoredScores& stored, int64_t visible, int64_t first,
+                double q_norm, const std::vector<double>& k_norms, const double* probability,
+                double logsumexp, double* p_variance, RowErrors& errors) {
   const Rounding rounding = rounding_of(p.dtype);
   const double relative = square(rounding.intermediate) + summation_variance(visible);
   const double floor = square(rounding.intermediate_floor);
@@ -46,7 +46,10 @@ void add_errors(const Problem& p, int64_t visible, int64_t first, double q_norm,
     p_variance[j] = floor;
     if (probability[j] == 0) continue;  // a score of -inf is certain, and its key may not be finite
     const double p_squared = square(probability[j]);
-    const double from_score = p_squared * score * square(k_norms[static_cast<size_t>(j)]);
+    double from_score = p_squared * score * square(k_norms[static_cast<size_t>(j)]);
+    if (stored.rounded) {
+      from_score += p_squared * stored.variance(logsumexp + std::log(probability[j]));
+    }
     p_variance[j] += p_squared * relative + from_score;
     errors.score_variance += from_score;
     errors.swallowed += probability[j] < 2 * kFp32Roundoff ? probability[j] : 0;
@@ -86,9 +89,10 @@ ForwardRows forward_rows(const Problem& p, const Inputs& inputs, const RowBlock&
   return result;
 }
 
-void forward_bounds(const Problem& p, const Inputs& inputs, const RowBlock& block,
+void forward_bounds(const Problem& p, const Inputs& inputs, Dtype scores, const RowBlock& block,
                     const ForwardRows& forward, MatrixRef<float> o_bound,
                     MatrixRef<float> logsumexp_bound) {
+  const StoredScores stored = stored_scores(scores);
   const std::vector<double> q_norms = norms(gather<double>(inputs.q, block));
   const int64_t kv_head = block.head / p.heads_per_kv_head(), keys = forward.p.cols();
   Matrix<double> variance = zeros<double>(o_bound.rows, p.head_dim);
@@ -99,8 +103,8 @@ void forward_bounds(const Problem& p, const Inputs& inputs, const RowBlock& bloc
     Matrix<double> p_variance = zeros<double>(o_bound.rows, static_cast<int64_t>(k_norms.size()));
     for (size_t i = 0; i < block.rows.size(); ++i) {
       const auto row = static_cast<int64_t>(i);
-      add_errors(p, p.visible_keys(block.rows[i]), first, q_norms[i], k_norms,
-                 forward.p.row(row) + first, p_variance.row(row), errors[i]);
+      add_errors(p, stored, p.visible_keys(block.rows[i]), first, q_norms[i], k_norms,
+                 forward.p.row(row) + first, forward.logsumexp[i], p_variance.row(row), errors[i]);
     }
     accumulate(Transpose::no, p_variance.view(), squares(gather<double>(inputs.v, tile)),
                variance.ref(), [&](int64_t i, int64_t j) {

@@ -1,17 +1,11 @@
 #include "verify/oracle.h"
 
-#include <cblas.h>
-
-#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <string>
 #include <utility>
 
-#include "attention/half.h"
-#include "verify/exact.h"
-#include "verify/low_precision.h"
-#include "verify/reference.h"
+#include "verify/references.h"
 #include "verify/sampling.h"
 #include "verify/verdict.h"
 
@@ -19,47 +13,7 @@ namespace flashbench {
 
 using namespace verify;
 
-struct Oracle::Impl {
-  Impl(const Problem&, const Inputs&, const OracleBudget&, ThreadPool&);
-
-  void build_forward();
-  void build_backward();
-
-  // Calls store(block, forward) for all query rows, in parallel.
-  template <typename Store>
-  void for_all_rows(const Store& store) const;
-
-  double output_elements() const;
-
-  Problem problem;
-  Inputs inputs;
-  ThreadPool& pool;
-  Selection selection;
-  std::vector<Reference> references;
-
-  // Of the backward pass: the forward pass that feeds it.
-  std::vector<RowStatistics> statistics;  // [batch, q_heads, q_len]
-  std::vector<std::byte> o;               // in the problem's dtype and layout
-};
-
 namespace {
-
-// Row-parallel work of our own threads; BLAS's would spin on after it and disturb a measurement.
-void use_own_threads_only() {
-  openblas_set_num_threads(1);
-}
-
-// Stores a block of exact rows in a tensor's dtype.
-void store_rows(const TensorView& tensor, const RowBlock& block, const Matrix<double>& rows) {
-  for (int64_t i = 0; i < rows.rows(); ++i) {
-    const int64_t offset =
-        tensor.offset(block.batch, block.head, block.rows[static_cast<size_t>(i)]);
-    for (int64_t column = 0; column < rows.cols(); ++column) {
-      store_element(tensor.data, tensor.dtype, offset + column,
-                    static_cast<float>(rows.row(i)[column]));
-    }
-  }
-}
 
 ConstTensorView logsumexp_view(const Problem& p, const float* logsumexp) {
   return dense_view<const void>(logsumexp, Dtype::fp32, Layout::bhsd, p.batch, p.q_heads, p.q_len,
@@ -74,85 +28,41 @@ ConstTensorView output_view(const Problem& p, const Outputs& outputs, const std:
   return logsumexp_view(p, outputs.logsumexp);
 }
 
+double output_elements(const Problem& p) {
+  return static_cast<double>(p.pass == Pass::forward ? p.query_elements() + p.query_rows()
+                                                     : p.query_elements() + 2 * p.key_elements());
+}
+
 }  // namespace
 
-Oracle::Impl::Impl(const Problem& asked, const Inputs& given, const OracleBudget& budget,
-                   ThreadPool& threads)
-    : problem(asked), inputs(given), pool(threads), selection(select_rows(asked, budget)) {
-  use_own_threads_only();
-  if (problem.pass == Pass::forward) {
-    build_forward();
-  } else {
-    build_backward();
-  }
-}
+struct Oracle::Impl {
+  Impl(const Problem&, const Inputs&, Dtype scores, const OracleBudget&, Device&);
 
-template <typename Store>
-void Oracle::Impl::for_all_rows(const Store& store) const {
-  const std::vector<RowBlock> blocks = all_query_blocks(problem);
-  pool.parallel_for(static_cast<int64_t>(blocks.size()), [&](int64_t item, int) {
-    const RowBlock& block = blocks[static_cast<size_t>(item)];
-    store(block, forward_rows(problem, inputs, block));
-  });
-}
+  Problem problem;
+  Inputs inputs;
+  ThreadPool& pool;
+  Selection selection;
+  References references;
+};
 
-void Oracle::Impl::build_forward() {
-  references.emplace_back("o", problem.dtype, problem.head_dim, selection.queries);
-  references.emplace_back("logsumexp", Dtype::fp32, 1, selection.queries);
-  Reference &o_reference = references[0], &logsumexp_reference = references[1];
-  pool.parallel_for(static_cast<int64_t>(selection.queries.size()), [&](int64_t item, int) {
-    const auto index = static_cast<size_t>(item);
-    const RowBlock& block = selection.queries[index];
-    const ForwardRows forward = forward_rows(problem, inputs, block);
-    copy(forward.o.view(), o_reference.values(index));
-    std::copy(forward.logsumexp.begin(), forward.logsumexp.end(),
-              logsumexp_reference.values(index).data);
-    forward_bounds(problem, inputs, block, forward, o_reference.bounds(index),
-                   logsumexp_reference.bounds(index));
-  });
-  measure_naive_forward(problem, inputs, o_reference, logsumexp_reference, pool);
-}
-
-void Oracle::Impl::build_backward() {
-  statistics.resize(static_cast<size_t>(problem.query_rows()));
-  o.resize(static_cast<size_t>(problem.query_elements() * element_size(problem.dtype)));
-  const TensorView o_view = query_view<void>(o.data(), problem);
-  for_all_rows([&](const RowBlock& block, const ForwardRows& forward) {
-    const Rows<double> d_o = gather<double>(inputs.d_o, block);
-    for (size_t i = 0; i < block.rows.size(); ++i) {
-      const auto row = static_cast<int64_t>(i);
-      statistics[query_index(problem, block.batch, block.head, block.rows[i])] =
-          row_statistics(problem, forward.o.row(row), d_o.values.row(row), forward.logsumexp[i]);
+Oracle::Impl::Impl(const Problem& asked, const Inputs& given, Dtype scores,
+                   const OracleBudget& budget, Device& device)
+    : problem(asked), inputs(given), pool(*device.stream().threads) {
+  if (device.info().kind == DeviceKind::cuda) {
+    const OracleBudget larger{budget.fp64_flops * kGpuBudgetFactor, budget.sample_seed};
+    selection = select_rows(problem, larger);
+    if (better_on_gpu(problem, selection, device)) {
+      references = references_on_gpu(problem, inputs, scores, selection, device);
+      return;
     }
-    store_rows(o_view, block, forward.o);
-  });
-
-  references.emplace_back("dq", problem.dtype, problem.head_dim, selection.queries);
-  references.emplace_back("dk", problem.dtype, problem.head_dim, selection.keys);
-  references.emplace_back("dv", problem.dtype, problem.head_dim, selection.keys);
-  Reference &dq = references[0], &dk = references[1], &dv = references[2];
-  pool.parallel_for(static_cast<int64_t>(selection.queries.size()), [&](int64_t item, int) {
-    const auto index = static_cast<size_t>(item);
-    query_gradients(problem, inputs, selection.queries[index], statistics, dq.values(index),
-                    dq.bounds(index));
-  });
-  pool.parallel_for(static_cast<int64_t>(selection.keys.size()), [&](int64_t item, int) {
-    const auto index = static_cast<size_t>(item);
-    key_gradients(problem, inputs, selection.keys[index], statistics, dk.values(index),
-                  dk.bounds(index), dv.values(index), dv.bounds(index));
-  });
-  measure_naive_backward(problem, inputs, dq, dk, dv, pool);
+  }
+  selection = select_rows(problem, budget);
+  references = references_on_host(problem, inputs, scores, selection, pool);
 }
 
-double Oracle::Impl::output_elements() const {
-  return static_cast<double>(problem.pass == Pass::forward
-                                 ? problem.query_elements() + problem.query_rows()
-                                 : problem.query_elements() + 2 * problem.key_elements());
-}
-
-Oracle::Oracle(const Problem& problem, const Inputs& inputs, const OracleBudget& budget,
-               ThreadPool& pool)
-    : impl_(std::make_unique<Impl>(problem, inputs, budget, pool)) {}
+Oracle::Oracle(const Problem& problem, const Inputs& inputs, Dtype scores,
+               const OracleBudget& budget, Device& device)
+    : impl_(std::make_unique<Impl>(problem, inputs, scores, budget, device)) {}
 Oracle::~Oracle() = default;
 Oracle::Oracle(Oracle&&) noexcept = default;
 
@@ -161,7 +71,7 @@ Verdict Oracle::judge(const Outputs& outputs) const {
   verdict.status = Verdict::Status::passed;
   verdict.sampled = impl_->selection.sampled;
   int64_t checked = 0;
-  for (const Reference& reference : impl_->references) {
+  for (const Reference& reference : impl_->references.tensors) {
     Judgement judgement = judge_tensor(
         reference, output_view(impl_->problem, outputs, reference.tensor), impl_->pool);
     checked += judgement.error.checked;
@@ -172,35 +82,27 @@ Verdict Oracle::judge(const Outputs& outputs) const {
     }
     verdict.tensors.push_back(std::move(judgement.error));
   }
-  verdict.checked_fraction = static_cast<double>(checked) / impl_->output_elements();
+  verdict.checked_fraction = static_cast<double>(checked) / output_elements(impl_->problem);
   return verdict;
 }
 
 void Oracle::exact_forward(TensorView o, float* logsumexp) const {
   const Problem& p = impl_->problem;
-  if (p.pass == Pass::forward) {
-    impl_->for_all_rows([&](const RowBlock& block, const ForwardRows& forward) {
-      store_rows(o, block, forward.o);
-      for (size_t i = 0; i < block.rows.size(); ++i) {
-        logsumexp[query_index(p, block.batch, block.head, block.rows[i])] =
-            static_cast<float>(forward.logsumexp[i]);
-      }
-    });
-    return;
-  }
-  const auto* from = impl_->o.data();
-  const ConstTensorView view = query_view<const void>(from, p);
+  ExactForward fresh;
+  if (p.pass == Pass::forward) fresh = exact_forward_on_host(p, impl_->inputs, impl_->pool);
+  const ExactForward& exact = p.pass == Pass::forward ? fresh : impl_->references.forward;
+
+  const ConstTensorView from = query_view<const void>(exact.o.data(), p);
   for (int64_t b = 0; b < p.batch; ++b) {
     for (int64_t h = 0; h < p.q_heads; ++h) {
       for (int64_t row = 0; row < p.q_len; ++row) {
         std::memcpy(static_cast<std::byte*>(o.data) + o.offset(b, h, row) * element_size(p.dtype),
-                    from + view.offset(b, h, row) * element_size(p.dtype),
+                    exact.o.data() + from.offset(b, h, row) * element_size(p.dtype),
                     static_cast<size_t>(p.head_dim * element_size(p.dtype)));
-        const size_t index = query_index(p, b, h, row);
-        logsumexp[index] = static_cast<float>(impl_->statistics[index].logsumexp);
       }
     }
   }
+  std::memcpy(logsumexp, exact.logsumexp.data(), exact.logsumexp.size() * sizeof(float));
 }
 
 }  // namespace flashbench

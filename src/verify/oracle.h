@@ -13,7 +13,7 @@
 
 #include "attention/problem.h"
 #include "attention/tensors.h"
-#include "device/thread_pool.h"
+#include "device/device.h"
 
 namespace flashbench {
 
@@ -45,18 +45,23 @@ struct Verdict {
 
 // What the oracle may spend; rows are sampled where a full reference would cost more.
 struct OracleBudget {
-  double fp64_flops = 4e11;
+  double fp64_flops = 4e11;  // on the host
   uint64_t sample_seed = 1;
 };
+
+// A GPU may spend this many times as much: at 50 TFLOP/s in fp64 it is sooner done with it.
+inline constexpr double kGpuBudgetFactor = 100;
 
 class Oracle {
  public:
   // `inputs` are on the host: q, k, v, and d_o for the backward pass (its o and logsumexp are not
-  // read: the reference gradients are those of exact attention). They and the pool must outlive the
-  // oracle. The work is done here, by the pool; for a backward problem that includes the forward
-  // pass of every row, whatever the budget, since exact_forward has to give it.
-  Oracle(const Problem& problem, const Inputs& inputs, const OracleBudget& budget,
-         ThreadPool& pool);
+  // read: the reference gradients are those of exact attention). `scores` is the dtype in which the
+  // judged providers keep S and dP (Provider::scores_dtype). Inputs and device must outlive the
+  // oracle. The work is done here, by the device's threads or, where that is sooner done, by the
+  // GPU; for a backward problem that includes the forward pass of every row, whatever the budget,
+  // since exact_forward has to give it.
+  Oracle(const Problem& problem, const Inputs& inputs, Dtype scores, const OracleBudget& budget,
+         Device& device);
   ~Oracle();
   Oracle(Oracle&&) noexcept;
 

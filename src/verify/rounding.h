@@ -42,6 +42,20 @@ inline double square(double x) {
   return x * x;
 }
 
+// The errors of scores and dP that providers keep in memory. In fp32 that is no error beyond those
+// of the sums that they are.
+struct StoredScores {
+  bool rounded = false;
+  Rounding rounding{};
+
+  double variance(double value) const {
+    return rounded ? square(storage_error(rounding, value)) : 0;
+  }
+};
+inline StoredScores stored_scores(Dtype dtype) {
+  return {dtype != Dtype::fp32, rounding_of(dtype)};
+}
+
 // Relative variance of a sum of `terms` in fp32, where rounding errors add up like a random walk
 // (Ipsen and Zhou 2020): of a dot product relative to the product of the norms.
 inline double summation_variance(int64_t terms) {

@@ -45,8 +45,9 @@ TEST(Tiles, WorkspaceDoesNotGrowWithTheSquareOfTheLength) {
   const DeviceInfo device = host_with_threads(2);
   for (const Pass pass : kPasses) {
     for (const AttentionKernel* kernel : cpu_kernels(pass)) {
-      const size_t once = kernel->workspace_bytes(square(pass, 4096, 64), device);
-      const size_t twice = kernel->workspace_bytes(square(pass, 8192, 64), device);
+      const Problem shorter = square(pass, 4096, 64), longer = square(pass, 8192, 64);
+      const size_t once = kernel->workspace_bytes({shorter, device});
+      const size_t twice = kernel->workspace_bytes({longer, device});
       EXPECT_LE(twice, 2 * once) << kernel->name;
       if (pass == Pass::forward) {
         EXPECT_EQ(twice, once) << kernel->name;
@@ -62,7 +63,7 @@ TEST(Tiles, RequestedBytesCountTheTilesVisited) {
   Problem p = square(Pass::forward, 2048, 64);
   p.q_heads = p.kv_heads = 2;
   const int64_t row = 64 * 4;
-  const auto requested = [&] { return cpu_kernels(p.pass).at(0)->requested_bytes(p, device); };
+  const auto requested = [&] { return cpu_kernels(p.pass).at(0)->requested_bytes({p, device}); };
 
   const int64_t q_o_l = 2 * 2048 * (2 * row + 4);
   EXPECT_EQ(requested(), q_o_l + 2 * (4 * 2048) * 2 * row);

@@ -101,8 +101,8 @@ void print_header() {
   fmt::print(",flashbench,nonfinite,lambda\n");
 }
 
-void print_rows(const Problem& problem, ThreadPool& pool) {
-  AttentionCase attention(problem, {}, pool);
+void print_rows(const Problem& problem, Device& device) {
+  AttentionCase attention(problem, {}, device);
   attention.make_oracle({.fp64_flops = 1e13});
   std::vector<ComparedTensor> tensors = comparisons(attention);
   for (const Mutant& mutant : mutants(problem)) {
@@ -128,7 +128,7 @@ void print_rows(const Problem& problem, ThreadPool& pool) {
 
 int main() {
   using namespace flashbench;
-  ThreadPool pool(2);
+  const std::unique_ptr<Device> device = make_host_device(2);
   verify::print_header();
   for (const Pass pass : kPasses) {
     for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
@@ -142,7 +142,7 @@ int main() {
                             .q_len = 32,
                             .kv_len = kv_len,
                             .head_dim = 64},
-                           pool);
+                           *device);
       }
     }
   }

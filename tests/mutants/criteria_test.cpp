@@ -116,14 +116,14 @@ TEST(Criteria, NoneAcceptsANaN) {
 
 // Two keys with scores 0 and x: everything follows from P = (1 - w, w).
 TEST(Eager, RoundsEveryStep) {
-  ThreadPool pool(1);
+  const std::unique_ptr<Device> device = make_host_device(1);
   Problem p;
   p.pass = Pass::backward;
   p.dtype = Dtype::bf16;
   p.kv_len = 2;
   p.head_dim = 8;
   p.scale = 0.3;
-  AttentionCase attention(p, {}, pool);
+  AttentionCase attention(p, {}, *device);
   const Inputs in = attention.inputs();
   const auto at = [&](const ConstTensorView& tensor, int64_t row, int64_t column) {
     return load_element(tensor.data, tensor.dtype, tensor.offset(0, 0, row) + column);
@@ -145,7 +145,7 @@ TEST(Eager, RoundsEveryStep) {
   const float d = weight[0] * d_p[0] + weight[1] * d_p[1];
   const float d_s[2] = {round(weight[0] * (d_p[0] - d)), round(weight[1] * (d_p[1] - d))};
 
-  const Eager eager = eager_attention(p, in, pool);
+  const Eager eager = eager_attention(p, in, attention.pool);
   for (int64_t c = 0; c < 8; ++c) {
     const auto i = static_cast<size_t>(c);
     EXPECT_EQ(eager.o[i], round(weight[0] * at(in.v, 0, c) + weight[1] * at(in.v, 1, c)));

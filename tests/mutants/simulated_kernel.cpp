@@ -123,10 +123,11 @@ class Kernel {
     return simulation_.p_in_dtype ? round_to(p_.dtype, value) : value;
   }
 
-  float score(float dot_product) const {
-    const float scaled = dot_product * scale_;
-    return simulation_.scores_in_dtype ? round_to(p_.dtype, scaled) : scaled;
+  // An element of S or dP as it comes back from memory.
+  float stored(float value) const {
+    return simulation_.scores_in_dtype ? round_to(p_.dtype, value) : value;
   }
+  float score(float dot_product) const { return stored(dot_product * scale_); }
 
   // scores[j] = sum over columns of a[column] * bt[column][first + j]
   void dot_products(const float* a, const std::vector<float>& bt, int64_t first, int64_t count,
@@ -240,7 +241,7 @@ void Kernel::backward_group(int64_t batch, int64_t kv_head) const {
           const float scaled = score(scores[index]);
           const float probability = flushing_exp(scaled - logsumexp);
           const float factor = simulation_.ds_of_rounded_p ? rounded(probability) : probability;
-          d_p[index] = rounded(factor * (d_p[index] - d));
+          d_p[index] = rounded(factor * (stored(d_p[index]) - d));
           scores[index] = unnormalised ? std::exp(scaled) : rounded(probability);
         }
         if (!is(Defect::dq_misses_tile) || first + tile_keys < visible) {

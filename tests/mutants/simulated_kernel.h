@@ -57,7 +57,7 @@ struct Simulation {
   bool ds_of_rounded_p = false;
   bool truncate = false;  // products are summed rounding toward zero, harsher than tensor cores do
   Defect defect = Defect::none;
-  bool scores_in_dtype = false;  // as a chain of 16-bit GEMMs has them
+  bool scores_in_dtype = false;  // and dP, as a chain of 16-bit GEMMs has them
 };
 
 // Whether the defect can change what one run with key tiles of this size computes for the problem.

@@ -27,7 +27,7 @@ class Audits : public testing::Test {
 
   Record run(FakeProvider::Tamper tamper) {
     const FakeProvider provider(std::move(tamper));
-    return run_case(item_, {&provider}, *device_, &gemm_, options_).at(0);
+    return run_case(item_, {&provider}, *device_, gemm_.get(), options_).at(0);
   }
 
   // Every output's elements, as far as they are contiguous.
@@ -45,7 +45,7 @@ class Audits : public testing::Test {
   static float* o(const Outputs& outputs) { return static_cast<float*>(outputs.o.data); }
 
   std::unique_ptr<Device> device_ = make_host_device(2);
-  GemmCeiling gemm_{*device_};
+  std::unique_ptr<GemmCeiling> gemm_ = make_gemm_ceiling(*device_, Dtype::fp32);
   CaseRunOptions options_;
   Case item_;
 };

@@ -23,7 +23,7 @@ class CaseRun : public testing::Test {
   }
 
   Record run(const Provider& provider) {
-    const auto records = run_case(item_, {&provider}, *device_, &gemm_, options_, watch_);
+    const auto records = run_case(item_, {&provider}, *device_, gemm_.get(), options_, watch_);
     EXPECT_EQ(records.size(), 1u);
     return records.at(0);
   }
@@ -32,7 +32,7 @@ class CaseRun : public testing::Test {
   static float* output(const Outputs& outputs) { return static_cast<float*>(outputs.o.data); }
 
   std::unique_ptr<Device> device_ = make_host_device(2);
-  GemmCeiling gemm_{*device_};
+  std::unique_ptr<GemmCeiling> gemm_ = make_gemm_ceiling(*device_, Dtype::fp32);
   CaseRunOptions options_;
   Watch watch_;
   Case item_;
@@ -42,7 +42,7 @@ TEST_F(CaseRun, AllProvidersPassInBothPasses) {
   for (Pass pass : kPasses) {
     item_.problem.pass = pass;
     const auto providers = choose_providers({}, DeviceKind::cpu);
-    const auto records = run_case(item_, providers, *device_, &gemm_, options_);
+    const auto records = run_case(item_, providers, *device_, gemm_.get(), options_);
     ASSERT_EQ(records.size(), providers.size());
     for (const Record& record : records) {
       EXPECT_EQ(record.status, Status::ok) << record.provider << ": " << record.reason;
@@ -102,7 +102,7 @@ TEST_F(CaseRun, ChangedInputsFailAndAreRestoredForTheNext) {
     static_cast<float*>(const_cast<void*>(inputs.k.data))[3] = 100;
   });
   const auto records =
-      run_case(item_, {&vandal, &FakeProvider::real()}, *device_, &gemm_, options_);
+      run_case(item_, {&vandal, &FakeProvider::real()}, *device_, gemm_.get(), options_);
   EXPECT_EQ(records[0].status, Status::failed);
   EXPECT_EQ(records[0].reason, "it changed its inputs");
   EXPECT_EQ(records[1].status, Status::ok) << records[1].reason;

@@ -8,6 +8,7 @@
 
 #include "attention/problem.h"
 #include "attention/tensors.h"
+#include "device/device.h"
 #include "device/inputs.h"
 #include "device/thread_pool.h"
 #include "mutants/simulated_kernel.h"
@@ -17,8 +18,8 @@ namespace flashbench::verify {
 
 class AttentionCase {
  public:
-  AttentionCase(const Problem& asked, const InputSpec& spec, ThreadPool& threads)
-      : problem(asked), pool(threads), tensors_(asked, spec, threads) {
+  AttentionCase(const Problem& asked, const InputSpec& spec, Device& on)
+      : problem(asked), pool(*on.stream().threads), device_(on), tensors_(asked, spec, pool) {
     const auto element = static_cast<size_t>(element_size(problem.dtype));
     o_.resize(static_cast<size_t>(problem.query_elements()) * element);
     dq_.resize(o_.size());
@@ -28,8 +29,8 @@ class AttentionCase {
   }
 
   // The oracle; for the backward pass it also fills in the O and logsumexp that providers read.
-  Oracle& make_oracle(const OracleBudget& budget = {}) {
-    oracle_ = std::make_unique<Oracle>(problem, inputs(), budget, pool);
+  Oracle& make_oracle(const OracleBudget& budget = {}, Dtype scores = Dtype::fp32) {
+    oracle_ = std::make_unique<Oracle>(problem, inputs(), scores, budget, device_);
     if (problem.pass == Pass::backward) {
       oracle_->exact_forward(tensors_.mutable_o(), tensors_.mutable_logsumexp());
     }
@@ -60,6 +61,7 @@ class AttentionCase {
   ThreadPool& pool;
 
  private:
+  Device& device_;
   HostTensors tensors_;
   std::unique_ptr<Oracle> oracle_;
   std::vector<std::byte> o_, dq_, dk_, dv_;

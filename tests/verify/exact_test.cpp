@@ -89,10 +89,10 @@ void expect_rows(const std::string& label, Array& expected, const RowBlock& bloc
 }
 
 TEST(Exact, ForwardIsTheDefinition) {
-  ThreadPool pool(1);
+  const std::unique_ptr<Device> device = make_host_device(1);
   for (const Shape& shape : shapes()) {
     const Problem p = problem_of(shape, Pass::forward);
-    const AttentionCase attention(p, {}, pool);
+    const AttentionCase attention(p, {}, *device);
     Textbook expected = textbook_attention(p, attention.inputs());
     for (const RowBlock& block : all_query_blocks(p)) {
       const ForwardRows rows = forward_rows(p, attention.inputs(), block);
@@ -119,10 +119,10 @@ std::vector<RowStatistics> all_statistics(const Problem& p, const Inputs& inputs
 }
 
 TEST(Exact, BackwardIsTheDefinition) {
-  ThreadPool pool(1);
+  const std::unique_ptr<Device> device = make_host_device(1);
   for (const Shape& shape : shapes()) {
     const Problem p = problem_of(shape, Pass::backward);
-    const AttentionCase attention(p, {}, pool);
+    const AttentionCase attention(p, {}, *device);
     const Inputs inputs = attention.inputs();
     Textbook expected = textbook_attention(p, inputs);
     const std::vector<RowStatistics> statistics = all_statistics(p, inputs);
@@ -130,14 +130,15 @@ TEST(Exact, BackwardIsTheDefinition) {
 
     Reference dq("dq", p.dtype, p.head_dim, all.queries);
     for (size_t i = 0; i < all.queries.size(); ++i) {
-      query_gradients(p, inputs, all.queries[i], statistics, dq.values(i), dq.bounds(i));
+      query_gradients(p, inputs, Dtype::fp32, all.queries[i], statistics, dq.values(i),
+                      dq.bounds(i));
       expect_rows(p.id() + " dq", expected.dq, all.queries[i],
                   [&](int64_t row, int64_t column) { return dq.values(i).row(row)[column]; });
     }
     Reference dk("dk", p.dtype, p.head_dim, all.keys), dv("dv", p.dtype, p.head_dim, all.keys);
     for (size_t i = 0; i < all.keys.size(); ++i) {
-      key_gradients(p, inputs, all.keys[i], statistics, dk.values(i), dk.bounds(i), dv.values(i),
-                    dv.bounds(i));
+      key_gradients(p, inputs, Dtype::fp32, all.keys[i], statistics, dk.values(i), dk.bounds(i),
+                    dv.values(i), dv.bounds(i));
       expect_rows(p.id() + " dk", expected.dk, all.keys[i],
                   [&](int64_t row, int64_t column) { return dk.values(i).row(row)[column]; });
       expect_rows(p.id() + " dv", expected.dv, all.keys[i],
@@ -147,11 +148,11 @@ TEST(Exact, BackwardIsTheDefinition) {
 }
 
 TEST(Exact, ForwardPassForTheBackwardPassIsRoundedOnce) {
-  ThreadPool pool(2);
+  const std::unique_ptr<Device> device = make_host_device(2);
   for (const Shape& shape : shapes()) {
     for (const Pass pass : kPasses) {
       const Problem p = problem_of(shape, pass);
-      AttentionCase attention(p, {}, pool);
+      AttentionCase attention(p, {}, *device);
       Textbook expected = textbook_attention(p, attention.inputs());
       Oracle& oracle = attention.make_oracle({1, 1});  // every row, also when sampled
       const Outputs outputs = attention.outputs();
@@ -179,13 +180,13 @@ TEST(Exact, ForwardPassForTheBackwardPassIsRoundedOnce) {
 // Where all scores are 0, so that P is 1/64 and the scores have no error, the bounds are short
 // sums.
 TEST(Bounds, AreTheFormulaWhereAllKeysWeighTheSame) {
-  ThreadPool pool(1);
+  const std::unique_ptr<Device> device = make_host_device(1);
   for (const auto& [dtype, u, floor] : {std::tuple{Dtype::fp32, 0x1p-22, 0x1p-126},
                                         {Dtype::fp16, 0x1p-11, 0x1p-25},
                                         {Dtype::bf16, 0x1p-8, 0x1p-126}}) {
     Problem p = problem_of({Mask::none, 64, 64, 1, 1, 1, 8, Layout::bshd, dtype}, Pass::backward);
     p.scale = 0;
-    const AttentionCase attention(p, {}, pool);
+    const AttentionCase attention(p, {}, *device);
     const Inputs inputs = attention.inputs();
     const RowBlock block = all_query_blocks(p).front();
     const ForwardRows forward = forward_rows(p, inputs, block);
@@ -193,9 +194,9 @@ TEST(Bounds, AreTheFormulaWhereAllKeysWeighTheSame) {
     const std::vector<RowBlock> blocks{block};
     Reference o("o", dtype, 8, blocks), dk("dk", dtype, 8, blocks), dv("dv", dtype, 8, blocks);
     Matrix<float> logsumexp(64, 1);
-    forward_bounds(p, inputs, block, forward, o.bound.ref(), logsumexp.ref());
-    key_gradients(p, inputs, block, all_statistics(p, inputs), dk.value.ref(), dk.bound.ref(),
-                  dv.value.ref(), dv.bound.ref());
+    forward_bounds(p, inputs, Dtype::fp32, block, forward, o.bound.ref(), logsumexp.ref());
+    key_gradients(p, inputs, Dtype::fp32, block, all_statistics(p, inputs), dk.value.ref(),
+                  dk.bound.ref(), dv.value.ref(), dv.bound.ref());
 
     const double summation = 8 * 0x1p-24, common = 0x1p-23 * std::log(64.0);  // sqrt(64) = 8
     EXPECT_FLOAT_EQ(*logsumexp.row(5),
@@ -217,10 +218,10 @@ TEST(Bounds, AreTheFormulaWhereAllKeysWeighTheSame) {
 }
 
 TEST(Exact, LargeScoresDoNotOverflow) {
-  ThreadPool pool(1);
+  const std::unique_ptr<Device> device = make_host_device(1);
   Problem p = problem_of({Mask::none, 9, 40}, Pass::forward);
   p.scale = 1e4;
-  const AttentionCase attention(p, {}, pool);
+  const AttentionCase attention(p, {}, *device);
   const RowBlock block = all_query_blocks(p).front();
   const ForwardRows rows = forward_rows(p, attention.inputs(), block);
   for (size_t i = 0; i < block.rows.size(); ++i) {

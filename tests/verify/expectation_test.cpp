@@ -31,8 +31,8 @@ Problem problem_of(Pass pass, Dtype dtype, Mask mask, int64_t q_len, int64_t kv_
 // A problem with outputs that are exact, rounded once.
 class Exact {
  public:
-  Exact(const Problem& problem, Distribution distribution, ThreadPool& pool)
-      : spec_{.distribution = distribution}, case_(problem, spec_, pool) {
+  Exact(const Problem& problem, Distribution distribution, Device& device)
+      : spec_{.distribution = distribution}, case_(problem, spec_, device) {
     const Oracle& oracle = case_.make_oracle();
     case_.run({});
     if (problem.pass == Pass::forward) {
@@ -73,13 +73,13 @@ class Exact {
 
 class ExpectationTest : public testing::Test {
  protected:
-  ThreadPool pool_{2};
+  const std::unique_ptr<Device> device_ = make_host_device(2);
 };
 
 TEST_F(ExpectationTest, EqualScoresGiveTheMeanToTheBit) {
   for (const Dtype dtype : kDtypes) {
     Exact exact(problem_of(Pass::forward, dtype, Mask::causal_bottom_right, 40, 64),
-                Distribution::equal_scores, pool_);
+                Distribution::equal_scores, *device_);
     EXPECT_EQ(exact.wrong(), "");
     const TensorView o = exact.outputs().o;
     // Row 39 sees 64 keys, row 7 sees 32, row 8 sees 33: not a power of two, left to the reference.
@@ -96,7 +96,7 @@ TEST_F(ExpectationTest, EqualScoresGiveTheMeanToTheBit) {
 TEST_F(ExpectationTest, OneHotIsARowOfVToTheBit) {
   for (const Dtype dtype : kDtypes) {
     const Problem p = problem_of(Pass::forward, dtype, Mask::causal_top_left, 40, 64);
-    Exact exact(p, Distribution::one_hot, pool_);
+    Exact exact(p, Distribution::one_hot, *device_);
     EXPECT_EQ(exact.wrong(), "");
     const TensorView o = exact.outputs().o;
     EXPECT_NE(exact.with(o, 1, 3, 39, 15, exact.next(o, 1, 3, 39, 15)), "") << name(dtype);
@@ -106,7 +106,7 @@ TEST_F(ExpectationTest, OneHotIsARowOfVToTheBit) {
 
 TEST_F(ExpectationTest, OneHotNamesTheRowThatWasReadInstead) {
   const Problem p = problem_of(Pass::forward, Dtype::bf16, Mask::none, 40, 64);
-  Exact exact(p, Distribution::one_hot, pool_);
+  Exact exact(p, Distribution::one_hot, *device_);
   const TensorView o = exact.outputs().o;
   const ConstTensorView v = exact.inputs().v;
   const int64_t key = one_hot_key(p, 1, 1, 2, 5).value();
@@ -122,7 +122,7 @@ TEST_F(ExpectationTest, OneHotNamesTheRowThatWasReadInstead) {
 TEST_F(ExpectationTest, ALoneKeyOfHugeScoreGivesItsRowToTheBit) {
   for (const Dtype dtype : kDtypes) {
     Exact exact(problem_of(Pass::forward, dtype, Mask::causal_top_left, 40, 40),
-                Distribution::huge_scores, pool_);
+                Distribution::huge_scores, *device_);
     EXPECT_EQ(exact.wrong(), "");
     const TensorView o = exact.outputs().o;
     EXPECT_NE(exact.with(o, 1, 3, 0, 2, exact.next(o, 1, 3, 0, 2)), "") << name(dtype);
@@ -142,7 +142,7 @@ TEST_F(ExpectationTest, NaNsOfTheReferenceAreWhereVisibilityPutsThem) {
           // A score of -infinity against a logsumexp of -infinity is NaN to all but the reference.
           if (pass == Pass::backward && kv_len == 1) continue;
           const Problem p = problem_of(pass, Dtype::fp32, mask, q_len, kv_len);
-          EXPECT_EQ(Exact(p, distribution, pool_).wrong(), "")
+          EXPECT_EQ(Exact(p, distribution, *device_).wrong(), "")
               << name(distribution) << " " << p.id();
         }
       }
@@ -153,7 +153,7 @@ TEST_F(ExpectationTest, NaNsOfTheReferenceAreWhereVisibilityPutsThem) {
 TEST_F(ExpectationTest, AForwardRowThatAttendsToTheNaNMustBeNaNAndNoOther) {
   const Problem p = problem_of(Pass::forward, Dtype::fp16, Mask::causal_top_left, 40, 40);
   ASSERT_EQ(spoilt_key(p), 20);
-  Exact exact(p, Distribution::nan_key, pool_);
+  Exact exact(p, Distribution::nan_key, *device_);
   const Outputs out = exact.outputs();
   EXPECT_NE(exact.with(out.o, 1, 3, 20, 5, 0.5f), "");  // finite, though it sees the key
   EXPECT_NE(exact.with(out.o, 1, 2, 39, 5, std::numeric_limits<float>::infinity()), "");
@@ -171,7 +171,7 @@ TEST_F(ExpectationTest, AForwardRowThatAttendsToTheNaNMustBeNaNAndNoOther) {
 
 TEST_F(ExpectationTest, AnInfiniteScoreMasksOrSpoilsByItsSign) {
   const Problem p = problem_of(Pass::forward, Dtype::fp32, Mask::none, 40, 40);
-  Exact exact(p, Distribution::inf_key, pool_);
+  Exact exact(p, Distribution::inf_key, *device_);
   const Outputs out = exact.outputs();
   const ConstTensorView q = exact.inputs().q;
   int nan = 0, finite = 0;
@@ -187,7 +187,7 @@ TEST_F(ExpectationTest, AnInfiniteScoreMasksOrSpoilsByItsSign) {
 
 TEST_F(ExpectationTest, GradientsAreNaNWhereANaNQueryReachesThem) {
   const Problem p = problem_of(Pass::backward, Dtype::fp32, Mask::causal_top_left, 40, 60);
-  Exact exact(p, Distribution::nan_key, pool_);
+  Exact exact(p, Distribution::nan_key, *device_);
   const Outputs out = exact.outputs();
   EXPECT_NE(exact.with(out.dq, 1, 3, 20, 5, 0.5f), "");
   EXPECT_NE(exact.with(out.dq, 1, 3, 19, 5, kNan), "");
@@ -200,7 +200,7 @@ TEST_F(ExpectationTest, GradientsAreNaNWhereANaNQueryReachesThem) {
 
 TEST_F(ExpectationTest, KeysThatNoQuerySeesReachNothing) {
   Exact exact(problem_of(Pass::backward, Dtype::fp32, Mask::causal_top_left, 40, 60),
-              Distribution::nan_unseen, pool_);
+              Distribution::nan_unseen, *device_);
   const Outputs out = exact.outputs();
   EXPECT_EQ(load_element(out.dk.data, Dtype::fp32, out.dk.offset(0, 0, 50)), 0.0f);
   EXPECT_NE(exact.with(out.dk, 0, 0, 50, 0, kNan), "");
@@ -209,7 +209,7 @@ TEST_F(ExpectationTest, KeysThatNoQuerySeesReachNothing) {
 
 TEST_F(ExpectationTest, OtherInputsAreLeftToTheReference) {
   Exact exact(problem_of(Pass::forward, Dtype::fp32, Mask::none, 8, 8), Distribution::normal,
-              pool_);
+              *device_);
   EXPECT_EQ(exact.with(exact.outputs().o, 0, 0, 0, 0, kNan), "");
 }
 

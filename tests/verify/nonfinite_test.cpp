@@ -39,11 +39,11 @@ float found(const ConstTensorView& tensor, int64_t head, int64_t row, int64_t co
 
 class NonFinite : public testing::Test {
  protected:
-  ThreadPool pool_{2};
+  const std::unique_ptr<Device> device_ = make_host_device(2);
 };
 
 TEST_F(NonFinite, NanInKReachesTheRowsThatSeeIt) {
-  AttentionCase attention(problem_of(Pass::forward, Mask::causal_top_left, 300, 300), {}, pool_);
+  AttentionCase attention(problem_of(Pass::forward, Mask::causal_top_left, 300, 300), {}, *device_);
   const Inputs inputs = attention.inputs();
   const Outputs outputs = attention.outputs();
   spoil(inputs.k, 1, 150, 3, kNan);
@@ -59,7 +59,7 @@ TEST_F(NonFinite, NanInKReachesTheRowsThatSeeIt) {
 
 TEST_F(NonFinite, InfAndNanInVReachTheirColumnOfTheRowsThatSeeThem) {
   AttentionCase attention(problem_of(Pass::forward, Mask::causal_bottom_right, 300, 310), {},
-                          pool_);
+                          *device_);
   const Inputs inputs = attention.inputs();
   const Outputs outputs = attention.outputs();
   spoil(inputs.v, 0, 200, 5, kInf);
@@ -76,7 +76,7 @@ TEST_F(NonFinite, InfAndNanInVReachTheirColumnOfTheRowsThatSeeThem) {
 
 TEST_F(NonFinite, NanInDoReachesTheKeysThatItsRowSees) {
   const Problem p = problem_of(Pass::backward, Mask::causal_top_left, 300, 300);
-  AttentionCase attention(p, {}, pool_);
+  AttentionCase attention(p, {}, *device_);
   const Inputs inputs = attention.inputs();
   spoil(inputs.d_o, 0, 100, 6, kNan);
   const Oracle& oracle = attention.make_oracle();
@@ -96,7 +96,7 @@ TEST_F(NonFinite, SpoiledInputsOfEveryKindJudgeACorrectKernelAsPassed) {
   for (const Pass pass : kPasses) {
     for (const float value : {kNan, kInf}) {
       for (int tensor = 0; tensor < (pass == Pass::forward ? 3 : 4); ++tensor) {
-        AttentionCase attention(problem_of(pass, Mask::causal_bottom_right, 90, 100), {}, pool_);
+        AttentionCase attention(problem_of(pass, Mask::causal_bottom_right, 90, 100), {}, *device_);
         const Inputs inputs = attention.inputs();
         const ConstTensorView views[] = {inputs.q, inputs.k, inputs.v, inputs.d_o};
         spoil(views[tensor], 1, 40, 1, value);
@@ -110,7 +110,7 @@ TEST_F(NonFinite, SpoiledInputsOfEveryKindJudgeACorrectKernelAsPassed) {
 }
 
 TEST_F(NonFinite, WhereTheReferenceIsNotFiniteAFiniteValueFails) {
-  AttentionCase attention(problem_of(Pass::forward, Mask::none, 40, 40), {}, pool_);
+  AttentionCase attention(problem_of(Pass::forward, Mask::none, 40, 40), {}, *device_);
   const Inputs inputs = attention.inputs();
   spoil(inputs.v, 0, 20, 5, kInf);
   spoil(inputs.v, 1, 20, 5, kNan);
@@ -135,7 +135,7 @@ TEST_F(NonFinite, RowsWithoutKeysAreZeroAndMinusInfinity) {
   for (const Dtype dtype : kDtypes) {
     Problem p = problem_of(Pass::forward, Mask::causal_bottom_right, 300, 10);
     p.dtype = dtype;
-    AttentionCase attention(p, {}, pool_);
+    AttentionCase attention(p, {}, *device_);
     const Oracle& oracle = attention.make_oracle();
     const Outputs outputs = attention.outputs();
     EXPECT_TRUE(attention.judge({}).passed()) << attention.judge({}).reason;
@@ -152,7 +152,7 @@ TEST_F(NonFinite, RowsWithoutKeysAreZeroAndMinusInfinity) {
 
 TEST_F(NonFinite, RowsWithoutKeysAddNothingToGradients) {
   AttentionCase attention(problem_of(Pass::backward, Mask::causal_bottom_right, 300, 10), {},
-                          pool_);
+                          *device_);
   attention.make_oracle();
   const Verdict verdict = attention.judge({});
   EXPECT_TRUE(verdict.passed()) << verdict.reason;
@@ -162,7 +162,7 @@ TEST_F(NonFinite, RowsWithoutKeysAddNothingToGradients) {
 TEST_F(NonFinite, OverflowOfTheDtypeIsInfinity) {
   Problem p = problem_of(Pass::backward, Mask::none, 64, 1);
   p.dtype = Dtype::fp16;
-  AttentionCase attention(p, {}, pool_);
+  AttentionCase attention(p, {}, *device_);
   const Inputs inputs = attention.inputs();
   for (int64_t row = 0; row < 64; ++row) spoil(inputs.d_o, 0, row, 2, -60000.0f);
   const Oracle& oracle = attention.make_oracle();
@@ -174,7 +174,7 @@ TEST_F(NonFinite, OverflowOfTheDtypeIsInfinity) {
 }
 
 TEST_F(NonFinite, AScoreOfMinusInfinityIsAMaskedKey) {
-  AttentionCase attention(problem_of(Pass::forward, Mask::none, 8, 3), {}, pool_);
+  AttentionCase attention(problem_of(Pass::forward, Mask::none, 8, 3), {}, *device_);
   const Inputs inputs = attention.inputs();
   for (int64_t row = 0; row < 8; ++row) {
     for (int64_t column = 0; column < 8; ++column) spoil(inputs.q, 0, row, column, 1.0f);

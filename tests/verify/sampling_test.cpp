@@ -152,9 +152,9 @@ TEST(Sampling, FollowsFromTheSeed) {
 }
 
 TEST(Sampling, TheVerdictSaysHowMuchWasChecked) {
-  ThreadPool pool(2);
+  const std::unique_ptr<Device> device = make_host_device(2);
   for (const Pass pass : kPasses) {
-    AttentionCase attention(problem_of(pass, 200), {}, pool);
+    AttentionCase attention(problem_of(pass, 200), {}, *device);
     attention.make_oracle({2e6, 4});
     const Verdict verdict = attention.judge({});
     EXPECT_TRUE(verdict.passed()) << verdict.reason;
@@ -173,9 +173,9 @@ TEST(Sampling, TheVerdictSaysHowMuchWasChecked) {
 
 // The rows of a sample have the values and errors that they have in a full reference.
 TEST(Sampling, SampledRowsAreJudgedAsInTheFullReference) {
-  ThreadPool pool(2);
+  const std::unique_ptr<Device> device = make_host_device(2);
   for (const Pass pass : kPasses) {
-    AttentionCase attention(problem_of(pass, 200), {}, pool);
+    AttentionCase attention(problem_of(pass, 200), {}, *device);
     attention.make_oracle();
     EXPECT_FALSE(attention.judge({64, true, false, false, Defect::scale_one_percent}).passed());
     const Verdict full = attention.judge({});

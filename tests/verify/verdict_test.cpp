@@ -42,7 +42,7 @@ class Verdicts : public testing::TestWithParam<std::tuple<Pass, Dtype>> {
  protected:
   Pass pass() const { return std::get<0>(GetParam()); }
   Dtype dtype() const { return std::get<1>(GetParam()); }
-  ThreadPool pool_{2};
+  const std::unique_ptr<Device> device_ = make_host_device(2);
 };
 
 INSTANTIATE_TEST_SUITE_P(All, Verdicts,
@@ -58,7 +58,7 @@ TEST_P(Verdicts, CorrectKernelsPassWithRoom) {
       for (const Distribution distribution :
            {Distribution::normal, Distribution::uniform, Distribution::outliers}) {
         AttentionCase attention(problem_of(pass(), dtype(), mask, q_len, kv_len),
-                                {distribution, 3, {}, {}, {}, {}}, pool_);
+                                {distribution, 3, {}, {}, {}, {}}, *device_);
         attention.make_oracle();
         for (const Simulation& simulation :
              {Simulation{64, true}, Simulation{48, false}, Simulation{64, true, true}}) {
@@ -81,12 +81,12 @@ TEST_P(Verdicts, CorrectKernelsPassOnExtremeInputs) {
   for (const double scale : {3.0, -40.0}) {
     Problem p = problem_of(pass(), dtype(), Mask::causal_bottom_right, 60, 200);
     p.scale = scale;
-    AttentionCase attention(p, {}, pool_);
+    AttentionCase attention(p, {}, *device_);
     attention.make_oracle();
     const Verdict verdict = attention.judge({});
     EXPECT_TRUE(verdict.passed()) << verdict.reason;
   }
-  AttentionCase attention(problem_of(pass(), dtype(), Mask::none, 60, 200), {}, pool_);
+  AttentionCase attention(problem_of(pass(), dtype(), Mask::none, 60, 200), {}, *device_);
   for (const ConstTensorView& tensor : {attention.inputs().k, attention.inputs().v}) {
     for (int64_t i = 0; i < tensor.elements(); ++i) {
       store_element(const_cast<void*>(tensor.data), dtype(), i,
@@ -98,8 +98,38 @@ TEST_P(Verdicts, CorrectKernelsPassOnExtremeInputs) {
   EXPECT_TRUE(verdict.passed()) << verdict.reason;
 }
 
+// Scores in 16 bits are a loss of accuracy that is judged as such, unless the provider says that it
+// keeps them so; a defect shows all the same.
+TEST_P(Verdicts, ScoresStoredInTheDtypeAreAllowedForWhereTheyAreAnnounced) {
+  if (dtype() == Dtype::fp32) GTEST_SKIP() << "fp32 scores are not rounded";
+  const Simulation stored{64, true, true, false, Defect::none, true};
+  for (const Mask mask : kMasks) {
+    for (const Distribution distribution :
+         {Distribution::normal, Distribution::uniform, Distribution::outliers}) {
+      Problem p = problem_of(pass(), dtype(), mask, 200, 300);
+      p.head_dim = 64;
+      AttentionCase attention(p, {distribution, 3, {}, {}, {}, {}}, *device_);
+      attention.make_oracle({}, dtype());
+      const Verdict verdict = attention.judge(stored);
+      EXPECT_TRUE(verdict.passed()) << verdict.reason;
+      for (const TensorError& error : verdict.tensors) {
+        EXPECT_LT(error.lambda, 3) << p.id() << " " << name(distribution) << " " << error.tensor;
+      }
+      for (const Defect defect : {Defect::dropped_key_tile, Defect::zeros, Defect::stale_row}) {
+        Simulation broken = stored;
+        broken.defect = defect;
+        EXPECT_FALSE(attention.judge(broken).passed()) << p.id() << " " << name(defect);
+      }
+    }
+  }
+  if (pass() == Pass::backward) return;  // gradients hide it
+  AttentionCase attention(problem_of(pass(), dtype(), Mask::none, 100, 150), {}, *device_);
+  attention.make_oracle();
+  EXPECT_FALSE(attention.judge(stored).passed());
+}
+
 TEST_P(Verdicts, OneWrongElementIsFoundAndNamed) {
-  AttentionCase attention(problem_of(pass(), dtype(), Mask::none, 100, 150), {}, pool_);
+  AttentionCase attention(problem_of(pass(), dtype(), Mask::none, 100, 150), {}, *device_);
   const Oracle& oracle = attention.make_oracle();
   attention.run({});
   const Outputs outputs = attention.outputs();
@@ -122,7 +152,7 @@ TEST_P(Verdicts, OneWrongElementIsFoundAndNamed) {
 TEST_P(Verdicts, ANonFiniteElementFailsWhateverElseIsRight) {
   for (const float wrong :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    AttentionCase attention(problem_of(pass(), dtype(), Mask::none, 100, 150), {}, pool_);
+    AttentionCase attention(problem_of(pass(), dtype(), Mask::none, 100, 150), {}, *device_);
     const Oracle& oracle = attention.make_oracle();
     attention.run({});
     const Outputs outputs = attention.outputs();
@@ -141,10 +171,10 @@ TEST_P(Verdicts, ANonFiniteElementFailsWhateverElseIsRight) {
 
 // The ratio's definition, with the naive computation written out here once more.
 TEST(Ratio, IsTheErrorInUnitsOfTheNaiveOne) {
-  ThreadPool pool(1);
+  const std::unique_ptr<Device> device = make_host_device(1);
   Problem p = problem_of(Pass::forward, Dtype::bf16, Mask::none, 3, 40);
   p.q_heads = p.kv_heads = 1;
-  AttentionCase attention(p, {}, pool);
+  AttentionCase attention(p, {}, *device);
   const Oracle& oracle = attention.make_oracle();
   const Inputs inputs = attention.inputs();
   const Outputs outputs = attention.outputs();
@@ -179,8 +209,8 @@ TEST(Ratio, IsTheErrorInUnitsOfTheNaiveOne) {
 }
 
 TEST(Ratio, IsFiniteWhereTheNaiveComputationIsExact) {
-  ThreadPool pool(1);
-  AttentionCase attention(problem_of(Pass::forward, Dtype::fp16, Mask::none, 5, 1), {}, pool);
+  const std::unique_ptr<Device> device = make_host_device(1);
+  AttentionCase attention(problem_of(Pass::forward, Dtype::fp16, Mask::none, 5, 1), {}, *device);
   const Oracle& oracle = attention.make_oracle();  // one key: O is V
   EXPECT_EQ(tensor(attention.judge({}), "o").ratio, 0);
   const Outputs outputs = attention.outputs();
@@ -192,8 +222,8 @@ TEST(Ratio, IsFiniteWhereTheNaiveComputationIsExact) {
 }
 
 TEST(Ratio, IsFiniteWhereTheReferenceIsZero) {
-  ThreadPool pool(1);  // one key: dS is 0
-  AttentionCase attention(problem_of(Pass::backward, Dtype::fp32, Mask::none, 5, 1), {}, pool);
+  const std::unique_ptr<Device> device = make_host_device(1);  // one key: dS is 0
+  AttentionCase attention(problem_of(Pass::backward, Dtype::fp32, Mask::none, 5, 1), {}, *device);
   const Oracle& oracle = attention.make_oracle();
   attention.run({});
   const Outputs outputs = attention.outputs();
@@ -229,8 +259,8 @@ TEST(Verdict, ABoundThatIsNotFiniteExcusesNothing) {
 }
 
 TEST(Verdict, MeanErrorIsOverAllElements) {
-  ThreadPool pool(1);
-  AttentionCase attention(problem_of(Pass::forward, Dtype::fp32, Mask::none, 5, 1), {}, pool);
+  const std::unique_ptr<Device> device = make_host_device(1);
+  AttentionCase attention(problem_of(Pass::forward, Dtype::fp32, Mask::none, 5, 1), {}, *device);
   const Oracle& oracle = attention.make_oracle();
   attention.run({});
   const Outputs outputs = attention.outputs();

@@ -1,4 +1,4 @@
-#include "measure/memory.h"
+#include "device/resident.h"
 
 #include <gtest/gtest.h>
 

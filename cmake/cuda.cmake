@@ -1,0 +1,46 @@
+# CUDA where there is a toolkit: sets FLASHBENCH_WITH_CUDA and makes flashbench_cuda, which targets
+# that use CUDA link. Its runtime is linked statically, so that the binary starts where there is
+# neither a driver nor a toolkit.
+
+set(FLASHBENCH_WITH_CUDA OFF)
+set(least_cuda 12.4)
+
+if(NOT FLASHBENCH_CUDA STREQUAL "OFF")
+  if(NOT CMAKE_CUDA_COMPILER)
+    find_program(CMAKE_CUDA_COMPILER nvcc PATHS /usr/local/cuda/bin DOC "The CUDA compiler")
+  endif()
+  if(CMAKE_CUDA_COMPILER)
+    set(CMAKE_CUDA_ARCHITECTURES ${FLASHBENCH_CUDA_ARCHITECTURES})
+    if(FLASHBENCH_CCACHE AND NOT DEFINED CMAKE_CUDA_COMPILER_LAUNCHER)
+      set(CMAKE_CUDA_COMPILER_LAUNCHER ${FLASHBENCH_CCACHE})
+    endif()
+    enable_language(CUDA)
+    find_package(CUDAToolkit QUIET)
+    if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL ${least_cuda} AND TARGET CUDA::cublas)
+      set(FLASHBENCH_WITH_CUDA ON)
+    endif()
+  endif()
+endif()
+
+if(FLASHBENCH_CUDA STREQUAL "ON" AND NOT FLASHBENCH_WITH_CUDA)
+  message(FATAL_ERROR "FLASHBENCH_CUDA is ON, and there is no CUDA toolkit ${least_cuda} or later "
+    "with cuBLAS. Name its compiler with -DCMAKE_CUDA_COMPILER=/path/to/nvcc.")
+endif()
+
+if(FLASHBENCH_WITH_CUDA)
+  message(STATUS "CUDA: ${CMAKE_CUDA_COMPILER_VERSION}, for ${FLASHBENCH_CUDA_ARCHITECTURES}")
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  set(CMAKE_CUDA_EXTENSIONS OFF)
+  if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake before 3.26 does not know it
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  endif()
+  add_library(flashbench_cuda INTERFACE)
+  target_include_directories(flashbench_cuda SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+  target_link_libraries(flashbench_cuda INTERFACE CUDA::cudart_static CUDA::cublas ${CMAKE_DL_LIBS})
+  # 554: a view of const data could be converted to itself, and never is.
+  target_compile_options(flashbench_cuda INTERFACE
+    $<$<COMPILE_LANGUAGE:CUDA>:-lineinfo -diag-suppress=554>)
+else()
+  message(STATUS "CUDA: left out; this build runs on the CPU only")
+endif()

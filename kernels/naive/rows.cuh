@@ -1,0 +1,102 @@
+// Rows of scores and of tensors: where they start, what is seen of them, and their maxima and sums.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <limits>
+
+#include "attention/problem.h"
+#include "kernels/naive/softmax_cuda.h"
+#include "kernels/ptx/ex2.h"
+
+namespace flashbench::kernels {
+
+constexpr int kWarp = 32;
+constexpr unsigned kAllLanes = 0xffffffff;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kLog2e = 1.4426950408889634f;
+
+// exp(x - maximum). The difference first: its factors can be far larger than it.
+__device__ inline float exp_below(float x, float maximum) {
+  return ptx::ex2_approx_ftz((x - maximum) * kLog2e);
+}
+
+// Where nothing is above -infinity, every exp(x - 0) is 0.
+__device__ inline float finite_maximum(float maximum) {
+  return maximum == -kInfinity ? 0.0f : maximum;
+}
+
+__device__ inline float warp_max(float x) {
+#pragma unroll
+  for (int lane = kWarp / 2; lane > 0; lane /= 2) {
+    x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, lane));
+  }
+  return x;
+}
+
+__device__ inline float warp_sum(float x) {
+#pragma unroll
+  for (int lane = kWarp / 2; lane > 0; lane /= 2) x += __shfl_xor_sync(kAllLanes, x, lane);
+  return x;
+}
+
+// A row of scores and what is seen of it: nothing, of one that does not exist.
+struct Row {
+  int64_t at;         // its first score
+  int64_t statistic;  // its place in [heads, q_len]
+  int visible;
+  bool exists;
+
+  // Division in 32 bits: in 64 it would take longer than a short row does.
+  __device__ Row(const ScoreBlock& block, uint32_t index) {
+    const auto rows = static_cast<uint32_t>(block.rows);
+    const int64_t head = index / rows, query = block.first + index % rows;
+    at = head * block.head_stride + query * block.row_stride;
+    statistic = head * block.q_len + query;
+    const int64_t seen = query + block.visible_from;
+    exists = index < block.heads * block.rows;
+    visible = static_cast<int>(seen < 0 || !exists ? 0 : seen < block.keys ? seen : block.keys);
+  }
+};
+
+// Where the rows of a [batch, heads, length, head_dim] tensor start.
+struct RowsOf {
+  int64_t heads, length, batch_stride, head_stride, row_stride;
+  int head_dim;
+
+  template <typename View>
+  explicit RowsOf(const View& t)
+      : heads(t.heads),
+        length(t.length),
+        batch_stride(t.batch_stride),
+        head_stride(t.head_stride),
+        row_stride(t.row_stride),
+        head_dim(static_cast<int>(t.head_dim)) {}
+
+  // `head` counts through the batch.
+  __device__ int64_t offset(int64_t head, int64_t row) const {
+    const auto index = static_cast<uint32_t>(head), per_batch = static_cast<uint32_t>(heads);
+    return index / per_batch * batch_stride + index % per_batch * head_stride + row * row_stride;
+  }
+};
+
+inline unsigned grid(int64_t items, int64_t per_block) {
+  return static_cast<unsigned>((items + per_block - 1) / per_block);
+}
+
+// Calls body(a value of the dtype's C++ type).
+template <typename Body>
+void with_type(Dtype dtype, const Body& body) {
+  switch (dtype) {
+    case Dtype::fp32:
+      return body(float{});
+    case Dtype::fp16:
+      return body(__half{});
+    case Dtype::bf16:
+      return body(__nv_bfloat16{});
+  }
+}
+
+}  // namespace flashbench::kernels

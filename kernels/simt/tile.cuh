@@ -1,0 +1,351 @@
+// What the fp32 kernels of this folder share: how tiles come from tensors of any dtype and
+// alignment into shared memory as fp32, and the products that a warp makes of them in registers.
+//
+// A warp has kRows * 4 rows and kColumns * 8 columns of a product: lane (y, x) of 4 x 8 has rows
+// y + 4 i and columns x + 8 j. Operands lie in shared memory as rows along the summed dimension or
+// across it, and are read 16 bytes at a time; which lane is where makes every read of a warp two
+// wavefronts, the fewest that there can be.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_pipeline_primitives.h>
+
+#include <cstdint>
+#include <limits>
+
+#include "attention/problem.h"
+#include "attention/tensors.h"
+
+namespace flashbench::kernels::simt {
+
+constexpr int kWarp = 32;
+constexpr int kLaneRows = 4, kLaneColumns = 8;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+
+// 16 bytes behind each row, so that the same column of eight rows lies in different banks.
+__host__ __device__ constexpr int padded(int columns) {
+  return columns + 4;
+}
+
+// Columns of a product that pass through shared memory at a time on their way from a warp's results
+// to its operands; the stride spreads the stores of a warp over all banks.
+constexpr int kPassColumns = 16;
+constexpr int kPassStride = kPassColumns + 8;
+
+// What a masked element is as a factor: it makes no product, whatever the other factor holds.
+// Factors that are seen and 0 are +0.
+constexpr float kMasked = -0.0f;
+__device__ inline bool is_masked(float factor) {
+  return __float_as_uint(factor) == 0x80000000u;
+}
+
+struct Lane {
+  int warp, y, x;
+  __device__ Lane() {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    warp = static_cast<int>(threadIdx.x) / kWarp;
+    y = lane % 2 + lane / 16 * 2;
+    x = lane / 2 % kLaneColumns;
+  }
+};
+
+// Over the lanes that have the same rows.
+__device__ inline float row_max(float value) {
+#pragma unroll
+  for (int lane = 2; lane <= 8; lane *= 2) {
+    value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, lane));
+  }
+  return value;
+}
+__device__ inline float row_sum(float value) {
+#pragma unroll
+  for (int lane = 2; lane <= 8; lane *= 2) value += __shfl_xor_sync(0xffffffff, value, lane);
+  return value;
+}
+
+__device__ inline float to_float(float x) {
+  return x;
+}
+__device__ inline float to_float(__half x) {
+  return __half2float(x);
+}
+__device__ inline float to_float(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
+
+__device__ inline void store(float x, float* to) {
+  *to = x;
+}
+__device__ inline void store(float x, __half* to) {
+  *to = __float2half_rn(x);
+}
+__device__ inline void store(float x, __nv_bfloat16* to) {
+  *to = __float2bfloat16_rn(x);
+}
+
+// A tensor [batch, heads, length, head_dim] as kernels get it.
+template <typename T>
+struct Tensor {
+  T* data;
+  int64_t batch_stride, head_stride, row_stride;
+
+  __device__ T* head(int64_t batch, int64_t h) const {
+    return data + batch * batch_stride + h * head_stride;
+  }
+};
+
+template <typename T, typename View>
+Tensor<T> tensor(const View& view) {
+  return {static_cast<T*>(view.data), view.batch_stride, view.head_stride, view.row_stride};
+}
+
+// Whether vectors of 16 bytes can be read.
+inline bool aligned(const ConstTensorView& t) {
+  const int64_t width = 16 / element_size(t.dtype);
+  return reinterpret_cast<uintptr_t>(t.data) % 16 == 0 && t.batch_stride % width == 0 &&
+         t.head_stride % width == 0 && t.row_stride % width == 0;
+}
+
+// Rows of one head, of which a tile is read.
+template <typename T>
+struct Rows {
+  const T* data;
+  int64_t row_stride;
+  int length, head_dim;
+  bool aligned;
+};
+
+// A tile [kTileRows, kDim] on its way from global memory to fp32 in shared memory, its rows kStride
+// apart; rows and columns that do not exist are 0. All kThreads threads fetch, and then commit, and
+// after a barrier the tile is there. What is fetched in fp32 goes right to shared memory.
+template <typename T, int kThreads, int kTileRows, int kDim, int kStride>
+class TileLoad {
+  static constexpr int kWidth = 16 / sizeof(T);
+  static constexpr int kVectors = kTileRows * kDim / kWidth / kThreads;
+  static_assert(kVectors * kWidth * kThreads == kTileRows * kDim);
+  static constexpr bool kDirect = sizeof(T) == sizeof(float);
+
+ public:
+  __device__ void fetch(const Rows<T>& rows, int first_row, float* tile) {
+    const T* from = rows.data + (first_row + row_of(0)) * rows.row_stride + column_of(0);
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const int row = row_of(i), column = column_of(i);
+      const bool exists = first_row + row < rows.length && column < rows.head_dim;
+      const T* at = from + (row - row_of(0)) * rows.row_stride + (column - column_of(0));
+      if constexpr (kDirect) {
+        copy(exists ? at : rows.data, rows.aligned, exists, tile + row * kStride + column);
+      } else {
+        read(at, rows.aligned, exists, staged_[i]);
+      }
+    }
+  }
+
+  __device__ void commit(float* tile) {
+    if constexpr (kDirect) {
+      __pipeline_commit();
+      __pipeline_wait_prior(0);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kVectors; ++i) {
+        float* to = tile + row_of(i) * kStride + column_of(i);
+#pragma unroll
+        for (int j = 0; j < kWidth; j += 4) {
+          *reinterpret_cast<float4*>(to + j) =
+              make_float4(to_float(staged_[i].values[j]), to_float(staged_[i].values[j + 1]),
+                          to_float(staged_[i].values[j + 2]), to_float(staged_[i].values[j + 3]));
+        }
+      }
+    }
+  }
+
+ private:
+  struct alignas(16) Vector {
+    T values[kWidth];
+  };
+
+  static __device__ int row_of(int i) {
+    return (i * kThreads + static_cast<int>(threadIdx.x)) / (kDim / kWidth);
+  }
+  static __device__ int column_of(int i) {
+    return (i * kThreads + static_cast<int>(threadIdx.x)) % (kDim / kWidth) * kWidth;
+  }
+
+  static __device__ void copy(const T* from, bool aligned, bool exists, float* to) {
+    if (aligned) {
+      __pipeline_memcpy_async(to, from, 16, exists ? 0 : 16);
+    } else {
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        __pipeline_memcpy_async(to + j, exists ? from + j : from, 4, exists ? 0 : 4);
+      }
+    }
+  }
+
+  static __device__ void read(const T* from, bool aligned, bool exists, Vector& to) {
+    if (!exists) {
+      *reinterpret_cast<uint4*>(&to) = make_uint4(0, 0, 0, 0);
+    } else if (aligned) {
+      to = *reinterpret_cast<const Vector*>(from);
+    } else {
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) to.values[j] = from[j];
+    }
+  }
+
+  Vector staged_[kDirect ? 1 : kVectors];
+};
+
+// product = A B^T for rows of A and rows of B along the summed dimension, [.., kDepth] with strides
+// kStrideA and kStrideB; `a` and `b` point at the warp's first rows.
+template <int kDepth, int kStrideA, int kStrideB, int kRows, int kColumns>
+__device__ void multiply_transposed(const float* a, const float* b, const Lane& lane,
+                                    float (&product)[kRows][kColumns]) {
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) product[i][j] = 0;
+  }
+  a += lane.y * kStrideA;
+  b += lane.x * kStrideB;
+#pragma unroll 2
+  for (int k = 0; k < kDepth; k += 4) {
+    float4 right[kColumns];
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+      right[j] = *reinterpret_cast<const float4*>(b + j * kLaneColumns * kStrideB + k);
+    }
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const float4 left = *reinterpret_cast<const float4*>(a + i * kLaneRows * kStrideA + k);
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) product[i][j] += left.x * right[j].x;
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) product[i][j] += left.y * right[j].y;
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) product[i][j] += left.z * right[j].z;
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) product[i][j] += left.w * right[j].w;
+    }
+  }
+}
+
+// Where lane x has column `c` of a sum of kDim / 8 columns: vectors of four, 32 columns apart.
+__device__ inline int sum_column(const Lane& lane, int c) {
+  return c / 4 * 32 + lane.x * 4 + c % 4;
+}
+
+// Columns of a sum, times `factor`, to a row of a tensor.
+template <typename T, int kDimColumns>
+__device__ void store_row(const float (&sum)[kDimColumns], float factor, const Lane& lane,
+                          int head_dim, bool aligned, T* row) {
+  struct alignas(4 * sizeof(T)) Vector {
+    T values[4];
+  };
+#pragma unroll
+  for (int c = 0; c < kDimColumns; c += 4) {
+    const int column = sum_column(lane, c);
+    if (column >= head_dim) continue;
+    Vector vector;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) store(sum[c + j] * factor, &vector.values[j]);
+    if (aligned) {
+      *reinterpret_cast<Vector*>(row + column) = vector;
+    } else {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) row[column + j] = vector.values[j];
+    }
+  }
+}
+
+// sum += A B for A [.., kPassColumns] of the warp's own, and rows of B across the summed dimension,
+// [kPassColumns, kDim] with stride kStrideB. Where kSkipMasked, masked elements of A are no
+// factors.
+template <bool kSkipMasked, int kStrideB, int kRows, int kDimColumns>
+__device__ void accumulate(const float* a, const float* b, const Lane& lane,
+                           float (&sum)[kRows][kDimColumns]) {
+  a += lane.y * kPassStride;
+#pragma unroll 1
+  for (int k = 0; k < kPassColumns; k += 2) {
+    float2 left[kRows];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      left[i] = *reinterpret_cast<const float2*>(a + i * kLaneRows * kPassStride + k);
+    }
+#pragma unroll
+    for (int one = 0; one < 2; ++one) {
+#pragma unroll
+      for (int c = 0; c < kDimColumns; c += 4) {
+        const auto right =
+            *reinterpret_cast<const float4*>(b + (k + one) * kStrideB + sum_column(lane, c));
+#pragma unroll
+        for (int i = 0; i < kRows; ++i) {
+          const float factor = one == 0 ? left[i].x : left[i].y;
+          if (kSkipMasked && is_masked(factor)) continue;
+          sum[i][c] += factor * right.x;
+          sum[i][c + 1] += factor * right.y;
+          sum[i][c + 2] += factor * right.z;
+          sum[i][c + 3] += factor * right.w;
+        }
+      }
+    }
+  }
+}
+
+// sum += A B for A in the registers of a warp's product, through `pass` [kRows * 4, kPassStride] of
+// shared memory of the warp's own, and B [kColumns * 8, kDim] with stride kStrideB.
+template <int kStrideB, int kRows, int kColumns, int kDimColumns>
+__device__ void accumulate_product(const float (&a)[kRows][kColumns], bool masked, float* pass,
+                                   const float* b, const Lane& lane,
+                                   float (&sum)[kRows][kDimColumns]) {
+  constexpr int kStep = kPassColumns / kLaneColumns;
+  static_assert(kColumns % kStep == 0);
+#pragma unroll
+  for (int first = 0; first < kColumns; first += kStep) {
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+      for (int j = 0; j < kStep; ++j) {
+        pass[(lane.y + i * kLaneRows) * kPassStride + lane.x + j * kLaneColumns] = a[i][first + j];
+      }
+    }
+    __syncwarp();
+    const float* rows = b + first * kLaneColumns * kStrideB;
+    if (masked) {
+      accumulate<true, kStrideB>(pass, rows, lane, sum);
+    } else {
+      accumulate<false, kStrideB>(pass, rows, lane, sum);
+    }
+  }
+}
+
+// Query i sees clamp(i + visible_from, 0, kv_len) keys.
+inline int visible_from(const Problem& p) {
+  switch (p.mask) {
+    case Mask::none:
+      return static_cast<int>(p.kv_len);
+    case Mask::causal_top_left:
+      return 1;
+    case Mask::causal_bottom_right:
+      return static_cast<int>(p.kv_len - p.q_len + 1);
+  }
+  return 0;
+}
+
+// Calls body(a value of the dtype's C++ type).
+template <typename Body>
+void with_type(Dtype dtype, const Body& body) {
+  switch (dtype) {
+    case Dtype::fp32:
+      return body(float{});
+    case Dtype::fp16:
+      return body(__half{});
+    case Dtype::bf16:
+      return body(__nv_bfloat16{});
+  }
+}
+
+}  // namespace flashbench::kernels::simt

@@ -1,0 +1,341 @@
+// A GPU as a device: memory of its own, one stream, time between events.
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+
+#include "device/cuda.h"
+#include "device/cuda_bytes.h"
+#include "device/cuda_call.h"
+#include "device/nvml.h"
+
+namespace flashbench {
+
+namespace {
+
+constexpr int kLeastComputeCapability = 80;
+
+// A launch that has not returned by then waits for the device, which waits for it.
+constexpr double kHoldSeconds = 10;
+
+// A kernel that finishes this soon has an error of the events' resolution, about half a
+// microsecond.
+class Event {
+ public:
+  Event() { FLASHBENCH_CUDA(cudaEventCreate(&event_)); }
+  ~Event() { cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  void record(cudaStream_t stream) { FLASHBENCH_CUDA(cudaEventRecord(event_, stream)); }
+  double seconds_since(const Event& start) const {
+    float milliseconds = 0;
+    FLASHBENCH_CUDA(cudaEventElapsedTime(&milliseconds, start.event_, event_));
+    return milliseconds * 1e-3;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+// Memory that host and device both see: the flags of the kernel that holds the stream.
+class Flags {
+ public:
+  Flags() {
+    FLASHBENCH_CUDA(
+        cudaHostAlloc(reinterpret_cast<void**>(&host_), 2 * sizeof(int), cudaHostAllocMapped));
+    FLASHBENCH_CUDA(
+        cudaHostGetDevicePointer(reinterpret_cast<void**>(&device_), const_cast<int*>(host_), 0));
+  }
+  ~Flags() { cudaFreeHost(host_); }
+  Flags(const Flags&) = delete;
+  Flags& operator=(const Flags&) = delete;
+
+  void hold(cudaStream_t stream) {
+    set(host_[0], 0);
+    set(host_[1], 0);
+    cuda_bytes::hold(device_, device_ + 1, kHoldSeconds, stream);
+  }
+  void release() { set(host_[0], 1); }
+  bool gave_up() const { return std::atomic_ref(host_[1]).load() != 0; }
+
+ private:
+  static void set(int& flag, int value) { std::atomic_ref(flag).store(value); }
+
+  int* host_ = nullptr;  // [0] go on, [1] the kernel gave up
+  int* device_ = nullptr;
+};
+
+// A captured launch, ready to be launched again.
+class Graph {
+ public:
+  // Null if there is but one kernel, or if the launch cannot be captured.
+  static std::shared_ptr<Graph> capture(cudaStream_t stream, const std::function<void()>& launch) {
+    FLASHBENCH_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    std::exception_ptr error;
+    try {
+      launch();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    cudaGraph_t graph = nullptr;
+    const cudaError_t captured = cudaStreamEndCapture(stream, &graph);
+    if (error || captured != cudaSuccess) {
+      cudaGetLastError();  // a launch that cannot be captured is launched as it is
+      if (graph != nullptr) cudaGraphDestroy(graph);
+      return nullptr;
+    }
+    size_t nodes = 0;
+    FLASHBENCH_CUDA(cudaGraphGetNodes(graph, nullptr, &nodes));
+    cudaGraphExec_t executable = nullptr;
+    if (nodes > 1) FLASHBENCH_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+    FLASHBENCH_CUDA(cudaGraphDestroy(graph));
+    return executable == nullptr ? nullptr
+                                 : std::make_shared<Graph>(executable, static_cast<int>(nodes));
+  }
+
+  Graph(cudaGraphExec_t executable, int nodes) : executable_(executable), nodes_(nodes) {}
+  ~Graph() { cudaGraphExecDestroy(executable_); }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  int nodes() const { return nodes_; }
+  void launch(cudaStream_t stream) { FLASHBENCH_CUDA(cudaGraphLaunch(executable_, stream)); }
+
+ private:
+  cudaGraphExec_t executable_;
+  int nodes_;
+};
+
+int attribute(cudaDeviceAttr attribute, int device) {
+  int value = 0;
+  FLASHBENCH_CUDA(cudaDeviceGetAttribute(&value, attribute, device));
+  return value;
+}
+
+DeviceInfo describe(int index) {
+  cudaDeviceProp properties{};
+  FLASHBENCH_CUDA(cudaGetDeviceProperties(&properties, index));
+  DeviceInfo info;
+  info.kind = DeviceKind::cuda;
+  info.index = index;
+  info.name = properties.name;
+  info.compute_capability = 10 * properties.major + properties.minor;
+  info.instructions = fmt::format("sm_{}", info.compute_capability);
+  info.threads = properties.multiProcessorCount;
+  info.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+  info.last_level_cache_bytes = properties.l2CacheSize;
+  info.shared_memory_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin);
+  return info;
+}
+
+std::string pci_bus_id(int index) {
+  char text[32] = "";
+  FLASHBENCH_CUDA(cudaDeviceGetPCIBusId(text, sizeof(text), index));
+  return text;
+}
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(int index)
+      : info_(describe(index)), host_(make_host_device(0)), nvml_(Nvml::open(pci_bus_id(index))) {
+    FLASHBENCH_CUDA(cudaSetDevice(index));
+    FLASHBENCH_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    FLASHBENCH_CUDA(cudaMalloc(reinterpret_cast<void**>(&result_), sizeof(*result_)));
+    flags_ = std::make_unique<Flags>();
+    start_ = std::make_unique<Event>();
+    stop_ = std::make_unique<Event>();
+  }
+  ~CudaDevice() override {
+    cudaFree(eviction_);
+    cudaFree(result_);
+    cudaStreamDestroy(stream_);
+  }
+
+  const DeviceInfo& info() const override { return info_; }
+  Stream stream() override { return {.threads = host_->stream().threads, .cuda = stream_}; }
+  void synchronize() override { FLASHBENCH_CUDA(cudaDeviceSynchronize()); }
+
+  void copy_to_device(void* to, const void* from, size_t bytes) override {
+    FLASHBENCH_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_));
+    FLASHBENCH_CUDA(cudaStreamSynchronize(stream_));
+  }
+  void copy_to_host(void* to, const void* from, size_t bytes) override {
+    FLASHBENCH_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_));
+    FLASHBENCH_CUDA(cudaStreamSynchronize(stream_));
+  }
+  void poison(void* data, size_t bytes) override {
+    FLASHBENCH_CUDA(cudaMemsetAsync(data, kPoisonByte, bytes, stream_));
+  }
+
+  // The stream is held until everything is launched, so that what the host takes to launch lies
+  // outside the events.
+  double time(const std::function<void()>& launch) override {
+    synchronize();
+    flags_->hold(stream_);
+    start_->record(stream_);
+    try {
+      launch();
+    } catch (...) {
+      flags_->release();
+      throw;
+    }
+    stop_->record(stream_);
+    flags_->release();
+    synchronize();
+    if (flags_->gave_up()) {
+      throw std::runtime_error(fmt::format(
+          "it waited for the device, or took more than {:g} s to launch: the time between events "
+          "around it says nothing",
+          kHoldSeconds));
+    }
+    return stop_->seconds_since(*start_);
+  }
+
+  // The first run loads what is loaded lazily, which would wait for a stream that is held.
+  Replay replayable(const std::function<void()>& launch) override {
+    launch();
+    synchronize();
+    Replay replay{.launch = launch, .host_seconds = host_seconds(launch)};
+    if (const auto graph = Graph::capture(stream_, launch)) {
+      replay.graph_nodes = graph->nodes();
+      replay.launch = [graph, stream = stream_] { graph->launch(stream); };
+    }
+    return replay;
+  }
+
+  std::vector<std::pair<std::string, std::string>> facts() const override {
+    int driver = 0, runtime = 0;
+    FLASHBENCH_CUDA(cudaDriverGetVersion(&driver));
+    FLASHBENCH_CUDA(cudaRuntimeGetVersion(&runtime));
+    std::vector<std::pair<std::string, std::string>> facts{{"cuda_driver_api", version(driver)},
+                                                           {"cuda_runtime", version(runtime)}};
+    if (nvml_ != nullptr) {
+      facts.emplace_back("driver", nvml_->driver_version());
+      facts.emplace_back("power_limit_w", fmt::format("{:g}", nvml_->power_limit()));
+    }
+    return facts;
+  }
+
+  std::optional<DeviceState> state() override {
+    return nvml_ == nullptr ? std::nullopt : nvml_->state();
+  }
+
+  void evict_caches() override {
+    const auto bytes = static_cast<size_t>(eviction_bytes());
+    if (eviction_ == nullptr) {
+      FLASHBENCH_CUDA(cudaMalloc(&eviction_, bytes));
+      FLASHBENCH_CUDA(cudaMemsetAsync(eviction_, 0, bytes, stream_));
+    }
+    cuda_bytes::read(eviction_, bytes, result_, stream_);
+  }
+  int64_t eviction_bytes() const override { return 2 * info_.last_level_cache_bytes / 16 * 16; }
+
+  uint64_t hash(const void* data, size_t bytes, uint64_t seed) override {
+    return reduce(seed, [&] { cuda_bytes::hash(data, bytes, result_, stream_); });
+  }
+  int64_t poisoned_elements(const void* data, int64_t elements, size_t element_bytes) override {
+    return static_cast<int64_t>(reduce(
+        0, [&] { cuda_bytes::count_all_ones(data, elements, element_bytes, result_, stream_); }));
+  }
+  void flip_signs(void* data, int64_t elements, size_t element_bytes) override {
+    cuda_bytes::flip_signs(data, elements, element_bytes, stream_);
+  }
+
+  void watch_growth() override { free_before_ = free_bytes(); }
+  int64_t growth() override { return free_before_ - free_bytes(); }
+
+ protected:
+  void* raw_allocate(size_t bytes) override {
+    void* data = nullptr;
+    const cudaError_t status = cudaMalloc(&data, bytes);
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // the caller is told by null
+      return nullptr;
+    }
+    check_cuda(status, "cudaMalloc", __FILE__, __LINE__);
+    return data;
+  }
+  void raw_free(void* data) override { cudaFree(data); }
+
+ private:
+  static std::string version(int number) {
+    return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+  }
+
+  // The median of a few: of the call, not of the work.
+  double host_seconds(const std::function<void()>& launch) {
+    std::array<double, 5> seconds{};
+    for (double& s : seconds) {
+      const auto start = std::chrono::steady_clock::now();
+      launch();
+      s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      synchronize();
+    }
+    std::nth_element(seconds.begin(), seconds.begin() + 2, seconds.end());
+    return seconds[2];
+  }
+
+  // What the launch adds to `seed` in *result_.
+  template <typename LaunchWork>
+  uint64_t reduce(uint64_t seed, const LaunchWork& launch) {
+    copy_to_device(result_, &seed, sizeof(seed));
+    launch();
+    copy_to_host(&seed, result_, sizeof(seed));
+    return seed;
+  }
+
+  static int64_t free_bytes() {
+    size_t free = 0, total = 0;
+    FLASHBENCH_CUDA(cudaMemGetInfo(&free, &total));
+    return static_cast<int64_t>(free);
+  }
+
+  DeviceInfo info_;
+  std::unique_ptr<Device> host_;  // whose threads make inputs and judge outputs
+  std::unique_ptr<Nvml> nvml_;
+  cudaStream_t stream_ = nullptr;
+  unsigned long long* result_ = nullptr;
+  void* eviction_ = nullptr;
+  std::unique_ptr<Flags> flags_;
+  std::unique_ptr<Event> start_, stop_;
+  int64_t free_before_ = 0;
+};
+
+}  // namespace
+
+std::optional<std::string> why_no_cuda() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaSuccess && count > 0) return std::nullopt;
+  cudaGetLastError();
+  return fmt::format("no NVIDIA GPU can be used here ({}): run on the CPU with --device cpu",
+                     status == cudaSuccess ? "the driver lists none" : cudaGetErrorString(status));
+}
+
+std::unique_ptr<Device> make_cuda_device(int index) {
+  if (const auto why = why_no_cuda()) throw NoDevice(*why);
+  int count = 0;
+  FLASHBENCH_CUDA(cudaGetDeviceCount(&count));
+  if (index >= count) {
+    throw NoDevice(fmt::format("there is no cuda:{}: this machine has {} NVIDIA GPU{}", index,
+                               count, count == 1 ? "" : "s"));
+  }
+  const int capability = 10 * attribute(cudaDevAttrComputeCapabilityMajor, index) +
+                         attribute(cudaDevAttrComputeCapabilityMinor, index);
+  if (capability < kLeastComputeCapability) {
+    throw NoDevice(fmt::format("cuda:{} has compute capability {}.{}; flashbench needs {}.{}",
+                               index, capability / 10, capability % 10,
+                               kLeastComputeCapability / 10, kLeastComputeCapability % 10));
+  }
+  try {
+    return std::make_unique<CudaDevice>(index);
+  } catch (const CudaError& error) {
+    throw NoDevice(fmt::format("cuda:{} cannot be used: {}", index, error.what()));
+  }
+}
+
+}  // namespace flashbench

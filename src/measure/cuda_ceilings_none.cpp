@@ -1,0 +1,16 @@
+// The GPU's ceilings in a build without CUDA, which has no GPU device to ask for them.
+#include <stdexcept>
+
+#include "measure/ceilings.h"
+
+namespace flashbench {
+
+std::unique_ptr<GemmCeiling> make_cuda_gemm(Device&, Dtype) {
+  throw std::logic_error("a build without CUDA has no GPU to multiply on");
+}
+
+std::vector<CeilingWork> cuda_ceilings(Device&) {
+  throw std::logic_error("a build without CUDA has no GPU to measure");
+}
+
+}  // namespace flashbench

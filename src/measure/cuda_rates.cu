@@ -1,0 +1,134 @@
+#include "measure/cuda_rates.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "device/cuda_call.h"
+
+namespace flashbench::cuda_rates {
+
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kBlocksPerMultiprocessor = 8;  // 2,048 threads: as many as fit
+constexpr int kChains = 8;                   // independent ones a thread, to hide the latency
+constexpr int kSteps = 4096;                 // of each chain
+
+__device__ uint64_t split_mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15ull;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+// Box and Muller's transform of two uniform values.
+__device__ float normal(uint64_t seed, int64_t index) {
+  const uint64_t bits = split_mix(seed * 0x9e3779b97f4a7c15ull + static_cast<uint64_t>(index));
+  const float u = (static_cast<float>(bits >> 40) + 1) * 0x1p-24f;
+  const float v = static_cast<float>(bits & 0xffffff) * 0x1p-24f;
+  return sqrtf(-2 * logf(u)) * cospif(2 * v);
+}
+
+__device__ void store(float* to, float value) {
+  *to = value;
+}
+__device__ void store(__half* to, float value) {
+  *to = __float2half_rn(value);
+}
+__device__ void store(__nv_bfloat16* to, float value) {
+  *to = __float2bfloat16_rn(value);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) fill_kernel(T* data, int64_t count, uint64_t seed) {
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count;
+       i += int64_t{gridDim.x} * kThreads) {
+    store(data + i, normal(seed, i));
+  }
+}
+
+template <typename T>
+void fill(T* data, int64_t count, uint64_t seed, cudaStream_t stream) {
+  fill_kernel<<<1024, kThreads, 0, stream>>>(data, count, seed);
+  FLASHBENCH_CUDA(cudaGetLastError());
+}
+
+__global__ void __launch_bounds__(kThreads)
+    copy_kernel(uint4* to, const uint4* from, int64_t count) {
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count;
+       i += int64_t{gridDim.x} * kThreads) {
+    to[i] = from[i];
+  }
+}
+
+// One step of a chain, for 0 <= a < 1. Both stay finite for ever.
+struct Ffma {
+  __device__ static float step(float x, float a) { return fmaf(x, a, a); }
+};
+struct Exp2 {
+  __device__ static float step(float x, float) {
+    float y;
+    asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+  }
+};
+
+template <typename Operation>
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor) chain_kernel(float* out) {
+  // Of the block, so that it is in a register and no immediate, which would halve the rate.
+  const float factor = 1 / (2.0f + static_cast<float>(blockIdx.x));
+  float chain[kChains];
+#pragma unroll
+  for (int i = 0; i < kChains; ++i) chain[i] = -0.1f * static_cast<float>(threadIdx.x % 7 + i);
+#pragma unroll 4
+  for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+    for (int i = 0; i < kChains; ++i) chain[i] = Operation::step(chain[i], factor);
+  }
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kChains; ++i) sum += chain[i];
+  if (sum == -1) *out = sum;  // never, and the compiler cannot know
+}
+
+double operations(int multiprocessors) {
+  return static_cast<double>(multiprocessors) * kBlocksPerMultiprocessor * kThreads * kChains *
+         kSteps;
+}
+
+}  // namespace
+
+void fill_normal_fp32(float* data, int64_t count, uint64_t seed, cudaStream_t stream) {
+  fill(data, count, seed, stream);
+}
+void fill_normal_fp16(void* data, int64_t count, uint64_t seed, cudaStream_t stream) {
+  fill(static_cast<__half*>(data), count, seed, stream);
+}
+void fill_normal_bf16(void* data, int64_t count, uint64_t seed, cudaStream_t stream) {
+  fill(static_cast<__nv_bfloat16*>(data), count, seed, stream);
+}
+
+void copy(void* to, const void* from, size_t bytes, cudaStream_t stream) {
+  const auto count = static_cast<int64_t>(bytes / sizeof(uint4));
+  copy_kernel<<<static_cast<unsigned>((count + kThreads - 1) / kThreads), kThreads, 0, stream>>>(
+      static_cast<uint4*>(to), static_cast<const uint4*>(from), count);
+  FLASHBENCH_CUDA(cudaGetLastError());
+}
+
+void ffma(int multiprocessors, float* out, cudaStream_t stream) {
+  chain_kernel<Ffma><<<multiprocessors * kBlocksPerMultiprocessor, kThreads, 0, stream>>>(out);
+  FLASHBENCH_CUDA(cudaGetLastError());
+}
+double ffma_flops(int multiprocessors) {
+  return 2 * operations(multiprocessors);
+}
+
+void exp2(int multiprocessors, float* out, cudaStream_t stream) {
+  chain_kernel<Exp2><<<multiprocessors * kBlocksPerMultiprocessor, kThreads, 0, stream>>>(out);
+  FLASHBENCH_CUDA(cudaGetLastError());
+}
+double exp2_values(int multiprocessors) {
+  return operations(multiprocessors);
+}
+
+}  // namespace flashbench::cuda_rates

@@ -1,0 +1,109 @@
+#include <cblas.h>
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "measure/ceilings.h"
+
+namespace flashbench {
+
+namespace {
+
+constexpr int64_t kGemmSize = 1536;  // large enough that packing is hidden: docs/measuring.md
+constexpr int64_t kStreamBytes = int64_t{512} << 20;
+
+// The half-open part of [0, total) that belongs to `item` of `items`.
+struct Part {
+  int64_t begin, end;
+};
+Part part(int64_t total, int64_t item, int64_t items) {
+  return {total * item / items, total * (item + 1) / items};
+}
+
+std::string openblas_version() {
+  std::string config = openblas_get_config();  // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ..."
+  return config.substr(0, config.find(' ', config.find(' ') + 1));
+}
+
+class HostGemm final : public GemmCeiling {
+ public:
+  explicit HostGemm(Device& device)
+      : device_(device), a_(room(device)), b_(room(device)), c_(room(device)) {
+    for (int64_t i = 0; i < kGemmSize * kGemmSize; ++i) {
+      a_.as<float>()[i] = random_value(Distribution::normal, 1, 0, static_cast<uint64_t>(i));
+      b_.as<float>()[i] = random_value(Distribution::normal, 1, 1, static_cast<uint64_t>(i));
+    }
+  }
+
+  // Rows are split over our own threads, each calling a serial sgemm: OpenBLAS's threads would go
+  // on spinning for a while after the call and take time from whatever is measured next.
+  void run() override {
+    ThreadPool& pool = *device_.stream().threads;
+    openblas_set_num_threads(1);
+    pool.parallel_for(pool.threads(), [&](int64_t item, int) {
+      const auto [begin, end] = part(kGemmSize, item, pool.threads());
+      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(end - begin), kGemmSize,
+                  kGemmSize, 1.0f, a_.as<float>() + begin * kGemmSize, kGemmSize, b_.as<float>(),
+                  kGemmSize, 0.0f, c_.as<float>() + begin * kGemmSize, kGemmSize);
+    });
+  }
+
+  double flops() const override { return 2.0 * kGemmSize * kGemmSize * kGemmSize; }
+
+  std::string description() const override {
+    return fmt::format("sgemm {0}x{0}x{0}, {1}, {2} threads", kGemmSize, openblas_version(),
+                       device_.info().threads);
+  }
+
+ private:
+  static Buffer room(Device& device) {
+    return device.allocate(kGemmSize * kGemmSize * sizeof(float), MemoryUse::workspace);
+  }
+
+  Device& device_;
+  Buffer a_, b_, c_;
+};
+
+}  // namespace
+
+std::unique_ptr<GemmCeiling> make_host_gemm(Device& device) {
+  return std::make_unique<HostGemm>(device);
+}
+
+std::vector<CeilingWork> host_ceilings(Device& device) {
+  struct Streams {
+    Buffer from, to;
+    std::vector<uint64_t> sums;
+  };
+  ThreadPool& pool = *device.stream().threads;
+  const auto streams = std::make_shared<Streams>(
+      Streams{device.allocate(kStreamBytes, MemoryUse::workspace),
+              device.allocate(kStreamBytes, MemoryUse::workspace),
+              std::vector<uint64_t>(static_cast<size_t>(pool.threads()) * 8)});  // a line for each
+
+  const auto copy = [streams, &pool] {
+    pool.parallel_for(pool.threads(), [&](int64_t item, int) {
+      const auto [begin, end] = part(kStreamBytes, item, pool.threads());
+      std::memcpy(streams->to.as<std::byte>() + begin, streams->from.as<std::byte>() + begin,
+                  static_cast<size_t>(end - begin));
+    });
+  };
+  const auto read = [streams, &pool] {
+    pool.parallel_for(pool.threads(), [&](int64_t item, int thread) {
+      const auto [begin, end] = part(kStreamBytes / 8, item, pool.threads());
+      uint64_t sum = 0;
+      for (int64_t i = begin; i < end; ++i) sum += streams->from.as<uint64_t>()[i];
+      streams->sums[static_cast<size_t>(thread) * 8] += sum;
+    });
+  };
+
+  const std::string threads = fmt::format("{} threads", device.info().threads);
+  const std::string size = fmt::format("{} MiB", kStreamBytes >> 20);
+  const std::shared_ptr<GemmCeiling> gemm = make_host_gemm(device);
+  return {{"gemm_fp32", "FLOP/s", gemm->description(), gemm->flops(), [gemm] { gemm->run(); }},
+          {"copy", "byte/s", "memcpy of " + size + " (read and written), " + threads,
+           2.0 * kStreamBytes, copy},
+          {"read", "byte/s", "sum over " + size + ", " + threads, 1.0 * kStreamBytes, read}};
+}
+
+}  // namespace flashbench

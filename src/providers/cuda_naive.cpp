@@ -1,0 +1,345 @@
+// Standard attention on a GPU: every product a batched cuBLAS GEMM, S and P [batch, q_heads, q_len,
+// kv_len] in memory, one softmax kernel between. Causal problems are cut into blocks of rows: keys
+// that no row of a block sees are neither multiplied nor read or written.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/naive/softmax_cuda.h"
+#include "providers/cuda_products.h"
+#include "providers/providers.h"
+
+namespace flashbench {
+
+namespace {
+
+using kernels::ScoreBlock;
+
+// Rows of a causal block: a quarter of all, within what makes efficient products and skips much.
+constexpr int64_t kMinBlockRows = 512, kMaxBlockRows = 1024;
+constexpr int64_t kBlocks = 4;
+// Blocks of keys start at multiples of this, so that their addresses stay aligned.
+constexpr int64_t kKeyStep = 64;
+
+// Rows that see no key from `keys` on; the first to see any from `first_key` on.
+struct RowBlock {
+  int64_t first, rows;
+  int64_t first_key, keys;
+};
+
+std::vector<RowBlock> row_blocks(const Problem& p) {
+  if (p.mask == Mask::none) return {{0, p.q_len, 0, p.kv_len}};
+  const int64_t seen = p.visible_keys(p.q_len - 1);
+  std::vector<RowBlock> blocks;
+  int64_t first_key = 0;
+  const int64_t block_rows = std::clamp(p.q_len / kBlocks, kMinBlockRows, kMaxBlockRows);
+  for (int64_t first = 0; first < p.q_len; first += block_rows) {
+    const int64_t rows = std::min(block_rows, p.q_len - first);
+    const int64_t visible = p.visible_keys(first + rows - 1);
+    const int64_t keys = std::min(seen, (visible + kKeyStep - 1) / kKeyStep * kKeyStep);
+    blocks.push_back({first, rows, first_key, keys});
+    first_key = keys;
+  }
+  return blocks;
+}
+
+// What both passes have in common.
+class NaiveSteps {
+ public:
+  NaiveSteps(const Problem& problem, Dtype scores, Device& device)
+      : p(problem),
+        scores_dtype(scores),
+        stream(static_cast<cudaStream_t>(device.stream().cuda)),
+        blocks(row_blocks(problem)),
+        all(ScoreBlock::whole(problem)),
+        products_(device, p.batch, p.q_heads) {}
+
+  ScoreBlock rows_of(const RowBlock& block) const {
+    ScoreBlock rows = all;
+    rows.first = block.first;
+    rows.rows = block.rows;
+    rows.keys = block.keys;
+    return rows;
+  }
+
+  // The heads' [q_len, kv_len] matrices in a workspace.
+  HeadMatrices matrices(const void* scores, Dtype dtype) const {
+    return {scores, dtype, p.q_heads * all.head_stride, all.head_stride, all.row_stride};
+  }
+
+  // scores = alpha * A B^T for A like Q and B like K, of one block.
+  void multiply_transposed(const RowBlock& block, double alpha, const ConstTensorView& a,
+                           const ConstTensorView& b, const HeadMatrices& scores) {
+    if (block.keys == 0) return;
+    Gemm gemm;
+    gemm.transpose_b = true;
+    gemm.rows = block.rows;
+    gemm.columns = block.keys;
+    gemm.depth = p.head_dim;
+    gemm.alpha = alpha;
+    products_.multiply(gemm, p.q_heads, head_matrices(a).from(block.first),
+                       head_matrices(b).shared_by(p.heads_per_kv_head()), scores.from(block.first));
+  }
+
+  // C = alpha * scores B for B like K and C like Q, of one block.
+  void multiply(const RowBlock& block, double alpha, const HeadMatrices& scores,
+                const ConstTensorView& b, const TensorView& c) {
+    if (block.keys == 0) return kernels::naive_zero_rows(c, block.first, block.rows, stream);
+    Gemm gemm;
+    gemm.rows = block.rows;
+    gemm.columns = p.head_dim;
+    gemm.depth = block.keys;
+    gemm.alpha = alpha;
+    products_.multiply(gemm, p.q_heads, scores.from(block.first),
+                       head_matrices(b).shared_by(p.heads_per_kv_head()),
+                       head_matrices(c).from(block.first));
+  }
+
+  // C = alpha * scores^T B, summed over the query heads of each K/V head, for B like Q and C like
+  // K, of the keys that no row before the block sees. Rows of the blocks behind it see them too.
+  void multiply_scores_transposed(const RowBlock& block, double alpha, const HeadMatrices& scores,
+                                  const ConstTensorView& b, const HeadMatrices& c) {
+    if (block.keys == block.first_key) return;
+    const int64_t group = p.heads_per_kv_head();
+    Gemm gemm;
+    gemm.transpose_a = true;
+    gemm.rows = block.keys - block.first_key;
+    gemm.columns = p.head_dim;
+    gemm.depth = p.q_len - block.first;
+    gemm.alpha = alpha;
+    for (int64_t i = 0; i < group; ++i) {
+      gemm.beta = i == 0 ? 0 : 1;
+      products_.multiply(
+          gemm, p.kv_heads, scores.from(block.first, block.first_key).heads(i, group),
+          head_matrices(b).from(block.first).heads(i, group), c.from(block.first_key));
+    }
+  }
+
+  // Bytes of the operands of a product of each block, each one once.
+  int64_t product_bytes(Dtype scores) const {
+    int64_t elements = 0, pairs = 0;
+    for (const RowBlock& block : blocks) {
+      elements += (block.rows * p.q_heads + block.keys * p.kv_heads) * p.head_dim;
+      pairs += block.rows * block.keys;
+    }
+    return p.batch * (elements * element_size(p.dtype) + p.q_heads * pairs * element_size(scores));
+  }
+  // Bytes of the scores of all blocks.
+  int64_t score_bytes(Dtype scores) const {
+    int64_t pairs = 0;
+    for (const RowBlock& block : blocks) pairs += block.rows * block.keys;
+    return p.batch * p.q_heads * pairs * element_size(scores);
+  }
+
+  const Problem p;
+  const Dtype scores_dtype;
+  const cudaStream_t stream;
+  const std::vector<RowBlock> blocks;
+  const ScoreBlock all;
+
+ private:
+  HeadProducts products_;
+};
+
+// Bytes of the workspace, part by part, each one a multiple of 256.
+struct Sizes {
+  Sizes(const Problem& p, Dtype scores_dtype) {
+    const auto padded = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
+    const ScoreBlock all = ScoreBlock::whole(p);
+    const int64_t elements = all.heads * all.head_stride;
+    probabilities = padded(elements * element_size(p.dtype));
+    // S becomes P, and dP dS, in place if they have one dtype.
+    scores = scores_dtype == p.dtype ? 0 : padded(elements * element_size(scores_dtype));
+    rows = padded(p.query_rows() * static_cast<int64_t>(sizeof(float)));
+    const bool summed_in_memory = p.heads_per_kv_head() > 1 && p.dtype != Dtype::fp32;
+    key_sums =
+        summed_in_memory ? padded(p.key_elements() * static_cast<int64_t>(sizeof(float))) : 0;
+  }
+
+  int64_t probabilities, scores, rows, key_sums;
+
+  int64_t forward() const { return probabilities + scores; }
+  int64_t backward() const { return 2 * probabilities + scores + rows + key_sums; }
+};
+
+std::string describe(const char* name, const NaiveSteps& steps) {
+  return fmt::format("{} cuBLAS, scores in {}", name, flashbench::name(steps.scores_dtype));
+}
+
+class NaiveForward final : public Session {
+ public:
+  NaiveForward(const Problem& p, Dtype scores_dtype, Device& device)
+      : steps_(p, scores_dtype, device) {
+    const Sizes size(p, scores_dtype);
+    workspace_ = device.allocate(static_cast<size_t>(size.forward()), MemoryUse::workspace);
+    probabilities_ = workspace_.as<std::byte>();
+    scores_ = size.scores == 0 ? probabilities_ : probabilities_ + size.probabilities;
+  }
+
+  void run(const Inputs& in, const Outputs& out) override {
+    const Problem& p = steps_.p;
+    const HeadMatrices scores = steps_.matrices(scores_, steps_.scores_dtype);
+    const HeadMatrices probabilities = steps_.matrices(probabilities_, p.dtype);
+    for (const RowBlock& block : steps_.blocks) {
+      steps_.multiply_transposed(block, p.softmax_scale(), in.q, in.k, scores);
+      kernels::naive_softmax(steps_.rows_of(block), scores_, steps_.scores_dtype, probabilities_,
+                             p.dtype, out.logsumexp, steps_.stream);
+      steps_.multiply(block, 1, probabilities, in.v, out.o);
+    }
+    if (p.mask != Mask::none) {
+      kernels::naive_redo_rows(steps_.all, 1, probabilities_, p.dtype, in.v, out.o, steps_.stream);
+    }
+  }
+
+  std::string kernel() const override { return describe("naive_forward", steps_); }
+
+  // The operands of both products, S read and P written by the softmax, L, and O looked at.
+  int64_t requested_bytes() const override {
+    const Problem& p = steps_.p;
+    const int64_t rows = p.query_rows() * static_cast<int64_t>(sizeof(float));
+    const int64_t looked_at = p.mask == Mask::none ? 0 : p.query_elements() * element_size(p.dtype);
+    return steps_.product_bytes(steps_.scores_dtype) + steps_.product_bytes(p.dtype) +
+           steps_.score_bytes(steps_.scores_dtype) + steps_.score_bytes(p.dtype) + rows + looked_at;
+  }
+
+ private:
+  NaiveSteps steps_;
+  Buffer workspace_;
+  std::byte *probabilities_, *scores_;
+};
+
+class NaiveBackward final : public Session {
+ public:
+  NaiveBackward(const Problem& p, Dtype scores_dtype, Device& device)
+      : steps_(p, scores_dtype, device) {
+    const Sizes size(p, scores_dtype);
+    workspace_ = device.allocate(static_cast<size_t>(size.backward()), MemoryUse::workspace);
+    probabilities_ = workspace_.as<std::byte>();
+    gradients_ = probabilities_ + size.probabilities;
+    scores_ = size.scores == 0 ? gradients_ : gradients_ + size.probabilities;
+    delta_ = reinterpret_cast<float*>(gradients_ + size.probabilities + size.scores);
+    key_sums_ = size.key_sums == 0 ? nullptr : delta_ + size.rows / sizeof(float);
+  }
+
+  void prepare_inputs(const Inputs& in) override {
+    const Problem& p = steps_.p;
+    const HeadMatrices scores = steps_.matrices(scores_, steps_.scores_dtype);
+    for (const RowBlock& block : steps_.blocks) {
+      steps_.multiply_transposed(block, p.softmax_scale(), in.q, in.k, scores);
+      kernels::naive_softmax(steps_.rows_of(block), scores_, steps_.scores_dtype, probabilities_,
+                             p.dtype, delta_ /* a logsumexp that nobody reads */, steps_.stream);
+    }
+  }
+
+  void run(const Inputs& in, const Outputs& out) override {
+    const Problem& p = steps_.p;
+    const HeadMatrices probabilities = steps_.matrices(probabilities_, p.dtype);
+    const HeadMatrices dp = steps_.matrices(scores_, steps_.scores_dtype);
+    const HeadMatrices ds = steps_.matrices(gradients_, p.dtype);
+    sum_over_rows(1, probabilities, in.d_o, out.dv);
+    kernels::naive_row_dots(in.o, in.d_o, delta_, steps_.stream);
+    for (const RowBlock& block : steps_.blocks) {
+      steps_.multiply_transposed(block, 1, in.d_o, in.v, dp);
+      kernels::naive_softmax_gradient(steps_.rows_of(block), probabilities_, scores_,
+                                      steps_.scores_dtype, gradients_, p.dtype, delta_,
+                                      steps_.stream);
+      steps_.multiply(block, p.softmax_scale(), ds, in.k, out.dq);
+    }
+    sum_over_rows(p.softmax_scale(), ds, in.q, out.dk);
+    if (p.mask != Mask::none) {
+      kernels::naive_redo_rows(steps_.all, p.softmax_scale(), gradients_, p.dtype, in.k, out.dq,
+                               steps_.stream);
+    }
+  }
+
+  std::string kernel() const override { return describe("naive_backward", steps_); }
+
+  // The operands of five products; P and dP read and dS written between; O and dO for D, which is
+  // written and read; dQ looked at; and sums over a group's heads.
+  int64_t requested_bytes() const override {
+    const Problem& p = steps_.p;
+    const int64_t query_bytes = p.query_elements() * element_size(p.dtype);
+    const int64_t rows = p.query_rows() * static_cast<int64_t>(sizeof(float));
+    const int64_t sums = Sizes(p, steps_.scores_dtype).key_sums;
+    return 3 * steps_.product_bytes(p.dtype) + steps_.product_bytes(steps_.scores_dtype) +
+           2 * steps_.score_bytes(p.dtype) + steps_.score_bytes(steps_.scores_dtype) +
+           2 * query_bytes + 2 * rows + (p.mask == Mask::none ? 0 : query_bytes) +
+           2 * (2 * p.heads_per_kv_head() - 1) * sums;
+  }
+
+ private:
+  // dV or dK, of 16 bits rounded once: sums over a group's heads are kept in fp32.
+  void sum_over_rows(double alpha, const HeadMatrices& scores, const ConstTensorView& b,
+                     const TensorView& c) {
+    const Problem& p = steps_.p;
+    const TensorView sums = key_sums_ == nullptr
+                                ? c
+                                : dense_view<void>(key_sums_, Dtype::fp32, Layout::bhsd, p.batch,
+                                                   p.kv_heads, p.kv_len, p.head_dim);
+    for (const RowBlock& block : steps_.blocks) {
+      steps_.multiply_scores_transposed(block, alpha, scores, b, head_matrices(sums));
+    }
+    if (key_sums_ != nullptr) kernels::naive_from_fp32(key_sums_, c, steps_.stream);
+    const int64_t seen = steps_.blocks.back().keys;
+    kernels::naive_zero_rows(c, seen, p.kv_len - seen, steps_.stream);
+  }
+
+  NaiveSteps steps_;
+  Buffer workspace_;
+  std::byte *probabilities_, *gradients_, *scores_;
+  float *delta_, *key_sums_;
+};
+
+class CudaNaiveProvider final : public Provider {
+ public:
+  explicit CudaNaiveProvider(CudaNaiveScores scores) : scores_(scores) {}
+
+  std::string_view name() const override {
+    return scores_ == CudaNaiveScores::own_dtype ? "naive" : "naive:fp32";
+  }
+  std::string_view description() const override {
+    return scores_ == CudaNaiveScores::own_dtype
+               ? "standard attention: cuBLAS products, S and P in memory in the problem's dtype"
+               : "standard attention: cuBLAS products, S in memory in fp32, P in the problem's "
+                 "dtype";
+  }
+  DeviceKind device_kind() const override { return DeviceKind::cuda; }
+  bool on_request_only() const override { return scores_ == CudaNaiveScores::fp32; }
+  Dtype scores_dtype(const Problem& p) const override {
+    return scores_ == CudaNaiveScores::own_dtype ? p.dtype : Dtype::fp32;
+  }
+
+  std::optional<std::string> why_unsupported(const Problem& p,
+                                             const DeviceInfo& device) const override {
+    if (p.dtype == Dtype::bf16 && device.compute_capability < 80) {
+      return "cuBLAS multiplies bf16 from compute capability 8.0 on";
+    }
+    if (p.query_rows() > kernels::kMostScoreRows) {
+      return fmt::format("its kernels count up to {} rows of scores", kernels::kMostScoreRows);
+    }
+    return std::nullopt;
+  }
+  int64_t workspace_bytes(const Problem& p, const DeviceInfo&) const override {
+    const Sizes size(p, scores_dtype(p));
+    return HeadProducts::workspace_bytes(p.batch, p.q_heads) +
+           (p.pass == Pass::forward ? size.forward() : size.backward());
+  }
+  std::unique_ptr<Session> prepare(const Problem& p, Device& device) const override {
+    if (p.pass == Pass::forward) {
+      return std::make_unique<NaiveForward>(p, scores_dtype(p), device);
+    }
+    return std::make_unique<NaiveBackward>(p, scores_dtype(p), device);
+  }
+
+ private:
+  CudaNaiveScores scores_;
+};
+
+}  // namespace
+
+std::unique_ptr<Provider> make_cuda_naive_provider(CudaNaiveScores scores) {
+  return std::make_unique<CudaNaiveProvider>(scores);
+}
+
+}  // namespace flashbench

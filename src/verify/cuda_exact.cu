@@ -1,0 +1,517 @@
+// Each kernel below has a thread block of 256 for each query row of a tile, unless it says
+// otherwise. Matrices are dense and row-major.
+#include <cub/block/block_reduce.cuh>
+
+#include <algorithm>
+#include <numeric>
+
+#include "verify/cuda_exact.h"
+#include "verify/rounding.h"
+#include "verify/row_blocks.h"
+
+namespace flashbench::verify {
+
+namespace {
+
+constexpr int kThreads = 256;
+
+// ---- pieces of the formulas
+
+// What the formulas need to know of a problem.
+struct Terms {
+  double scale;
+  int64_t head_dim;
+  Rounding rounding;
+  StoredScores stored;
+};
+
+__device__ double squared(double x) {
+  return x * x;
+}
+
+__device__ double sum_variance(int64_t terms) {
+  return static_cast<double>(terms) * squared(kFp32Roundoff);
+}
+
+__device__ double error_of_storing(const Rounding& rounding, double value) {
+  return fmax(rounding.roundoff * fabs(value), rounding.flush);
+}
+
+__device__ double stored_variance(const StoredScores& stored, double value) {
+  return stored.rounded ? squared(error_of_storing(stored.rounding, value)) : 0;
+}
+
+__device__ double common_error(double logsumexp) {
+  return 2 * kFp32Roundoff * fabs(logsumexp);
+}
+
+struct Largest {
+  __device__ double operator()(double a, double b) const { return fmax(a, b); }
+};
+
+// Over the thread block; the result is thread 0's.
+template <typename Operation>
+__device__ double reduce(double value, Operation operation) {
+  using Reduce = cub::BlockReduce<double, kThreads>;
+  __shared__ typename Reduce::TempStorage storage;
+  __syncthreads();  // an earlier reduction may still be read
+  return Reduce(storage).Reduce(value, operation);
+}
+
+__device__ double sum_over_block(double value) {
+  return reduce(value, [](double a, double b) { return a + b; });
+}
+
+// An element of the softmax before it is divided by the sum. Scores that are all -inf count as
+// masked; NaN and +inf make NaN of it or of the sum.
+__device__ double exponential(double score, double max) {
+  return max == -INFINITY && !isnan(score) ? 0.0 : exp(score - max);
+}
+
+// ---- forward
+
+__global__ void reset_row_sums(int64_t rows, double* max, double* sum, double* score_variance,
+                               double* swallowed) {
+  const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  if (i >= rows) return;
+  max[i] = -INFINITY;
+  sum[i] = score_variance[i] = swallowed[i] = 0;
+}
+
+// Takes a tile of scores [rows, keys] into each row's maximum and sum of exponentials.
+__global__ void add_to_row_sums(const double* scores, RowNumbers queries, const int64_t* visible,
+                                int64_t first_key, int64_t keys, double* max, double* sum) {
+  const int64_t i = blockIdx.x;
+  const double* row = scores + i * keys;
+  const int64_t count = min(visible[queries[i]] - first_key, keys);
+  const double old_max = max[i];
+  double largest = -INFINITY;
+  for (int64_t j = threadIdx.x; j < count; j += kThreads) largest = fmax(largest, row[j]);
+  largest = reduce(largest, Largest{});
+  __shared__ double new_max;
+  if (threadIdx.x == 0) new_max = fmax(old_max, largest);
+  __syncthreads();
+  double terms = 0;
+  for (int64_t j = threadIdx.x; j < count; j += kThreads) terms += exponential(row[j], new_max);
+  terms = sum_over_block(terms);
+  if (threadIdx.x != 0) return;
+  max[i] = new_max;
+  sum[i] = sum[i] * (old_max == new_max ? 1.0 : exp(old_max - new_max)) + terms;
+}
+
+// Scores in, P out, 0 where masked; where there is room for it, the variance of each, and what they
+// add to the row's errors.
+__global__ void probabilities(Terms terms, RowNumbers queries, const int64_t* visible,
+                              int64_t first_key, int64_t keys, const double* q_norms,
+                              const double* k_norms, const double* max, const double* sum,
+                              double* tile, double* variance, double* score_variance,
+                              double* swallowed) {
+  const int64_t i = blockIdx.x;
+  const int64_t sees = visible[queries[i]];
+  const double row_max = max[i], row_sum = sum[i];
+  const double floor = squared(terms.rounding.intermediate_floor);
+  const double relative = squared(terms.rounding.intermediate) + sum_variance(sees);
+  const double step = sum_variance(terms.head_dim) * squared(terms.scale) * q_norms[i];
+  double from_scores = 0, lost = 0;
+  for (int64_t j = threadIdx.x; j < keys; j += kThreads) {
+    double p = 0, p_variance = 0;
+    if (first_key + j < sees) {
+      const double score = tile[i * keys + j];
+      p = row_sum == 0 ? 0 : exponential(score, row_max) / row_sum;
+      p_variance = floor;
+      if (variance != nullptr && p != 0) {
+        const double from_score =
+            squared(p) * (step * k_norms[j] + stored_variance(terms.stored, score));
+        p_variance += squared(p) * relative + from_score;
+        from_scores += from_score;
+        lost += p < 2 * kFp32Roundoff ? p : 0;
+      }
+    }
+    tile[i * keys + j] = p;
+    if (variance != nullptr) variance[i * keys + j] = p_variance;
+  }
+  if (variance == nullptr) return;
+  from_scores = sum_over_block(from_scores);
+  lost = sum_over_block(lost);
+  if (threadIdx.x != 0) return;
+  score_variance[i] += from_scores;
+  swallowed[i] += lost;
+}
+
+// One thread for each element of O.
+__global__ void finish_forward(RowNumbers queries, int64_t rows, int64_t columns,
+                               const int64_t* visible, const double* max, const double* sum,
+                               const double* score_variance, const double* swallowed,
+                               const double* variance, const double* o, float* o_bound,
+                               double* logsumexp, float* logsumexp_bound) {
+  const int64_t element = blockIdx.x * int64_t{kThreads} + threadIdx.x, i = element / columns;
+  if (i >= rows) return;
+  const double sum_error = sqrt(sum_variance(visible[queries[i]])) + swallowed[i];
+  o_bound[element] =
+      static_cast<float>(sqrt(variance[element] + squared(o[element]) * score_variance[i]) +
+                         sum_error * fabs(o[element]));
+  if (element % columns != 0) return;
+  logsumexp[i] = sum[i] == 0 ? -INFINITY : max[i] + log(sum[i]);
+  logsumexp_bound[i] = static_cast<float>(sum_error + sqrt(score_variance[i]) +
+                                          kFp32Roundoff * (4 + 2 * fabs(logsumexp[i])));
+}
+
+// ---- backward
+
+// One thread for each row, from row `first` of the statistics on.
+__global__ void row_statistics(Terms terms, int64_t rows, const double* o, const double* d_o,
+                               const double* logsumexp, double* all_logsumexp, double* all_d,
+                               double* all_d_variance) {
+  const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  if (i >= rows) return;
+  double d = 0, variance = 0, magnitude = 0;
+  for (int64_t column = 0; column < terms.head_dim; ++column) {
+    const double from = d_o[i * terms.head_dim + column], to = o[i * terms.head_dim + column];
+    d += from * to;
+    variance += squared(from * error_of_storing(terms.rounding, to));
+    magnitude += squared(from * to);
+  }
+  all_logsumexp[i] = logsumexp[i];
+  all_d[i] = d;
+  all_d_variance[i] = variance + sum_variance(terms.head_dim) * magnitude;
+}
+
+// One head's rows of GpuStatistics.
+struct HeadStatistics {
+  const double *logsumexp, *d, *d_variance;
+};
+
+struct GradientTile {
+  RowNumbers queries, keys;
+  int64_t key_count;
+  const int64_t* visible;
+  HeadStatistics statistics;
+  const double *q_norms, *d_o_norms, *k_norms, *v_norms;
+  int64_t query_terms;  // of sums over queries; 0 for sums over keys, as many as the row sees
+  double *p, *d_s;      // S and dP in, P and dS out; 0 where masked
+  double *p_variance, *d_s_variance;  // out; the first one for sums over queries only
+};
+
+__global__ void gradients(Terms terms, GradientTile t) {
+  const int64_t i = blockIdx.x, query = t.queries[i], sees = t.visible[query];
+  const double logsumexp = t.statistics.logsumexp[query], d = t.statistics.d[query];
+  const bool over_queries = t.query_terms != 0;
+  const double floor = squared(terms.rounding.intermediate_floor);
+  const double own =
+      squared(terms.rounding.intermediate) + sum_variance(over_queries ? t.query_terms : sees);
+  const double score_step = sum_variance(terms.head_dim) * squared(terms.scale) * t.q_norms[i];
+  const double d_p_step = sum_variance(terms.head_dim) * t.d_o_norms[i];
+  // A sum over queries sees the errors common to a row as independent ones.
+  const double common = over_queries ? squared(common_error(logsumexp)) : 0;
+  const double d_variance = over_queries ? t.statistics.d_variance[query] : 0;
+  for (int64_t j = threadIdx.x; j < t.key_count; j += kThreads) {
+    const int64_t at = i * t.key_count + j;
+    double p = 0, d_s = 0, p_variance = 0, d_s_variance = 0;
+    if (logsumexp != -INFINITY && t.keys[j] < sees) {
+      const double score = t.p[at], d_p = t.d_s[at], centred = d_p - d;
+      p = exp(score - logsumexp);
+      d_s = p * centred;
+      p_variance = d_s_variance = floor;
+      if (p != 0) {  // a score of -inf is certain, and its key may not be finite
+        const double relative =
+            own + score_step * t.k_norms[j] + stored_variance(terms.stored, score) + common;
+        p_variance += squared(p) * relative;
+        d_s_variance += squared(d_s) * relative + floor * squared(centred) +
+                        squared(p) * (d_p_step * t.v_norms[j] + stored_variance(terms.stored, d_p) +
+                                      d_variance);
+      }
+    }
+    t.p[at] = p;
+    t.d_s[at] = d_s;
+    if (over_queries) t.p_variance[at] = p_variance;
+    t.d_s_variance[at] = d_s_variance;
+  }
+}
+
+// One thread for each element of dQ, which holds the sum over keys.
+__global__ void finish_query_gradients(Terms terms, RowNumbers queries, int64_t rows,
+                                       const int64_t* visible, HeadStatistics statistics,
+                                       const double* variance, const double* mean_key, double* dq,
+                                       float* dq_bound) {
+  const int64_t element = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  const int64_t i = element / terms.head_dim;
+  if (i >= rows) return;
+  const int64_t query = queries[i];
+  const double value = terms.scale * dq[element];
+  dq[element] = value;
+  dq_bound[element] = static_cast<float>(
+      fabs(terms.scale) *
+          (sqrt(variance[element]) + sqrt(statistics.d_variance[query]) * fabs(mean_key[element])) +
+      (sqrt(sum_variance(visible[query])) + common_error(statistics.logsumexp[query])) *
+          fabs(value));
+}
+
+// One thread for each element of dK or dV, which holds the sum of `terms` pairs.
+__global__ void finish_key_gradients(int64_t elements, double factor, int64_t terms,
+                                     const double* variance, double* sum, float* bound) {
+  const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  if (i >= elements) return;
+  bound[i] = static_cast<float>(fabs(factor) *
+                                (sqrt(variance[i]) + sqrt(sum_variance(terms)) * fabs(sum[i])));
+  sum[i] *= factor;
+}
+
+// ---- sums that a product of matrices would spoil
+
+// sum += weights rows, over visible pairs only, one thread for each element of the sum: 0 * Inf in
+// a masked pair would be NaN. See accumulate() in matrix.h.
+__global__ void accumulate_visible(bool over_queries, const double* weights, RowNumbers queries,
+                                   int64_t query_count, RowNumbers keys, int64_t key_count,
+                                   const int64_t* visible, const double* rows, int64_t columns,
+                                   double* sum) {
+  const int64_t element = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  const int64_t own = element / columns, column = element % columns;
+  if (own >= (over_queries ? key_count : query_count)) return;
+  double total = sum[element];
+  for (int64_t other = 0; other < (over_queries ? query_count : key_count); ++other) {
+    const int64_t query = over_queries ? other : own, key = over_queries ? own : other;
+    if (keys[key] >= visible[queries[query]]) continue;
+    total += weights[query * key_count + key] * rows[other * columns + column];
+  }
+  sum[element] = total;
+}
+
+Terms terms_of(const Problem& p, Dtype scores) {
+  return {p.softmax_scale(), p.head_dim, rounding_of(p.dtype), stored_scores(scores)};
+}
+
+HeadStatistics head_of(const GpuStatistics& all, const Problem& p, const GpuRows& queries) {
+  const auto first = static_cast<int64_t>(query_index(p, queries.batch, queries.head, 0));
+  return {all.logsumexp.data() + first, all.d.data() + first, all.d_variance.data() + first};
+}
+
+unsigned grid(int64_t rows) {
+  return static_cast<unsigned>(rows);
+}
+
+int64_t own_rows(int64_t length) {
+  return std::min(length, kMaxOwnRows);
+}
+
+}  // namespace
+
+ExactOnGpu::ExactOnGpu(const Problem& p, Dtype scores, const GpuInputs& inputs,
+                       const Cublas& cublas, cudaStream_t stream)
+    : problem_(p),
+      scores_(scores),
+      inputs_(inputs),
+      cublas_(cublas),
+      stream_(stream),
+      all_rows_(static_cast<size_t>(std::max(p.q_len, p.kv_len))),
+      own_a_(own_rows(std::max(p.q_len, p.kv_len)), p.head_dim),
+      own_b_(own_rows(std::max(p.q_len, p.kv_len)), p.head_dim),
+      tile_a_(own_rows(std::max(p.q_len, p.kv_len)), p.head_dim),
+      tile_b_(own_rows(std::max(p.q_len, p.kv_len)), p.head_dim),
+      row_max_(own_rows(p.q_len)),
+      row_sum_(own_rows(p.q_len)),
+      score_variance_(own_rows(p.q_len)),
+      swallowed_(own_rows(p.q_len)),
+      variance_(own_rows(std::max(p.q_len, p.kv_len)) * p.head_dim),
+      second_variance_(own_rows(p.kv_len) * p.head_dim),
+      mean_key_(own_rows(p.q_len) * p.head_dim) {
+  std::iota(all_rows_.begin(), all_rows_.end(), 0);
+  const int64_t elements = std::min(kMaxTileElements, own_rows(p.q_len) * own_rows(p.kv_len));
+  for (int i = 0; i < (p.pass == Pass::forward ? 2 : 4); ++i) tiles_.emplace_back(elements);
+}
+
+// c [rows, columns] = alpha * op(a) op(b) + beta * c, all dense and row-major; cuBLAS is
+// column-major, where a row-major matrix is its transpose: c^T = op(b)^T op(a)^T.
+void ExactOnGpu::multiply(bool transpose_a, bool transpose_b, int64_t rows, int64_t columns,
+                          int64_t depth, double alpha, const double* a, const double* b,
+                          double beta, double* c) const {
+  const auto operation = [](bool transpose) { return transpose ? CUBLAS_OP_T : CUBLAS_OP_N; };
+  FLASHBENCH_CUBLAS(cublasDgemm(
+      cublas_.handle(), operation(transpose_b), operation(transpose_a), static_cast<int>(columns),
+      static_cast<int>(rows), static_cast<int>(depth), &alpha, b,
+      static_cast<int>(transpose_b ? depth : columns), a,
+      static_cast<int>(transpose_a ? rows : depth), &beta, c, static_cast<int>(columns)));
+}
+
+void ExactOnGpu::accumulate(bool over_queries, const double* weights, const GpuRows& queries,
+                            const GpuRows& keys, const double* rows, bool finite, double* sum) {
+  const int64_t own = over_queries ? keys.count() : queries.count();
+  if (finite) {
+    multiply(over_queries, false, own, problem_.head_dim,
+             over_queries ? queries.count() : keys.count(), 1, weights, rows, 1, sum);
+    return;
+  }
+  accumulate_visible<<<blocks_of_256(own * problem_.head_dim), kThreads, 0, stream_>>>(
+      over_queries, weights, queries.numbers, queries.count(), keys.numbers, keys.count(),
+      inputs_.visible.data(), rows, problem_.head_dim, sum);
+  FLASHBENCH_CUDA(cudaGetLastError());
+}
+
+GpuRows ExactOnGpu::keys_of(const GpuRows& queries, int64_t first, int64_t count) const {
+  return {queries.batch,
+          queries.head / problem_.heads_per_kv_head(),
+          std::span(all_rows_).subspan(static_cast<size_t>(first), static_cast<size_t>(count)),
+          {nullptr, first}};
+}
+
+void ExactOnGpu::clear(double* values, int64_t count) const {
+  FLASHBENCH_CUDA(cudaMemsetAsync(values, 0, static_cast<size_t>(count) * sizeof(double), stream_));
+}
+
+// Two passes over the keys: for the rows' sums, then for P and what it weighs.
+void ExactOnGpu::forward(const GpuRows& queries, bool bounds, GpuValues& o, GpuValues& logsumexp) {
+  const int64_t d = problem_.head_dim, elements = queries.count() * d;
+  const int64_t keys_end = problem_.visible_keys(queries.rows.back());
+  double* scores = tiles_[0].data();
+  double* p_variance = bounds ? tiles_[1].data() : nullptr;
+  widen(inputs_.q, queries, own_a_, stream_);
+  reset_row_sums<<<blocks_of_256(queries.count()), kThreads, 0, stream_>>>(
+      queries.count(), row_max_.data(), row_sum_.data(), score_variance_.data(), swallowed_.data());
+  clear(o.value.data(), elements);
+  clear(variance_.data(), elements);
+  const int64_t tile = tile_rows(queries.count(), std::max<int64_t>(keys_end, 1));
+  for (const bool sums : {true, false}) {
+    for (int64_t first = 0; first < keys_end; first += tile) {
+      const GpuRows keys = keys_of(queries, first, std::min(tile, keys_end - first));
+      const int64_t skip = rows_blind_to(problem_, queries, first);
+      const GpuRows seeing = queries.part(skip, queries.count() - skip);
+      widen(inputs_.k, keys, tile_a_, stream_);
+      multiply(false, true, seeing.count(), keys.count(), d, problem_.softmax_scale(),
+               own_a_.values.data() + skip * d, tile_a_.values.data(), 0, scores);
+      if (sums) {
+        add_to_row_sums<<<grid(seeing.count()), kThreads, 0, stream_>>>(
+            scores, seeing.numbers, inputs_.visible.data(), first, keys.count(),
+            row_max_.data() + skip, row_sum_.data() + skip);
+        continue;
+      }
+      probabilities<<<grid(seeing.count()), kThreads, 0, stream_>>>(
+          terms_of(problem_, scores_), seeing.numbers, inputs_.visible.data(), first, keys.count(),
+          own_a_.norms.data() + skip, tile_a_.norms.data(), row_max_.data() + skip,
+          row_sum_.data() + skip, scores, p_variance, score_variance_.data() + skip,
+          swallowed_.data() + skip);
+      widen(inputs_.v, keys, tile_b_, stream_);
+      accumulate(false, scores, seeing, keys, tile_b_.values.data(), tile_b_.finite,
+                 o.value.data() + skip * d);
+      if (!bounds) continue;
+      accumulate(false, p_variance, seeing, keys, tile_b_.squares.data(), tile_b_.finite,
+                 variance_.data() + skip * d);
+    }
+  }
+  finish_forward<<<blocks_of_256(elements), kThreads, 0, stream_>>>(
+      queries.numbers, queries.count(), d, inputs_.visible.data(), row_max_.data(), row_sum_.data(),
+      score_variance_.data(), swallowed_.data(), variance_.data(), o.value.data(), o.bound.data(),
+      logsumexp.value.data(), logsumexp.bound.data());
+  FLASHBENCH_CUDA(cudaGetLastError());
+}
+
+void ExactOnGpu::statistics(const GpuRows& queries, const double* o, const double* logsumexp,
+                            GpuStatistics& all) {
+  widen(inputs_.d_o, queries, own_b_, stream_);
+  const auto first = static_cast<int64_t>(
+      query_index(problem_, queries.batch, queries.head, queries.rows.front()));
+  row_statistics<<<blocks_of_256(queries.count()), kThreads, 0, stream_>>>(
+      terms_of(problem_, scores_), queries.count(), o, own_b_.values.data(), logsumexp,
+      all.logsumexp.data() + first, all.d.data() + first, all.d_variance.data() + first);
+  FLASHBENCH_CUDA(cudaGetLastError());
+}
+
+// P and dS of query rows [skip, ...) of `q` and `d_o`, which `queries` are the numbers of.
+void ExactOnGpu::gradient_tile(const GpuRows& queries, int64_t skip, const WideRows& q,
+                               const WideRows& d_o, const GpuRows& keys, const WideRows& k,
+                               const WideRows& v, const GpuStatistics& statistics,
+                               bool over_queries) {
+  const int64_t d = problem_.head_dim;
+  multiply(false, true, queries.count(), keys.count(), d, problem_.softmax_scale(),
+           q.values.data() + skip * d, k.values.data(), 0, tiles_[0].data());
+  multiply(false, true, queries.count(), keys.count(), d, 1, d_o.values.data() + skip * d,
+           v.values.data(), 0, tiles_[1].data());
+  const GradientTile tile{queries.numbers,
+                          keys.numbers,
+                          keys.count(),
+                          inputs_.visible.data(),
+                          head_of(statistics, problem_, queries),
+                          q.norms.data() + skip,
+                          d_o.norms.data() + skip,
+                          k.norms.data(),
+                          v.norms.data(),
+                          over_queries ? problem_.heads_per_kv_head() * problem_.q_len : 0,
+                          tiles_[0].data(),
+                          tiles_[1].data(),
+                          tiles_[2].data(),
+                          tiles_[3].data()};
+  gradients<<<grid(queries.count()), kThreads, 0, stream_>>>(terms_of(problem_, scores_), tile);
+  FLASHBENCH_CUDA(cudaGetLastError());
+}
+
+void ExactOnGpu::query_gradients(const GpuRows& queries, const GpuStatistics& statistics,
+                                 GpuValues& dq) {
+  const int64_t d = problem_.head_dim, elements = queries.count() * d;
+  const int64_t keys_end = problem_.visible_keys(queries.rows.back());
+  widen(inputs_.q, queries, own_a_, stream_);
+  widen(inputs_.d_o, queries, own_b_, stream_);
+  for (double* sum : {dq.value.data(), variance_.data(), mean_key_.data()}) clear(sum, elements);
+  const int64_t tile = tile_rows(queries.count(), std::max<int64_t>(keys_end, 1));
+  for (int64_t first = 0; first < keys_end; first += tile) {
+    const GpuRows keys = keys_of(queries, first, std::min(tile, keys_end - first));
+    const int64_t skip = rows_blind_to(problem_, queries, first);
+    const GpuRows seeing = queries.part(skip, queries.count() - skip);
+    widen(inputs_.k, keys, tile_a_, stream_);
+    widen(inputs_.v, keys, tile_b_, stream_);
+    gradient_tile(seeing, skip, own_a_, own_b_, keys, tile_a_, tile_b_, statistics, false);
+    const auto add = [&](size_t weights, const double* rows, double* sum) {
+      accumulate(false, tiles_[weights].data(), seeing, keys, rows, tile_a_.finite, sum + skip * d);
+    };
+    add(1, tile_a_.values.data(), dq.value.data());
+    add(0, tile_a_.values.data(), mean_key_.data());
+    add(3, tile_a_.squares.data(), variance_.data());
+  }
+  finish_query_gradients<<<blocks_of_256(elements), kThreads, 0, stream_>>>(
+      terms_of(problem_, scores_), queries.numbers, queries.count(), inputs_.visible.data(),
+      head_of(statistics, problem_, queries), variance_.data(), mean_key_.data(), dq.value.data(),
+      dq.bound.data());
+  FLASHBENCH_CUDA(cudaGetLastError());
+}
+
+void ExactOnGpu::key_gradients(const GpuRows& keys, const GpuStatistics& statistics, GpuValues& dk,
+                               GpuValues& dv) {
+  const int64_t d = problem_.head_dim, elements = keys.count() * d;
+  widen(inputs_.k, keys, own_a_, stream_);
+  widen(inputs_.v, keys, own_b_, stream_);
+  for (double* sum :
+       {dk.value.data(), dv.value.data(), variance_.data(), second_variance_.data()}) {
+    clear(sum, elements);
+  }
+  const int64_t tile = tile_rows(keys.count(), problem_.q_len);
+  for (int64_t i = 0; i < problem_.heads_per_kv_head(); ++i) {
+    for (int64_t first = 0; first < problem_.q_len; first += tile) {
+      const int64_t count = std::min(tile, problem_.q_len - first);
+      const GpuRows queries{
+          keys.batch,
+          keys.head * problem_.heads_per_kv_head() + i,
+          std::span(all_rows_).subspan(static_cast<size_t>(first), static_cast<size_t>(count)),
+          {nullptr, first}};
+      const int64_t seen = rows_below(keys, problem_.visible_keys(queries.rows.back()));
+      if (seen == 0) continue;
+      const GpuRows visible = keys.part(0, seen);
+      widen(inputs_.q, queries, tile_a_, stream_);
+      widen(inputs_.d_o, queries, tile_b_, stream_);
+      gradient_tile(queries, 0, tile_a_, tile_b_, visible, own_a_, own_b_, statistics, true);
+      const auto add = [&](size_t weights, const WideRows& rows, const double* values,
+                           double* sum) {
+        accumulate(true, tiles_[weights].data(), queries, visible, values, rows.finite, sum);
+      };
+      add(0, tile_b_, tile_b_.values.data(), dv.value.data());
+      add(1, tile_a_, tile_a_.values.data(), dk.value.data());
+      add(2, tile_b_, tile_b_.squares.data(), second_variance_.data());
+      add(3, tile_a_, tile_a_.squares.data(), variance_.data());
+    }
+  }
+  const int64_t terms = problem_.heads_per_kv_head() * problem_.q_len;
+  finish_key_gradients<<<blocks_of_256(elements), kThreads, 0, stream_>>>(
+      elements, problem_.softmax_scale(), terms, variance_.data(), dk.value.data(),
+      dk.bound.data());
+  finish_key_gradients<<<blocks_of_256(elements), kThreads, 0, stream_>>>(
+      elements, 1, terms, second_variance_.data(), dv.value.data(), dv.bound.data());
+  FLASHBENCH_CUDA(cudaGetLastError());
+}
+
+}  // namespace flashbench::verify

@@ -1,0 +1,367 @@
+// Each kernel below has a thread block of 256 for each query row of a tile, unless it says
+// otherwise. T is the problem's dtype.
+#include <cub/block/block_reduce.cuh>
+
+#include <algorithm>
+#include <numeric>
+
+#include "verify/cuda_dtype.h"
+#include "verify/cuda_naive.h"
+#include "verify/row_blocks.h"
+
+namespace flashbench::verify {
+
+namespace {
+
+constexpr int kThreads = 256;
+
+template <typename Value, typename Operation>
+__device__ Value reduce(Value value, Operation operation) {
+  using Reduce = cub::BlockReduce<Value, kThreads>;
+  __shared__ typename Reduce::TempStorage storage;
+  __syncthreads();  // an earlier reduction may still be read
+  return Reduce(storage).Reduce(value, operation);
+}
+
+struct Sum {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+struct Largest {
+  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+  __device__ double operator()(double a, double b) const { return fmax(a, b); }
+};
+
+__global__ void reset_sums(int64_t rows, float* max, float* sum, float* d) {
+  const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  if (i >= rows) return;
+  max[i] = -INFINITY;
+  sum[i] = d[i] = 0;
+}
+
+// Takes a tile of scores [rows, keys] into each row's maximum and sum of exponentials; `max` and
+// `sum` are of the head's rows.
+template <typename T>
+__global__ void add_to_sums(const T* scores, RowNumbers queries, const int64_t* visible,
+                            int64_t first_key, int64_t keys, float* max, float* sum) {
+  const int64_t i = blockIdx.x, query = queries[i];
+  const T* row = scores + i * keys;
+  const int64_t count = min(visible[query] - first_key, keys);
+  const float old_max = max[query];
+  float largest = -INFINITY;
+  for (int64_t j = threadIdx.x; j < count; j += kThreads) {
+    largest = fmaxf(largest, static_cast<float>(row[j]));
+  }
+  largest = reduce(largest, Largest{});
+  __shared__ float new_max;
+  if (threadIdx.x == 0) new_max = fmaxf(old_max, largest);
+  __syncthreads();
+  float terms = 0;
+  for (int64_t j = threadIdx.x; j < count; j += kThreads) {
+    terms += expf(static_cast<float>(row[j]) - new_max);
+  }
+  terms = reduce(terms, Sum{});
+  if (threadIdx.x != 0) return;
+  max[query] = new_max;
+  sum[query] = sum[query] * (old_max == new_max ? 1.0f : expf(old_max - new_max)) + terms;
+}
+
+// Scores in, P out, 0 where masked; and, where there are products dP, what P dP adds to D.
+template <typename T>
+__global__ void probabilities(RowNumbers queries, const int64_t* visible, int64_t first_key,
+                              int64_t keys, const float* max, const float* sum, T* tile,
+                              const T* d_p, float* d) {
+  const int64_t i = blockIdx.x, query = queries[i];
+  const int64_t sees = visible[query];
+  float products = 0;
+  for (int64_t j = threadIdx.x; j < keys; j += kThreads) {
+    const int64_t at = i * keys + j;
+    const bool visible_key = first_key + j < sees;
+    const float p =
+        visible_key ? expf(static_cast<float>(tile[at]) - max[query]) / sum[query] : 0.0f;
+    tile[at] = T(p);
+    if (d_p != nullptr && visible_key) {
+      products += static_cast<float>(tile[at]) * static_cast<float>(d_p[at]);
+    }
+  }
+  if (d_p == nullptr) return;
+  products = reduce(products, Sum{});
+  if (threadIdx.x == 0) d[query] += products;
+}
+
+// S and dP in, P and dS out.
+template <typename T>
+__global__ void gradients(RowNumbers queries, RowNumbers keys, int64_t key_count,
+                          const int64_t* visible, const float* max, const float* sum,
+                          const float* d, T* p, T* d_s) {
+  const int64_t i = blockIdx.x, query = queries[i];
+  const int64_t sees = visible[query];
+  for (int64_t j = threadIdx.x; j < key_count; j += kThreads) {
+    const int64_t at = i * key_count + j;
+    const float probability = keys[j] < sees && sum[query] != 0
+                                  ? expf(static_cast<float>(p[at]) - max[query]) / sum[query]
+                                  : 0.0f;
+    p[at] = T(probability);
+    d_s[at] = T(static_cast<float>(p[at]) * (static_cast<float>(d_s[at]) - d[query]));
+  }
+}
+
+// One thread for each of a block's rows.
+__global__ void logsumexps(RowNumbers queries, int64_t rows, const float* max, const float* sum,
+                           float* logsumexp) {
+  const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  if (i < rows) logsumexp[i] = max[queries[i]] + logf(sum[queries[i]]);
+}
+
+// Largest difference over elements that are finite in both. Doubles that are not negative are
+// ordered as their bits are.
+template <typename T>
+__global__ void largest_error(const float* naive, const double* exact, int64_t elements,
+                              unsigned long long* largest) {
+  double worst = 0;
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < elements;
+       i += int64_t{kThreads} * gridDim.x) {
+    const double error = fabs(static_cast<double>(static_cast<float>(T(naive[i]))) - exact[i]);
+    if (isfinite(error)) worst = fmax(worst, error);
+  }
+  worst = reduce(worst, Largest{});
+  if (threadIdx.x == 0) {
+    atomicMax(largest, static_cast<unsigned long long>(__double_as_longlong(worst)));
+  }
+}
+
+unsigned grid(int64_t rows) {
+  return static_cast<unsigned>(rows);
+}
+
+}  // namespace
+
+GpuError::GpuError(cudaStream_t stream) : stream_(stream), largest_(1) {
+  FLASHBENCH_CUDA(cudaMemsetAsync(largest_.data(), 0, sizeof(double), stream));
+}
+
+void GpuError::add(Dtype stored, const float* naive, const double* exact, int64_t elements) {
+  constexpr unsigned kMostBlocks = 1024;
+  with_type(stored, [&](auto zero) {
+    largest_error<decltype(zero)>
+        <<<std::min(blocks_of_256(elements), kMostBlocks), kThreads, 0, stream_>>>(
+            naive, exact, elements, reinterpret_cast<unsigned long long*>(largest_.data()));
+  });
+  FLASHBENCH_CUDA(cudaGetLastError());
+}
+
+double GpuError::largest() const {
+  double value = 0;
+  FLASHBENCH_CUDA(
+      cudaMemcpyAsync(&value, largest_.data(), sizeof value, cudaMemcpyDeviceToHost, stream_));
+  FLASHBENCH_CUDA(cudaStreamSynchronize(stream_));
+  return value;
+}
+
+NaiveOnGpu::NaiveOnGpu(const Problem& p, const GpuInputs& inputs, void* first_tile,
+                       void* second_tile, const Cublas& cublas, cudaStream_t stream)
+    : problem_(p),
+      inputs_(inputs),
+      first_tile_(first_tile),
+      second_tile_(second_tile),
+      cublas_(cublas),
+      stream_(stream),
+      all_rows_(static_cast<size_t>(std::max(p.q_len, p.kv_len))) {
+  std::iota(all_rows_.begin(), all_rows_.end(), 0);
+  const int64_t own = std::min(kMaxOwnRows, std::max(p.q_len, p.kv_len)) * p.head_dim;
+  own_a_ = GpuArray<std::byte>(own * element_size(p.dtype));
+  own_b_ = GpuArray<std::byte>(own * element_size(p.dtype));
+  first_sum_ = GpuArray<float>(own);
+  second_sum_ = GpuArray<float>(own);
+  const int64_t rows = p.pass == Pass::forward ? p.q_len : p.query_rows();
+  max_ = GpuArray<float>(rows);
+  sum_ = GpuArray<float>(rows);
+  d_ = GpuArray<float>(rows);
+}
+
+NaiveOnGpu::Sums NaiveOnGpu::sums_of(const GpuRows& queries) const {
+  const auto first =
+      problem_.pass == Pass::forward
+          ? 0
+          : static_cast<int64_t>(query_index(problem_, queries.batch, queries.head, 0));
+  return {max_.data() + first, sum_.data() + first, d_.data() + first};
+}
+
+DeviceMatrix NaiveOnGpu::dense(const void* data, int64_t columns) const {
+  return {data, problem_.dtype, columns};
+}
+
+DeviceMatrix NaiveOnGpu::rows_of(const GpuTensor& tensor, int64_t batch, int64_t head,
+                                 int64_t first) const {
+  const ConstTensorView& view = tensor.view();
+  return {static_cast<const std::byte*>(view.data) +
+              view.offset(batch, head, first) * element_size(view.dtype),
+          view.dtype, view.row_stride};
+}
+
+void NaiveOnGpu::multiply(bool transpose_a, bool transpose_b, int64_t rows, int64_t columns,
+                          int64_t depth, double alpha, const DeviceMatrix& a, const DeviceMatrix& b,
+                          double beta, const DeviceMatrix& c) const {
+  cublas_.multiply_strided({.transpose_a = transpose_a,
+                            .transpose_b = transpose_b,
+                            .rows = rows,
+                            .columns = columns,
+                            .depth = depth,
+                            .alpha = alpha,
+                            .beta = beta,
+                            .a = a,
+                            .b = b,
+                            .c = c},
+                           1, 0, 0, 0);
+}
+
+void NaiveOnGpu::clear(float* values, int64_t count) const {
+  FLASHBENCH_CUDA(cudaMemsetAsync(values, 0, static_cast<size_t>(count) * sizeof(float), stream_));
+}
+
+// Two passes over the keys, for the rows' sums and for P, whose use is the sum of P V or, for the
+// backward pass, D.
+void NaiveOnGpu::softmax(const GpuRows& queries, bool for_gradients) {
+  const int64_t d = problem_.head_dim, batch = queries.batch;
+  const int64_t kv_head = queries.head / problem_.heads_per_kv_head();
+  const int64_t keys_end = problem_.visible_keys(queries.rows.back());
+  const auto element = static_cast<size_t>(element_size(problem_.dtype));
+  pack(inputs_.q, queries, own_a_.data(), stream_);
+  if (for_gradients) pack(inputs_.d_o, queries, own_b_.data(), stream_);
+  const Sums sums = sums_of(queries);
+  const int64_t tile = tile_rows(queries.count(), std::max<int64_t>(keys_end, 1));
+  for (const bool first_pass : {true, false}) {
+    for (int64_t first = 0; first < keys_end; first += tile) {
+      const int64_t count = std::min(tile, keys_end - first);
+      const int64_t skip = rows_blind_to(problem_, queries, first);
+      const GpuRows seeing = queries.part(skip, queries.count() - skip);
+      const auto own_offset = static_cast<size_t>(skip * d) * element;
+      multiply(false, true, seeing.count(), count, d, problem_.softmax_scale(),
+               dense(own_a_.data() + own_offset, d), rows_of(inputs_.k, batch, kv_head, first), 0,
+               dense(first_tile_, count));
+      if (!first_pass && for_gradients) {
+        multiply(false, true, seeing.count(), count, d, 1, dense(own_b_.data() + own_offset, d),
+                 rows_of(inputs_.v, batch, kv_head, first), 0, dense(second_tile_, count));
+      }
+      with_type(problem_.dtype, [&](auto zero) {
+        using T = decltype(zero);
+        auto* scores = static_cast<T*>(first_tile_);
+        if (first_pass) {
+          add_to_sums<<<grid(seeing.count()), kThreads, 0, stream_>>>(
+              scores, seeing.numbers, inputs_.visible.data(), first, count, sums.max, sums.sum);
+        } else {
+          probabilities<<<grid(seeing.count()), kThreads, 0, stream_>>>(
+              seeing.numbers, inputs_.visible.data(), first, count, sums.max, sums.sum, scores,
+              for_gradients ? static_cast<const T*>(second_tile_) : nullptr, sums.d);
+        }
+      });
+      FLASHBENCH_CUDA(cudaGetLastError());
+      if (!first_pass && !for_gradients) {
+        multiply(false, false, seeing.count(), d, count, 1, dense(first_tile_, count),
+                 rows_of(inputs_.v, batch, kv_head, first), 1,
+                 {first_sum_.data() + skip * d, Dtype::fp32, d});
+      }
+    }
+  }
+}
+
+void NaiveOnGpu::forward(const GpuRows& queries, const double* exact_o,
+                         const double* exact_logsumexp, GpuError& o, GpuError& logsumexp) {
+  const Sums sums = sums_of(queries);
+  reset_sums<<<blocks_of_256(problem_.q_len), kThreads, 0, stream_>>>(problem_.q_len, sums.max,
+                                                                      sums.sum, sums.d);
+  clear(first_sum_.data(), queries.count() * problem_.head_dim);
+  softmax(queries, false);
+  o.add(problem_.dtype, first_sum_.data(), exact_o, queries.count() * problem_.head_dim);
+  logsumexps<<<blocks_of_256(queries.count()), kThreads, 0, stream_>>>(
+      queries.numbers, queries.count(), sums.max, sums.sum, second_sum_.data());
+  FLASHBENCH_CUDA(cudaGetLastError());
+  logsumexp.add(Dtype::fp32, second_sum_.data(), exact_logsumexp, queries.count());
+}
+
+void NaiveOnGpu::statistics(const GpuRows& queries) {
+  const Sums sums = sums_of(queries);
+  const int64_t first = queries.rows.front();
+  reset_sums<<<blocks_of_256(queries.count()), kThreads, 0, stream_>>>(
+      queries.count(), sums.max + first, sums.sum + first, sums.d + first);
+  FLASHBENCH_CUDA(cudaGetLastError());
+  softmax(queries, true);
+}
+
+void NaiveOnGpu::tile(const GpuRows& queries, const DeviceMatrix& q, const DeviceMatrix& d_o,
+                      const GpuRows& keys, const DeviceMatrix& k, const DeviceMatrix& v) {
+  const int64_t d = problem_.head_dim;
+  multiply(false, true, queries.count(), keys.count(), d, problem_.softmax_scale(), q, k, 0,
+           dense(first_tile_, keys.count()));
+  multiply(false, true, queries.count(), keys.count(), d, 1, d_o, v, 0,
+           dense(second_tile_, keys.count()));
+  const Sums sums = sums_of(queries);
+  with_type(problem_.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    gradients<<<grid(queries.count()), kThreads, 0, stream_>>>(
+        queries.numbers, keys.numbers, keys.count(), inputs_.visible.data(), sums.max, sums.sum,
+        sums.d, static_cast<T*>(first_tile_), static_cast<T*>(second_tile_));
+  });
+  FLASHBENCH_CUDA(cudaGetLastError());
+}
+
+void NaiveOnGpu::query_gradients(const GpuRows& queries, const double* exact, GpuError& dq) {
+  const int64_t d = problem_.head_dim, batch = queries.batch;
+  const int64_t kv_head = queries.head / problem_.heads_per_kv_head();
+  const int64_t keys_end = problem_.visible_keys(queries.rows.back());
+  const auto element = static_cast<size_t>(element_size(problem_.dtype));
+  pack(inputs_.q, queries, own_a_.data(), stream_);
+  pack(inputs_.d_o, queries, own_b_.data(), stream_);
+  clear(first_sum_.data(), queries.count() * d);
+  const int64_t length = tile_rows(queries.count(), std::max<int64_t>(keys_end, 1));
+  for (int64_t first = 0; first < keys_end; first += length) {
+    const int64_t count = std::min(length, keys_end - first);
+    const GpuRows keys{
+        batch,
+        kv_head,
+        std::span(all_rows_).subspan(static_cast<size_t>(first), static_cast<size_t>(count)),
+        {nullptr, first}};
+    const int64_t skip = rows_blind_to(problem_, queries, first);
+    const GpuRows seeing = queries.part(skip, queries.count() - skip);
+    const auto own_offset = static_cast<size_t>(skip * d) * element;
+    const DeviceMatrix k = rows_of(inputs_.k, batch, kv_head, first);
+    tile(seeing, dense(own_a_.data() + own_offset, d), dense(own_b_.data() + own_offset, d), keys,
+         k, rows_of(inputs_.v, batch, kv_head, first));
+    multiply(false, false, seeing.count(), d, count, problem_.softmax_scale(),
+             dense(second_tile_, count), k, 1, {first_sum_.data() + skip * d, Dtype::fp32, d});
+  }
+  dq.add(problem_.dtype, first_sum_.data(), exact, queries.count() * d);
+}
+
+void NaiveOnGpu::key_gradients(const GpuRows& keys, const double* exact_dk, const double* exact_dv,
+                               GpuError& dk, GpuError& dv) {
+  const int64_t d = problem_.head_dim, batch = keys.batch;
+  pack(inputs_.k, keys, own_a_.data(), stream_);
+  pack(inputs_.v, keys, own_b_.data(), stream_);
+  clear(first_sum_.data(), keys.count() * d);
+  clear(second_sum_.data(), keys.count() * d);
+  const int64_t length = tile_rows(keys.count(), problem_.q_len);
+  for (int64_t i = 0; i < problem_.heads_per_kv_head(); ++i) {
+    const int64_t head = keys.head * problem_.heads_per_kv_head() + i;
+    for (int64_t first = 0; first < problem_.q_len; first += length) {
+      const int64_t count = std::min(length, problem_.q_len - first);
+      const GpuRows queries{
+          batch,
+          head,
+          std::span(all_rows_).subspan(static_cast<size_t>(first), static_cast<size_t>(count)),
+          {nullptr, first}};
+      const int64_t seen = rows_below(keys, problem_.visible_keys(queries.rows.back()));
+      if (seen == 0) continue;
+      const DeviceMatrix q = rows_of(inputs_.q, batch, head, first);
+      const DeviceMatrix d_o = rows_of(inputs_.d_o, batch, head, first);
+      tile(queries, q, d_o, keys.part(0, seen), dense(own_a_.data(), d), dense(own_b_.data(), d));
+      multiply(true, false, seen, d, count, problem_.softmax_scale(), dense(second_tile_, seen), q,
+               1, {first_sum_.data(), Dtype::fp32, d});
+      multiply(true, false, seen, d, count, 1, dense(first_tile_, seen), d_o, 1,
+               {second_sum_.data(), Dtype::fp32, d});
+    }
+  }
+  dk.add(problem_.dtype, first_sum_.data(), exact_dk, keys.count() * d);
+  dv.add(problem_.dtype, second_sum_.data(), exact_dv, keys.count() * d);
+}
+
+}  // namespace flashbench::verify

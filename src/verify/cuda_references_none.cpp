@@ -1,0 +1,16 @@
+// A build without CUDA: there is no GPU to be better on.
+#include <stdexcept>
+
+#include "verify/references.h"
+
+namespace flashbench::verify {
+
+References references_on_gpu(const Problem&, const Inputs&, Dtype, const Selection&, Device&) {
+  throw std::logic_error("references on a GPU in a build without CUDA");
+}
+
+bool better_on_gpu(const Problem&, const Selection&, Device&) {
+  return false;
+}
+
+}  // namespace flashbench::verify

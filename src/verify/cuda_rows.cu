@@ -1,0 +1,147 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <cstddef>
+
+#include "verify/cuda_dtype.h"
+#include "verify/cuda_rows.h"
+
+namespace flashbench::verify {
+
+namespace {
+
+// The strides of a tensor as kernels see them.
+struct Strides {
+  int64_t heads, length, columns, batch, head, row;
+};
+
+Strides strides_of(const ConstTensorView& t) {
+  return {t.heads, t.length, t.head_dim, t.batch_stride, t.head_stride, t.row_stride};
+}
+
+// A thread block looks at one row of one head after the other; grid [batch * heads].
+template <typename T>
+__global__ void find_nonfinite(const T* data, Strides s, int* not_finite) {
+  const int64_t batch = blockIdx.x / s.heads, head = blockIdx.x % s.heads;
+  const T* first = data + batch * s.batch + head * s.head;
+  bool found = false;
+  for (int64_t i = threadIdx.x; i < s.length * s.columns; i += blockDim.x) {
+    found |= !isfinite(static_cast<float>(first[i / s.columns * s.row + i % s.columns]));
+  }
+  if (found) not_finite[blockIdx.x] = 1;
+}
+
+// A warp widens a row; grid [rows / 8].
+template <typename T>
+__global__ void widen_rows(const T* head, Strides s, RowNumbers numbers, int64_t count,
+                           double* values, double* squares, double* norms) {
+  const int64_t i = blockIdx.x * int64_t{8} + threadIdx.x / 32;
+  if (i >= count) return;
+  const T* from = head + numbers[i] * s.row;
+  double norm = 0;
+  for (int64_t column = threadIdx.x % 32; column < s.columns; column += 32) {
+    const auto value = static_cast<double>(static_cast<float>(from[column]));
+    values[i * s.columns + column] = value;
+    squares[i * s.columns + column] = value * value;
+    norm += value * value;
+  }
+  for (int lane = 16; lane > 0; lane /= 2) norm += __shfl_xor_sync(0xffffffff, norm, lane);
+  if (threadIdx.x % 32 == 0) norms[i] = norm;
+}
+
+template <typename T>
+__global__ void pack_rows(const T* head, Strides s, RowNumbers numbers, int64_t count, T* to) {
+  const int64_t i = blockIdx.x * int64_t{256} + threadIdx.x;
+  if (i >= count * s.columns) return;
+  to[i] = head[numbers[i / s.columns] * s.row + i % s.columns];
+}
+
+template <typename T>
+const T* head_of(const GpuTensor& tensor, const GpuRows& rows) {
+  const ConstTensorView& view = tensor.view();
+  return static_cast<const T*>(view.data) + view.offset(rows.batch, rows.head, 0);
+}
+
+}  // namespace
+
+void* allocate_on_gpu(size_t bytes) {
+  void* data = nullptr;
+  const cudaError_t status = cudaMalloc(&data, std::max<size_t>(bytes, 1));
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // takes the error away: the device is well
+    throw OutOfMemory("the GPU has no room for the reference");
+  }
+  FLASHBENCH_CUDA(status);
+  return data;
+}
+
+GpuTensor::GpuTensor(const ConstTensorView& host, cudaStream_t stream) : view_(host) {
+  const int64_t extent =
+      host.offset(host.batch - 1, host.heads - 1, host.length - 1) + host.head_dim;
+  const auto bytes = static_cast<size_t>(extent * element_size(host.dtype));
+  data_ = GpuArray<std::byte>(static_cast<int64_t>(bytes));
+  FLASHBENCH_CUDA(cudaMemcpyAsync(data_.data(), host.data, bytes, cudaMemcpyHostToDevice, stream));
+  view_.data = data_.data();
+
+  const int64_t heads = host.batch * host.heads;
+  const GpuArray<int> found(heads);
+  FLASHBENCH_CUDA(
+      cudaMemsetAsync(found.data(), 0, static_cast<size_t>(heads) * sizeof(int), stream));
+  with_type(host.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    find_nonfinite<<<static_cast<unsigned>(heads), 256, 0, stream>>>(
+        static_cast<const T*>(view_.data), strides_of(view_), found.data());
+  });
+  FLASHBENCH_CUDA(cudaGetLastError());
+  not_finite_.resize(static_cast<size_t>(heads));
+  FLASHBENCH_CUDA(cudaMemcpyAsync(not_finite_.data(), found.data(),
+                                  not_finite_.size() * sizeof(int), cudaMemcpyDeviceToHost,
+                                  stream));
+  FLASHBENCH_CUDA(cudaStreamSynchronize(stream));
+}
+
+GpuInputs::GpuInputs(const Problem& p, const Inputs& host, cudaStream_t stream)
+    : q(host.q, stream), k(host.k, stream), v(host.v, stream) {
+  if (p.pass == Pass::backward) d_o = GpuTensor(host.d_o, stream);
+  std::vector<int64_t> keys(static_cast<size_t>(p.q_len));
+  for (int64_t row = 0; row < p.q_len; ++row) keys[static_cast<size_t>(row)] = p.visible_keys(row);
+  visible = upload<int64_t>(keys, stream);
+}
+
+void widen(const GpuTensor& tensor, const GpuRows& rows, WideRows& to, cudaStream_t stream) {
+  to.finite = tensor.finite(rows.batch, rows.head);
+  with_type(tensor.view().dtype, [&](auto zero) {
+    using T = decltype(zero);
+    widen_rows<<<blocks_of_256(32 * rows.count()), 256, 0, stream>>>(
+        head_of<T>(tensor, rows), strides_of(tensor.view()), rows.numbers, rows.count(),
+        to.values.data(), to.squares.data(), to.norms.data());
+  });
+  FLASHBENCH_CUDA(cudaGetLastError());
+}
+
+void pack(const GpuTensor& tensor, const GpuRows& rows, void* to, cudaStream_t stream) {
+  with_type(tensor.view().dtype, [&](auto zero) {
+    using T = decltype(zero);
+    pack_rows<<<blocks_of_256(rows.count() * tensor.view().head_dim), 256, 0, stream>>>(
+        head_of<T>(tensor, rows), strides_of(tensor.view()), rows.numbers, rows.count(),
+        static_cast<T*>(to));
+  });
+  FLASHBENCH_CUDA(cudaGetLastError());
+}
+
+int64_t tile_rows(int64_t own_rows, int64_t other_rows) {
+  return std::min({other_rows, kMaxOwnRows, kMaxTileElements / std::min(own_rows, kMaxOwnRows)});
+}
+
+int64_t rows_below(const GpuRows& rows, int64_t limit) {
+  return std::lower_bound(rows.rows.begin(), rows.rows.end(), limit) - rows.rows.begin();
+}
+
+int64_t rows_blind_to(const Problem& p, const GpuRows& queries, int64_t key) {
+  return std::partition_point(queries.rows.begin(), queries.rows.end(),
+                              [&](int64_t row) { return p.visible_keys(row) <= key; }) -
+         queries.rows.begin();
+}
+
+}  // namespace flashbench::verify

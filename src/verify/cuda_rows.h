@@ -1,0 +1,130 @@
+// What the oracle on a GPU works on: the inputs in device memory, and rows of them in fp64.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "attention/problem.h"
+#include "attention/tensors.h"
+#include "device/cuda_call.h"
+#include "device/device.h"
+
+namespace flashbench::verify {
+
+// Device memory of the oracle's own, beside the device's account. Throws OutOfMemory.
+void* allocate_on_gpu(size_t bytes);
+
+template <typename T>
+class GpuArray {
+ public:
+  GpuArray() = default;
+  explicit GpuArray(int64_t count)
+      : data_(static_cast<T*>(allocate_on_gpu(static_cast<size_t>(count) * sizeof(T)))) {}
+
+  T* data() const { return data_.get(); }
+
+ private:
+  struct Free {
+    void operator()(T* data) const { cudaFree(data); }
+  };
+  std::unique_ptr<T, Free> data_;
+};
+
+template <typename T>
+GpuArray<T> upload(std::span<const T> values, cudaStream_t stream) {
+  GpuArray<T> array(static_cast<int64_t>(values.size()));
+  FLASHBENCH_CUDA(cudaMemcpyAsync(array.data(), values.data(), values.size_bytes(),
+                                  cudaMemcpyHostToDevice, stream));
+  return array;
+}
+
+// The numbers of some rows of one head, on the device: a list, or all from `first` on.
+struct RowNumbers {
+  const int64_t* list = nullptr;
+  int64_t first = 0;
+
+  __host__ __device__ int64_t operator[](int64_t i) const {
+    return list != nullptr ? list[i] : first + i;
+  }
+};
+
+// Rows of one head that are worked on together; ascending.
+struct GpuRows {
+  int64_t batch = 0, head = 0;
+  std::span<const int64_t> rows;  // on the host
+  RowNumbers numbers;             // the same on the device
+
+  int64_t count() const { return static_cast<int64_t>(rows.size()); }
+  GpuRows part(int64_t first, int64_t length) const {
+    RowNumbers tail = numbers;
+    if (tail.list != nullptr) {
+      tail.list += first;
+    } else {
+      tail.first += first;
+    }
+    return {batch, head, rows.subspan(static_cast<size_t>(first), static_cast<size_t>(length)),
+            tail};
+  }
+};
+
+// A tensor in device memory.
+class GpuTensor {
+ public:
+  GpuTensor() = default;
+  GpuTensor(const ConstTensorView& host, cudaStream_t stream);
+
+  const ConstTensorView& view() const { return view_; }
+  bool finite(int64_t batch, int64_t head) const {
+    return !not_finite_[static_cast<size_t>(batch * view_.heads + head)];
+  }
+
+ private:
+  GpuArray<std::byte> data_;
+  ConstTensorView view_;
+  std::vector<int> not_finite_;  // of each head, whether it has a NaN or Inf
+};
+
+struct GpuInputs {
+  GpuInputs(const Problem&, const Inputs& host, cudaStream_t);
+
+  GpuTensor q, k, v, d_o;
+  GpuArray<int64_t> visible;  // keys, of each query row
+};
+
+// Rows in fp64, with what the bounds need of them.
+struct WideRows {
+  WideRows(int64_t most_rows, int64_t columns)
+      : values(most_rows * columns), squares(most_rows * columns), norms(most_rows) {}
+
+  GpuArray<double> values;   // [rows, columns]
+  GpuArray<double> squares;  // [rows, columns]
+  GpuArray<double> norms;    // squared, [rows]
+  bool finite = true;        // the whole head
+};
+void widen(const GpuTensor&, const GpuRows&, WideRows&, cudaStream_t);
+
+// Copies rows of a tensor as they are into a dense matrix [rows, columns].
+void pack(const GpuTensor&, const GpuRows&, void* to, cudaStream_t);
+
+// A block of rows has at most kMaxOwnRows, and meets the other side in tiles of so many rows that
+// own rows x tile rows are at most kMaxTileElements: 256 MiB in fp64, of which there are four.
+// Long blocks keep all of a GPU busy in products whose result is [own rows, head_dim].
+inline constexpr int64_t kMaxOwnRows = 16384;
+inline constexpr int64_t kMaxTileElements = int64_t{1} << 25;
+int64_t tile_rows(int64_t own_rows, int64_t other_rows);
+
+// How many rows of a list are below `limit`.
+int64_t rows_below(const GpuRows&, int64_t limit);
+// How many of these query rows, which are the first ones, do not see this key.
+int64_t rows_blind_to(const Problem&, const GpuRows& queries, int64_t key);
+
+inline unsigned blocks_of_256(int64_t threads) {
+  return static_cast<unsigned>((threads + 255) / 256);
+}
+
+}  // namespace flashbench::verify

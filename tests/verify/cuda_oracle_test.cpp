@@ -1,0 +1,321 @@
+// The references that a GPU computes are the host's: values, bounds, naive errors and verdicts.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "attention/half.h"
+#include "attention_case.h"
+#include "device/cuda.h"
+#include "verify/references.h"
+#include "verify/verdict.h"
+
+namespace flashbench::verify {
+
+namespace {
+
+// Differences in fp64, of a tensor's largest value and for scores of size 1: those of a softmax
+// grow with the scores. Where the exact value is 0, of the largest bound.
+constexpr double kValueTolerance = 1e-12;
+constexpr double kValueToleranceOfBound = 1e-6;
+constexpr double kBoundTolerance = 1e-4;
+
+// How many times larger one naive error may be than the other. Where the dtype has 16 bits, its
+// rounding is most of it; in fp32 the order of sums is, where the host adds thousands of terms one
+// after the other.
+double naive_tolerance(Dtype dtype) {
+  return dtype == Dtype::fp32 ? 16 : 2;
+}
+
+struct Shape {
+  int64_t batch, q_heads, kv_heads, q_len, kv_len, head_dim;
+  Layout layout = Layout::bshd;
+};
+
+Problem problem_of(Pass pass, Dtype dtype, Mask mask, const Shape& shape) {
+  Problem p;
+  p.pass = pass;
+  p.dtype = dtype;
+  p.mask = mask;
+  p.layout = shape.layout;
+  p.batch = shape.batch;
+  p.q_heads = shape.q_heads;
+  p.kv_heads = shape.kv_heads;
+  p.q_len = shape.q_len;
+  p.kv_len = shape.kv_len;
+  p.head_dim = shape.head_dim;
+  return p;
+}
+
+// Scores are exponents: an error of one is a relative error of P.
+double largest_exponent(const Problem& p, const References& references) {
+  double largest = 1;
+  const auto take = [&](double logsumexp) {
+    if (std::isfinite(logsumexp)) largest = std::max(largest, std::abs(logsumexp));
+  };
+  if (p.pass == Pass::backward) {
+    for (const float logsumexp : references.forward.logsumexp) take(logsumexp);
+    return largest;
+  }
+  const Matrix<double>& logsumexps = references.tensors[1].value;
+  for (int64_t row = 0; row < logsumexps.rows(); ++row) take(*logsumexps.row(row));
+  return largest;
+}
+
+double largest_finite(const Reference& reference) {
+  double largest = 0;
+  for (int64_t i = 0; i < reference.elements(); ++i) {
+    const double value = std::abs(reference.value.row(0)[i]);
+    if (std::isfinite(value)) largest = std::max(largest, value);
+  }
+  return largest;
+}
+
+class CudaOracle : public testing::TestWithParam<std::tuple<Pass, Dtype>> {
+ protected:
+  static void SetUpTestSuite() {
+    if (!why_no_cuda()) device_ = make_cuda_device(0);
+  }
+  static void TearDownTestSuite() { device_.reset(); }
+  void SetUp() override {
+    if (const auto why = why_no_cuda()) GTEST_SKIP() << *why;
+  }
+
+  Pass pass() const { return std::get<0>(GetParam()); }
+  Dtype dtype() const { return std::get<1>(GetParam()); }
+  ThreadPool& pool() { return *device_->stream().threads; }
+
+  struct Both {
+    Selection selection;
+    References host, gpu;
+  };
+  std::unique_ptr<Both> both(const AttentionCase& attention, Dtype scores,
+                             const OracleBudget& budget = {}) {
+    auto result = std::make_unique<Both>();
+    const Problem& p = attention.problem;
+    result->selection = select_rows(p, budget);
+    result->host = references_on_host(p, attention.inputs(), scores, result->selection, pool());
+    result->gpu = references_on_gpu(p, attention.inputs(), scores, result->selection, *device_);
+    return result;
+  }
+
+  void expect_same(const std::string& label, const Problem& p, const Both& both,
+                   bool compare_naive = true) {
+    const double exponent = largest_exponent(p, both.host);
+    ASSERT_EQ(both.host.tensors.size(), both.gpu.tensors.size());
+    for (size_t i = 0; i < both.host.tensors.size(); ++i) {
+      expect_same_tensor(label, both.host.tensors[i], both.gpu.tensors[i], exponent);
+      if (!compare_naive) continue;
+      const double host = both.host.tensors[i].naive_max_abs;
+      const double gpu = both.gpu.tensors[i].naive_max_abs;
+      // Next to nothing on one side is nothing on the other.
+      const double least = largest_finite(both.host.tensors[i]) * 0x1p-25;
+      const double most = naive_tolerance(both.host.tensors[i].dtype);
+      EXPECT_LE(host, most * std::max(gpu, least)) << label << both.host.tensors[i].tensor;
+      EXPECT_LE(gpu, most * std::max(host, least)) << label << both.host.tensors[i].tensor;
+    }
+    const ExactForward &host = both.host.forward, &gpu = both.gpu.forward;
+    ASSERT_EQ(host.logsumexp.size(), gpu.logsumexp.size());
+    for (size_t i = 0; i < host.logsumexp.size(); ++i) {
+      if (std::isnan(host.logsumexp[i]) && std::isnan(gpu.logsumexp[i])) continue;
+      ASSERT_FLOAT_EQ(host.logsumexp[i], gpu.logsumexp[i]) << label << "row " << i;
+    }
+    ASSERT_EQ(host.o.size(), gpu.o.size());
+    // A tie in fp64 may be rounded either way.
+    const int64_t elements = p.pass == Pass::backward ? p.query_elements() : 0;
+    int64_t different = 0, wrong = 0;
+    for (int64_t i = 0; i < elements; ++i) {
+      const float a = load_element(host.o.data(), p.dtype, i);
+      const float b = load_element(gpu.o.data(), p.dtype, i);
+      if (std::isnan(a) && std::isnan(b)) continue;
+      if (a == b || std::abs(a - b) <= kValueTolerance) continue;
+      ++different;
+      wrong += !(std::abs(a - b) <= 0x1p-7f * std::abs(a));
+    }
+    EXPECT_EQ(wrong, 0) << label << "O";
+    EXPECT_LE(different, 1 + elements / 1000) << label << "O";
+  }
+
+  static void expect_same_tensor(const std::string& label, const Reference& host,
+                                 const Reference& gpu, double exponent) {
+    double worst_value = 0, worst_bound = 0, largest_bound = 0;
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < host.elements(); ++i) {
+      const double expected = host.value.row(0)[i], found = gpu.value.row(0)[i];
+      if (!std::isfinite(expected) || !std::isfinite(found)) {
+        wrong += std::isnan(expected) ? !std::isnan(found) : expected != found;
+        continue;
+      }
+      worst_value = std::max(worst_value, std::abs(found - expected));
+      const float bound = host.bound.row(0)[i], found_bound = gpu.bound.row(0)[i];
+      if (std::isfinite(bound)) largest_bound = std::max<double>(largest_bound, bound);
+      if (!std::isfinite(bound)) {
+        wrong += std::isfinite(found_bound);
+      } else if (!std::isfinite(found_bound)) {
+        ++wrong;
+      } else if (bound != found_bound) {
+        worst_bound = std::max(worst_bound, std::abs(static_cast<double>(found_bound) - bound) /
+                                                static_cast<double>(bound));
+      }
+    }
+    EXPECT_EQ(wrong, 0) << label << host.tensor << ": wrongly finite or not";
+    EXPECT_LE(worst_value, kValueTolerance * exponent * largest_finite(host) +
+                               kValueToleranceOfBound * largest_bound)
+        << label << host.tensor;
+    EXPECT_LE(worst_bound, kBoundTolerance) << label << host.tensor;
+  }
+
+  // What both say of the outputs that a case holds.
+  static void expect_same_verdicts(const std::string& label, const Both& both,
+                                   AttentionCase& attention, bool correct) {
+    const Outputs outputs = attention.outputs();
+    const Problem& p = attention.problem;
+    const std::vector<ConstTensorView> views =
+        p.pass == Pass::forward
+            ? std::vector<ConstTensorView>{outputs.o,
+                                           dense_view<const void>(outputs.logsumexp, Dtype::fp32,
+                                                                  Layout::bhsd, p.batch, p.q_heads,
+                                                                  p.q_len, 1)}
+            : std::vector<ConstTensorView>{outputs.dq, outputs.dk, outputs.dv};
+    bool passed = true;
+    for (size_t i = 0; i < views.size(); ++i) {
+      const TensorError host = judge_tensor(both.host.tensors[i], views[i], attention.pool).error;
+      const TensorError gpu = judge_tensor(both.gpu.tensors[i], views[i], attention.pool).error;
+      EXPECT_EQ(host.passed, gpu.passed) << label << host.tensor;
+      EXPECT_EQ(host.nonfinite, gpu.nonfinite) << label << host.tensor;
+      EXPECT_NEAR(host.lambda, gpu.lambda, 1e-3 * host.lambda + 1e-3) << label << host.tensor;
+      EXPECT_NEAR(host.max_abs, gpu.max_abs, 1e-6 * host.max_abs + 1e-12) << label << host.tensor;
+      passed = passed && gpu.passed;
+    }
+    EXPECT_EQ(passed, correct) << label;
+  }
+
+  static std::unique_ptr<Device> device_;
+};
+
+std::unique_ptr<Device> CudaOracle::device_;
+
+INSTANTIATE_TEST_SUITE_P(All, CudaOracle,
+                         testing::Combine(testing::ValuesIn(kPasses), testing::ValuesIn(kDtypes)),
+                         [](const auto& instance) {
+                           return std::string(name(std::get<0>(instance.param))) + "_" +
+                                  std::string(name(std::get<1>(instance.param)));
+                         });
+
+TEST_P(CudaOracle, AgreesOnShapesAndMasks) {
+  for (const Mask mask : kMasks) {
+    for (const Shape& shape : {Shape{1, 1, 1, 1, 1, 64}, Shape{2, 4, 2, 257, 129, 40},
+                               Shape{1, 3, 3, 100, 1000, 64, Layout::bhsd},
+                               Shape{1, 4, 1, 1000, 257, 128}, Shape{1, 2, 2, 513, 511, 256}}) {
+      const Problem p = problem_of(pass(), dtype(), mask, shape);
+      const AttentionCase attention(p, {}, *device_);
+      expect_same(p.id() + " ", p, *both(attention, Dtype::fp32));
+    }
+  }
+}
+
+// Several blocks of rows, and several tiles for each.
+TEST_P(CudaOracle, AgreesOnLongSequences) {
+  for (const Shape& shape : {Shape{1, 2, 1, 20001, 2500, 8}, Shape{1, 2, 1, 2500, 20001, 8}}) {
+    const Problem p = problem_of(pass(), dtype(), Mask::causal_bottom_right, shape);
+    const AttentionCase attention(p, {}, *device_);
+    expect_same(p.id() + " ", p, *both(attention, Dtype::fp32, {1e13, 1}));
+  }
+}
+
+TEST_P(CudaOracle, AgreesOnSamples) {
+  for (const double budget : {2e6, 5e7}) {
+    const Problem p = problem_of(pass(), dtype(), Mask::causal_top_left, {2, 4, 2, 700, 650, 32});
+    const AttentionCase attention(p, {}, *device_);
+    const std::unique_ptr<Both> references = both(attention, Dtype::fp32, {budget, 3});
+    EXPECT_TRUE(references->selection.sampled);
+    expect_same(p.id() + " ", p, *references, pass() == Pass::forward);
+  }
+}
+
+TEST_P(CudaOracle, AgreesOnScoresIn16Bits) {
+  for (const Dtype scores : {Dtype::fp16, Dtype::bf16}) {
+    for (const Distribution distribution : {Distribution::normal, Distribution::late_maximum}) {
+      const Problem p =
+          problem_of(pass(), dtype(), Mask::causal_bottom_right, {1, 4, 2, 300, 500, 64});
+      const AttentionCase attention(p, {.distribution = distribution}, *device_);
+      expect_same(p.id() + " ", p, *both(attention, scores));
+    }
+  }
+}
+
+TEST_P(CudaOracle, AgreesOnEveryDistribution) {
+  for (const Distribution distribution : kDistributions) {
+    if (distribution == Distribution::files) continue;
+    for (const Mask mask : kMasks) {
+      const Problem p = problem_of(pass(), dtype(), mask, {2, 4, 2, 120, 300, 64});
+      const AttentionCase attention(p, {.distribution = distribution}, *device_);
+      // Which rows a NaN spoils in the naive computation depends on its tiles.
+      const bool finite = distribution < Distribution::nan_key;
+      expect_same(p.id() + " " + std::string(name(distribution)) + " ", p,
+                  *both(attention, Dtype::fp32), finite);
+    }
+  }
+}
+
+// A NaN and an Inf in one row of each tensor.
+TEST_P(CudaOracle, AgreesWhereInputsAreNotFinite) {
+  for (int tensor = 0; tensor < (pass() == Pass::forward ? 3 : 4); ++tensor) {
+    for (const float value :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      const Problem p =
+          problem_of(pass(), dtype(), Mask::causal_bottom_right, {1, 4, 2, 300, 310, 40});
+      const AttentionCase attention(p, {}, *device_);
+      const Inputs inputs = attention.inputs();
+      const ConstTensorView view = std::vector<ConstTensorView>{
+          inputs.q, inputs.k, inputs.v, inputs.d_o}[static_cast<size_t>(tensor)];
+      store_element(const_cast<void*>(view.data), view.dtype, view.offset(0, 1, 140) + 3, value);
+      const std::string label = fmt::format("{} tensor {} {} ", p.id(), tensor, value);
+      expect_same(label, p, *both(attention, Dtype::fp32), false);
+    }
+  }
+}
+
+TEST_P(CudaOracle, AgreesOnCorrectKernelsAndPlantedErrors) {
+  constexpr int64_t kTile = 64;
+  const Problem p = problem_of(pass(), dtype(), Mask::causal_bottom_right, {1, 4, 2, 200, 700, 64});
+  AttentionCase attention(p, {}, *device_);
+  attention.make_oracle();  // for the O and logsumexp that the gradients start from
+  const std::unique_ptr<Both> references = both(attention, Dtype::fp32);
+  for (const bool p_in_dtype : {true, false}) {
+    attention.run({kTile, p_in_dtype, false, false, Defect::none});
+    expect_same_verdicts("correct ", *references, attention, true);
+  }
+  for (const Defect defect : kDefects) {
+    if (!shows(defect, p, kTile) || defect == Defect::stale_output) continue;
+    attention.run({kTile, true, false, false, defect});
+    expect_same_verdicts(std::string(name(defect)) + " ", *references, attention, false);
+  }
+}
+
+// The way that the tool goes: a problem that is large enough for the GPU.
+TEST_P(CudaOracle, JudgesFromTheDevice) {
+  const Problem p =
+      problem_of(pass(), dtype(), Mask::causal_bottom_right, {1, 8, 4, 2048, 2048, 64});
+  AttentionCase attention(p, {}, *device_);
+  EXPECT_TRUE(better_on_gpu(p, select_rows(p, {}), *device_));
+  const MemoryUsage before = device_->used();
+  device_->reset_peak();
+  attention.make_oracle({1e9, 1});  // of the host: a GPU may spend enough for all of it
+  EXPECT_EQ(device_->peak().total(), before.total());
+  const Verdict verdict = attention.judge({});
+  EXPECT_TRUE(verdict.passed()) << verdict.reason;
+  EXPECT_FALSE(verdict.sampled);
+  EXPECT_EQ(verdict.checked_fraction, 1);
+  EXPECT_FALSE(attention.judge({64, true, false, false, Defect::last_key_ignored}).passed());
+}
+
+}  // namespace
+
+}  // namespace flashbench::verify
