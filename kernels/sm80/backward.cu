@@ -523,7 +523,8 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     const int q_head = batch * args.q_heads + h, first_row = q_block * B::kQ;
     float* tiles =
         args.dq_sums + (static_cast<int64_t>(q_head) * args.padded_q + first_row) * B::kHeadDim;
-    [[maybe_unused]] int* turn = args.turns + static_cast<int64_t>(q_head) * (args.padded_q / kTurnRows) + q_block;
+    [[maybe_unused]] int* turn =
+        args.turns + static_cast<int64_t>(q_head) * (args.padded_q / kTurnRows) + q_block;
     if (careful) {
       if constexpr (kDeterministic) wait_for_turn(turn, key_block);
       add_seen_keys<Element, B>(scores.ds, shared.k, first_row + args.diagonal + 1 - first_key,
@@ -793,7 +794,7 @@ std::vector<BlockSizes> backward_candidates(const Problem& p, const DeviceInfo& 
 }
 
 BlockSizes choose_backward(const Problem& p, const DeviceInfo& device) {
-  return choose_blocks(p, device, backward_candidates(p, device));
+  return choose_blocks("sm80", p, device, backward_candidates(p, device));
 }
 
 std::optional<std::string> why_backward_unsupported(const Problem& p, const DeviceInfo& device) {
@@ -913,6 +914,7 @@ extern const AttentionKernel kSm80Backward{.name = "sm80_backward",
                                            .family = "sm80",
                                            .device = DeviceKind::cuda,
                                            .pass = Pass::backward,
+                                           .needs_aligned_rows = true,
                                            .why_unsupported = sm80::why_backward_unsupported,
                                            .candidates = sm80::backward_candidates,
                                            .choose = sm80::choose_backward,
@@ -926,6 +928,7 @@ extern const AttentionKernel kSm80BackwardDeterministic{
     .family = "sm80_deterministic",
     .device = DeviceKind::cuda,
     .pass = Pass::backward,
+    .needs_aligned_rows = true,
     .why_unsupported = sm80::why_backward_unsupported,
     .candidates = sm80::backward_candidates,
     .choose = sm80::choose_backward,

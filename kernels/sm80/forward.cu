@@ -537,7 +537,7 @@ std::vector<BlockSizes> candidates(const Problem& p, const DeviceInfo& device) {
 }
 
 BlockSizes choose(const Problem& p, const DeviceInfo& device) {
-  return choose_blocks(p, device, candidates(p, device));
+  return choose_blocks("sm80", p, device, candidates(p, device));
 }
 
 const Variant& variant_at(const Launch& at) {
@@ -624,6 +624,7 @@ extern const AttentionKernel kSm80Forward{.name = "sm80_forward",
                                           .family = "sm80",
                                           .device = DeviceKind::cuda,
                                           .pass = Pass::forward,
+                                          .needs_aligned_rows = true,
                                           .why_unsupported = sm80::why_unsupported,
                                           .candidates = sm80::candidates,
                                           .choose = sm80::choose,

@@ -217,7 +217,8 @@ Attempt start(const Provider& provider, int index, const Case& item, Scene& scen
     attempt.end(Status::skipped, "interrupted");
   } else if (auto why = provider.why_unsupported(item.problem, scene.device.info())) {
     attempt.end(Status::unsupported, *why);
-  } else if (auto cannot_take = provider.why_unsupported_placement(item.problem, item.placement)) {
+  } else if (auto cannot_take = provider.why_unsupported_placement(item.problem, item.placement,
+                                                                   scene.device.info())) {
     attempt.end(Status::unsupported, *cannot_take);
   } else {
     guarded(attempt, [&] {
