@@ -445,7 +445,8 @@ struct Forward {
       exponentiate(s, p, base, sum);
     };
 
-    const int tried_blocks = min(unmasked_blocks, block);  // not the first one, without a maximum
+    // Not the first block, which has no maximum to try.
+    const int tried_blocks = kTryMaximum ? min(unmasked_blocks, block) : 0;
     int stage = 0;
     for (; block >= 0; --block) {
       ptx::cp_async_wait_group<0>();
