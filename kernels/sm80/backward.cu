@@ -70,6 +70,10 @@ __device__ __forceinline__ void add_to_accumulator(float* tile, int lane, const 
                "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3])
                : "memory");
 }
+__device__ __forceinline__ void load_accumulator(const float* tile, int lane, float (&v)[4]) {
+  const float4 x = *reinterpret_cast<const float4*>(tile + accumulator_index(lane, 0));
+  v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w;
+}
 #else
 __device__ __forceinline__ int accumulator_index(int lane, int i) {
   return i * 32 + lane;
@@ -81,6 +85,9 @@ __device__ __forceinline__ void add_to_accumulator(float* tile, int lane, const 
         "f"(v[i])
         : "memory");
   }
+}
+__device__ __forceinline__ void load_accumulator(const float* tile, int lane, float (&v)[4]) {
+  for (int i = 0; i < 4; ++i) v[i] = tile[accumulator_index(lane, i)];
 }
 #endif
 
@@ -183,8 +190,9 @@ struct Arguments {
   int* tickets;             // thread blocks started
 
   int batch, q_heads, kv_heads, group, q_len, kv_len, head_dim, padded_q;
-  int key_end;   // keys from here on are seen by no query
-  int diagonal;  // query q sees keys 0 to q + diagonal
+  int section_heads;  // K/V heads whose thread blocks are mixed
+  int key_end;        // keys from here on are seen by no query
+  int diagonal;       // query q sees keys 0 to q + diagonal
   float scale, scale_log2;
 };
 
@@ -348,9 +356,13 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     __syncthreads();
   }
   const int key_blocks = (args.kv_len + B::kKv - 1) / B::kKv;
-  const int key_block = item % key_blocks;
-  const int kv_head = item / key_blocks % args.kv_heads;
-  const int batch = item / key_blocks / args.kv_heads;
+  const int section = item / (args.section_heads * key_blocks);
+  const int section_head = section * args.section_heads;
+  const int section_heads = min(args.section_heads, args.batch * args.kv_heads - section_head);
+  const int item_in_section = item - section_head * key_blocks;
+  const int key_block = item_in_section / section_heads;
+  const int batch_head = section_head + item_in_section % section_heads;
+  const int kv_head = batch_head % args.kv_heads, batch = batch_head / args.kv_heads;
   const int first_key = key_block * B::kKv;
 
   // Steps: the blocks of queries that see some of these keys, of all query heads of the group.
@@ -402,13 +414,16 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
                                                 args.key_end - first_key, args.head_dim);
     load_tile<B::kKv, B::kHeadDim, B::kThreads>(shared_address(shared.v), v, args.v.row_stride, 0,
                                                 args.key_end - first_key, args.head_dim);
+    // With three stages the first two blocks of queries, the second in a group of its own.
     constexpr std::integral_constant<int, 1> kAtOnce;
-    for (int i = 0; i < B::kStages - 1 && i < steps; ++i) {
-      load_queries(kAtOnce, load_head, load_block, args.q_len - load_block * B::kQ, i, 0);
-      load_statistics(load_head, load_block, i);
-      advance(load_head, load_block);
+    for (int i = 0; i < B::kStages - 1; ++i) {
+      if (i < steps) {
+        load_queries(kAtOnce, load_head, load_block, args.q_len - load_block * B::kQ, i, 0);
+        load_statistics(load_head, load_block, i);
+        advance(load_head, load_block);
+      }
+      ptx::cp_async_commit_group();
     }
-    ptx::cp_async_commit_group();
   }
 
   // dV or dK: [64 keys of this warp, its columns].
@@ -561,7 +576,11 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     int last_stage = 2, stage = 0, next_stage = 1;
     bool careful = false;
     for (int step = 0;; ++step) {
-      ptx::cp_async_wait_group<0>();
+      if (step == 0) {
+        ptx::cp_async_wait_group<1>();
+      } else {
+        ptx::cp_async_wait_group<0>();
+      }
       careful = __syncthreads_or(careful);
       if (step > 0) {
         const int rows = step + 1 < steps ? args.q_len - load_block * B::kQ : 0;
@@ -636,20 +655,26 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
 
 // ---- before and after ----
 
-constexpr int kRowThreads = 256;  // of a thread block that handles kRows rows
-constexpr int kRows = 64;
+constexpr int kBeforeThreads = 256;
+constexpr int kAfterThreads = 128;
+constexpr int kAfterRows = 64;  // of a thread block
 
 // Lanes that share a row, 8 elements each.
 __host__ __device__ constexpr int lanes_per_row(int head_dim) {
   return head_dim <= 32 ? 4 : head_dim <= 64 ? 8 : head_dim <= 128 ? 16 : 32;
 }
 
+// Rows that a thread block handles, two for each thread.
+__host__ __device__ constexpr int before_rows(int head_dim) {
+  return 2 * kBeforeThreads / lanes_per_row(head_dim);
+}
+
 // D = rowsum(dO o O), the logsumexp in base 2, and zeros where dQ, turns and tickets are counted.
 template <typename Element, int kHeadDim>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kBeforeThreads)
     backward_before(const __grid_constant__ Arguments args) {
   constexpr int kLanes = lanes_per_row(kHeadDim);
-  constexpr int kPasses = kRows * kLanes / kRowThreads;
+  constexpr int kRows = before_rows(kHeadDim), kPasses = kRows * kLanes / kBeforeThreads;
   const int spans = args.padded_q / kRows;
   const int head = blockIdx.x / spans;
   const int first = blockIdx.x % spans * kRows;
@@ -657,8 +682,8 @@ __global__ void __launch_bounds__(kRowThreads)
   const int64_t first_padded = static_cast<int64_t>(head) * args.padded_q + first;
 
   if (blockIdx.x == 0 && threadIdx.x == 0) *args.tickets = 0;
-  if (threadIdx.x < kRows / kTurnRows) {
-    args.turns[first_padded / kTurnRows + threadIdx.x] = 0;
+  if (threadIdx.x < kRows && (first + threadIdx.x) % kTurnRows == 0) {
+    args.turns[(first_padded + threadIdx.x) / kTurnRows] = 0;
   }
 
   const Element* o = args.o.head<Element>(b, h);
@@ -667,7 +692,7 @@ __global__ void __launch_bounds__(kRowThreads)
   uint4 o_values[kPasses], d_o_values[kPasses];
 #pragma unroll
   for (int i = 0; i < kPasses; ++i) {
-    const int row = first + (i * kRowThreads + threadIdx.x) / kLanes;
+    const int row = first + (i * kBeforeThreads + threadIdx.x) / kLanes;
     o_values[i] = d_o_values[i] = uint4{};
     if (row < args.q_len && column < args.head_dim) {
       o_values[i] = *reinterpret_cast<const uint4*>(o + row * args.o.row_stride + column);
@@ -676,11 +701,11 @@ __global__ void __launch_bounds__(kRowThreads)
   }
   float4* sums = reinterpret_cast<float4*>(args.dq_sums + first_padded * kHeadDim);
 #pragma unroll 4
-  for (int i = threadIdx.x; i < kRows * kHeadDim / 4; i += kRowThreads) sums[i] = float4{};
+  for (int i = threadIdx.x; i < kRows * kHeadDim / 4; i += kBeforeThreads) sums[i] = float4{};
 
 #pragma unroll
   for (int i = 0; i < kPasses; ++i) {
-    const int row = (i * kRowThreads + threadIdx.x) / kLanes;
+    const int row = (i * kBeforeThreads + threadIdx.x) / kLanes;
     const uint32_t x[4] = {o_values[i].x, o_values[i].y, o_values[i].z, o_values[i].w};
     const uint32_t y[4] = {d_o_values[i].x, d_o_values[i].y, d_o_values[i].z, d_o_values[i].w};
     float d = 0;
@@ -705,34 +730,53 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-// dQ = scale * its fp32 sums.
+// Lane l of each four has x[j] = what belongs to lane j; afterwards x[j] = what lane j had for l.
+__device__ __forceinline__ void transpose_among_four(uint32_t (&x)[4]) {
+  const auto exchange = [](uint32_t& low, uint32_t& high, int distance) {
+    const bool upper = threadIdx.x & distance;
+    const uint32_t received = __shfl_xor_sync(0xffffffffu, upper ? low : high, distance);
+    (upper ? low : high) = received;
+  };
+  exchange(x[0], x[1], 1);
+  exchange(x[2], x[3], 1);
+  exchange(x[0], x[2], 2);
+  exchange(x[1], x[3], 2);
+}
+
+// dQ = scale * its fp32 sums. A warp takes 16 rows x 32 columns at a time.
 template <typename Element, int kHeadDim>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kAfterThreads)
     backward_after(const __grid_constant__ Arguments args) {
-  constexpr int kLanes = lanes_per_row(kHeadDim);
-  constexpr int kPasses = kRows * kLanes / kRowThreads;
-  const int spans = (args.q_len + kRows - 1) / kRows;
+  constexpr int kUnits = kAfterRows / 16 * (kHeadDim / 32);
+  const int spans = args.padded_q / kAfterRows;
   const int head = blockIdx.x / spans;
-  const int first = blockIdx.x % spans * kRows;
+  const int first = blockIdx.x % spans * kAfterRows;
   Element* dq = args.dq.head<Element>(head / args.q_heads, head % args.q_heads);
   const float* sums =
       args.dq_sums + (static_cast<int64_t>(head) * args.padded_q + first) * kHeadDim;
-  const int chunk = threadIdx.x % kLanes;
+  const int lane = threadIdx.x % 32;
 #pragma unroll
-  for (int i = 0; i < kPasses; ++i) {
-    const int row = (i * kRowThreads + threadIdx.x) / kLanes;
-    if (first + row >= args.q_len || chunk * 8 >= args.head_dim) continue;
-    // A row of a 16 x 8 tile is two values of each of four lanes.
-    const float* tile = sums + (row / 16 * (kHeadDim / 8) + chunk) * 128;
-    uint32_t pairs[4];
+  for (int unit = threadIdx.x / 32; unit < kUnits; unit += kAfterThreads / 32) {
+    float v[4][4];
 #pragma unroll
-    for (int pair = 0; pair < 4; ++pair) {
-      const int lane = row % 8 * 4 + pair, value = row % 16 / 8 * 2;
-      pairs[pair] = ptx::cvt_rn_x2<Element>(tile[accumulator_index(lane, value)] * args.scale,
-                                            tile[accumulator_index(lane, value + 1)] * args.scale);
+    for (int tile = 0; tile < 4; ++tile)
+      load_accumulator(sums + (unit * 4 + tile) * 128, lane, v[tile]);
+    const int chunk = unit % (kHeadDim / 32) * 4 + lane % 4;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      uint32_t x[4];
+#pragma unroll
+      for (int tile = 0; tile < 4; ++tile) {
+        x[tile] = ptx::cvt_rn_x2<Element>(v[tile][half * 2] * args.scale,
+                                          v[tile][half * 2 + 1] * args.scale);
+      }
+      transpose_among_four(x);
+      const int row = first + unit / (kHeadDim / 32) * 16 + half * 8 + lane / 4;
+      if (row < args.q_len && chunk * 8 < args.head_dim) {
+        *reinterpret_cast<uint4*>(dq + row * args.dq.row_stride + chunk * 8) =
+            uint4{x[0], x[1], x[2], x[3]};
+      }
     }
-    *reinterpret_cast<uint4*>(dq + (first + row) * args.dq.row_stride + chunk * 8) =
-        uint4{pairs[0], pairs[1], pairs[2], pairs[3]};
   }
 }
 
@@ -742,7 +786,7 @@ template <typename Element, typename B, bool kDeterministic>
 void launch_all(const Arguments& args, cudaStream_t stream) {
   const int heads = args.batch * args.q_heads;
   backward_before<Element, B::kHeadDim>
-      <<<heads*(args.padded_q / kRows), kRowThreads, 0, stream>>>(args);
+      <<<heads*(args.padded_q / before_rows(B::kHeadDim)), kBeforeThreads, 0, stream>>>(args);
   FLASHBENCH_CUDA(cudaGetLastError());
 
   constexpr int kSharedBytes = sizeof(Shared<Element, B>);
@@ -754,7 +798,7 @@ void launch_all(const Arguments& args, cudaStream_t stream) {
   FLASHBENCH_CUDA(cudaGetLastError());
 
   backward_after<Element, B::kHeadDim>
-      <<<heads*((args.q_len + kRows - 1) / kRows), kRowThreads, 0, stream>>>(args);
+      <<<heads*(args.padded_q / kAfterRows), kAfterThreads, 0, stream>>>(args);
   FLASHBENCH_CUDA(cudaGetLastError());
 }
 
@@ -863,6 +907,17 @@ std::string variant(const Launch& at) {
   return (kDeterministic ? "sm80_backward_deterministic " : "sm80_backward ") + describe(at.blocks);
 }
 
+// How many K/V heads' thread blocks are mixed. If causal, the first keys make the most work, and
+// are best not left for the end: the first keys of all heads of a section come first. Its Q, dO and
+// sums of dQ share the L2 cache.
+int64_t section_heads(const Problem& p) {
+  if (p.mask == Mask::none) return 1;
+  constexpr int64_t kSectionBytes = int64_t{32} << 20;
+  const int64_t head_bytes = p.heads_per_kv_head() * p.q_len * compiled_head_dim(p.head_dim) *
+                             (2 * element_size(p.dtype) + static_cast<int64_t>(sizeof(float)));
+  return std::clamp<int64_t>(kSectionBytes / head_bytes, 1, p.batch * p.kv_heads);
+}
+
 Strided strided(const ConstTensorView& t) {
   return {const_cast<void*>(t.data), t.batch_stride, t.head_stride, t.row_stride};
 }
@@ -895,6 +950,7 @@ void launch_backward(const Launch& at, const Inputs& in, const Outputs& out, voi
                        .kv_len = static_cast<int>(p.kv_len),
                        .head_dim = static_cast<int>(p.head_dim),
                        .padded_q = static_cast<int>(space.padded_q),
+                       .section_heads = static_cast<int>(section_heads(p)),
                        .key_end = static_cast<int>(p.visible_keys(p.q_len - 1)),
                        .diagonal = static_cast<int>(diagonal(p)),
                        .scale = static_cast<float>(scale),
