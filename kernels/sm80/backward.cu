@@ -27,6 +27,8 @@
 #include "kernels/ptx/ldmatrix.h"
 #include "kernels/ptx/mma.h"
 #include "kernels/ptx/shared_address.h"
+#include "kernels/ptx/stmatrix.h"
+#include "kernels/ptx/tid.h"
 #include "kernels/sm80/blocks.h"
 #include "kernels/sm80/requirements.h"
 #include "kernels/sm80/shared_tile.h"
@@ -133,11 +135,11 @@ struct Blocks {
 template <int kRows, int kColumns>
 struct Tile : SharedTile<kRows, kColumns> {
   using Base = SharedTile<kRows, kColumns>;
+  using Base::kPanelBytes, Base::kPanelColumns, Base::kPanels, Base::kRowBytes, Base::kRowChunks;
   static constexpr int kElements = kRows * kColumns;
 
   __device__ static uint32_t offset(int row, int chunk) {
-    return chunk / Base::kRowChunks * Base::kPanelBytes +
-           Base::chunk_offset(row, chunk % Base::kRowChunks);
+    return chunk / kRowChunks * kPanelBytes + Base::chunk_offset(row, chunk % kRowChunks);
   }
   __device__ static uint32_t element(int row, int column) {
     return offset(row, column / 8) / 2 + column % 8;
@@ -145,8 +147,8 @@ struct Tile : SharedTile<kRows, kColumns> {
   // The address of some (row, chunk) -> that of (row + rows, chunk + chunks), if `rows` is a
   // multiple of 8 and `chunks` has no bit in common with the chunk's number in its panel.
   __device__ static uint32_t move(uint32_t address, int rows, int chunks) {
-    return (address ^ (chunks % Base::kRowChunks * 16)) +
-           chunks / Base::kRowChunks * Base::kPanelBytes + rows * Base::kRowBytes;
+    return (address ^ (chunks % kRowChunks * 16)) + chunks / kRowChunks * kPanelBytes +
+           rows * kRowBytes;
   }
 };
 
@@ -207,24 +209,21 @@ constexpr int kTurnRows = 32;     // rows of the finest block of Q
 template <int kRows, int kColumns, int kThreads, int kParts = 1, typename Element>
 __device__ __forceinline__ void load_tile(uint32_t tile, const Element* from, int64_t row_stride,
                                           int begin, int end, int head_dim, int part = 0) {
-  constexpr int kChunks = kColumns / 8;
-  constexpr int kStep = kThreads / kChunks;  // rows at a time; some threads may have none
-  const int first_row = threadIdx.x / kChunks, chunk = threadIdx.x % kChunks;
-  if (kThreads % kChunks != 0 && first_row == kStep) return;
+  using To = Tile<kRows, kColumns>;
+  constexpr int kStep = kThreads / To::kRowChunks;  // rows at a time, of one panel
+  static_assert(kRows % kStep == 0 && kStep % 8 == 0);
+  const int first_row = threadIdx.x / To::kRowChunks, chunk = threadIdx.x % To::kRowChunks;
   from += first_row * row_stride + chunk * 8;
-  const unsigned readable = chunk * 8 < head_dim ? max(0, end - begin) : 0;
+  const unsigned readable = max(0, end - begin);
 #pragma unroll
-  for (int i = 0; i * kStep < kRows; ++i) {
+  for (int i = 0; i < kRows / kStep * To::kPanels; ++i) {
     if (i % kParts != part) continue;
-    const int row = i * kStep;
-    if (kRows % kStep != 0 && first_row + row >= kRows) break;
-    const bool read = static_cast<unsigned>(first_row + row - begin) < readable;
-    // A multiple of 8 rows leaves the order of the chunks as it is.
-    const uint32_t to =
-        kStep % 8 == 0
-            ? Tile<kRows, kColumns>::move(Tile<kRows, kColumns>::offset(first_row, chunk), row, 0)
-            : Tile<kRows, kColumns>::offset(first_row + row, chunk);
-    ptx::cp_async_16(tile + to, from + row * row_stride, read ? 16 : 0);
+    const int row = i / To::kPanels * kStep, panel = i % To::kPanels;
+    const int column = panel * To::kPanelColumns + chunk * 8;
+    const bool read =
+        static_cast<unsigned>(first_row + row - begin) < readable && column < head_dim;
+    ptx::cp_async_16(To::move(tile + To::offset(first_row, chunk), row, panel * To::kRowChunks),
+                     from + row * row_stride + panel * To::kPanelColumns, read ? 16 : 0);
   }
 }
 
@@ -243,6 +242,38 @@ __device__ __forceinline__ int column_major_row(int lane) {
 __device__ __forceinline__ int column_major_chunk(int lane) {
   return (lane >> 3) & 1;
 }
+
+// A 16 x 16 block, as two accumulator tiles side by side leave it in registers, into a tile:
+// `address` is a lane's, of stored_row and stored_chunk in the block from which `rows` and `chunks`
+// count.
+#if __CUDA_ARCH__ >= 900
+__device__ __forceinline__ int stored_row(int lane) {
+  return row_major_row(lane);
+}
+__device__ __forceinline__ int stored_chunk(int lane) {
+  return row_major_chunk(lane);
+}
+template <typename To>
+__device__ __forceinline__ void store_matrices(uint32_t address, int rows, int chunks,
+                                               const uint32_t (&x)[4]) {
+  ptx::stmatrix_x4(To::move(address, rows, chunks), x);
+}
+#else
+__device__ __forceinline__ int stored_row(int lane) {
+  return lane / 4;
+}
+__device__ __forceinline__ int stored_chunk(int) {
+  return 0;
+}
+template <typename To>
+__device__ __forceinline__ void store_matrices(uint32_t address, int rows, int chunks,
+                                               const uint32_t (&x)[4]) {
+  const uint32_t in_chunk = threadIdx.x % 4 * 4;
+  for (int i = 0; i < 4; ++i) {
+    store_shared(To::move(address, rows + i % 2 * 8, chunks + i / 2) + in_chunk, x[i]);
+  }
+}
+#endif
 
 // C [16 kM, 8 kN] += A B over a depth of 16 kK. The lane's addresses in A and B are of their first
 // 16 x 16 block; kStepN: distance of a warp's pairs of column tiles in B, in pairs. After each step
@@ -320,15 +351,6 @@ __device__ __forceinline__ void pass_turn(int* turn, int next) {
   }
 }
 
-// The lane's number, from which the compiler cannot tell that it is the same in every step: what
-// follows from it is then computed where it is needed, instead of taking registers, which are
-// short, throughout the loop.
-__device__ __forceinline__ int fresh_lane() {
-  int lane = threadIdx.x % 32;
-  asm volatile("" : "+r"(lane));
-  return lane & 31;
-}
-
 template <typename Element, typename B, bool kDeterministic>
 __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     backward_main(const __grid_constant__ Arguments args) {
@@ -341,7 +363,9 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
   extern __shared__ __align__(128) unsigned char shared_bytes[];
   SharedMemory& shared = *reinterpret_cast<SharedMemory*>(shared_bytes);
 
-  // The shuffle tells the compiler that the warp's number is the same in all of its lanes.
+  // The shuffle tells the compiler that the warp's number is the same in all of its lanes. The
+  // lane's number is read again in every step, by tid_x(): otherwise the addresses that follow from
+  // it are kept throughout the loop, in registers that there are not.
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0) % B::kWarps;
   const int lane = threadIdx.x % 32;
 
@@ -437,7 +461,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
   const int score_warp_q = warp / B::kScoreWarpsKv, score_warp_kv = warp % B::kScoreWarpsKv;
   const auto compute_scores = [&](int first_row, int stage, int buffer, auto&& beside) {
     constexpr int kM = B::kScoreQ / 16, kN = B::kScoreKv / 8, kK = B::kHeadDim / 16;
-    const int lane = fresh_lane();
+    const int lane = ptx::tid_x() % 32;
     const Stage& from = shared.stages[stage];
     const int row_in_block = score_warp_q * B::kScoreQ + lane / 4;
     const uint32_t a_offset =
@@ -499,22 +523,25 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
 
     Scores& to = shared.scores[buffer];
     const uint32_t offset =
-        ScoreTile::offset(row_in_block, score_warp_kv * (B::kScoreKv / 8)) + lane % 4 * 4;
+        ScoreTile::offset(score_warp_q * B::kScoreQ + stored_row(lane),
+                          score_warp_kv * (B::kScoreKv / 8) + stored_chunk(lane));
     const uint32_t p_address = shared_address(to.p) + offset;
     const uint32_t ds_address = shared_address(to.ds) + offset;
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
 #pragma unroll
-      for (int n = 0; n < kN; ++n) {
-        float(&p)[4] = s[m][n];
-        float(&g)[4] = dp[m][n];
+      for (int n = 0; n < kN; n += 2) {
+        uint32_t p[4], ds[4];
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int i = half * 2, row = m * 16 + half * 8;
-          store_shared(ScoreTile::move(p_address, row, n), ptx::cvt_rn_x2<Element>(p[i], p[i + 1]));
-          store_shared(ScoreTile::move(ds_address, row, n),
-                       ptx::cvt_rn_x2<Element>(p[i] * g[i], p[i + 1] * g[i + 1]));
+        for (int i = 0; i < 4; ++i) {
+          const float(&x)[4] = s[m][n + i / 2];
+          const float(&y)[4] = dp[m][n + i / 2];
+          const int j = i % 2 * 2;
+          p[i] = ptx::cvt_rn_x2<Element>(x[j], x[j + 1]);
+          ds[i] = ptx::cvt_rn_x2<Element>(x[j] * y[j], x[j + 1] * y[j + 1]);
         }
+        store_matrices<ScoreTile>(p_address, m * 16, n, p);
+        store_matrices<ScoreTile>(ds_address, m * 16, n, ds);
       }
     }
     return !finite;
@@ -523,7 +550,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
   // dV += P^T dO or dK += dS^T Q, and dQ += dS K.
   const auto accumulate = [&](bool careful, int h, int q_block, int stage, int buffer,
                               auto&& beside) {
-    const int lane = fresh_lane();
+    const int lane = ptx::tid_x() % 32;
     const Stage& queries = shared.stages[stage];
     const Scores& scores = shared.scores[buffer];
     {
@@ -820,10 +847,20 @@ constexpr Variant variant_of() {
 }
 
 // Of the variants for a head_dim, the first that fits the device's shared memory is the one taken
-// where the table of block sizes says nothing.
+// where the table of block sizes says nothing: those for 227 KB (sm_90), 163 KB (sm_80), 99 KB.
 constexpr std::array kVariants{
     variant_of<Blocks<32, 32, 128, 4, 3, 1, 2, 2>>(),
-    variant_of<Blocks<64, 32, 128, 4, 3, 1, 2, 2>>(),
+    variant_of<Blocks<64, 32, 128, 4, 2, 1, 2, 2>>(),
+    variant_of<Blocks<96, 64, 128, 8, 3, 2, 4, 1>>(),
+    variant_of<Blocks<96, 64, 128, 8, 2, 2, 4, 1>>(),
+    variant_of<Blocks<96, 64, 64, 4, 2, 2, 2, 2>>(),
+    variant_of<Blocks<128, 64, 128, 8, 3, 2, 2, 1>>(),
+    variant_of<Blocks<128, 64, 128, 8, 2, 2, 2, 1>>(),
+    variant_of<Blocks<128, 32, 64, 4, 3, 2, 2, 2>>(),
+    variant_of<Blocks<192, 64, 64, 8, 3, 4, 2, 1>>(),
+    variant_of<Blocks<192, 64, 64, 8, 2, 4, 2, 1>>(),
+    variant_of<Blocks<256, 64, 64, 8, 2, 4, 2, 1>>(),
+    variant_of<Blocks<256, 32, 64, 8, 2, 2, 2, 1>>(),
 };
 
 std::vector<BlockSizes> backward_candidates(const Problem& p, const DeviceInfo& device) {
@@ -883,21 +920,23 @@ size_t backward_workspace_bytes(const Launch& at) {
   return Workspace(at.problem, nullptr).bytes;
 }
 
-// Every thread block reads its K and V and, for each block of queries that sees some of them, Q,
-// dO, L and D, and adds to dQ (a read and a write); the passes before and after come on top.
+// Before: O, dO and L read; D, L in base 2 and the zeros of dQ's sums written. Main: K and V read
+// as far as any query sees them, dK and dV written; Q, dO, L and D read by every thread block whose
+// keys some query of the block sees, and dQ's sums added to, which counts once. After: the sums
+// read, dQ written.
 int64_t backward_requested_bytes(const Launch& at) {
   const Problem& p = at.problem;
   const int64_t element = element_size(p.dtype);
   constexpr int64_t kFloat = sizeof(float);
+  const int64_t key_end = p.visible_keys(p.q_len - 1);
   int64_t query_rows = 0;  // visited by all thread blocks of one query head
-  for (int64_t key = 0; key < p.kv_len; key += at.blocks.kv) {
-    if (key >= p.visible_keys(p.q_len - 1)) break;
+  for (int64_t key = 0; key < key_end; key += at.blocks.kv) {
     query_rows += p.q_len - first_query_that_sees(p, key) / at.blocks.q * at.blocks.q;
   }
   const int64_t visited = p.batch * p.q_heads * query_rows;
   const int64_t before = p.query_elements() * (2 * element + kFloat) + p.query_rows() * 3 * kFloat;
-  const int64_t main = p.key_elements() * 4 * element +
-                       visited * (p.head_dim * (2 * element + 2 * kFloat) + 2 * kFloat);
+  const int64_t main = p.batch * p.kv_heads * (key_end + p.kv_len) * p.head_dim * 2 * element +
+                       visited * (p.head_dim * (2 * element + kFloat) + 2 * kFloat);
   const int64_t after = p.query_elements() * (kFloat + element);
   return before + main + after;
 }
