@@ -473,13 +473,16 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
         s, shared_address(from.q) + a_offset, shared_address(shared.k) + b_offset, beside);
 
     const bool masked = min(args.key_end, first_row + args.diagonal + 1) < first_key + B::kKv;
+    // A row of K that is not finite shows in the scores of all queries, whether they see it or not.
     bool finite = true;
     if (masked) {
 #pragma unroll
-      for (int i = 0; i < kM * kN * 4; ++i)
+      for (int i = 0; i < kM * kN * 4; ++i) {
         finite &= fabsf(s[i / 4 / kN][i / 4 % kN][i % 4]) < INFINITY;
+      }
     }
 
+    // dP starts at -D, so that it ends as the second factor of dS.
     float logsumexp[kM][2];
     float dp[kM][kN][4];
 #pragma unroll
