@@ -27,6 +27,8 @@
 #include "kernels/ptx/ldmatrix.h"
 #include "kernels/ptx/mma.h"
 #include "kernels/ptx/shared_address.h"
+#include "kernels/ptx/stmatrix.h"
+#include "kernels/ptx/tid.h"
 #include "kernels/sm80/blocks.h"
 #include "kernels/sm80/requirements.h"
 #include "kernels/sm80/shared_tile.h"
@@ -70,6 +72,10 @@ __device__ __forceinline__ void add_to_accumulator(float* tile, int lane, const 
                "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3])
                : "memory");
 }
+__device__ __forceinline__ void load_accumulator(const float* tile, int lane, float (&v)[4]) {
+  const float4 x = *reinterpret_cast<const float4*>(tile + accumulator_index(lane, 0));
+  v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w;
+}
 #else
 __device__ __forceinline__ int accumulator_index(int lane, int i) {
   return i * 32 + lane;
@@ -81,6 +87,9 @@ __device__ __forceinline__ void add_to_accumulator(float* tile, int lane, const 
         "f"(v[i])
         : "memory");
   }
+}
+__device__ __forceinline__ void load_accumulator(const float* tile, int lane, float (&v)[4]) {
+  for (int i = 0; i < 4; ++i) v[i] = tile[accumulator_index(lane, i)];
 }
 #endif
 
@@ -126,11 +135,11 @@ struct Blocks {
 template <int kRows, int kColumns>
 struct Tile : SharedTile<kRows, kColumns> {
   using Base = SharedTile<kRows, kColumns>;
+  using Base::kPanelBytes, Base::kPanelColumns, Base::kPanels, Base::kRowBytes, Base::kRowChunks;
   static constexpr int kElements = kRows * kColumns;
 
   __device__ static uint32_t offset(int row, int chunk) {
-    return chunk / Base::kRowChunks * Base::kPanelBytes +
-           Base::chunk_offset(row, chunk % Base::kRowChunks);
+    return chunk / kRowChunks * kPanelBytes + Base::chunk_offset(row, chunk % kRowChunks);
   }
   __device__ static uint32_t element(int row, int column) {
     return offset(row, column / 8) / 2 + column % 8;
@@ -138,8 +147,8 @@ struct Tile : SharedTile<kRows, kColumns> {
   // The address of some (row, chunk) -> that of (row + rows, chunk + chunks), if `rows` is a
   // multiple of 8 and `chunks` has no bit in common with the chunk's number in its panel.
   __device__ static uint32_t move(uint32_t address, int rows, int chunks) {
-    return (address ^ (chunks % Base::kRowChunks * 16)) +
-           chunks / Base::kRowChunks * Base::kPanelBytes + rows * Base::kRowBytes;
+    return (address ^ (chunks % kRowChunks * 16)) + chunks / kRowChunks * kPanelBytes +
+           rows * kRowBytes;
   }
 };
 
@@ -183,8 +192,9 @@ struct Arguments {
   int* tickets;             // thread blocks started
 
   int batch, q_heads, kv_heads, group, q_len, kv_len, head_dim, padded_q;
-  int key_end;   // keys from here on are seen by no query
-  int diagonal;  // query q sees keys 0 to q + diagonal
+  int section_heads;  // K/V heads whose thread blocks are mixed
+  int key_end;        // keys from here on are seen by no query
+  int diagonal;       // query q sees keys 0 to q + diagonal
   float scale, scale_log2;
 };
 
@@ -199,24 +209,21 @@ constexpr int kTurnRows = 32;     // rows of the finest block of Q
 template <int kRows, int kColumns, int kThreads, int kParts = 1, typename Element>
 __device__ __forceinline__ void load_tile(uint32_t tile, const Element* from, int64_t row_stride,
                                           int begin, int end, int head_dim, int part = 0) {
-  constexpr int kChunks = kColumns / 8;
-  constexpr int kStep = kThreads / kChunks;  // rows at a time; some threads may have none
-  const int first_row = threadIdx.x / kChunks, chunk = threadIdx.x % kChunks;
-  if (kThreads % kChunks != 0 && first_row == kStep) return;
+  using To = Tile<kRows, kColumns>;
+  constexpr int kStep = kThreads / To::kRowChunks;  // rows at a time, of one panel
+  static_assert(kRows % kStep == 0 && kStep % 8 == 0);
+  const int first_row = threadIdx.x / To::kRowChunks, chunk = threadIdx.x % To::kRowChunks;
   from += first_row * row_stride + chunk * 8;
-  const unsigned readable = chunk * 8 < head_dim ? max(0, end - begin) : 0;
+  const unsigned readable = max(0, end - begin);
 #pragma unroll
-  for (int i = 0; i * kStep < kRows; ++i) {
+  for (int i = 0; i < kRows / kStep * To::kPanels; ++i) {
     if (i % kParts != part) continue;
-    const int row = i * kStep;
-    if (kRows % kStep != 0 && first_row + row >= kRows) break;
-    const bool read = static_cast<unsigned>(first_row + row - begin) < readable;
-    // A multiple of 8 rows leaves the order of the chunks as it is.
-    const uint32_t to =
-        kStep % 8 == 0
-            ? Tile<kRows, kColumns>::move(Tile<kRows, kColumns>::offset(first_row, chunk), row, 0)
-            : Tile<kRows, kColumns>::offset(first_row + row, chunk);
-    ptx::cp_async_16(tile + to, from + row * row_stride, read ? 16 : 0);
+    const int row = i / To::kPanels * kStep, panel = i % To::kPanels;
+    const int column = panel * To::kPanelColumns + chunk * 8;
+    const bool read =
+        static_cast<unsigned>(first_row + row - begin) < readable && column < head_dim;
+    ptx::cp_async_16(To::move(tile + To::offset(first_row, chunk), row, panel * To::kRowChunks),
+                     from + row * row_stride + panel * To::kPanelColumns, read ? 16 : 0);
   }
 }
 
@@ -235,6 +242,38 @@ __device__ __forceinline__ int column_major_row(int lane) {
 __device__ __forceinline__ int column_major_chunk(int lane) {
   return (lane >> 3) & 1;
 }
+
+// A 16 x 16 block, as two accumulator tiles side by side leave it in registers, into a tile:
+// `address` is a lane's, of stored_row and stored_chunk in the block from which `rows` and `chunks`
+// count.
+#if __CUDA_ARCH__ >= 900
+__device__ __forceinline__ int stored_row(int lane) {
+  return row_major_row(lane);
+}
+__device__ __forceinline__ int stored_chunk(int lane) {
+  return row_major_chunk(lane);
+}
+template <typename To>
+__device__ __forceinline__ void store_matrices(uint32_t address, int rows, int chunks,
+                                               const uint32_t (&x)[4]) {
+  ptx::stmatrix_x4(To::move(address, rows, chunks), x);
+}
+#else
+__device__ __forceinline__ int stored_row(int lane) {
+  return lane / 4;
+}
+__device__ __forceinline__ int stored_chunk(int) {
+  return 0;
+}
+template <typename To>
+__device__ __forceinline__ void store_matrices(uint32_t address, int rows, int chunks,
+                                               const uint32_t (&x)[4]) {
+  const uint32_t in_chunk = threadIdx.x % 4 * 4;
+  for (int i = 0; i < 4; ++i) {
+    store_shared(To::move(address, rows + i % 2 * 8, chunks + i / 2) + in_chunk, x[i]);
+  }
+}
+#endif
 
 // C [16 kM, 8 kN] += A B over a depth of 16 kK. The lane's addresses in A and B are of their first
 // 16 x 16 block; kStepN: distance of a warp's pairs of column tiles in B, in pairs. After each step
@@ -312,15 +351,6 @@ __device__ __forceinline__ void pass_turn(int* turn, int next) {
   }
 }
 
-// The lane's number, from which the compiler cannot tell that it is the same in every step: what
-// follows from it is then computed where it is needed, instead of taking registers, which are
-// short, throughout the loop.
-__device__ __forceinline__ int fresh_lane() {
-  int lane = threadIdx.x % 32;
-  asm volatile("" : "+r"(lane));
-  return lane & 31;
-}
-
 template <typename Element, typename B, bool kDeterministic>
 __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     backward_main(const __grid_constant__ Arguments args) {
@@ -333,7 +363,9 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
   extern __shared__ __align__(128) unsigned char shared_bytes[];
   SharedMemory& shared = *reinterpret_cast<SharedMemory*>(shared_bytes);
 
-  // The shuffle tells the compiler that the warp's number is the same in all of its lanes.
+  // The shuffle tells the compiler that the warp's number is the same in all of its lanes. The
+  // lane's number is read again in every step, by tid_x(): otherwise the addresses that follow from
+  // it are kept throughout the loop, in registers that there are not.
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0) % B::kWarps;
   const int lane = threadIdx.x % 32;
 
@@ -348,9 +380,13 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     __syncthreads();
   }
   const int key_blocks = (args.kv_len + B::kKv - 1) / B::kKv;
-  const int key_block = item % key_blocks;
-  const int kv_head = item / key_blocks % args.kv_heads;
-  const int batch = item / key_blocks / args.kv_heads;
+  const int section = item / (args.section_heads * key_blocks);
+  const int section_head = section * args.section_heads;
+  const int section_heads = min(args.section_heads, args.batch * args.kv_heads - section_head);
+  const int item_in_section = item - section_head * key_blocks;
+  const int key_block = item_in_section / section_heads;
+  const int batch_head = section_head + item_in_section % section_heads;
+  const int kv_head = batch_head % args.kv_heads, batch = batch_head / args.kv_heads;
   const int first_key = key_block * B::kKv;
 
   // Steps: the blocks of queries that see some of these keys, of all query heads of the group.
@@ -402,13 +438,16 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
                                                 args.key_end - first_key, args.head_dim);
     load_tile<B::kKv, B::kHeadDim, B::kThreads>(shared_address(shared.v), v, args.v.row_stride, 0,
                                                 args.key_end - first_key, args.head_dim);
+    // With three stages the first two blocks of queries, the second in a group of its own.
     constexpr std::integral_constant<int, 1> kAtOnce;
-    for (int i = 0; i < B::kStages - 1 && i < steps; ++i) {
-      load_queries(kAtOnce, load_head, load_block, args.q_len - load_block * B::kQ, i, 0);
-      load_statistics(load_head, load_block, i);
-      advance(load_head, load_block);
+    for (int i = 0; i < B::kStages - 1; ++i) {
+      if (i < steps) {
+        load_queries(kAtOnce, load_head, load_block, args.q_len - load_block * B::kQ, i, 0);
+        load_statistics(load_head, load_block, i);
+        advance(load_head, load_block);
+      }
+      ptx::cp_async_commit_group();
     }
-    ptx::cp_async_commit_group();
   }
 
   // dV or dK: [64 keys of this warp, its columns].
@@ -422,7 +461,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
   const int score_warp_q = warp / B::kScoreWarpsKv, score_warp_kv = warp % B::kScoreWarpsKv;
   const auto compute_scores = [&](int first_row, int stage, int buffer, auto&& beside) {
     constexpr int kM = B::kScoreQ / 16, kN = B::kScoreKv / 8, kK = B::kHeadDim / 16;
-    const int lane = fresh_lane();
+    const int lane = ptx::tid_x() % 32;
     const Stage& from = shared.stages[stage];
     const int row_in_block = score_warp_q * B::kScoreQ + lane / 4;
     const uint32_t a_offset =
@@ -434,13 +473,16 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
         s, shared_address(from.q) + a_offset, shared_address(shared.k) + b_offset, beside);
 
     const bool masked = min(args.key_end, first_row + args.diagonal + 1) < first_key + B::kKv;
+    // A row of K that is not finite shows in the scores of all queries, whether they see it or not.
     bool finite = true;
     if (masked) {
 #pragma unroll
-      for (int i = 0; i < kM * kN * 4; ++i)
+      for (int i = 0; i < kM * kN * 4; ++i) {
         finite &= fabsf(s[i / 4 / kN][i / 4 % kN][i % 4]) < INFINITY;
+      }
     }
 
+    // dP starts at -D, so that it ends as the second factor of dS.
     float logsumexp[kM][2];
     float dp[kM][kN][4];
 #pragma unroll
@@ -484,22 +526,25 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
 
     Scores& to = shared.scores[buffer];
     const uint32_t offset =
-        ScoreTile::offset(row_in_block, score_warp_kv * (B::kScoreKv / 8)) + lane % 4 * 4;
+        ScoreTile::offset(score_warp_q * B::kScoreQ + stored_row(lane),
+                          score_warp_kv * (B::kScoreKv / 8) + stored_chunk(lane));
     const uint32_t p_address = shared_address(to.p) + offset;
     const uint32_t ds_address = shared_address(to.ds) + offset;
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
 #pragma unroll
-      for (int n = 0; n < kN; ++n) {
-        float(&p)[4] = s[m][n];
-        float(&g)[4] = dp[m][n];
+      for (int n = 0; n < kN; n += 2) {
+        uint32_t p[4], ds[4];
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int i = half * 2, row = m * 16 + half * 8;
-          store_shared(ScoreTile::move(p_address, row, n), ptx::cvt_rn_x2<Element>(p[i], p[i + 1]));
-          store_shared(ScoreTile::move(ds_address, row, n),
-                       ptx::cvt_rn_x2<Element>(p[i] * g[i], p[i + 1] * g[i + 1]));
+        for (int i = 0; i < 4; ++i) {
+          const float(&x)[4] = s[m][n + i / 2];
+          const float(&y)[4] = dp[m][n + i / 2];
+          const int j = i % 2 * 2;
+          p[i] = ptx::cvt_rn_x2<Element>(x[j], x[j + 1]);
+          ds[i] = ptx::cvt_rn_x2<Element>(x[j] * y[j], x[j + 1] * y[j + 1]);
         }
+        store_matrices<ScoreTile>(p_address, m * 16, n, p);
+        store_matrices<ScoreTile>(ds_address, m * 16, n, ds);
       }
     }
     return !finite;
@@ -508,7 +553,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
   // dV += P^T dO or dK += dS^T Q, and dQ += dS K.
   const auto accumulate = [&](bool careful, int h, int q_block, int stage, int buffer,
                               auto&& beside) {
-    const int lane = fresh_lane();
+    const int lane = ptx::tid_x() % 32;
     const Stage& queries = shared.stages[stage];
     const Scores& scores = shared.scores[buffer];
     {
@@ -561,7 +606,11 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     int last_stage = 2, stage = 0, next_stage = 1;
     bool careful = false;
     for (int step = 0;; ++step) {
-      ptx::cp_async_wait_group<0>();
+      if (step == 0) {
+        ptx::cp_async_wait_group<1>();
+      } else {
+        ptx::cp_async_wait_group<0>();
+      }
       careful = __syncthreads_or(careful);
       if (step > 0) {
         const int rows = step + 1 < steps ? args.q_len - load_block * B::kQ : 0;
@@ -636,20 +685,26 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
 
 // ---- before and after ----
 
-constexpr int kRowThreads = 256;  // of a thread block that handles kRows rows
-constexpr int kRows = 64;
+constexpr int kBeforeThreads = 256;
+constexpr int kAfterThreads = 128;
+constexpr int kAfterRows = 64;  // of a thread block
 
 // Lanes that share a row, 8 elements each.
 __host__ __device__ constexpr int lanes_per_row(int head_dim) {
   return head_dim <= 32 ? 4 : head_dim <= 64 ? 8 : head_dim <= 128 ? 16 : 32;
 }
 
+// Rows that a thread block handles, two for each thread.
+__host__ __device__ constexpr int before_rows(int head_dim) {
+  return 2 * kBeforeThreads / lanes_per_row(head_dim);
+}
+
 // D = rowsum(dO o O), the logsumexp in base 2, and zeros where dQ, turns and tickets are counted.
 template <typename Element, int kHeadDim>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kBeforeThreads)
     backward_before(const __grid_constant__ Arguments args) {
   constexpr int kLanes = lanes_per_row(kHeadDim);
-  constexpr int kPasses = kRows * kLanes / kRowThreads;
+  constexpr int kRows = before_rows(kHeadDim), kPasses = kRows * kLanes / kBeforeThreads;
   const int spans = args.padded_q / kRows;
   const int head = blockIdx.x / spans;
   const int first = blockIdx.x % spans * kRows;
@@ -657,8 +712,8 @@ __global__ void __launch_bounds__(kRowThreads)
   const int64_t first_padded = static_cast<int64_t>(head) * args.padded_q + first;
 
   if (blockIdx.x == 0 && threadIdx.x == 0) *args.tickets = 0;
-  if (threadIdx.x < kRows / kTurnRows) {
-    args.turns[first_padded / kTurnRows + threadIdx.x] = 0;
+  if (threadIdx.x < kRows && (first + threadIdx.x) % kTurnRows == 0) {
+    args.turns[(first_padded + threadIdx.x) / kTurnRows] = 0;
   }
 
   const Element* o = args.o.head<Element>(b, h);
@@ -667,7 +722,7 @@ __global__ void __launch_bounds__(kRowThreads)
   uint4 o_values[kPasses], d_o_values[kPasses];
 #pragma unroll
   for (int i = 0; i < kPasses; ++i) {
-    const int row = first + (i * kRowThreads + threadIdx.x) / kLanes;
+    const int row = first + (i * kBeforeThreads + threadIdx.x) / kLanes;
     o_values[i] = d_o_values[i] = uint4{};
     if (row < args.q_len && column < args.head_dim) {
       o_values[i] = *reinterpret_cast<const uint4*>(o + row * args.o.row_stride + column);
@@ -676,11 +731,11 @@ __global__ void __launch_bounds__(kRowThreads)
   }
   float4* sums = reinterpret_cast<float4*>(args.dq_sums + first_padded * kHeadDim);
 #pragma unroll 4
-  for (int i = threadIdx.x; i < kRows * kHeadDim / 4; i += kRowThreads) sums[i] = float4{};
+  for (int i = threadIdx.x; i < kRows * kHeadDim / 4; i += kBeforeThreads) sums[i] = float4{};
 
 #pragma unroll
   for (int i = 0; i < kPasses; ++i) {
-    const int row = (i * kRowThreads + threadIdx.x) / kLanes;
+    const int row = (i * kBeforeThreads + threadIdx.x) / kLanes;
     const uint32_t x[4] = {o_values[i].x, o_values[i].y, o_values[i].z, o_values[i].w};
     const uint32_t y[4] = {d_o_values[i].x, d_o_values[i].y, d_o_values[i].z, d_o_values[i].w};
     float d = 0;
@@ -705,34 +760,53 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-// dQ = scale * its fp32 sums.
+// Lane l of each four has x[j] = what belongs to lane j; afterwards x[j] = what lane j had for l.
+__device__ __forceinline__ void transpose_among_four(uint32_t (&x)[4]) {
+  const auto exchange = [](uint32_t& low, uint32_t& high, int distance) {
+    const bool upper = threadIdx.x & distance;
+    const uint32_t received = __shfl_xor_sync(0xffffffffu, upper ? low : high, distance);
+    (upper ? low : high) = received;
+  };
+  exchange(x[0], x[1], 1);
+  exchange(x[2], x[3], 1);
+  exchange(x[0], x[2], 2);
+  exchange(x[1], x[3], 2);
+}
+
+// dQ = scale * its fp32 sums. A warp takes 16 rows x 32 columns at a time.
 template <typename Element, int kHeadDim>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kAfterThreads)
     backward_after(const __grid_constant__ Arguments args) {
-  constexpr int kLanes = lanes_per_row(kHeadDim);
-  constexpr int kPasses = kRows * kLanes / kRowThreads;
-  const int spans = (args.q_len + kRows - 1) / kRows;
+  constexpr int kUnits = kAfterRows / 16 * (kHeadDim / 32);
+  const int spans = args.padded_q / kAfterRows;
   const int head = blockIdx.x / spans;
-  const int first = blockIdx.x % spans * kRows;
+  const int first = blockIdx.x % spans * kAfterRows;
   Element* dq = args.dq.head<Element>(head / args.q_heads, head % args.q_heads);
   const float* sums =
       args.dq_sums + (static_cast<int64_t>(head) * args.padded_q + first) * kHeadDim;
-  const int chunk = threadIdx.x % kLanes;
+  const int lane = threadIdx.x % 32;
 #pragma unroll
-  for (int i = 0; i < kPasses; ++i) {
-    const int row = (i * kRowThreads + threadIdx.x) / kLanes;
-    if (first + row >= args.q_len || chunk * 8 >= args.head_dim) continue;
-    // A row of a 16 x 8 tile is two values of each of four lanes.
-    const float* tile = sums + (row / 16 * (kHeadDim / 8) + chunk) * 128;
-    uint32_t pairs[4];
+  for (int unit = threadIdx.x / 32; unit < kUnits; unit += kAfterThreads / 32) {
+    float v[4][4];
 #pragma unroll
-    for (int pair = 0; pair < 4; ++pair) {
-      const int lane = row % 8 * 4 + pair, value = row % 16 / 8 * 2;
-      pairs[pair] = ptx::cvt_rn_x2<Element>(tile[accumulator_index(lane, value)] * args.scale,
-                                            tile[accumulator_index(lane, value + 1)] * args.scale);
+    for (int tile = 0; tile < 4; ++tile)
+      load_accumulator(sums + (unit * 4 + tile) * 128, lane, v[tile]);
+    const int chunk = unit % (kHeadDim / 32) * 4 + lane % 4;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      uint32_t x[4];
+#pragma unroll
+      for (int tile = 0; tile < 4; ++tile) {
+        x[tile] = ptx::cvt_rn_x2<Element>(v[tile][half * 2] * args.scale,
+                                          v[tile][half * 2 + 1] * args.scale);
+      }
+      transpose_among_four(x);
+      const int row = first + unit / (kHeadDim / 32) * 16 + half * 8 + lane / 4;
+      if (row < args.q_len && chunk * 8 < args.head_dim) {
+        *reinterpret_cast<uint4*>(dq + row * args.dq.row_stride + chunk * 8) =
+            uint4{x[0], x[1], x[2], x[3]};
+      }
     }
-    *reinterpret_cast<uint4*>(dq + (first + row) * args.dq.row_stride + chunk * 8) =
-        uint4{pairs[0], pairs[1], pairs[2], pairs[3]};
   }
 }
 
@@ -742,7 +816,7 @@ template <typename Element, typename B, bool kDeterministic>
 void launch_all(const Arguments& args, cudaStream_t stream) {
   const int heads = args.batch * args.q_heads;
   backward_before<Element, B::kHeadDim>
-      <<<heads*(args.padded_q / kRows), kRowThreads, 0, stream>>>(args);
+      <<<heads*(args.padded_q / before_rows(B::kHeadDim)), kBeforeThreads, 0, stream>>>(args);
   FLASHBENCH_CUDA(cudaGetLastError());
 
   constexpr int kSharedBytes = sizeof(Shared<Element, B>);
@@ -754,7 +828,7 @@ void launch_all(const Arguments& args, cudaStream_t stream) {
   FLASHBENCH_CUDA(cudaGetLastError());
 
   backward_after<Element, B::kHeadDim>
-      <<<heads*((args.q_len + kRows - 1) / kRows), kRowThreads, 0, stream>>>(args);
+      <<<heads*(args.padded_q / kAfterRows), kAfterThreads, 0, stream>>>(args);
   FLASHBENCH_CUDA(cudaGetLastError());
 }
 
@@ -776,10 +850,20 @@ constexpr Variant variant_of() {
 }
 
 // Of the variants for a head_dim, the first that fits the device's shared memory is the one taken
-// where the table of block sizes says nothing.
+// where the table of block sizes says nothing: those for 227 KB (sm_90), 163 KB (sm_80), 99 KB.
 constexpr std::array kVariants{
     variant_of<Blocks<32, 32, 128, 4, 3, 1, 2, 2>>(),
-    variant_of<Blocks<64, 32, 128, 4, 3, 1, 2, 2>>(),
+    variant_of<Blocks<64, 32, 128, 4, 2, 1, 2, 2>>(),
+    variant_of<Blocks<96, 64, 128, 8, 3, 2, 4, 1>>(),
+    variant_of<Blocks<96, 64, 128, 8, 2, 2, 4, 1>>(),
+    variant_of<Blocks<96, 64, 64, 4, 2, 2, 2, 2>>(),
+    variant_of<Blocks<128, 64, 128, 8, 3, 2, 2, 1>>(),
+    variant_of<Blocks<128, 64, 128, 8, 2, 2, 2, 1>>(),
+    variant_of<Blocks<128, 32, 64, 4, 3, 2, 2, 2>>(),
+    variant_of<Blocks<192, 64, 64, 8, 3, 4, 2, 1>>(),
+    variant_of<Blocks<192, 64, 64, 8, 2, 4, 2, 1>>(),
+    variant_of<Blocks<256, 64, 64, 8, 2, 4, 2, 1>>(),
+    variant_of<Blocks<256, 32, 64, 8, 2, 2, 2, 1>>(),
 };
 
 std::vector<BlockSizes> backward_candidates(const Problem& p, const DeviceInfo& device) {
@@ -839,21 +923,23 @@ size_t backward_workspace_bytes(const Launch& at) {
   return Workspace(at.problem, nullptr).bytes;
 }
 
-// Every thread block reads its K and V and, for each block of queries that sees some of them, Q,
-// dO, L and D, and adds to dQ (a read and a write); the passes before and after come on top.
+// Before: O, dO and L read; D, L in base 2 and the zeros of dQ's sums written. Main: K and V read
+// as far as any query sees them, dK and dV written; Q, dO, L and D read by every thread block whose
+// keys some query of the block sees, and dQ's sums added to, which counts once. After: the sums
+// read, dQ written.
 int64_t backward_requested_bytes(const Launch& at) {
   const Problem& p = at.problem;
   const int64_t element = element_size(p.dtype);
   constexpr int64_t kFloat = sizeof(float);
+  const int64_t key_end = p.visible_keys(p.q_len - 1);
   int64_t query_rows = 0;  // visited by all thread blocks of one query head
-  for (int64_t key = 0; key < p.kv_len; key += at.blocks.kv) {
-    if (key >= p.visible_keys(p.q_len - 1)) break;
+  for (int64_t key = 0; key < key_end; key += at.blocks.kv) {
     query_rows += p.q_len - first_query_that_sees(p, key) / at.blocks.q * at.blocks.q;
   }
   const int64_t visited = p.batch * p.q_heads * query_rows;
   const int64_t before = p.query_elements() * (2 * element + kFloat) + p.query_rows() * 3 * kFloat;
-  const int64_t main = p.key_elements() * 4 * element +
-                       visited * (p.head_dim * (2 * element + 2 * kFloat) + 2 * kFloat);
+  const int64_t main = p.batch * p.kv_heads * (key_end + p.kv_len) * p.head_dim * 2 * element +
+                       visited * (p.head_dim * (2 * element + kFloat) + 2 * kFloat);
   const int64_t after = p.query_elements() * (kFloat + element);
   return before + main + after;
 }
@@ -861,6 +947,17 @@ int64_t backward_requested_bytes(const Launch& at) {
 template <bool kDeterministic>
 std::string variant(const Launch& at) {
   return (kDeterministic ? "sm80_backward_deterministic " : "sm80_backward ") + describe(at.blocks);
+}
+
+// How many K/V heads' thread blocks are mixed. If causal, the first keys make the most work, and
+// are best not left for the end: the first keys of all heads of a section come first. Its Q, dO and
+// sums of dQ share the L2 cache.
+int64_t section_heads(const Problem& p) {
+  if (p.mask == Mask::none) return 1;
+  constexpr int64_t kSectionBytes = int64_t{32} << 20;
+  const int64_t head_bytes = p.heads_per_kv_head() * p.q_len * compiled_head_dim(p.head_dim) *
+                             (2 * element_size(p.dtype) + static_cast<int64_t>(sizeof(float)));
+  return std::clamp<int64_t>(kSectionBytes / head_bytes, 1, p.batch * p.kv_heads);
 }
 
 Strided strided(const ConstTensorView& t) {
@@ -895,6 +992,7 @@ void launch_backward(const Launch& at, const Inputs& in, const Outputs& out, voi
                        .kv_len = static_cast<int>(p.kv_len),
                        .head_dim = static_cast<int>(p.head_dim),
                        .padded_q = static_cast<int>(space.padded_q),
+                       .section_heads = static_cast<int>(section_heads(p)),
                        .key_end = static_cast<int>(p.visible_keys(p.q_len - 1)),
                        .diagonal = static_cast<int>(diagonal(p)),
                        .scale = static_cast<float>(scale),
