@@ -8,6 +8,8 @@ namespace flashbench::kernels {
 
 namespace {
 
+using namespace naive;
+
 constexpr int kThreads = 128;
 constexpr int kRows = kThreads / kWarp;  // of a thread block: a warp has a row
 
@@ -45,12 +47,12 @@ __global__ __launch_bounds__(kThreads) void update_kernel(ScoreBlock block, T* s
     const int column = (i * kWarp + lane) * kWidth;
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
-      x[i][j] = exp_below(x[i][j], finite_maximum(maximum));
+      x[i][j] = exp_below(x[i][j], finite_maximum(maximum), block.unit);
       sum += x[i][j];
     }
     if (column < block.keys) store_vector(x[i], scores + row.at + column);
   }
-  const float rescale = exp_below(old_maximum, finite_maximum(maximum));
+  const float rescale = exp_below(old_maximum, finite_maximum(maximum), block.unit);
   sum = warp_sum(sum) + old_sum * rescale;
   if (lane == 0) {
     state.maximum[row.statistic] = maximum;
@@ -62,9 +64,9 @@ __global__ __launch_bounds__(kThreads) void update_kernel(ScoreBlock block, T* s
 }
 
 template <typename T>
-__global__ __launch_bounds__(kThreads) void finish_kernel(BlockedState state, int64_t first_query,
-                                                          int64_t rows, RowsOf to_rows, T* to,
-                                                          float* logsumexp) {
+__global__ __launch_bounds__(kThreads) void finish_kernel(BlockedState state, float unit,
+                                                          int64_t first_query, int64_t rows,
+                                                          RowsOf to_rows, T* to, float* logsumexp) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const uint32_t row = blockIdx.x * kRows + threadIdx.x / kWarp;
   if (row >= rows) return;
@@ -77,7 +79,7 @@ __global__ __launch_bounds__(kThreads) void finish_kernel(BlockedState state, in
     const float x = empty ? 0.0f : state.o[row * state.head_dim + column] / sum;
     o[column] = from_float<T>(x);
   }
-  if (lane == 0) logsumexp[row] = empty ? -kInfinity : state.maximum[row] + logf(sum);
+  if (lane == 0) logsumexp[row] = empty ? -kInfinity : state.maximum[row] * unit + logf(sum);
 }
 
 }  // namespace
@@ -92,13 +94,13 @@ void blocked_update(const ScoreBlock& block, void* scores, Dtype dtype, const Bl
   FLASHBENCH_CUDA(cudaGetLastError());
 }
 
-void blocked_finish(const BlockedState& state, int64_t first_query, const TensorView& o,
+void blocked_finish(const BlockedState& state, float unit, int64_t first_query, const TensorView& o,
                     float* logsumexp, cudaStream_t stream) {
   const int64_t rows = o.batch * o.heads * o.length;
   with_type(o.dtype, [&](auto element) {
     using T = decltype(element);
     finish_kernel<T><<<grid(rows, kRows), kThreads, 0, stream>>>(
-        state, first_query, rows, RowsOf(o), static_cast<T*>(o.data), logsumexp);
+        state, unit, first_query, rows, RowsOf(o), static_cast<T*>(o.data), logsumexp);
   });
   FLASHBENCH_CUDA(cudaGetLastError());
 }

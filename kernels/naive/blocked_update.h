@@ -13,9 +13,9 @@ namespace flashbench::kernels {
 // Keys of a block, which a warp holds in its registers.
 inline constexpr int64_t kBlockedKeys = 1024;
 
-// What is carried from block to block: for each row its maximum and its sum of exp(score - maximum)
-// over the blocks so far, [heads, q_len]; O before it is divided by that, dense [heads, q_len,
-// head_dim].
+// What is carried from block to block: for each row its maximum, as scores are in memory, and its
+// sum of exp(score - maximum) over the blocks so far, [heads, q_len]; O before it is divided by
+// that, dense [heads, q_len, head_dim].
 struct BlockedState {
   float *maximum, *sum, *o;
   int64_t head_dim;
@@ -27,8 +27,9 @@ struct BlockedState {
 void blocked_update(const ScoreBlock&, void* scores, Dtype, const BlockedState&, bool first_block,
                     cudaStream_t);
 
-// O = O / sum and the logsumexp. Queries before `first_query` have seen no block: O = 0.
-void blocked_finish(const BlockedState&, int64_t first_query, const TensorView& o, float* logsumexp,
-                    cudaStream_t);
+// O = O / sum and the logsumexp; `unit` is the ScoreBlocks'. Queries before `first_query` have seen
+// no block: O = 0.
+void blocked_finish(const BlockedState&, float unit, int64_t first_query, const TensorView& o,
+                    float* logsumexp, cudaStream_t);
 
 }  // namespace flashbench::kernels

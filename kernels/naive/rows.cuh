@@ -11,16 +11,17 @@
 #include "kernels/naive/softmax_cuda.h"
 #include "kernels/ptx/ex2.h"
 
-namespace flashbench::kernels {
+namespace flashbench::kernels::naive {
 
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffff;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLog2e = 1.4426950408889634f;
 
-// exp(x - maximum). The difference first: its factors can be far larger than it.
-__device__ inline float exp_below(float x, float maximum) {
-  return ptx::ex2_approx_ftz((x - maximum) * kLog2e);
+// exp(unit * (x - maximum)) for scores in memory in multiples of `unit`. The difference first: what
+// it is of can be far larger.
+__device__ inline float exp_below(float x, float maximum, float unit) {
+  return ptx::ex2_approx_ftz((x - maximum) * (unit * kLog2e));
 }
 
 // Where nothing is above -infinity, every exp(x - 0) is 0.
@@ -99,4 +100,4 @@ void with_type(Dtype dtype, const Body& body) {
   }
 }
 
-}  // namespace flashbench::kernels
+}  // namespace flashbench::kernels::naive

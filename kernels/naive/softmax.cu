@@ -10,24 +10,26 @@ namespace flashbench::kernels {
 
 namespace {
 
+using namespace naive;
+
 constexpr int kMinThreads = 128;  // of a thread block; a warp has a row, or a block
 constexpr int kMaxThreads = 1024;
 constexpr int kLongestRow = 32768;  // in registers
 constexpr int kRedoPasses = 4;      // over rows, all of whose reads are under way together
-// The maximum of a row, and the sum of exp(x - maximum).
+// The maximum of a row in memory, and the sum of exp(x - maximum).
 struct RowSum {
   float maximum, sum;
 
-  __device__ float logsumexp() const { return maximum + logf(sum); }
+  __device__ float logsumexp(float unit) const { return maximum * unit + logf(sum); }
   // What exp(x - own maximum) is to be multiplied by; 0 for an empty row.
-  __device__ float factor(float own_maximum) const {
-    return sum == 0.0f ? 0.0f : exp_below(own_maximum, maximum) * __frcp_rn(sum);
+  __device__ float factor(float own_maximum, float unit) const {
+    return sum == 0.0f ? 0.0f : exp_below(own_maximum, maximum, unit) * __frcp_rn(sum);
   }
 };
 
 // Over kWarps neighbouring warps of a thread block, which have one row.
 template <int kWarps>
-__device__ RowSum group_sum(RowSum own) {
+__device__ RowSum group_sum(RowSum own, float unit) {
   if constexpr (kWarps == 1) {
     return own;
   } else {
@@ -38,7 +40,7 @@ __device__ RowSum group_sum(RowSum own) {
     __syncthreads();
     const RowSum one = lane < kWarps ? all[warp / kWarps * kWarps + lane] : RowSum{0.0f, 0.0f};
     const float maximum = finite_maximum(warp_max(one.sum == 0.0f ? -kInfinity : one.maximum));
-    const float sum = one.sum == 0.0f ? 0.0f : one.sum * exp_below(one.maximum, maximum);
+    const float sum = one.sum == 0.0f ? 0.0f : one.sum * exp_below(one.maximum, maximum, unit);
     return {maximum, warp_sum(sum)};
   }
 }
@@ -87,12 +89,12 @@ __global__ __launch_bounds__(kThreads < kMinThreads ? kMinThreads : kThreads) vo
   for (int i = 0; i < kVectors; ++i) {
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
-      x[i][j] = exp_below(x[i][j], maximum);
+      x[i][j] = exp_below(x[i][j], maximum, block.unit);
       sum += x[i][j];
     }
   }
-  const RowSum total = group_sum<kThreads / kWarp>({maximum, warp_sum(sum)});
-  const float factor = total.factor(maximum);
+  const RowSum total = group_sum<kThreads / kWarp>({maximum, warp_sum(sum)}, block.unit);
+  const float factor = total.factor(maximum, block.unit);
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     const int column = (i * kThreads + thread) * kWidth;
@@ -102,7 +104,7 @@ __global__ __launch_bounds__(kThreads < kMinThreads ? kMinThreads : kThreads) vo
     mask_vector(column, row.visible, 0.0f, x[i]);  // the factor may be NaN
     store_vector(x[i], probabilities + row.at + column);
   }
-  if (thread == 0 && row.exists) logsumexp[row.statistic] = total.logsumexp();
+  if (thread == 0 && row.exists) logsumexp[row.statistic] = total.logsumexp(block.unit);
 }
 
 // Rows that registers cannot hold: once for maximum and sum, once more for the probabilities.
@@ -130,24 +132,24 @@ __global__ __launch_bounds__(kMaxThreads) void long_softmax_kernel(ScoreBlock bl
     float next = maximum;
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) next = fmaxf(next, x[j]);
-    sum *= exp_below(maximum, finite_maximum(next));
+    sum *= exp_below(maximum, finite_maximum(next), block.unit);
     maximum = next;
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) sum += exp_below(x[j], finite_maximum(maximum));
+    for (int j = 0; j < kWidth; ++j) sum += exp_below(x[j], finite_maximum(maximum), block.unit);
   }
   const float warp_maximum = finite_maximum(warp_max(maximum));
-  sum *= exp_below(maximum, warp_maximum);
-  const RowSum total = group_sum<kMaxThreads / kWarp>({warp_maximum, warp_sum(sum)});
-  const float factor = total.factor(total.maximum);
+  sum *= exp_below(maximum, warp_maximum, block.unit);
+  const RowSum total = group_sum<kMaxThreads / kWarp>({warp_maximum, warp_sum(sum)}, block.unit);
+  const float factor = total.factor(total.maximum, block.unit);
   for (int column = first; column < block.keys; column += kStep) {
     if (column < row.visible) load_scores(column);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
-      x[j] = column + j < row.visible ? exp_below(x[j], total.maximum) * factor : 0.0f;
+      x[j] = column + j < row.visible ? exp_below(x[j], total.maximum, block.unit) * factor : 0.0f;
     }
     store_vector(x, probabilities + row.at + column);
   }
-  if (threadIdx.x == 0) logsumexp[row.statistic] = total.logsumexp();
+  if (threadIdx.x == 0) logsumexp[row.statistic] = total.logsumexp(block.unit);
 }
 
 template <typename In, typename Out, int kThreads>
@@ -332,10 +334,13 @@ void launch_softmax(const ScoreBlock& block, const void* scores, void* probabili
     return false;
   };
   const bool fits = launch.template operator()<32, 1>() || launch.template operator()<32, 2>() ||
-                    launch.template operator()<32, 4>() || launch.template operator()<32, 8>() ||
-                    launch.template operator()<64, 8>() || launch.template operator()<128, 8>() ||
-                    launch.template operator()<256, 8>() || launch.template operator()<512, 8>() ||
-                    launch.template operator()<1024, 8>();
+                    launch.template operator()<32, 3>() || launch.template operator()<32, 4>() ||
+                    launch.template operator()<64, 3>() || launch.template operator()<64, 4>() ||
+                    launch.template operator()<128, 3>() || launch.template operator()<128, 4>() ||
+                    launch.template operator()<256, 3>() || launch.template operator()<256, 4>() ||
+                    launch.template operator()<512, 3>() || launch.template operator()<512, 4>() ||
+                    launch.template operator()<1024, 3>() ||
+                    launch.template operator()<1024, 4>() || launch.template operator()<1024, 8>();
   if (!fits) {
     long_softmax_kernel<In, Out>
         <<<grid(rows, 1), kMaxThreads, 0, stream>>>(block, in, out, logsumexp);
@@ -351,8 +356,9 @@ bool aligned(const ConstTensorView& t) {
 
 }  // namespace
 
-ScoreBlock ScoreBlock::whole(const Problem& p) {
+ScoreBlock ScoreBlock::whole(const Problem& p, Dtype scores) {
   ScoreBlock block;
+  block.unit = scores == Dtype::fp16 ? kHalfScoreUnit : 1.0f;
   block.heads = p.batch * p.q_heads;
   block.row_stride = (p.kv_len + kScoreRowStep - 1) / kScoreRowStep * kScoreRowStep;
   block.head_stride = p.q_len * block.row_stride;

@@ -15,6 +15,10 @@ namespace flashbench::kernels {
 // Elements to which rows of score matrices are padded, so that all of them are aligned to 16 bytes.
 inline constexpr int64_t kScoreRowStep = 8;
 
+// fp16 ends at 65,504, and scores need not: in these units they may be 64 times as large, and the
+// smallest ones lose 2^-19 at most.
+inline constexpr float kHalfScoreUnit = 64;
+
 // Rows of scores that the kernels can count.
 inline constexpr int64_t kMostScoreRows = INT32_MAX;
 
@@ -26,14 +30,16 @@ struct ScoreBlock {
   int64_t first = 0, rows = 0, keys = 0;
   int64_t visible_from = 0;  // query i sees clamp(i + visible_from, 0, keys) keys
 
+  float unit = 1;  // a score in memory is so much smaller than the real one
+
   // Of the whole problem; rows of kv_len padded to kScoreRowStep.
-  static ScoreBlock whole(const Problem&);
+  static ScoreBlock whole(const Problem&, Dtype scores);
 };
 
-// Scores (natural: the softmax scale is in them) become probabilities, exact zeros where masked, in
-// one pass over memory up to 32,768 keys and in two beyond. In place where `scores` is
-// `probabilities`. Writes the logsumexp of each row [heads, q_len]; a row that sees no key, or only
-// scores of -infinity, becomes 0 and its logsumexp -infinity.
+// Scores (the softmax scale is in them, divided by the block's unit) become probabilities, exact
+// zeros where masked, in one pass over memory up to 32,768 keys and in two beyond. In place where
+// `scores` is `probabilities`. Writes the logsumexp of each row [heads, q_len]; a row that sees no
+// key, or only scores of -infinity, becomes 0 and its logsumexp -infinity.
 void naive_softmax(const ScoreBlock&, const void* scores, Dtype scores_dtype, void* probabilities,
                    Dtype probabilities_dtype, float* logsumexp, cudaStream_t);
 

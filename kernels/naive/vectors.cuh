@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace flashbench::kernels {
+namespace flashbench::kernels::naive {
 
 template <typename T>
 struct alignas(16) Packed {
@@ -65,4 +65,4 @@ __device__ void store_vector(const float (&from)[kCount], T* to) {
   }
 }
 
-}  // namespace flashbench::kernels
+}  // namespace flashbench::kernels::naive

@@ -27,12 +27,13 @@ using namespace simt;
 
 // As many rows per thread as registers hold two sums for; as many warps as shared memory of 227 KB
 // (two thread blocks for an SM up to 128 columns) or, small, 99 KB holds rows for.
-template <int kDim_, int kRows_, int kColumns_, int kWarps_>
+template <int kDim_, int kRows_, int kColumns_, int kWarps_, int kPass_ = 16>
 struct Shape {
   static constexpr int kDim = kDim_;          // head_dim, padded
   static constexpr int kRows = kRows_;        // of a thread
   static constexpr int kColumns = kColumns_;  // of a block that passes by
   static constexpr int kWarps = kWarps_;      // of a thread block
+  static constexpr int kPass = kPass_;        // columns of P or dS
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kWarpRows = kRows * kLaneRows;
   static constexpr int kBlockRows = kWarps * kWarpRows;
@@ -43,7 +44,7 @@ template <typename S>
 struct Shared {
   float x1[S::kBlockRows][padded(S::kDim)], x2[S::kBlockRows][padded(S::kDim)];
   float y1[S::kColumns][padded(S::kDim)], y2[S::kColumns][padded(S::kDim)];
-  float pass[S::kWarps][S::kWarpRows][kPassStride];
+  float pass[S::kWarps][S::kWarpRows][pass_stride(S::kPass)];
   float logsumexp[S::kColumns], delta[S::kColumns];  // of queries that are columns
 };
 
@@ -184,8 +185,8 @@ __global__ __launch_bounds__(S::kThreads, 2) void query_gradient_kernel(Argument
                        .ds;
       }
     }
-    accumulate_product<padded(S::kDim)>(ds, masked, shared.pass[lane.warp][0], shared.y1[0], lane,
-                                        dq);
+    accumulate_product<S::kPass, padded(S::kDim)>(ds, masked, shared.pass[lane.warp][0],
+                                                  shared.y1[0], lane, dq);
     __syncthreads();
   }
   store_rows<S>(arg, arg.dq, b, h, warp_query, arg.q_len, arg.scale, lane, dq);
@@ -238,8 +239,8 @@ __global__ __launch_bounds__(S::kThreads, 2) void key_gradient_kernel(Arguments<
         }
       }
       float* const pass = shared.pass[lane.warp][0];
-      accumulate_product<padded(S::kDim)>(p, masked, pass, shared.y2[0], lane, dv);
-      accumulate_product<padded(S::kDim)>(ds, masked, pass, shared.y1[0], lane, dk);
+      accumulate_product<S::kPass, padded(S::kDim)>(p, masked, pass, shared.y2[0], lane, dv);
+      accumulate_product<S::kPass, padded(S::kDim)>(ds, masked, pass, shared.y1[0], lane, dk);
       __syncthreads();
     }
   }

@@ -3,7 +3,8 @@
 // online softmax (Milakov and Gimelshein 2018, arXiv 1805.02867) rescales it where a maximum rises.
 //
 // A warp has all keys of its rows, so that what goes from S to P to the second product stays in it.
-// V is fetched while S is computed, and the next K while O is: one buffer of each is enough.
+// V is fetched while S is computed, and the next K while O is, where registers allow: one buffer of
+// each is enough.
 #include <algorithm>
 
 #include "device/cuda_call.h"
@@ -20,12 +21,13 @@ using namespace simt;
 // Rows per thread and keys per block are as many as registers hold beside O; warps as many as
 // shared memory of 227 KB (two thread blocks for an SM up to 128 columns) or, small, 99 KB holds Q
 // for.
-template <int kDim_, int kRows_, int kKeys_, int kWarps_>
+template <int kDim_, int kRows_, int kKeys_, int kWarps_, int kPass_ = 16>
 struct Shape {
   static constexpr int kDim = kDim_;      // head_dim, padded
   static constexpr int kRows = kRows_;    // of a thread
   static constexpr int kKeys = kKeys_;    // of a block
   static constexpr int kWarps = kWarps_;  // of a thread block
+  static constexpr int kPass = kPass_;    // columns of P
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kWarpQueries = kRows * kLaneRows;
   static constexpr int kQueries = kWarps * kWarpQueries;  // of a thread block
@@ -36,7 +38,7 @@ struct Shared {
   float q[S::kQueries][padded(S::kDim)];
   float k[S::kKeys][padded(S::kDim)];
   float v[S::kKeys][S::kDim];
-  float pass[S::kWarps][S::kWarpQueries][kPassStride];
+  float pass[S::kWarps][S::kWarpQueries][pass_stride(S::kPass)];
 };
 
 template <typename T>
@@ -149,18 +151,22 @@ __global__ __launch_bounds__(S::kThreads, 2) void forward_kernel(Arguments<T> ar
     for (int c = 0; c < S::kDim / kLaneColumns; ++c) o[i][c] = 0;
   }
   for (int first_key = 0; first_key < keys; first_key += S::kKeys) {
-    v_load.fetch(v_rows, first_key, shared.v[0]);
+    if (v_load.kEarly) v_load.fetch(v_rows, first_key, shared.v[0]);
     float s[S::kRows][S::kKeys / kLaneColumns];
     multiply_transposed<S::kDim, padded(S::kDim), padded(S::kDim)>(
         shared.q[lane.warp * S::kWarpQueries], shared.k[0], lane, s);
+    if (!v_load.kEarly) v_load.fetch(v_rows, first_key, shared.v[0]);
     v_load.commit(shared.v[0]);
     __syncthreads();
     const int next_key = first_key + S::kKeys;
-    if (next_key < keys) k_load.fetch(k_rows, next_key, shared.k[0]);
+    const bool another = next_key < keys;
+    if (another && k_load.kEarly) k_load.fetch(k_rows, next_key, shared.k[0]);
     const bool masked = next_key > arg.visible_keys(warp_query);
     softmax_step(arg, lane, warp_query, first_key, masked, s, state, o);
-    accumulate_product<S::kDim>(s, masked, shared.pass[lane.warp][0], shared.v[0], lane, o);
-    if (next_key < keys) k_load.commit(shared.k[0]);
+    accumulate_product<S::kPass, S::kDim>(s, masked, shared.pass[lane.warp][0], shared.v[0], lane,
+                                          o);
+    if (another && !k_load.kEarly) k_load.fetch(k_rows, next_key, shared.k[0]);
+    if (another) k_load.commit(shared.k[0]);
     __syncthreads();
   }
   store_outputs(arg, lane, batch, h, warp_query, state, o);
@@ -175,7 +181,7 @@ bool with_shape(const Problem& p, const DeviceInfo& device, const Body& body) {
     body(shape);
     return true;
   };
-  return fits(Shape<32, 8, 64, 4>{}) || fits(Shape<64, 8, 64, 4>{}) ||
+  return fits(Shape<32, 8, 64, 4, 32>{}) || fits(Shape<64, 8, 64, 4, 32>{}) ||
          fits(Shape<128, 8, 32, 4>{}) || (p.head_dim <= 128 && fits(Shape<128, 8, 32, 2>{})) ||
          fits(Shape<256, 4, 32, 4>{}) || fits(Shape<256, 4, 16, 2>{});
 }

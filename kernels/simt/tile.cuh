@@ -29,10 +29,11 @@ __host__ __device__ constexpr int padded(int columns) {
   return columns + 4;
 }
 
-// Columns of a product that pass through shared memory at a time on their way from a warp's results
-// to its operands; the stride spreads the stores of a warp over all banks.
-constexpr int kPassColumns = 16;
-constexpr int kPassStride = kPassColumns + 8;
+// Columns of a product pass through shared memory, kPassColumns at a time, on their way from a
+// warp's results to its operands; this stride spreads the stores of a warp over all banks.
+__host__ __device__ constexpr int pass_stride(int pass_columns) {
+  return pass_columns + 8;
+}
 
 // What a masked element is as a factor: it makes no product, whatever the other factor holds.
 // Factors that are seen and 0 are +0.
@@ -119,7 +120,8 @@ struct Rows {
 
 // A tile [kTileRows, kDim] on its way from global memory to fp32 in shared memory, its rows kStride
 // apart; rows and columns that do not exist are 0. All kThreads threads fetch, and then commit, and
-// after a barrier the tile is there. What is fetched in fp32 goes right to shared memory.
+// after a barrier the tile is there. What is fetched in fp32 goes right to shared memory, other
+// dtypes through registers.
 template <typename T, int kThreads, int kTileRows, int kDim, int kStride>
 class TileLoad {
   static constexpr int kWidth = 16 / sizeof(T);
@@ -128,13 +130,18 @@ class TileLoad {
   static constexpr bool kDirect = sizeof(T) == sizeof(float);
 
  public:
+  // Whether to fetch long before the commit: where sums take most registers, none are left to hold
+  // what is under way, and other thread blocks have to cover the wait.
+  static constexpr bool kEarly = kDirect || kDim <= 64;
+
   __device__ void fetch(const Rows<T>& rows, int first_row, float* tile) {
-    const T* from = rows.data + (first_row + row_of(0)) * rows.row_stride + column_of(0);
+    const Place place;
+    const T* from = rows.data + (first_row + place.row(0)) * rows.row_stride + place.column(0);
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      const int row = row_of(i), column = column_of(i);
+      const int row = place.row(i), column = place.column(i);
       const bool exists = first_row + row < rows.length && column < rows.head_dim;
-      const T* at = from + (row - row_of(0)) * rows.row_stride + (column - column_of(0));
+      const T* at = from + (row - place.row(0)) * rows.row_stride + (column - place.column(0));
       if constexpr (kDirect) {
         copy(exists ? at : rows.data, rows.aligned, exists, tile + row * kStride + column);
       } else {
@@ -148,9 +155,10 @@ class TileLoad {
       __pipeline_commit();
       __pipeline_wait_prior(0);
     } else {
+      const Place place;
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) {
-        float* to = tile + row_of(i) * kStride + column_of(i);
+        float* to = tile + place.row(i) * kStride + place.column(i);
 #pragma unroll
         for (int j = 0; j < kWidth; j += 4) {
           *reinterpret_cast<float4*>(to + j) =
@@ -166,12 +174,16 @@ class TileLoad {
     T values[kWidth];
   };
 
-  static __device__ int row_of(int i) {
-    return (i * kThreads + static_cast<int>(threadIdx.x)) / (kDim / kWidth);
-  }
-  static __device__ int column_of(int i) {
-    return (i * kThreads + static_cast<int>(threadIdx.x)) % (kDim / kWidth) * kWidth;
-  }
+  // Vector i of a thread: its row and column, which are computed again for every tile. Kept, they
+  // would take registers from the sums.
+  struct Place {
+    int vector;
+    __device__ Place() : vector(static_cast<int>(threadIdx.x)) { asm volatile("" : "+r"(vector)); }
+    __device__ int row(int i) const { return (vector + i * kThreads) / (kDim / kWidth); }
+    __device__ int column(int i) const {
+      return (vector + i * kThreads) % (kDim / kWidth) * kWidth;
+    }
+  };
 
   static __device__ void copy(const T* from, bool aligned, bool exists, float* to) {
     if (aligned) {
@@ -198,8 +210,17 @@ class TileLoad {
   Vector staged_[kDirect ? 1 : kVectors];
 };
 
+template <int kColumns, int kStride>
+__device__ void load_right(const float* b, float4 (&right)[kColumns]) {
+#pragma unroll
+  for (int j = 0; j < kColumns; ++j) {
+    right[j] = *reinterpret_cast<const float4*>(b + j * kLaneColumns * kStride);
+  }
+}
+
 // product = A B^T for rows of A and rows of B along the summed dimension, [.., kDepth] with strides
-// kStrideA and kStrideB; `a` and `b` point at the warp's first rows.
+// kStrideA and kStrideB; `a` and `b` point at the warp's first rows. What is multiplied next is
+// read while what was read before is multiplied: there are too few warps to wait for shared memory.
 template <int kDepth, int kStrideA, int kStrideB, int kRows, int kColumns>
 __device__ void multiply_transposed(const float* a, const float* b, const Lane& lane,
                                     float (&product)[kRows][kColumns]) {
@@ -210,16 +231,17 @@ __device__ void multiply_transposed(const float* a, const float* b, const Lane& 
   }
   a += lane.y * kStrideA;
   b += lane.x * kStrideB;
+  float4 right[kColumns], left = *reinterpret_cast<const float4*>(a);
+  load_right<kColumns, kStrideB>(b, right);
 #pragma unroll 2
   for (int k = 0; k < kDepth; k += 4) {
-    float4 right[kColumns];
-#pragma unroll
-    for (int j = 0; j < kColumns; ++j) {
-      right[j] = *reinterpret_cast<const float4*>(b + j * kLaneColumns * kStrideB + k);
-    }
+    const int next_k = k + 4 < kDepth ? k + 4 : k;
+    float4 next_right[kColumns];
+    load_right<kColumns, kStrideB>(b + next_k, next_right);
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const float4 left = *reinterpret_cast<const float4*>(a + i * kLaneRows * kStrideA + k);
+      const float4 next_left = *reinterpret_cast<const float4*>(
+          i + 1 < kRows ? a + (i + 1) * kLaneRows * kStrideA + k : a + next_k);
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) product[i][j] += left.x * right[j].x;
 #pragma unroll
@@ -228,7 +250,10 @@ __device__ void multiply_transposed(const float* a, const float* b, const Lane& 
       for (int j = 0; j < kColumns; ++j) product[i][j] += left.z * right[j].z;
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) product[i][j] += left.w * right[j].w;
+      left = next_left;
     }
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) right[j] = next_right[j];
   }
 }
 
@@ -260,47 +285,58 @@ __device__ void store_row(const float (&sum)[kDimColumns], float factor, const L
   }
 }
 
-// sum += A B for A [.., kPassColumns] of the warp's own, and rows of B across the summed dimension,
-// [kPassColumns, kDim] with stride kStrideB. Where kSkipMasked, masked elements of A are no
-// factors.
-template <bool kSkipMasked, int kStrideB, int kRows, int kDimColumns>
+// sum += A B for A [.., kPass] of the warp's own, and rows of B across the summed dimension,
+// [kPass, kDim] with stride kStrideB. Where kSkipMasked, masked elements of A are no factors.
+template <bool kSkipMasked, int kPass, int kStrideB, int kRows, int kDimColumns>
 __device__ void accumulate(const float* a, const float* b, const Lane& lane,
                            float (&sum)[kRows][kDimColumns]) {
-  a += lane.y * kPassStride;
-#pragma unroll 1
-  for (int k = 0; k < kPassColumns; k += 2) {
-    float2 left[kRows];
+  constexpr int kVectors = kDimColumns / 4;  // of a row of B
+  a += lane.y * pass_stride(kPass);
+  b += sum_column(lane, 0);
+  const auto load_left = [&](int i, int k) {
+    return *reinterpret_cast<const float2*>(a + i * kLaneRows * pass_stride(kPass) + k);
+  };
+  float2 left[kRows];
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      left[i] = *reinterpret_cast<const float2*>(a + i * kLaneRows * kPassStride + k);
-    }
+  for (int i = 0; i < kRows; ++i) left[i] = load_left(i, 0);
+  auto right = *reinterpret_cast<const float4*>(b);
+#pragma unroll(kVectors <= 2 ? 2 : 1)
+  for (int k = 0; k < kPass; k += 2) {
+    const int next_k = k + 2 < kPass ? k + 2 : k;
+    float2 next_left[kRows];
 #pragma unroll
-    for (int one = 0; one < 2; ++one) {
+    for (int i = 0; i < kRows; ++i) next_left[i] = load_left(i, next_k);
 #pragma unroll
-      for (int c = 0; c < kDimColumns; c += 4) {
-        const auto right =
-            *reinterpret_cast<const float4*>(b + (k + one) * kStrideB + sum_column(lane, c));
+    for (int step = 0; step < 2 * kVectors; ++step) {
+      constexpr int kLast = 2 * kVectors - 1;
+      const int c = step % kVectors * 4;
+      const float* next =
+          step < kLast ? b + (k + (step + 1) / kVectors) * kStrideB + (step + 1) % kVectors * 32
+                       : b + next_k * kStrideB;
+      const auto next_right = *reinterpret_cast<const float4*>(next);
 #pragma unroll
-        for (int i = 0; i < kRows; ++i) {
-          const float factor = one == 0 ? left[i].x : left[i].y;
-          if (kSkipMasked && is_masked(factor)) continue;
-          sum[i][c] += factor * right.x;
-          sum[i][c + 1] += factor * right.y;
-          sum[i][c + 2] += factor * right.z;
-          sum[i][c + 3] += factor * right.w;
-        }
+      for (int i = 0; i < kRows; ++i) {
+        const float factor = step < kVectors ? left[i].x : left[i].y;
+        if (kSkipMasked && is_masked(factor)) continue;
+        sum[i][c] += factor * right.x;
+        sum[i][c + 1] += factor * right.y;
+        sum[i][c + 2] += factor * right.z;
+        sum[i][c + 3] += factor * right.w;
       }
+      right = next_right;
     }
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) left[i] = next_left[i];
   }
 }
 
-// sum += A B for A in the registers of a warp's product, through `pass` [kRows * 4, kPassStride] of
+// sum += A B for A in the registers of a warp's product, through `pass` [kRows * 4][pass_stride] of
 // shared memory of the warp's own, and B [kColumns * 8, kDim] with stride kStrideB.
-template <int kStrideB, int kRows, int kColumns, int kDimColumns>
+template <int kPass, int kStrideB, int kRows, int kColumns, int kDimColumns>
 __device__ void accumulate_product(const float (&a)[kRows][kColumns], bool masked, float* pass,
                                    const float* b, const Lane& lane,
                                    float (&sum)[kRows][kDimColumns]) {
-  constexpr int kStep = kPassColumns / kLaneColumns;
+  constexpr int kStep = kPass / kLaneColumns;
   static_assert(kColumns % kStep == 0);
 #pragma unroll
   for (int first = 0; first < kColumns; first += kStep) {
@@ -309,15 +345,16 @@ __device__ void accumulate_product(const float (&a)[kRows][kColumns], bool maske
     for (int i = 0; i < kRows; ++i) {
 #pragma unroll
       for (int j = 0; j < kStep; ++j) {
-        pass[(lane.y + i * kLaneRows) * kPassStride + lane.x + j * kLaneColumns] = a[i][first + j];
+        pass[(lane.y + i * kLaneRows) * pass_stride(kPass) + lane.x + j * kLaneColumns] =
+            a[i][first + j];
       }
     }
     __syncwarp();
     const float* rows = b + first * kLaneColumns * kStrideB;
     if (masked) {
-      accumulate<true, kStrideB>(pass, rows, lane, sum);
+      accumulate<true, kPass, kStrideB>(pass, rows, lane, sum);
     } else {
-      accumulate<false, kStrideB>(pass, rows, lane, sum);
+      accumulate<false, kPass, kStrideB>(pass, rows, lane, sum);
     }
   }
 }

@@ -41,7 +41,7 @@ std::vector<KeyBlock> key_blocks(const Problem& p) {
 
 // Scores of the longest block, in the problem's dtype.
 ScoreBlock block_scores(const Problem& p) {
-  ScoreBlock scores = ScoreBlock::whole(p);
+  ScoreBlock scores = ScoreBlock::whole(p, p.dtype);
   scores.row_stride = std::min(scores.row_stride, kBlockedKeys);
   scores.head_stride = p.q_len * scores.row_stride;
   return scores;
@@ -93,7 +93,7 @@ class BlockedForward final : public Session {
       scores_gemm.rows = block.queries;
       scores_gemm.columns = block.keys;
       scores_gemm.depth = p_.head_dim;
-      scores_gemm.alpha = p_.softmax_scale();
+      scores_gemm.alpha = p_.softmax_scale() / all_.unit;
       products_.multiply(scores_gemm, p_.q_heads, head_matrices(in.q).from(block.first_query),
                          head_matrices(in.k).from(block.first_key).shared_by(group), block_scores);
       kernels::blocked_update(rows_of(block), scores_, p_.dtype, state_, first_block, stream_);
@@ -106,7 +106,8 @@ class BlockedForward final : public Session {
                          head_matrices(in.v).from(block.first_key).shared_by(group),
                          o.from(block.first_query));
     }
-    kernels::blocked_finish(state_, blocks_.front().first_query, out.o, out.logsumexp, stream_);
+    kernels::blocked_finish(state_, all_.unit, blocks_.front().first_query, out.o, out.logsumexp,
+                            stream_);
   }
 
   std::string kernel() const override {

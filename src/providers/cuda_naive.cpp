@@ -52,7 +52,7 @@ class NaiveSteps {
         scores_dtype(scores),
         stream(static_cast<cudaStream_t>(device.stream().cuda)),
         blocks(row_blocks(problem)),
-        all(ScoreBlock::whole(problem)),
+        all(ScoreBlock::whole(problem, scores)),
         products_(device, p.batch, p.q_heads) {}
 
   ScoreBlock rows_of(const RowBlock& block) const {
@@ -146,7 +146,7 @@ class NaiveSteps {
 struct Sizes {
   Sizes(const Problem& p, Dtype scores_dtype) {
     const auto padded = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
-    const ScoreBlock all = ScoreBlock::whole(p);
+    const ScoreBlock all = ScoreBlock::whole(p, scores_dtype);
     const int64_t elements = all.heads * all.head_stride;
     probabilities = padded(elements * element_size(p.dtype));
     // S becomes P, and dP dS, in place if they have one dtype.
@@ -182,7 +182,7 @@ class NaiveForward final : public Session {
     const HeadMatrices scores = steps_.matrices(scores_, steps_.scores_dtype);
     const HeadMatrices probabilities = steps_.matrices(probabilities_, p.dtype);
     for (const RowBlock& block : steps_.blocks) {
-      steps_.multiply_transposed(block, p.softmax_scale(), in.q, in.k, scores);
+      steps_.multiply_transposed(block, p.softmax_scale() / steps_.all.unit, in.q, in.k, scores);
       kernels::naive_softmax(steps_.rows_of(block), scores_, steps_.scores_dtype, probabilities_,
                              p.dtype, out.logsumexp, steps_.stream);
       steps_.multiply(block, 1, probabilities, in.v, out.o);
@@ -226,7 +226,7 @@ class NaiveBackward final : public Session {
     const Problem& p = steps_.p;
     const HeadMatrices scores = steps_.matrices(scores_, steps_.scores_dtype);
     for (const RowBlock& block : steps_.blocks) {
-      steps_.multiply_transposed(block, p.softmax_scale(), in.q, in.k, scores);
+      steps_.multiply_transposed(block, p.softmax_scale() / steps_.all.unit, in.q, in.k, scores);
       kernels::naive_softmax(steps_.rows_of(block), scores_, steps_.scores_dtype, probabilities_,
                              p.dtype, delta_ /* a logsumexp that nobody reads */, steps_.stream);
     }
