@@ -11,9 +11,8 @@ extern const AttentionKernel kSimtForward, kSimtBackward;
 extern const AttentionKernel kFa1Forward;
 
 std::span<const AttentionKernel* const> cuda_kernels() {
-  static constexpr std::array kKernels{&kSm80Forward,  &kSm80Backward,
-                                       &kSimtForward,  &kSimtBackward,
-                                       &kFa1Forward,   &kSm80BackwardDeterministic};
+  static constexpr std::array kKernels{&kSm80Forward,  &kSm80Backward, &kSimtForward,
+                                       &kSimtBackward, &kFa1Forward,   &kSm80BackwardDeterministic};
   return kKernels;
 }
 

@@ -25,8 +25,8 @@ struct TuneOptions {
 
 struct TunedCandidate {
   kernels::BlockSizes blocks;
-  double median = 0;  // seconds; 0 if it was not timed
-  std::string reason; // why it was not
+  double median = 0;   // seconds; 0 if it was not timed
+  std::string reason;  // why it was not
 };
 
 // One kernel and problem; the fastest candidate is first.
@@ -37,7 +37,8 @@ struct Tuned {
 };
 
 // Calls `report` with each kernel and problem when it is done. Ends early when interrupted.
-std::vector<Tuned> tune(Device&, const TuneOptions&, const std::function<void(const Tuned&)>& report,
+std::vector<Tuned> tune(Device&, const TuneOptions&,
+                        const std::function<void(const Tuned&)>& report,
                         const std::function<bool()>& interrupted);
 
 // The rows of a table (kernels/tuned_blocks.inc) with the findings in it: of what was tuned the new
