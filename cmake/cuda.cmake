@@ -2,6 +2,27 @@
 # that use CUDA link. Its runtime is linked statically, so that the binary starts where there is
 # neither a driver nor a toolkit.
 
+# The architectures of this machine's GPUs; where there is none, Hopper's, so that everything is at
+# least compiled. A release names them all (CMakePresets.json).
+function(flashbench_native_architectures result)
+  set(architectures "")
+  execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
+    OUTPUT_VARIABLE capabilities ERROR_QUIET RESULT_VARIABLE status)
+  if(status EQUAL 0)
+    string(REGEX MATCHALL "[0-9]+\\.[0-9]+" capabilities "${capabilities}")
+    foreach(capability IN LISTS capabilities)
+      string(REPLACE "." "" architecture "${capability}")
+      string(REGEX REPLACE "^90$" "90a" architecture "${architecture}")
+      list(APPEND architectures ${architecture}-real)
+    endforeach()
+    list(REMOVE_DUPLICATES architectures)
+  endif()
+  if(NOT architectures)
+    set(architectures 90a-real)
+  endif()
+  set(${result} ${architectures} PARENT_SCOPE)
+endfunction()
+
 set(FLASHBENCH_WITH_CUDA OFF)
 set(least_cuda 12.4)
 
@@ -11,6 +32,9 @@ if(NOT FLASHBENCH_CUDA STREQUAL "OFF")
   endif()
   if(CMAKE_CUDA_COMPILER)
     set(CMAKE_CUDA_ARCHITECTURES ${FLASHBENCH_CUDA_ARCHITECTURES})
+    if(NOT CMAKE_CUDA_ARCHITECTURES)
+      flashbench_native_architectures(CMAKE_CUDA_ARCHITECTURES)
+    endif()
     if(FLASHBENCH_CCACHE AND NOT DEFINED CMAKE_CUDA_COMPILER_LAUNCHER)
       set(CMAKE_CUDA_COMPILER_LAUNCHER ${FLASHBENCH_CCACHE})
     endif()
@@ -28,7 +52,7 @@ if(FLASHBENCH_CUDA STREQUAL "ON" AND NOT FLASHBENCH_WITH_CUDA)
 endif()
 
 if(FLASHBENCH_WITH_CUDA)
-  message(STATUS "CUDA: ${CMAKE_CUDA_COMPILER_VERSION}, for ${FLASHBENCH_CUDA_ARCHITECTURES}")
+  message(STATUS "CUDA: ${CMAKE_CUDA_COMPILER_VERSION}, for ${CMAKE_CUDA_ARCHITECTURES}")
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   set(CMAKE_CUDA_EXTENSIONS OFF)

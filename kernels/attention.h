@@ -37,6 +37,7 @@ struct AttentionKernel {
   std::string_view family;  // kernels of one design; the provider tiled:FAMILY runs only these
   DeviceKind device;
   Pass pass;
+  bool needs_aligned_rows = false;  // every row of every tensor starts at a multiple of 16 bytes
 
   // A sentence that says why this problem cannot run; empty if it can.
   std::optional<std::string> (*why_unsupported)(const Problem&, const DeviceInfo&);

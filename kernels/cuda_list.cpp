@@ -1,11 +1,19 @@
 // Our kernels for GPUs. The provider `tiled` takes the first that supports a problem, so that the
 // faster design comes first.
+#include <array>
+
 #include "kernels/attention.h"
 
 namespace flashbench::kernels {
 
+extern const AttentionKernel kSm80Forward, kSm80Backward, kSm80BackwardDeterministic;
+extern const AttentionKernel kSimtForward, kSimtBackward;
+extern const AttentionKernel kFa1Forward;
+
 std::span<const AttentionKernel* const> cuda_kernels() {
-  return {};
+  static constexpr std::array kKernels{&kSm80Forward,  &kSm80Backward, &kSimtForward,
+                                       &kSimtBackward, &kFa1Forward,   &kSm80BackwardDeterministic};
+  return kKernels;
 }
 
 }  // namespace flashbench::kernels

@@ -13,7 +13,7 @@ namespace flashbench::kernels {
 namespace {
 
 // The largest tiles, by pass and head_dim. What forced each, on a core with 48 KiB of L1 and 2 MiB
-// of L2 (measurements: docs/kernels.md):
+// of L2 (measurements: docs/cpu_kernels.md):
 //
 // Forward: a panel of scores, keys x 32 floats, stays in L1 beside a block of V, one or two lines a
 // key: 128 keys. More queries mean fewer copies of K and V into scratch; Q and O, queries x

@@ -22,6 +22,7 @@ int run_command_line(int argc, char** argv) {
   add_report(app, invocation);
   add_list(app, invocation);
   add_info(app, invocation);
+  add_tune(app, invocation);
   add_completion(app, invocation);
   add_worker(app, invocation);
   return run_and_explain(

@@ -22,6 +22,7 @@ void add_compare(CLI::App&, Invocation&);
 void add_report(CLI::App&, Invocation&);
 void add_list(CLI::App&, Invocation&);
 void add_info(CLI::App&, Invocation&);
+void add_tune(CLI::App&, Invocation&);
 void add_completion(CLI::App&, Invocation&);
 void add_worker(CLI::App&, Invocation&);  // hidden: what a sweep starts
 

@@ -113,12 +113,6 @@ Outputs HostOutputs::view() {
   return outputs;
 }
 
-void HostOutputs::negate() {
-  for (std::vector<std::byte>* tensor : {&o_, &dq_, &dk_, &dv_}) {
-    flip_signs(*tensor, static_cast<size_t>(element_size(problem_.dtype)));
-  }
-}
-
 DeviceOutputs::DeviceOutputs(Device& device, const Problem& problem, Placement placement)
     : problem_(problem) {
   const auto make = [&](const ConstTensorView& shape, Placement where) {
@@ -149,6 +143,18 @@ Outputs DeviceOutputs::view() const {
 
 void DeviceOutputs::poison() {
   for (PlacedTensor* tensor : {&o_, &logsumexp_, &dq_, &dk_, &dv_}) tensor->poison();
+}
+
+void DeviceOutputs::negate() {
+  for (PlacedTensor* tensor : {&o_, &dq_, &dk_, &dv_}) tensor->negate();
+}
+
+uint64_t DeviceOutputs::hash() const {
+  uint64_t hash = 0;
+  for (const PlacedTensor* tensor : {&o_, &logsumexp_, &dq_, &dk_, &dv_}) {
+    hash = tensor->hash(hash);
+  }
+  return hash;
 }
 
 HostOutputs DeviceOutputs::to_host() const {

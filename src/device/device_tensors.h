@@ -39,9 +39,6 @@ class HostOutputs {
   explicit HostOutputs(const Problem& problem);
   Outputs view();
 
-  // Negates the outputs that negated inputs negate: all but the logsumexp.
-  void negate();
-
   bool operator==(const HostOutputs&) const = default;  // bit for bit
 
  private:
@@ -59,6 +56,12 @@ class DeviceOutputs {
   Outputs view() const;
   void poison();
   HostOutputs to_host() const;
+
+  // Negates what negated inputs negate: all but the logsumexp.
+  void negate();
+
+  // Over every byte, guard bands included: the same bits, and no damage, where nothing changed.
+  uint64_t hash() const;
 
   // Elements that still hold the poison: nothing wrote them.
   int64_t unwritten_elements() const;

@@ -54,7 +54,8 @@ class Provider {
   virtual std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const = 0;
 
   // The same for where its tensors lie. By default every placement is supported.
-  virtual std::optional<std::string> why_unsupported_placement(const Problem&, Placement) const {
+  virtual std::optional<std::string> why_unsupported_placement(const Problem&, Placement,
+                                                               const DeviceInfo&) const {
     return std::nullopt;
   }
 

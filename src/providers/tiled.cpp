@@ -65,6 +65,14 @@ class TiledProvider final : public Provider {
                                          flashbench::name(p.pass), name_, flashbench::name(device_))
                            : reasons;
   }
+  std::optional<std::string> why_unsupported_placement(const Problem& p, Placement placement,
+                                                       const DeviceInfo& info) const override {
+    const AttentionKernel* kernel = find(p, info);
+    if (placement != Placement::offset || kernel == nullptr || !kernel->needs_aligned_rows) {
+      return std::nullopt;
+    }
+    return fmt::format("{}: every row has to start at a multiple of 16 bytes", kernel->name);
+  }
   int64_t workspace_bytes(const Problem& p, const DeviceInfo& info) const override {
     const AttentionKernel* kernel = find(p, info);
     if (kernel == nullptr) return 0;

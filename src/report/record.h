@@ -65,7 +65,7 @@ struct Record {
   std::string reason;                      // a sentence, unless ok
   Verdict verdict;                         // of the timed outputs where there was timing
   std::optional<Determinism> determinism;  // where it was asked for
-  std::optional<Distance> from_naive;    // of its outputs; where naive's were right too
+  std::optional<Distance> from_naive;      // of its outputs; where naive's were right too
   std::optional<Measurement> measurement;
   std::optional<Measurement> gemm;  // the GEMM ceiling in the same rounds
   double gemm_flops = 0;            // FLOPs of one of its runs

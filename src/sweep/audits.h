@@ -26,7 +26,8 @@ struct Audited {
   DeviceInputs& inputs;
   Inputs host_inputs;  // what fills them
   DeviceOutputs& outputs;
-  HostOutputs& verified;  // of the run that was judged
+  HostOutputs& verified;   // of the run that was judged
+  uint64_t verified_hash;  // of the device's, where it left them
   std::function<Verdict(HostOutputs&)> judge;
 };
 

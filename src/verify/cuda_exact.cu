@@ -99,7 +99,8 @@ __global__ void add_to_row_sums(const double* scores, RowNumbers queries, const 
   sum[i] = sum[i] * (old_max == new_max ? 1.0 : exp(old_max - new_max)) + terms;
 }
 
-// Scores in, P out, 0 where masked; the variance of each; and what they add to the row's errors.
+// Scores in, P out, 0 where masked; where there is room for it, the variance of each, and what they
+// add to the row's errors.
 __global__ void probabilities(Terms terms, RowNumbers queries, const int64_t* visible,
                               int64_t first_key, int64_t keys, const double* q_norms,
                               const double* k_norms, const double* max, const double* sum,
@@ -118,7 +119,7 @@ __global__ void probabilities(Terms terms, RowNumbers queries, const int64_t* vi
       const double score = tile[i * keys + j];
       p = row_sum == 0 ? 0 : exponential(score, row_max) / row_sum;
       p_variance = floor;
-      if (p != 0) {
+      if (variance != nullptr && p != 0) {
         const double from_score =
             squared(p) * (step * k_norms[j] + stored_variance(terms.stored, score));
         p_variance += squared(p) * relative + from_score;
@@ -127,8 +128,9 @@ __global__ void probabilities(Terms terms, RowNumbers queries, const int64_t* vi
       }
     }
     tile[i * keys + j] = p;
-    variance[i * keys + j] = p_variance;
+    if (variance != nullptr) variance[i * keys + j] = p_variance;
   }
+  if (variance == nullptr) return;
   from_scores = sum_over_block(from_scores);
   lost = sum_over_block(lost);
   if (threadIdx.x != 0) return;
@@ -356,10 +358,11 @@ void ExactOnGpu::clear(double* values, int64_t count) const {
 }
 
 // Two passes over the keys: for the rows' sums, then for P and what it weighs.
-void ExactOnGpu::forward(const GpuRows& queries, GpuValues& o, GpuValues& logsumexp) {
+void ExactOnGpu::forward(const GpuRows& queries, bool bounds, GpuValues& o, GpuValues& logsumexp) {
   const int64_t d = problem_.head_dim, elements = queries.count() * d;
   const int64_t keys_end = problem_.visible_keys(queries.rows.back());
-  double *scores = tiles_[0].data(), *p_variance = tiles_[1].data();
+  double* scores = tiles_[0].data();
+  double* p_variance = bounds ? tiles_[1].data() : nullptr;
   widen(inputs_.q, queries, own_a_, stream_);
   reset_row_sums<<<blocks_of_256(queries.count()), kThreads, 0, stream_>>>(
       queries.count(), row_max_.data(), row_sum_.data(), score_variance_.data(), swallowed_.data());
@@ -388,6 +391,7 @@ void ExactOnGpu::forward(const GpuRows& queries, GpuValues& o, GpuValues& logsum
       widen(inputs_.v, keys, tile_b_, stream_);
       accumulate(false, scores, seeing, keys, tile_b_.values.data(), tile_b_.finite,
                  o.value.data() + skip * d);
+      if (!bounds) continue;
       accumulate(false, p_variance, seeing, keys, tile_b_.squares.data(), tile_b_.finite,
                  variance_.data() + skip * d);
     }

@@ -34,8 +34,9 @@ class ExactOnGpu {
   // For blocks of at most kMaxOwnRows rows. `scores`: see exact.h.
   ExactOnGpu(const Problem&, Dtype scores, const GpuInputs&, const Cublas&, cudaStream_t);
 
-  // O [rows, head_dim] and logsumexp [rows, 1] of a block of query rows, with their bounds.
-  void forward(const GpuRows& queries, GpuValues& o, GpuValues& logsumexp);
+  // O [rows, head_dim] and logsumexp [rows, 1] of a block of query rows, and their bounds if asked
+  // for.
+  void forward(const GpuRows& queries, bool bounds, GpuValues& o, GpuValues& logsumexp);
 
   // What the gradients need of the forward pass of a block of neighbouring query rows.
   void statistics(const GpuRows& queries, const double* o, const double* logsumexp, GpuStatistics&);

@@ -3,9 +3,13 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <memory>
 #include <numeric>
-#include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -88,9 +92,90 @@ std::vector<Block> heads_that_read(const Problem& p, const std::vector<Block>& k
   return whole_heads(p, heads);
 }
 
+// Copies to the host while the GPU goes on: into pinned memory first, and from there by the host's
+// threads, which take most of the time to touch fresh memory for the first time.
+class Downloads {
+ public:
+  Downloads(ThreadPool& pool, cudaStream_t stream) : pool_(pool), stream_(stream) {
+    for (Slot& slot : slots_) {
+      void* data = nullptr;
+      FLASHBENCH_CUDA(cudaMallocHost(&data, kSlotBytes));
+      slot.data.reset(static_cast<std::byte*>(data));
+      cudaEvent_t event = nullptr;
+      FLASHBENCH_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+      slot.filled.reset(event);
+    }
+  }
+
+  // What is at `from` when the stream gets there; it is at `to` after finish().
+  void add(void* to, const void* from, size_t bytes) {
+    for (size_t done = 0; done < bytes;) {
+      Slot& slot = slots_[current_];
+      const size_t piece = std::min({bytes - done, kSlotBytes - slot.used, kPieceBytes});
+      if (piece == 0) {
+        turn();
+        continue;
+      }
+      std::byte* between = slot.data.get() + slot.used;
+      FLASHBENCH_CUDA(cudaMemcpyAsync(between, static_cast<const std::byte*>(from) + done, piece,
+                                      cudaMemcpyDeviceToHost, stream_));
+      slot.pieces.push_back({static_cast<std::byte*>(to) + done, between, piece});
+      slot.used += piece;
+      done += piece;
+    }
+  }
+
+  void finish() {
+    turn();
+    turn();
+  }
+
+ private:
+  static constexpr size_t kSlotBytes = size_t{64} << 20;
+  static constexpr size_t kPieceBytes = size_t{1} << 20;  // a thread's
+
+  struct FreeHost {
+    void operator()(std::byte* data) const { cudaFreeHost(data); }
+  };
+  struct DestroyEvent {
+    void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
+  };
+  struct Piece {
+    std::byte* to;
+    const std::byte* from;
+    size_t bytes;
+  };
+  struct Slot {
+    std::unique_ptr<std::byte, FreeHost> data;
+    std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent> filled;
+    size_t used = 0;
+    std::vector<Piece> pieces;
+  };
+
+  // Leaves the slot to the GPU and empties the other one.
+  void turn() {
+    FLASHBENCH_CUDA(cudaEventRecord(slots_[current_].filled.get(), stream_));
+    current_ = 1 - current_;
+    Slot& slot = slots_[current_];
+    FLASHBENCH_CUDA(cudaEventSynchronize(slot.filled.get()));
+    pool_.parallel_for(static_cast<int64_t>(slot.pieces.size()), [&](int64_t item, int) {
+      const Piece& piece = slot.pieces[static_cast<size_t>(item)];
+      std::memcpy(piece.to, piece.from, piece.bytes);
+    });
+    slot.pieces.clear();
+    slot.used = 0;
+  }
+
+  ThreadPool& pool_;
+  const cudaStream_t stream_;
+  std::array<Slot, 2> slots_;
+  size_t current_ = 0;
+};
+
 class GpuReferences {
  public:
-  GpuReferences(const Problem&, const Inputs&, Dtype scores, const Selection&, cudaStream_t);
+  GpuReferences(const Problem&, const Inputs&, Dtype scores, const Selection&, ThreadPool&,
+                cudaStream_t);
 
   References forward();
   References backward();
@@ -100,7 +185,7 @@ class GpuReferences {
   template <typename Visit>
   void for_blocks(const std::vector<Block>& blocks, const Visit& visit) const;
 
-  void download(const GpuValues&, const Block&, Reference&) const;
+  void download(const GpuValues&, const Block&, Reference&);
   ExactForward exact_forward();
 
   const Problem& problem_;
@@ -113,6 +198,7 @@ class GpuReferences {
   NaiveOnGpu naive_;
   GpuStatistics statistics_;
   GpuValues first_, second_;  // of a block
+  Downloads downloads_;
 };
 
 int64_t longest(const Problem& p) {
@@ -120,7 +206,7 @@ int64_t longest(const Problem& p) {
 }
 
 GpuReferences::GpuReferences(const Problem& p, const Inputs& inputs, Dtype scores,
-                             const Selection& selection, cudaStream_t stream)
+                             const Selection& selection, ThreadPool& pool, cudaStream_t stream)
     : problem_(p),
       selection_(selection),
       stream_(stream),
@@ -131,7 +217,8 @@ GpuReferences::GpuReferences(const Problem& p, const Inputs& inputs, Dtype score
       naive_(p, inputs_, exact_.tile(0), exact_.tile(1), cublas_, stream),
       statistics_(p.pass == Pass::backward ? p.query_rows() : 0),
       first_(longest(p), p.head_dim),
-      second_(longest(p), p.head_dim) {}
+      second_(longest(p), p.head_dim),
+      downloads_(pool, stream) {}
 
 template <typename Visit>
 void GpuReferences::for_blocks(const std::vector<Block>& blocks, const Visit& visit) const {
@@ -147,13 +234,11 @@ void GpuReferences::for_blocks(const std::vector<Block>& blocks, const Visit& vi
   }
 }
 
-void GpuReferences::download(const GpuValues& from, const Block& block, Reference& to) const {
+void GpuReferences::download(const GpuValues& from, const Block& block, Reference& to) {
   const auto elements = block.rows.size() * static_cast<size_t>(to.columns);
   const auto row = static_cast<int64_t>(block.first_row);
-  FLASHBENCH_CUDA(cudaMemcpyAsync(to.value.row(row), from.value.data(), elements * sizeof(double),
-                                  cudaMemcpyDeviceToHost, stream_));
-  FLASHBENCH_CUDA(cudaMemcpyAsync(to.bound.row(row), from.bound.data(), elements * sizeof(float),
-                                  cudaMemcpyDeviceToHost, stream_));
+  downloads_.add(to.value.row(row), from.value.data(), elements * sizeof(double));
+  downloads_.add(to.bound.row(row), from.bound.data(), elements * sizeof(float));
 }
 
 References GpuReferences::forward() {
@@ -163,11 +248,12 @@ References GpuReferences::forward() {
   Reference &o = result.tensors[0], &logsumexp = result.tensors[1];
   GpuError o_error(stream_), logsumexp_error(stream_);
   for_blocks(large_blocks(selection_.queries), [&](const Block& block, const GpuRows& queries) {
-    exact_.forward(queries, first_, second_);
+    exact_.forward(queries, true, first_, second_);
     naive_.forward(queries, first_.value.data(), second_.value.data(), o_error, logsumexp_error);
     download(first_, block, o);
     download(second_, block, logsumexp);
   });
+  downloads_.finish();
   o.naive_max_abs = o_error.largest();
   logsumexp.naive_max_abs = logsumexp_error.largest();
   return result;
@@ -182,7 +268,7 @@ ExactForward GpuReferences::exact_forward() {
   const GpuArray<float> logsumexp(problem_.query_rows());
   const TensorView view = query_view<void>(o.data(), problem_);
   for_blocks(all_heads(problem_), [&](const Block& block, const GpuRows& queries) {
-    exact_.forward(queries, first_, second_);
+    exact_.forward(queries, false, first_, second_);
     exact_.statistics(queries, first_.value.data(), second_.value.data(), statistics_);
     with_type(problem_.dtype, [&](auto zero) {
       using T = decltype(zero);
@@ -197,12 +283,10 @@ ExactForward GpuReferences::exact_forward() {
   to_floats<<<blocks_of_256(problem_.query_rows()), 256, 0, stream_>>>(
       statistics_.logsumexp.data(), problem_.query_rows(), logsumexp.data());
   FLASHBENCH_CUDA(cudaGetLastError());
-  FLASHBENCH_CUDA(
-      cudaMemcpyAsync(result.o.data(), o.data(), result.o.size(), cudaMemcpyDeviceToHost, stream_));
-  FLASHBENCH_CUDA(cudaMemcpyAsync(result.logsumexp.data(), logsumexp.data(),
-                                  result.logsumexp.size() * sizeof(float), cudaMemcpyDeviceToHost,
-                                  stream_));
-  FLASHBENCH_CUDA(cudaStreamSynchronize(stream_));
+  downloads_.add(result.o.data(), o.data(), result.o.size());
+  downloads_.add(result.logsumexp.data(), logsumexp.data(),
+                 result.logsumexp.size() * sizeof(float));
+  downloads_.finish();
   return result;
 }
 
@@ -229,6 +313,7 @@ References GpuReferences::backward() {
     download(first_, block, dk);
     download(second_, block, dv);
   });
+  downloads_.finish();
   dq.naive_max_abs = dq_error.largest();
   dk.naive_max_abs = dk_error.largest();
   dv.naive_max_abs = dv_error.largest();
@@ -239,7 +324,8 @@ References GpuReferences::backward() {
 
 References references_on_gpu(const Problem& p, const Inputs& inputs, Dtype scores,
                              const Selection& selection, Device& device) {
-  GpuReferences gpu(p, inputs, scores, selection, static_cast<cudaStream_t>(device.stream().cuda));
+  GpuReferences gpu(p, inputs, scores, selection, *device.stream().threads,
+                    static_cast<cudaStream_t>(device.stream().cuda));
   return p.pass == Pass::forward ? gpu.forward() : gpu.backward();
 }
 

@@ -51,7 +51,10 @@ def test_defaults_and_examples_follow_the_schema():
 
 def test_these_configs_ship():
     names = [p.stem for p in SHIPPED]
-    assert names == ["a100", "calibration", "cpu", "gate", "h200", "ladder", "quick"]
+    assert names == [
+        "a100", "calibration", "cpu", "fp32", "gate", "gpu_kernels", "h200", "ladder", "quick", "sanitize",
+        "short",
+    ]
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)

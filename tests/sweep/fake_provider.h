@@ -22,8 +22,8 @@ class FakeProvider : public Provider {
   std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const override {
     return refusal;
   }
-  std::optional<std::string> why_unsupported_placement(const Problem&,
-                                                       Placement placement) const override {
+  std::optional<std::string> why_unsupported_placement(const Problem&, Placement placement,
+                                                       const DeviceInfo&) const override {
     if (placement == Placement::contiguous) return std::nullopt;
     return placement_refusal;
   }

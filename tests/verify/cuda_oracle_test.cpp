@@ -21,14 +21,16 @@ namespace flashbench::verify {
 namespace {
 
 // Differences in fp64, of a tensor's largest value and for scores of size 1: those of a softmax
-// grow with the scores.
+// grow with the scores. Where the exact value is 0, of the largest bound.
 constexpr double kValueTolerance = 1e-12;
+constexpr double kValueToleranceOfBound = 1e-6;
 constexpr double kBoundTolerance = 1e-4;
 
 // How many times larger one naive error may be than the other. Where the dtype has 16 bits, its
-// rounding is most of it; the sums of fp32 are in another order.
+// rounding is most of it; in fp32 the order of sums is, where the host adds thousands of terms one
+// after the other.
 double naive_tolerance(Dtype dtype) {
-  return dtype == Dtype::fp32 ? 8 : 2;
+  return dtype == Dtype::fp32 ? 16 : 2;
 }
 
 struct Shape {
@@ -66,10 +68,11 @@ double largest_exponent(const Problem& p, const References& references) {
   return largest;
 }
 
-double largest_finite(const Reference& reference) {
+template <typename T>
+double largest_finite(const Matrix<T>& matrix) {
   double largest = 0;
-  for (int64_t i = 0; i < reference.elements(); ++i) {
-    const double value = std::abs(reference.value.row(0)[i]);
+  for (int64_t i = 0; i < matrix.rows() * matrix.cols(); ++i) {
+    const double value = std::abs(matrix.row(0)[i]);
     if (std::isfinite(value)) largest = std::max(largest, value);
   }
   return largest;
@@ -112,8 +115,9 @@ class CudaOracle : public testing::TestWithParam<std::tuple<Pass, Dtype>> {
       if (!compare_naive) continue;
       const double host = both.host.tensors[i].naive_max_abs;
       const double gpu = both.gpu.tensors[i].naive_max_abs;
-      // Next to nothing on one side is nothing on the other.
-      const double least = largest_finite(both.host.tensors[i]) * 0x1p-25;
+      // Next to nothing counts as the verdict counts it.
+      const double least = std::max(largest_finite(both.host.tensors[i].value) * 0x1p-25,
+                                    largest_finite(both.host.tensors[i].bound) / 64);
       const double most = naive_tolerance(both.host.tensors[i].dtype);
       EXPECT_LE(host, most * std::max(gpu, least)) << label << both.host.tensors[i].tensor;
       EXPECT_LE(gpu, most * std::max(host, least)) << label << both.host.tensors[i].tensor;
@@ -125,21 +129,23 @@ class CudaOracle : public testing::TestWithParam<std::tuple<Pass, Dtype>> {
       ASSERT_FLOAT_EQ(host.logsumexp[i], gpu.logsumexp[i]) << label << "row " << i;
     }
     ASSERT_EQ(host.o.size(), gpu.o.size());
-    int64_t different = 0;  // a tie in fp64 may be rounded either way
+    // A tie in fp64 may be rounded either way.
     const int64_t elements = p.pass == Pass::backward ? p.query_elements() : 0;
+    int64_t different = 0, wrong = 0;
     for (int64_t i = 0; i < elements; ++i) {
       const float a = load_element(host.o.data(), p.dtype, i);
       const float b = load_element(gpu.o.data(), p.dtype, i);
-      if (a == b || (std::isnan(a) && std::isnan(b))) continue;
+      if (std::isnan(a) && std::isnan(b)) continue;
+      if (a == b || std::abs(a - b) <= kValueTolerance) continue;
       ++different;
-      EXPECT_NEAR(a, b, 0x1p-7 * std::abs(a)) << label << "O, element " << i;
+      wrong += !(std::abs(a - b) <= 0x1p-7f * std::abs(a));
     }
-    EXPECT_LE(different, 1 + elements / 1000) << label;
+    EXPECT_EQ(wrong, 0) << label << "O";
+    EXPECT_LE(different, 1 + elements / 1000) << label << "O";
   }
 
   static void expect_same_tensor(const std::string& label, const Reference& host,
                                  const Reference& gpu, double exponent) {
-    const double tolerance = kValueTolerance * exponent * largest_finite(host);
     double worst_value = 0, worst_bound = 0;
     int64_t wrong = 0;
     for (int64_t i = 0; i < host.elements(); ++i) {
@@ -160,7 +166,9 @@ class CudaOracle : public testing::TestWithParam<std::tuple<Pass, Dtype>> {
       }
     }
     EXPECT_EQ(wrong, 0) << label << host.tensor << ": wrongly finite or not";
-    EXPECT_LE(worst_value, tolerance) << label << host.tensor;
+    EXPECT_LE(worst_value, kValueTolerance * exponent * largest_finite(host.value) +
+                               kValueToleranceOfBound * largest_finite(host.bound))
+        << label << host.tensor;
     EXPECT_LE(worst_bound, kBoundTolerance) << label << host.tensor;
   }
 
@@ -295,7 +303,7 @@ TEST_P(CudaOracle, AgreesOnCorrectKernelsAndPlantedErrors) {
 // The way that the tool goes: a problem that is large enough for the GPU.
 TEST_P(CudaOracle, JudgesFromTheDevice) {
   const Problem p =
-      problem_of(pass(), dtype(), Mask::causal_bottom_right, {1, 8, 4, 2048, 2048, 64});
+      problem_of(pass(), dtype(), Mask::causal_bottom_right, {1, 8, 4, 2048, 4096, 64});
   AttentionCase attention(p, {}, *device_);
   EXPECT_TRUE(better_on_gpu(p, select_rows(p, {}), *device_));
   const MemoryUsage before = device_->used();

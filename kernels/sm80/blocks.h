@@ -1,0 +1,38 @@
+// Block sizes of the sm80 kernels, forward and backward: kernels/tuned_blocks.inc, written by
+// `flashbench tune`.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "kernels/attention.h"
+
+namespace flashbench::kernels::sm80 {
+
+// The best block sizes found for one kind of problem on one architecture.
+struct TunedBlocks {
+  std::string_view family;
+  int compute_capability;  // of the device that they were timed on
+  Pass pass;
+  int head_dim;  // as compiled, see compiled_head_dim
+  bool causal;
+  BlockSizes blocks;
+};
+
+// All rows, in no order.
+std::span<const TunedBlocks> tuned_blocks();
+
+// The head_dim of the kernels that run this one: the next of 32, 64, 96, 128, 192, 256. The columns
+// between are filled with zeros in shared memory.
+int compiled_head_dim(int64_t head_dim);
+
+// Of `candidates`, the one that the table names for the latest architecture up to this device's;
+// the first, if the table names none of them. There must be one.
+BlockSizes choose_blocks(std::string_view family, const Problem&, const DeviceInfo&,
+                         std::span<const BlockSizes> candidates);
+
+// E.g. "128x64, 4 warps, 2 stages".
+std::string describe(const BlockSizes&);
+
+}  // namespace flashbench::kernels::sm80

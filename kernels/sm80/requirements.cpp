@@ -1,0 +1,45 @@
+#include "kernels/sm80/requirements.h"
+
+#include <algorithm>
+
+namespace flashbench::kernels::sm80 {
+namespace {
+
+// Row and key numbers are 32-bit inside the kernels, with room for diagonal().
+constexpr int64_t kMaxLength = int64_t{1} << 30;
+
+// Thread blocks of a grid, with the smallest blocks of queries or keys.
+constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1;
+constexpr int64_t kSmallestBlock = 32;
+
+}  // namespace
+
+std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
+  if (p.dtype == Dtype::fp32) return "tensor cores take fp16 and bf16, not fp32";
+  if (device.compute_capability < 80) return "needs a GPU of compute capability 8.0 or higher";
+  if (std::max(p.q_len, p.kv_len) >= kMaxLength) return "lengths must be below 2^30";
+  if (p.batch * p.q_heads * (std::max(p.q_len, p.kv_len) / kSmallestBlock + 1) > kMaxGrid) {
+    return "too many heads and rows for one grid";
+  }
+  return std::nullopt;
+}
+
+bool aligned(const ConstTensorView& t) {
+  constexpr int64_t kBytes = 16, kElements = 8;
+  return reinterpret_cast<uintptr_t>(t.data) % kBytes == 0 && t.batch_stride % kElements == 0 &&
+         t.head_stride % kElements == 0 && t.row_stride % kElements == 0;
+}
+
+int64_t diagonal(const Problem& p) {
+  switch (p.mask) {
+    case Mask::none:
+      return kMaxLength;
+    case Mask::causal_top_left:
+      return 0;
+    case Mask::causal_bottom_right:
+      return p.kv_len - p.q_len;
+  }
+  return kMaxLength;
+}
+
+}  // namespace flashbench::kernels::sm80

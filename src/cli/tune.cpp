@@ -1,0 +1,98 @@
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iterator>
+#include <memory>
+
+#include "attention/error.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "device/atomic_file.h"
+#include "sweep/interrupt.h"
+#include "sweep/tune.h"
+
+namespace flashbench {
+
+namespace {
+
+struct TuneFlags {
+  DeviceFlags device;
+  MeasureFlags measure;
+  TuneOptions options;
+  std::string table;
+};
+
+std::string describe(const kernels::BlockSizes& b) {
+  return fmt::format("{}x{}, {} warps, {} stages", b.q, b.kv, b.warps, b.stages);
+}
+
+void print(const Tuned& tuned) {
+  fmt::print("\n{}, head_dim {}, {}\n", tuned.kernel->name, tuned.problem.head_dim,
+             name(tuned.problem.mask));
+  for (const TunedCandidate& candidate : tuned.candidates) {
+    if (candidate.median == 0) {
+      fmt::print("  {:<32} {}\n", describe(candidate.blocks), candidate.reason);
+      continue;
+    }
+    fmt::print("  {:<32} {:8.3f} ms {:8.1f} TFLOP/s {:+6.1f}%\n", describe(candidate.blocks),
+               candidate.median * 1e3, tuned.problem.flops_convention() / candidate.median * 1e-12,
+               (candidate.median / tuned.candidates.front().median - 1) * 100);
+  }
+  std::fflush(stdout);
+}
+
+std::string read_if_there(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+int tune_device(const TuneFlags& flags) {
+  const auto device =
+      make_device(flags.device.device.value_or("auto"), flags.device.threads.value_or(0));
+  TuneOptions options = flags.options;
+  flags.measure.apply(options.measure);
+  watch_for_interrupts();
+
+  fmt::print("{} ({}): bf16, {} tokens in sequences of {}, hidden size {}\n", device->info().name,
+             device->info().instructions, options.total_tokens, options.length, options.hidden);
+  const std::vector<Tuned> tuned = tune(*device, options, print, interrupted);
+  if (const int code = interrupt_exit_code()) return code;
+  if (tuned.empty()) {
+    throw BadInput(fmt::format("no kernel{} can be tuned on {}",
+                               options.family.empty() ? "" : " of " + options.family,
+                               name(device->info().kind)));
+  }
+  if (!flags.table.empty()) {
+    write_file_atomically(flags.table,
+                          merge_tuned(read_if_there(flags.table), device->info(), tuned));
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_tune(CLI::App& app, Invocation& invocation) {
+  CLI::App& command = *app.add_subcommand(
+      "tune", "Time the block sizes that our own kernels could use here, and keep the best");
+  auto flags = std::make_shared<TuneFlags>();
+  command.add_option("--device", flags->device.device, "auto, cpu, cuda or cuda:N")
+      ->type_name("DEVICE");
+  command.add_option("--family", flags->options.family, "Only this design, e.g. sm80")
+      ->type_name("FAMILY");
+  command.add_option("--head-dim", flags->options.head_dims, "Only these")
+      ->delimiter(',')
+      ->check(CLI::Range(kHeadDimStep, kMaxHeadDim))
+      ->capture_default_str();
+  command.add_option("--length", flags->options.length, "Of queries and keys")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command
+      .add_option("--table", flags->table,
+                  "Write the best into this table, beside its other rows; the next build uses "
+                  "kernels/tuned_blocks.inc")
+      ->type_name("FILE");
+  flags->measure.add(command);
+  command.callback([flags, &invocation] { invocation.exit_code = tune_device(*flags); });
+}
+
+}  // namespace flashbench

@@ -1,0 +1,48 @@
+// Finds the best block sizes of our own kernels on this device: every candidate is verified, then
+// all of a problem are timed together.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device/device.h"
+#include "kernels/attention.h"
+#include "plan/config.h"
+
+namespace flashbench {
+
+struct TuneOptions {
+  std::vector<int64_t> head_dims{32, 64, 96, 128, 192, 256};
+  std::vector<Mask> masks{Mask::none, Mask::causal_bottom_right};
+  std::string family;            // empty: all that can be tuned
+  int64_t length = 4096;         // of queries and keys
+  int64_t total_tokens = 16384;  // batch * length
+  int64_t hidden = 2048;         // q_heads * head_dim
+  MeasureOptions measure;
+};
+
+struct TunedCandidate {
+  kernels::BlockSizes blocks;
+  double median = 0;   // seconds; 0 if it was not timed
+  std::string reason;  // why it was not
+};
+
+// One kernel and problem; the fastest candidate is first.
+struct Tuned {
+  const kernels::AttentionKernel* kernel = nullptr;
+  Problem problem;
+  std::vector<TunedCandidate> candidates;
+};
+
+// Calls `report` with each kernel and problem when it is done. Ends early when interrupted.
+std::vector<Tuned> tune(Device&, const TuneOptions&,
+                        const std::function<void(const Tuned&)>& report,
+                        const std::function<bool()>& interrupted);
+
+// The rows of a table (kernels/tuned_blocks.inc) with the findings in it: of what was tuned the new
+// rows, everything else of `table` as it was.
+std::string merge_tuned(std::string_view table, const DeviceInfo&, const std::vector<Tuned>&);
+
+}  // namespace flashbench
