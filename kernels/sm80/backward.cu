@@ -216,12 +216,11 @@ __device__ __forceinline__ void load_tile(uint32_t tile, const Element* from, in
   static_assert(kRows % kStep == 0 && kStep % 8 == 0);
   const int first_row = threadIdx.x / kWidth, first_chunk = threadIdx.x % kWidth;
   from += first_row * row_stride + first_chunk * 8;
-  const unsigned rows = max(0, end - begin);
 #pragma unroll
   for (int i = 0; i < kRows / kStep * kGroups; ++i) {
     if (i % kParts != part) continue;
     const int row = i / kGroups * kStep, chunk = i % kGroups * kWidth;
-    const unsigned readable = (first_chunk + chunk) * 8 < head_dim ? rows : 0;
+    const unsigned readable = (first_chunk + chunk) * 8 < head_dim ? max(0, end - begin) : 0;
     const bool read = static_cast<unsigned>(first_row + row - begin) < readable;
     ptx::cp_async_16(To::move(tile + To::offset(first_row, first_chunk), row, chunk),
                      from + row * row_stride + chunk * 8, read ? 16 : 0);
