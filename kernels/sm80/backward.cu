@@ -28,7 +28,6 @@
 #include "kernels/ptx/mma.h"
 #include "kernels/ptx/shared_address.h"
 #include "kernels/ptx/stmatrix.h"
-#include "kernels/ptx/tid.h"
 #include "kernels/sm80/blocks.h"
 #include "kernels/sm80/requirements.h"
 #include "kernels/sm80/shared_tile.h"
@@ -135,7 +134,7 @@ struct Blocks {
 template <int kRows, int kColumns>
 struct Tile : SharedTile<kRows, kColumns> {
   using Base = SharedTile<kRows, kColumns>;
-  using Base::kPanelBytes, Base::kPanelColumns, Base::kPanels, Base::kRowBytes, Base::kRowChunks;
+  using Base::kPanelBytes, Base::kRowBytes, Base::kRowChunks;
   static constexpr int kElements = kRows * kColumns;
 
   __device__ static uint32_t offset(int row, int chunk) {
@@ -210,20 +209,21 @@ template <int kRows, int kColumns, int kThreads, int kParts = 1, typename Elemen
 __device__ __forceinline__ void load_tile(uint32_t tile, const Element* from, int64_t row_stride,
                                           int begin, int end, int head_dim, int part = 0) {
   using To = Tile<kRows, kColumns>;
-  constexpr int kStep = kThreads / To::kRowChunks;  // rows at a time, of one panel
+  // Chunks side by side: a whole row, or a panel's where rows do not divide the threads.
+  constexpr int kWidth = kThreads % (kColumns / 8) == 0 ? kColumns / 8 : To::kRowChunks;
+  constexpr int kGroups = kColumns / 8 / kWidth;
+  constexpr int kStep = kThreads / kWidth;  // rows at a time
   static_assert(kRows % kStep == 0 && kStep % 8 == 0);
-  const int first_row = threadIdx.x / To::kRowChunks, chunk = threadIdx.x % To::kRowChunks;
-  from += first_row * row_stride + chunk * 8;
-  const unsigned readable = max(0, end - begin);
+  const int first_row = threadIdx.x / kWidth, first_chunk = threadIdx.x % kWidth;
+  from += first_row * row_stride + first_chunk * 8;
 #pragma unroll
-  for (int i = 0; i < kRows / kStep * To::kPanels; ++i) {
+  for (int i = 0; i < kRows / kStep * kGroups; ++i) {
     if (i % kParts != part) continue;
-    const int row = i / To::kPanels * kStep, panel = i % To::kPanels;
-    const int column = panel * To::kPanelColumns + chunk * 8;
-    const bool read =
-        static_cast<unsigned>(first_row + row - begin) < readable && column < head_dim;
-    ptx::cp_async_16(To::move(tile + To::offset(first_row, chunk), row, panel * To::kRowChunks),
-                     from + row * row_stride + panel * To::kPanelColumns, read ? 16 : 0);
+    const int row = i / kGroups * kStep, chunk = i % kGroups * kWidth;
+    const unsigned readable = (first_chunk + chunk) * 8 < head_dim ? max(0, end - begin) : 0;
+    const bool read = static_cast<unsigned>(first_row + row - begin) < readable;
+    ptx::cp_async_16(To::move(tile + To::offset(first_row, first_chunk), row, chunk),
+                     from + row * row_stride + chunk * 8, read ? 16 : 0);
   }
 }
 
@@ -351,6 +351,15 @@ __device__ __forceinline__ void pass_turn(int* turn, int next) {
   }
 }
 
+// The lane's number, from which the compiler cannot tell that it is the same in every step: the
+// addresses that follow from it are then computed where they are needed, instead of taking
+// registers, which are short, throughout the loop.
+__device__ __forceinline__ int fresh_lane() {
+  int lane = threadIdx.x % 32;
+  asm volatile("" : "+r"(lane));
+  return lane & 31;
+}
+
 template <typename Element, typename B, bool kDeterministic>
 __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     backward_main(const __grid_constant__ Arguments args) {
@@ -363,9 +372,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
   extern __shared__ __align__(128) unsigned char shared_bytes[];
   SharedMemory& shared = *reinterpret_cast<SharedMemory*>(shared_bytes);
 
-  // The shuffle tells the compiler that the warp's number is the same in all of its lanes. The
-  // lane's number is read again in every step, by tid_x(): otherwise the addresses that follow from
-  // it are kept throughout the loop, in registers that there are not.
+  // The shuffle tells the compiler that the warp's number is the same in all of its lanes.
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0) % B::kWarps;
   const int lane = threadIdx.x % 32;
 
@@ -461,7 +468,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
   const int score_warp_q = warp / B::kScoreWarpsKv, score_warp_kv = warp % B::kScoreWarpsKv;
   const auto compute_scores = [&](int first_row, int stage, int buffer, auto&& beside) {
     constexpr int kM = B::kScoreQ / 16, kN = B::kScoreKv / 8, kK = B::kHeadDim / 16;
-    const int lane = ptx::tid_x() % 32;
+    const int lane = fresh_lane();
     const Stage& from = shared.stages[stage];
     const int row_in_block = score_warp_q * B::kScoreQ + lane / 4;
     const uint32_t a_offset =
@@ -553,7 +560,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
   // dV += P^T dO or dK += dS^T Q, and dQ += dS K.
   const auto accumulate = [&](bool careful, int h, int q_block, int stage, int buffer,
                               auto&& beside) {
-    const int lane = ptx::tid_x() % 32;
+    const int lane = fresh_lane();
     const Stage& queries = shared.stages[stage];
     const Scores& scores = shared.scores[buffer];
     {
@@ -854,7 +861,6 @@ constexpr Variant variant_of() {
 constexpr std::array kVariants{
     variant_of<Blocks<32, 32, 128, 4, 3, 1, 2, 2>>(),
     variant_of<Blocks<64, 32, 128, 4, 2, 1, 2, 2>>(),
-    variant_of<Blocks<96, 64, 128, 8, 3, 2, 4, 1>>(),
     variant_of<Blocks<96, 64, 128, 8, 2, 2, 4, 1>>(),
     variant_of<Blocks<96, 64, 64, 4, 2, 2, 2, 2>>(),
     variant_of<Blocks<128, 64, 128, 8, 3, 2, 2, 1>>(),
