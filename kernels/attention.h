@@ -43,7 +43,8 @@ struct AttentionKernel {
   std::optional<std::string> (*why_unsupported)(const Problem&, const DeviceInfo&);
 
   // Of kernels that can be tuned: the block sizes that fit this problem and device, and the one of
-  // them that the tuning table names. Null for the others.
+  // them that the tuning table names. Null for the others; a variant of a kernel that is tuned may
+  // have but the choice.
   std::vector<BlockSizes> (*candidates)(const Problem&, const DeviceInfo&) = nullptr;
   BlockSizes (*choose)(const Problem&, const DeviceInfo&) = nullptr;
 

@@ -1034,7 +1034,6 @@ extern const AttentionKernel kSm80BackwardDeterministic{
     .pass = Pass::backward,
     .needs_aligned_rows = true,
     .why_unsupported = sm80::why_backward_unsupported,
-    .candidates = sm80::backward_candidates,
     .choose = sm80::choose_backward,
     .variant = sm80::variant<true>,
     .workspace_bytes = sm80::backward_workspace_bytes,

@@ -15,10 +15,6 @@ constexpr TunedBlocks kTunedBlocks[] = {
 
 }  // namespace
 
-std::span<const TunedBlocks> tuned_blocks() {
-  return kTunedBlocks;
-}
-
 int compiled_head_dim(int64_t head_dim) {
   constexpr std::array kCompiled{32, 64, 96, 128, 192, 256};
   return *std::ranges::lower_bound(kCompiled, head_dim);

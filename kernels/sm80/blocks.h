@@ -20,9 +20,6 @@ struct TunedBlocks {
   BlockSizes blocks;
 };
 
-// All rows, in no order.
-std::span<const TunedBlocks> tuned_blocks();
-
 // The head_dim of the kernels that run this one: the next of 32, 64, 96, 128, 192, 256. The columns
 // between are filled with zeros in shared memory.
 int compiled_head_dim(int64_t head_dim);
