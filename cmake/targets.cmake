@@ -32,10 +32,13 @@ function(flashbench_library name)
   endif()
 endfunction()
 
-# flashbench_test(NAME SOURCES a.cpp ... LINK target ...): a GoogleTest program; each of its tests is
-# one of ctest's.
+# flashbench_test(NAME SOURCES a.cpp ... [CUDA b.cpp ...] LINK target ...): a GoogleTest program; each of
+# its tests is one of ctest's. Files behind CUDA are part of builds with CUDA only.
 function(flashbench_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;CUDA;LINK" ${ARGN})
+  if(FLASHBENCH_WITH_CUDA)
+    list(APPEND ARG_SOURCES ${ARG_CUDA})
+  endif()
   add_executable(${name}_test ${ARG_SOURCES})
   target_link_libraries(${name}_test PRIVATE ${ARG_LINK} GTest::gtest_main GTest::gmock)
   gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60

@@ -56,17 +56,18 @@ const void* advance(const DeviceMatrix& matrix, int64_t elements) {
 void check_cublas(cublasStatus_t status, const char* call, const char* file, int line) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   throw CublasError(std::string(file) + ":" + std::to_string(line) + ": " + call + ": " +
-                    cublasGetStatusName(status) + ", " + cublasGetStatusString(status));
+                    cublas_library().status_name(status) + ", " +
+                    cublas_library().status_string(status));
 }
 
 Cublas::Cublas(void* stream, void* workspace, size_t workspace_bytes) {
   cublasHandle_t handle = nullptr;
-  FLASHBENCH_CUBLAS(cublasCreate(&handle));
+  FLASHBENCH_CUBLAS(cublas_library().create(&handle));
   handle_.reset(handle);
-  FLASHBENCH_CUBLAS(cublasSetStream(handle, static_cast<cudaStream_t>(stream)));
+  FLASHBENCH_CUBLAS(cublas_library().set_stream(handle, static_cast<cudaStream_t>(stream)));
   // After the stream: setting a stream takes the workspace away.
-  FLASHBENCH_CUBLAS(cublasSetWorkspace(handle, workspace, workspace_bytes));
-  FLASHBENCH_CUBLAS(cublasSetMathMode(
+  FLASHBENCH_CUBLAS(cublas_library().set_workspace(handle, workspace, workspace_bytes));
+  FLASHBENCH_CUBLAS(cublas_library().set_math_mode(
       handle, static_cast<cublasMath_t>(CUBLAS_DEFAULT_MATH |
                                         CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)));
 }
@@ -75,7 +76,7 @@ void Cublas::multiply_strided(const Gemm& g, int64_t count, int64_t a_step, int6
                               int64_t c_step) const {
   const ColumnMajor t(g);
   for (int64_t done = 0; done < count; done += kMaxCount) {
-    FLASHBENCH_CUBLAS(cublasGemmStridedBatchedEx(
+    FLASHBENCH_CUBLAS(cublas_library().gemm_strided_batched(
         handle(), t.first, t.second, t.m, t.n, t.k, &t.alpha, advance(g.b, done * b_step),
         cuda_type(g.b.dtype), size(g.b.row_stride), b_step, advance(g.a, done * a_step),
         cuda_type(g.a.dtype), size(g.a.row_stride), a_step, &t.beta,
@@ -88,7 +89,7 @@ void Cublas::multiply_at(const Gemm& g, int64_t count, const void* const* a, con
                          void* const* c) const {
   const ColumnMajor t(g);
   for (int64_t done = 0; done < count; done += kMaxCount) {
-    FLASHBENCH_CUBLAS(cublasGemmBatchedEx(
+    FLASHBENCH_CUBLAS(cublas_library().gemm_batched(
         handle(), t.first, t.second, t.m, t.n, t.k, &t.alpha, b + done, cuda_type(g.b.dtype),
         size(g.b.row_stride), a + done, cuda_type(g.a.dtype), size(g.a.row_stride), &t.beta,
         c + done, cuda_type(g.c.dtype), size(g.c.row_stride),

@@ -2,8 +2,6 @@
 // attention, the oracle on the GPU and the measured ceilings are made of.
 #pragma once
 
-#include <cublas_v2.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,6 +10,7 @@
 #include <type_traits>
 
 #include "attention/problem.h"
+#include "device/cublas_library.h"
 
 namespace flashbench {
 
@@ -63,7 +62,7 @@ class Cublas {
 
  private:
   struct Destroy {
-    void operator()(cublasHandle_t handle) const { cublasDestroy(handle); }
+    void operator()(cublasHandle_t handle) const { cublas_library().destroy(handle); }
   };
   std::unique_ptr<std::remove_pointer_t<cublasHandle_t>, Destroy> handle_;
 };

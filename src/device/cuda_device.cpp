@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 
+#include "device/cublas_library.h"
 #include "device/cuda.h"
 #include "device/cuda_bytes.h"
 #include "device/cuda_call.h"
@@ -318,6 +319,7 @@ std::optional<std::string> why_no_cuda() {
 
 std::unique_ptr<Device> make_cuda_device(int index) {
   if (const auto why = why_no_cuda()) throw NoDevice(*why);
+  if (const auto why = why_no_cublas()) throw NoDevice(*why);
   int count = 0;
   FLASHBENCH_CUDA(cudaGetDeviceCount(&count));
   if (index >= count) {

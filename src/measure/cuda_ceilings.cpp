@@ -60,7 +60,7 @@ class CudaGemm final : public GemmCeiling {
 
   std::string description() const override {
     int version = 0;
-    FLASHBENCH_CUBLAS(cublasGetVersion(cublas_.handle(), &version));
+    FLASHBENCH_CUBLAS(cublas_library().get_version(cublas_.handle(), &version));
     return fmt::format("{0} {1}x{1}x{1} (A B^T), cuBLAS {2}", flashbench::name(dtype_), size_,
                        version);
   }

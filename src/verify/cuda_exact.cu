@@ -325,7 +325,7 @@ void ExactOnGpu::multiply(bool transpose_a, bool transpose_b, int64_t rows, int6
                           int64_t depth, double alpha, const double* a, const double* b,
                           double beta, double* c) const {
   const auto operation = [](bool transpose) { return transpose ? CUBLAS_OP_T : CUBLAS_OP_N; };
-  FLASHBENCH_CUBLAS(cublasDgemm(
+  FLASHBENCH_CUBLAS(cublas_library().dgemm(
       cublas_.handle(), operation(transpose_b), operation(transpose_a), static_cast<int>(columns),
       static_cast<int>(rows), static_cast<int>(depth), &alpha, b,
       static_cast<int>(transpose_b ? depth : columns), a,
