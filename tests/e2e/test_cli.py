@@ -266,6 +266,13 @@ def test_out_of_memory_is_a_row(flashbench):
     assert (rows["tiled"]["status"], rows["tiled"]["verified"]) == ("ok", "sampled")
 
 
+def test_tune_has_nothing_to_do_on_a_cpu(flashbench, tmp_path):
+    table = tmp_path / "table.inc"
+    process = flashbench("tune", "--device", "cpu", "--table", table, expect=2)
+    assert "no kernel can be tuned on cpu" in process.stderr
+    assert not table.exists()
+
+
 # ---- exit code 6: no device
 
 

@@ -27,9 +27,41 @@ TEST(Json, EveryReportOfTheFileIsTheSameByteForByte) {
   EXPECT_EQ(to_table(again), to_table(result));
 }
 
+// What only GPUs tell.
+SweepResult gpu_result() {
+  SweepResult result = sample_result();
+  Record& record = result.records[1];
+  record.from_naive = Distance{0.25, 0.0625};
+  record.measurement->host_seconds = 2e-5;
+  record.measurement->graph_nodes = 3;
+  record.measurement->states = {{1980, 300, 0}, {1980, 310, 0},    {1500, 690, 0x4},
+                                {1600, 700, 4}, {1700, 650, 0x20}, {1980, 640, 0x1}};
+  return result;
+}
+
+TEST(Json, StatesLaunchesAndDistancesComeBack) {
+  const SweepResult result = gpu_result();
+  const SweepResult again = result_from_json(to_json(result), "memory");
+  EXPECT_EQ(to_json(again), to_json(result));
+  EXPECT_EQ(to_csv(again), to_csv(result));
+  const Record& record = again.records[1];
+  EXPECT_EQ(median_state(record, &DeviceState::sm_mhz), 1840);  // between 1700 and 1980
+  EXPECT_EQ(throttled_share(record), 0.5);                      // idle is no reason
+  EXPECT_EQ(record.from_naive->max_abs, 0.25);
+  EXPECT_EQ(record.measurement->graph_nodes, 3);
+  EXPECT_THAT(to_csv(again), HasSubstr(",1840,"));
+}
+
+TEST(Json, EverySampleHasAState) {
+  SweepResult result = gpu_result();
+  result.records[1].measurement->states.pop_back();
+  EXPECT_THROW(result_from_json(to_json(result), "memory"), BadInput);
+}
+
 TEST(Json, WhatWasNotAskedForIsAbsent) {
   SweepResult result = sample_result();
-  for (const char* word : {"placement", "determinism", "runs agree", "bounded"}) {
+  for (const char* word : {"placement", "determinism", "runs agree", "bounded", "states",
+                           "from_naive", "max_diff_vs_naive", "host_us"}) {
     for (const std::string& text :
          {to_json(result), to_csv(result), to_markdown(result), to_table(result)}) {
       EXPECT_EQ(text.find(word), std::string::npos) << word;
