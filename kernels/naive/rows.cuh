@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "attention/problem.h"
+#include "kernels/common/with_type.cuh"
 #include "kernels/naive/softmax_cuda.h"
 #include "kernels/ptx/ex2.h"
 
@@ -85,19 +86,6 @@ struct RowsOf {
 
 inline unsigned grid(int64_t items, int64_t per_block) {
   return static_cast<unsigned>((items + per_block - 1) / per_block);
-}
-
-// Calls body(a value of the dtype's C++ type).
-template <typename Body>
-void with_type(Dtype dtype, const Body& body) {
-  switch (dtype) {
-    case Dtype::fp32:
-      return body(float{});
-    case Dtype::fp16:
-      return body(__half{});
-    case Dtype::bf16:
-      return body(__nv_bfloat16{});
-  }
 }
 
 }  // namespace flashbench::kernels::naive

@@ -16,6 +16,7 @@
 
 #include "attention/problem.h"
 #include "attention/tensors.h"
+#include "kernels/common/with_type.cuh"
 
 namespace flashbench::kernels::simt {
 
@@ -370,19 +371,6 @@ inline int visible_from(const Problem& p) {
       return static_cast<int>(p.kv_len - p.q_len + 1);
   }
   return 0;
-}
-
-// Calls body(a value of the dtype's C++ type).
-template <typename Body>
-void with_type(Dtype dtype, const Body& body) {
-  switch (dtype) {
-    case Dtype::fp32:
-      return body(float{});
-    case Dtype::fp16:
-      return body(__half{});
-    case Dtype::bf16:
-      return body(__nv_bfloat16{});
-  }
 }
 
 }  // namespace flashbench::kernels::simt

@@ -873,14 +873,7 @@ constexpr std::array kVariants{
 };
 
 std::vector<BlockSizes> backward_candidates(const Problem& p, const DeviceInfo& device) {
-  std::vector<BlockSizes> fitting;
-  for (const Variant& v : kVariants) {
-    if (v.head_dim == compiled_head_dim(p.head_dim) &&
-        v.shared_bytes <= device.shared_memory_bytes) {
-      fitting.push_back(v.blocks);
-    }
-  }
-  return fitting;
+  return fitting_blocks(kVariants, p, device);
 }
 
 BlockSizes choose_backward(const Problem& p, const DeviceInfo& device) {

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/attention.h"
 
@@ -28,6 +29,21 @@ int compiled_head_dim(int64_t head_dim);
 // the first, if the table names none of them. There must be one.
 BlockSizes choose_blocks(std::string_view family, const Problem&, const DeviceInfo&,
                          std::span<const BlockSizes> candidates);
+
+// The blocks of those compiled variants of a kernel that run this problem and fit this device. A
+// variant has its head_dim, shared_bytes and blocks.
+template <typename Variants>
+std::vector<BlockSizes> fitting_blocks(const Variants& variants, const Problem& p,
+                                       const DeviceInfo& device) {
+  std::vector<BlockSizes> fitting;
+  for (const auto& variant : variants) {
+    if (variant.head_dim == compiled_head_dim(p.head_dim) &&
+        variant.shared_bytes <= device.shared_memory_bytes) {
+      fitting.push_back(variant.blocks);
+    }
+  }
+  return fitting;
+}
 
 // E.g. "128x64, 4 warps, 2 stages".
 std::string describe(const BlockSizes&);

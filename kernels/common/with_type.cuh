@@ -1,0 +1,24 @@
+// From a dtype that is known at run time to the C++ type of its values.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "attention/problem.h"
+
+namespace flashbench::kernels {
+
+// Calls body(a value of the dtype's C++ type).
+template <typename Body>
+void with_type(Dtype dtype, const Body& body) {
+  switch (dtype) {
+    case Dtype::fp32:
+      return body(float{});
+    case Dtype::fp16:
+      return body(__half{});
+    case Dtype::bf16:
+      return body(__nv_bfloat16{});
+  }
+}
+
+}  // namespace flashbench::kernels
