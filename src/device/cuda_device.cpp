@@ -22,8 +22,7 @@ constexpr int kLeastComputeCapability = 80;
 // A launch that has not returned by then waits for the device, which waits for it.
 constexpr double kHoldSeconds = 10;
 
-// A kernel that finishes this soon has an error of the events' resolution, about half a
-// microsecond.
+// A mark on the stream's way; resolves about half a microsecond.
 class Event {
  public:
   Event() { FLASHBENCH_CUDA(cudaEventCreate(&event_)); }
@@ -48,8 +47,7 @@ class Flags {
   Flags() {
     FLASHBENCH_CUDA(
         cudaHostAlloc(reinterpret_cast<void**>(&host_), 2 * sizeof(int), cudaHostAllocMapped));
-    FLASHBENCH_CUDA(
-        cudaHostGetDevicePointer(reinterpret_cast<void**>(&device_), const_cast<int*>(host_), 0));
+    FLASHBENCH_CUDA(cudaHostGetDevicePointer(reinterpret_cast<void**>(&device_), host_, 0));
   }
   ~Flags() { cudaFreeHost(host_); }
   Flags(const Flags&) = delete;
