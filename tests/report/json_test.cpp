@@ -55,7 +55,7 @@ TEST(Json, StatesLaunchesAndDistancesComeBack) {
 TEST(Json, EverySampleHasAState) {
   SweepResult result = gpu_result();
   result.records[1].measurement->states.pop_back();
-  EXPECT_THROW(result_from_json(to_json(result), "memory"), BadInput);
+  EXPECT_THROW(result_from_json(to_json(result), "memory"), FileError);
 }
 
 TEST(Json, WhatWasNotAskedForIsAbsent) {
