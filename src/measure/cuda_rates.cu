@@ -10,7 +10,7 @@ namespace flashbench::cuda_rates {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kBlocksPerMultiprocessor = 8;  // 2,048 threads: as many as fit
+constexpr int kBlocksPerMultiprocessor = 6;  // 1,536 threads: as many as every GPU has room for
 constexpr int kChains = 8;                   // independent ones a thread, to hide the latency
 constexpr int kSteps = 4096;                 // of each chain
 
