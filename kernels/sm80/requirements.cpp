@@ -24,12 +24,6 @@ std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& d
   return std::nullopt;
 }
 
-bool aligned(const ConstTensorView& t) {
-  constexpr int64_t kBytes = 16, kElements = 8;
-  return reinterpret_cast<uintptr_t>(t.data) % kBytes == 0 && t.batch_stride % kElements == 0 &&
-         t.head_stride % kElements == 0 && t.row_stride % kElements == 0;
-}
-
 int64_t diagonal(const Problem& p) {
   switch (p.mask) {
     case Mask::none:

@@ -5,16 +5,12 @@
 #include <string>
 
 #include "attention/problem.h"
-#include "attention/tensors.h"
 #include "device/device.h"
 
 namespace flashbench::kernels::sm80 {
 
 // For both passes; see AttentionKernel.
 std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&);
-
-// Whether every row starts at a multiple of 16 bytes, which cp.async asks for.
-bool aligned(const ConstTensorView&);
 
 // Query i sees keys 0 to i + diagonal(p), as far as they exist; 2^30, and so all, without a mask.
 int64_t diagonal(const Problem&);
