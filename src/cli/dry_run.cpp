@@ -84,7 +84,9 @@ int print_dry_run(const SweepConfig& config, double assumed_gflops) {
     fmt::print("{:>12.3f} {:>12.1f} {:>14.1f}  {}\n", estimated.flops * 1e-9,
                mebibytes(estimated.tensor_bytes), mebibytes(workspace), case_heading(item));
     flops += estimated.flops;
-    seconds += estimate_seconds(item, names, config.measure, config.verify, assumed_gflops * 1e9);
+    seconds += estimate_seconds(item, names, config.measure, config.verify,
+                                runs_on_gpu(config) ? DeviceKind::cuda : DeviceKind::cpu,
+                                assumed_gflops * 1e9);
     peak = std::max(peak, estimated.tensor_bytes + workspace);
   }
   fmt::print(

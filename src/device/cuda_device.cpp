@@ -194,6 +194,14 @@ class CudaDevice final : public Device {
     return stop_->seconds_since(*start_);
   }
 
+  double seconds_behind(const std::function<void()>& launch) override {
+    launch();
+    FLASHBENCH_CUDA(cudaStreamSynchronize(stream_));
+    const auto start = std::chrono::steady_clock::now();
+    synchronize();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
   // The first run loads what is loaded lazily, which would wait for a stream that is held.
   Replay replayable(const std::function<void()>& launch) override {
     launch();

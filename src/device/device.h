@@ -128,6 +128,10 @@ class Device {
   // wait for the device.
   virtual double time(const std::function<void()>& launch) = 0;
 
+  // Seconds that the device goes on working once its stream is done with what `launch` put there:
+  // work on a stream of the launcher's own, which time() does not see. 0 where there is none.
+  virtual double seconds_behind(const std::function<void()>&) { return 0; }
+
   // The same work in the form that is launched with the least cost. Runs it a few times.
   virtual Replay replayable(const std::function<void()>& launch) { return {.launch = launch}; }
 

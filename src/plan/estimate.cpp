@@ -7,11 +7,13 @@ namespace flashbench {
 
 namespace {
 
-// Shares of the GEMM's speed, from runs on CPUs; only the order of magnitude matters here.
+// Shares of the GEMM's speed, from runs on CPUs and an H200; only the order of magnitude matters
+// here.
 constexpr double kFusedShare = 0.8;      // tiled and libraries, over the unmasked pairs
 constexpr double kUnfusedShare = 0.4;    // naive and blocked, which compute the masked pairs too
 constexpr double kReferenceShare = 0.1;  // fp64, with more work per pair than attention itself
-constexpr double kReferenceMost = 1e11;  // it runs on the host, beside a GPU too
+constexpr double kGpuReferenceShare = 0.01;  // of 16-bit tensor cores
+constexpr double kGpuReferenceBudget = 100;  // times the host's, before rows are sampled
 constexpr double kLaunchSeconds = 1e-5;
 constexpr double kColdSeconds = 1e-2;        // to empty the caches before a run
 constexpr double kFillSeconds = 2e-8;        // to draw one random element
@@ -39,12 +41,15 @@ double timing_seconds(double run, const MeasureOptions& options) {
 
 // The reference, in full or sampled down to its budget; a backward pass also needs the forward
 // pass's exact outputs, which are never sampled.
-double reference_seconds(const Problem& problem, const VerifyOptions& options, double gemm_flops) {
+double reference_seconds(const Problem& problem, const VerifyOptions& options, DeviceKind kind,
+                         double gemm_flops) {
+  const bool gpu = kind == DeviceKind::cuda;
+  const double budget = options.fp64_flops * (gpu ? kGpuReferenceBudget : 1);
   Problem forward = problem;
   forward.pass = Pass::forward;
   const double inputs = problem.pass == Pass::backward ? forward.flops() : 0;
-  const double work = std::min(problem.flops(), options.fp64_flops) + inputs;
-  return work / std::min(gemm_flops * kReferenceShare, kReferenceMost);
+  const double work = std::min(problem.flops(), budget) + inputs;
+  return work / (gemm_flops * (gpu ? kGpuReferenceShare : kReferenceShare));
 }
 
 }  // namespace
@@ -54,11 +59,11 @@ CaseEstimate estimate(const Case& c) {
 }
 
 double estimate_seconds(const Case& c, const std::vector<std::string>& providers,
-                        const MeasureOptions& measure, const VerifyOptions& verify,
+                        const MeasureOptions& measure, const VerifyOptions& verify, DeviceKind kind,
                         double gemm_flops) {
   const Problem& p = c.problem;
   const auto elements = static_cast<double>(p.query_elements() + 2 * p.key_elements());
-  double seconds = elements * kFillSeconds + reference_seconds(p, verify, gemm_flops);
+  double seconds = elements * kFillSeconds + reference_seconds(p, verify, kind, gemm_flops);
   for (const std::string& provider : providers) {
     const double run = run_seconds(p, provider, gemm_flops);
     seconds += run + timing_seconds(run, measure);  // one run to verify

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "device/device.h"
 #include "plan/config.h"
 
 namespace flashbench {
@@ -19,6 +20,6 @@ CaseEstimate estimate(const Case&);
 // multiplication reaches `gemm_flops` FLOP/s. The stop rule is taken to be satisfied after a few
 // times min_samples.
 double estimate_seconds(const Case&, const std::vector<std::string>& providers,
-                        const MeasureOptions&, const VerifyOptions&, double gemm_flops);
+                        const MeasureOptions&, const VerifyOptions&, DeviceKind, double gemm_flops);
 
 }  // namespace flashbench

@@ -40,6 +40,10 @@ HostOutputs take_outputs(const DeviceOutputs&);
 Determinism repeat_runs(const Audited&, int runs, const std::function<bool()>& interrupted,
                         Verdict& failed);
 
+// Throws WrongResult for a provider that leaves work running which the time between events does not
+// cover.
+void require_nothing_behind(const Audited&);
+
 // Runs once more with V negated (backward: dO), which negates O (dQ, dK and dV) to the bit, since
 // IEEE negation commutes with every step, and leaves the logsumexp alone; outputs that differ from
 // that are judged, for kernels that are not deterministic. Throws WrongResult for a provider whose

@@ -204,10 +204,13 @@ void repeat(Attempt& attempt, Scene& scene) {
 }
 
 // The last look at a provider, after all else.
-void require_fresh(Attempt& attempt, Scene& scene) {
+void audit(Attempt& attempt, Scene& scene) {
   if (!attempt.alive()) return;
   const AtWork at_work(scene.watch, attempt.index);
-  guarded(attempt, [&] { require_fresh_outputs(audited(attempt, scene)); });
+  guarded(attempt, [&] {
+    require_nothing_behind(audited(attempt, scene));
+    require_fresh_outputs(audited(attempt, scene));
+  });
 }
 
 Attempt start(const Provider& provider, int index, const Case& item, Scene& scene) {
@@ -336,7 +339,7 @@ std::vector<Record> run_case(const Case& item, const std::vector<const Provider*
     if (options.time && gemm != nullptr) {
       time_together(attempts, scene, *gemm, item.inputs.seed);
     }
-    for (Attempt& attempt : attempts) require_fresh(attempt, scene);
+    for (Attempt& attempt : attempts) audit(attempt, scene);
     compare_with_naive(attempts, scene);
     return records_of(attempts);
   } catch (const OutOfMemory& error) {

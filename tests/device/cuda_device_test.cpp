@@ -85,6 +85,15 @@ TEST_F(CudaDeviceTest, ALaunchThatWaitsIsAnError) {
   EXPECT_GT(device_->time([&] { device_->evict_caches(); }), 0);  // and the device goes on
 }
 
+TEST_F(CudaDeviceTest, SeesWorkOnAnotherStream) {
+  const size_t bytes = size_t{1} << 30;
+  const Buffer buffer = device_->allocate(bytes, MemoryUse::workspace);
+  const std::unique_ptr<Device> other = make_cuda_device(0);  // which has a stream of its own
+  const double behind = device_->seconds_behind([&] { other->poison(buffer.data(), bytes); });
+  EXPECT_GT(behind, 1e-4);  // nothing writes 10 TB/s
+  EXPECT_LT(device_->seconds_behind([&] { device_->poison(buffer.data(), bytes); }), behind / 2);
+}
+
 TEST_F(CudaDeviceTest, ReplaysSeveralKernelsAsAGraph) {
   const Buffer buffer = filled({1, 2, 3});
   const auto flip = [&] { device_->flip_signs(buffer.data(), 3, 2); };

@@ -28,15 +28,18 @@ TEST(Estimate, SecondsFollowFlopsAndTheCap) {
   const VerifyOptions no_reference{.fp64_flops = 0};
   const double flops = forward_case(8192).problem.flops();
   // 11 runs (one to verify), each at most as fast as the GEMM.
-  const double slow = estimate_seconds(forward_case(8192), {"tiled"}, measure, no_reference, 1e9);
+  const double slow =
+      estimate_seconds(forward_case(8192), {"tiled"}, measure, no_reference, DeviceKind::cpu, 1e9);
   EXPECT_GT(slow, 11 * flops / 1e9);
   EXPECT_LT(slow, 11 * flops / 1e9 * 3);
-  const double fast = estimate_seconds(forward_case(8192), {"tiled"}, measure, no_reference, 1e10);
+  const double fast =
+      estimate_seconds(forward_case(8192), {"tiled"}, measure, no_reference, DeviceKind::cpu, 1e10);
   EXPECT_NEAR(slow / fast, 10, 0.5);
 
   MeasureOptions capped = measure;
   capped.max_seconds = 0.001;  // one sample only
-  const double once = estimate_seconds(forward_case(8192), {"tiled"}, capped, no_reference, 1e9);
+  const double once =
+      estimate_seconds(forward_case(8192), {"tiled"}, capped, no_reference, DeviceKind::cpu, 1e9);
   EXPECT_NEAR(slow / once, 11.0 / 2, 0.1);
 }
 
@@ -45,12 +48,20 @@ TEST(Estimate, EachProviderAndTheReferenceAddUp) {
   const VerifyOptions verify;
   const auto seconds = [&](const std::vector<std::string>& providers, double fp64_flops) {
     return estimate_seconds(forward_case(2048), providers, measure, {.fp64_flops = fp64_flops},
-                            1e11);
+                            DeviceKind::cpu, 1e11);
   };
   EXPECT_GT(seconds({"naive"}, 0), seconds({"tiled"}, 0));
   EXPECT_NEAR(seconds({"naive", "tiled"}, 0) + seconds({}, 0),
               seconds({"naive"}, 0) + seconds({"tiled"}, 0), 1e-12);
   EXPECT_NEAR(seconds({}, 1e9) - seconds({}, 0), 1e9 / 1e10, 1e-12);
+}
+
+TEST(Estimate, AGpuChecksMoreOfTheReferenceThanAHost) {
+  const auto seconds = [](DeviceKind kind, double fp64_flops) {
+    return estimate_seconds(forward_case(8192), {}, {}, {.fp64_flops = fp64_flops}, kind, 1e14);
+  };
+  EXPECT_NEAR(seconds(DeviceKind::cpu, 1e8) - seconds(DeviceKind::cpu, 0), 1e8 / 1e13, 1e-12);
+  EXPECT_NEAR(seconds(DeviceKind::cuda, 1e8) - seconds(DeviceKind::cuda, 0), 1e10 / 1e12, 1e-9);
 }
 
 TEST(Estimate, OnlyFusedProvidersSkipWhatIsMasked) {
@@ -59,7 +70,7 @@ TEST(Estimate, OnlyFusedProvidersSkipWhatIsMasked) {
   Case causal = forward_case(4096);
   causal.problem.mask = Mask::causal_top_left;
   const auto seconds = [&](const Case& c, const char* provider) {
-    return estimate_seconds(c, {provider}, measure, no_reference, 1e11);
+    return estimate_seconds(c, {provider}, measure, no_reference, DeviceKind::cpu, 1e11);
   };
   EXPECT_LT(seconds(causal, "tiled:sm80"), 0.6 * seconds(forward_case(4096), "tiled:sm80"));
   EXPECT_EQ(seconds(causal, "naive"), seconds(forward_case(4096), "naive"));

@@ -59,7 +59,7 @@ TEST_F(CaseRun, AllProvidersPassInBothPasses) {
 
 TEST_F(CaseRun, VerifyingAloneTakesNoTime) {
   options_.time = false;
-  const Record record = run(FakeProvider::real());
+  const Record record = run(FakeProvider::real(DeviceKind::cpu));
   EXPECT_EQ(record.status, Status::ok);
   EXPECT_FALSE(record.measurement);
 }
@@ -101,8 +101,8 @@ TEST_F(CaseRun, ChangedInputsFailAndAreRestoredForTheNext) {
   const FakeProvider vandal([](const Inputs& inputs, const Outputs&, int) {
     static_cast<float*>(const_cast<void*>(inputs.k.data))[3] = 100;
   });
-  const auto records =
-      run_case(item_, {&vandal, &FakeProvider::real()}, *device_, gemm_.get(), options_);
+  const auto records = run_case(item_, {&vandal, &FakeProvider::real(DeviceKind::cpu)}, *device_,
+                                gemm_.get(), options_);
   EXPECT_EQ(records[0].status, Status::failed);
   EXPECT_EQ(records[0].reason, "it changed its inputs");
   EXPECT_EQ(records[1].status, Status::ok) << records[1].reason;
@@ -159,19 +159,19 @@ TEST_F(CaseRun, EveryPlacementIsRightAndCountsItsTensorsOnly) {
 
 TEST_F(CaseRun, ACaseThatCannotFitIsSkippedBeforeItAllocates) {
   item_.problem.kv_len = int64_t{1} << 40;
-  const Record record = run(FakeProvider::real());
+  const Record record = run(FakeProvider::real(DeviceKind::cpu));
   EXPECT_EQ(record.status, Status::skipped);
   EXPECT_NE(record.reason.find("GiB of host memory"), std::string::npos) << record.reason;
 }
 
 TEST_F(CaseRun, InterruptedBeforeTheStartIsSkipped) {
   watch_.interrupted = [] { return true; };
-  EXPECT_EQ(run(FakeProvider::real()).status, Status::skipped);
+  EXPECT_EQ(run(FakeProvider::real(DeviceKind::cpu)).status, Status::skipped);
 }
 
 TEST_F(CaseRun, MemoryIsGivenBackAfterwards) {
   const int64_t before = device_->used().total();
-  run(FakeProvider::real());
+  run(FakeProvider::real(DeviceKind::cpu));
   EXPECT_EQ(device_->used().total(), before);
 }
 

@@ -13,12 +13,12 @@ namespace flashbench {
 class FakeProvider : public Provider {
  public:
   using Tamper = std::function<void(const Inputs&, const Outputs&, int run)>;
-  explicit FakeProvider(Tamper tamper, std::string name = "fake")
-      : tamper_(std::move(tamper)), name_(std::move(name)) {}
+  explicit FakeProvider(Tamper tamper, std::string name = "fake", DeviceKind kind = DeviceKind::cpu)
+      : tamper_(std::move(tamper)), name_(std::move(name)), kind_(kind) {}
 
   std::string_view name() const override { return name_; }
   std::string_view description() const override { return "tampers with a real provider's outputs"; }
-  DeviceKind device_kind() const override { return DeviceKind::cpu; }
+  DeviceKind device_kind() const override { return kind_; }
   std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const override {
     return refusal;
   }
@@ -28,14 +28,14 @@ class FakeProvider : public Provider {
     return placement_refusal;
   }
   int64_t workspace_bytes(const Problem& problem, const DeviceInfo& info) const override {
-    return real().workspace_bytes(problem, info);
+    return real(kind_).workspace_bytes(problem, info);
   }
   std::unique_ptr<Session> prepare(const Problem& problem, Device& device) const override {
     if (extra_bytes > 0) device.allocate(extra_bytes, MemoryUse::workspace);
-    return std::make_unique<FakeSession>(real().prepare(problem, device), tamper_);
+    return std::make_unique<FakeSession>(real(kind_).prepare(problem, device), tamper_);
   }
 
-  static const Provider& real() { return *choose_providers({"tiled"}, DeviceKind::cpu).at(0); }
+  static const Provider& real(DeviceKind kind) { return *choose_providers({"tiled"}, kind).at(0); }
 
   std::optional<std::string> refusal, placement_refusal;
   size_t extra_bytes = 0;
@@ -60,6 +60,7 @@ class FakeProvider : public Provider {
 
   Tamper tamper_;
   std::string name_;
+  DeviceKind kind_;
 };
 
 }  // namespace flashbench
