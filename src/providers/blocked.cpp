@@ -118,7 +118,7 @@ class BlockedForward final : public Session {
   // For each block: the operands of both products, scores read and written between, maximum and
   // sum read and written, O read and written by its product (a rescale of O is not counted: it
   // depends on the values). O and L once more at the end.
-  int64_t requested_bytes() const override {
+  std::optional<int64_t> requested_bytes() const override {
     const int64_t element = element_size(p_.dtype), heads = p_.batch * p_.q_heads;
     int64_t bytes = 0;
     for (const KeyBlock& block : blocks_) {

@@ -195,7 +195,7 @@ class NaiveForward final : public Session {
   std::string kernel() const override { return describe("naive_forward", steps_); }
 
   // The operands of both products, S read and P written by the softmax, L, and O looked at.
-  int64_t requested_bytes() const override {
+  std::optional<int64_t> requested_bytes() const override {
     const Problem& p = steps_.p;
     const int64_t rows = p.query_rows() * static_cast<int64_t>(sizeof(float));
     const int64_t looked_at = p.mask == Mask::none ? 0 : p.query_elements() * element_size(p.dtype);
@@ -257,7 +257,7 @@ class NaiveBackward final : public Session {
 
   // The operands of five products; P and dP read and dS written between; O and dO for D, which is
   // written and read; dQ looked at; and sums over a group's heads.
-  int64_t requested_bytes() const override {
+  std::optional<int64_t> requested_bytes() const override {
     const Problem& p = steps_.p;
     const int64_t query_bytes = p.query_elements() * element_size(p.dtype);
     const int64_t rows = p.query_rows() * static_cast<int64_t>(sizeof(float));

@@ -55,7 +55,7 @@ class NaiveForward final : public Session {
   std::string kernel() const override { return "naive_forward sgemm"; }
 
   // The tensors once, S and P written and read once each, and what converting takes.
-  int64_t requested_bytes() const override {
+  std::optional<int64_t> requested_bytes() const override {
     const Sizes size(p_);
     const int64_t conversions = 2 * kFloat * (2 * size.query_room + 2 * size.key_room);
     return p_.compulsory_bytes() + 4 * kFloat * size.scores + conversions;
@@ -119,7 +119,7 @@ class NaiveBackward final : public Session {
 
   // The tensors once and dO again for D, seven passes over the scores (P for dV; dP written; P and
   // dP read, dS written; dS for dQ and for dK), D, and what converting takes. L is not read.
-  int64_t requested_bytes() const override {
+  std::optional<int64_t> requested_bytes() const override {
     const Sizes size(p_);
     const int64_t again = element_size(p_.dtype) * p_.query_elements();
     const int64_t conversions = 2 * kFloat * (3 * size.query_room + 4 * size.key_room);

@@ -32,8 +32,8 @@ class Session {
   virtual std::string kernel() const = 0;
 
   // Bytes that this provider's own loops read and write from the tensors and its workspace, tile by
-  // tile, whatever cache may serve them.
-  virtual int64_t requested_bytes() const = 0;
+  // tile, whatever cache may serve them; empty where nobody tells what those loops are.
+  virtual std::optional<int64_t> requested_bytes() const = 0;
 };
 
 class Provider {

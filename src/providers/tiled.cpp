@@ -29,7 +29,7 @@ class TiledSession final : public Session {
     kernel_.launch(at(), in, out, workspace_.data(), device_.stream());
   }
   std::string kernel() const override { return kernel_.variant(at()); }
-  int64_t requested_bytes() const override { return kernel_.requested_bytes(at()); }
+  std::optional<int64_t> requested_bytes() const override { return kernel_.requested_bytes(at()); }
 
  private:
   Launch at() const { return {problem_, device_.info(), blocks_}; }

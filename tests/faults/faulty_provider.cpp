@@ -72,7 +72,7 @@ class FaultySession : public Session {
   }
 
   std::string kernel() const override { return session_->kernel(); }
-  int64_t requested_bytes() const override { return session_->requested_bytes(); }
+  std::optional<int64_t> requested_bytes() const override { return session_->requested_bytes(); }
 
  private:
   void misbehave(const Inputs& inputs, const Outputs& outputs) {

@@ -21,7 +21,7 @@ class MutantSession : public Session {
     if (simulation_.defect == Defect::stale_output) keep_first(outputs);
   }
   std::string kernel() const override { return std::string(verify::name(simulation_.defect)); }
-  int64_t requested_bytes() const override { return problem_.compulsory_bytes(); }
+  std::optional<int64_t> requested_bytes() const override { return problem_.compulsory_bytes(); }
 
  private:
   using Memory = std::pair<std::byte*, size_t>;

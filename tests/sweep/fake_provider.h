@@ -50,7 +50,7 @@ class FakeProvider : public Provider {
       tamper_(inputs, outputs, run_++);
     }
     std::string kernel() const override { return session_->kernel(); }
-    int64_t requested_bytes() const override { return session_->requested_bytes(); }
+    std::optional<int64_t> requested_bytes() const override { return session_->requested_bytes(); }
 
    private:
     std::unique_ptr<Session> session_;
