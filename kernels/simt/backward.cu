@@ -12,8 +12,8 @@
 #include <algorithm>
 #include <string>
 
-#include "device/cuda_call.h"
 #include "kernels/attention.h"
+#include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
 #include "kernels/naive/softmax_cuda.h"
 #include "kernels/ptx/ex2.h"
@@ -264,8 +264,18 @@ bool with_shape(const Problem& p, const DeviceInfo& device, const Body& body) {
 }
 
 template <typename S, typename T>
+CudaKernel<Arguments<T>> query_gradient() {
+  return {"simt_backward_query_gradient", query_gradient_kernel<S, T>, S::kThreads,
+          sizeof(Shared<S>)};
+}
+template <typename S, typename T>
+CudaKernel<Arguments<T>> key_gradient() {
+  return {"simt_backward_key_gradient", key_gradient_kernel<S, T>, S::kThreads, sizeof(Shared<S>)};
+}
+
+template <typename S, typename T>
 void launch_shape(const Problem& p, const Inputs& in, const Outputs& out, const float* delta,
-                  cudaStream_t stream) {
+                  Stream stream) {
   Arguments<T> arg;
   arg.q = tensor<const T>(in.q);
   arg.k = tensor<const T>(in.k);
@@ -287,16 +297,9 @@ void launch_shape(const Problem& p, const Inputs& in, const Outputs& out, const 
   arg.scale = static_cast<float>(p.softmax_scale());
   arg.in_aligned = aligned(in.q) && aligned(in.k) && aligned(in.v) && aligned(in.d_o);
   arg.out_aligned = aligned(out.dq) && aligned(out.dk) && aligned(out.dv);
-  const auto launch = [&](auto kernel, int64_t length, int64_t heads) {
-    constexpr int kBytes = sizeof(Shared<S>);
-    FLASHBENCH_CUDA(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
-    const int64_t tiles = (length + S::kBlockRows - 1) / S::kBlockRows;
-    kernel<<<static_cast<unsigned>(tiles * p.batch * heads), S::kThreads, kBytes, stream>>>(arg);
-    FLASHBENCH_CUDA(cudaGetLastError());
-  };
-  launch(query_gradient_kernel<S, T>, p.q_len, p.q_heads);
-  launch(key_gradient_kernel<S, T>, p.kv_len, p.kv_heads);
+  const auto tiles = [](int64_t length) { return (length + S::kBlockRows - 1) / S::kBlockRows; };
+  launch_kernel(query_gradient<S, T>(), tiles(p.q_len) * p.batch * p.q_heads, arg, stream);
+  launch_kernel(key_gradient<S, T>(), tiles(p.kv_len) * p.batch * p.kv_heads, arg, stream);
 }
 
 std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
@@ -344,13 +347,24 @@ int64_t requested_bytes(const Launch& at) {
 void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
             Stream stream) {
   auto* const delta = static_cast<float*>(workspace);
-  auto* const cuda_stream = static_cast<cudaStream_t>(stream.cuda);
-  naive_row_dots(in.o, in.d_o, delta, cuda_stream);
+  naive_row_dots(in.o, in.d_o, delta, static_cast<cudaStream_t>(stream.cuda));
   with_shape(at.problem, at.device, [&](auto shape) {
     with_type(at.problem.dtype, [&](auto element) {
-      launch_shape<decltype(shape), decltype(element)>(at.problem, in, out, delta, cuda_stream);
+      launch_shape<decltype(shape), decltype(element)>(at.problem, in, out, delta, stream);
     });
   });
+}
+
+// Of both of its kernels; that of D is naive's.
+std::vector<KernelFacts> facts(const Launch& at) {
+  std::vector<KernelFacts> found;
+  with_shape(at.problem, at.device, [&](auto shape) {
+    with_type(at.problem.dtype, [&](auto element) {
+      found = {kernel_facts(query_gradient<decltype(shape), decltype(element)>()),
+               kernel_facts(key_gradient<decltype(shape), decltype(element)>())};
+    });
+  });
+  return found;
 }
 
 }  // namespace
@@ -363,6 +377,7 @@ extern const AttentionKernel kSimtBackward{.name = "simt_backward",
                                            .variant = variant,
                                            .workspace_bytes = workspace_bytes,
                                            .requested_bytes = requested_bytes,
+                                           .facts = facts,
                                            .launch = launch};
 
 }  // namespace flashbench::kernels

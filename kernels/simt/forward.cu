@@ -7,8 +7,8 @@
 // each is enough.
 #include <algorithm>
 
-#include "device/cuda_call.h"
 #include "kernels/attention.h"
+#include "kernels/common/launch.h"
 #include "kernels/ptx/ex2.h"
 #include "kernels/simt/tile.cuh"
 
@@ -187,7 +187,12 @@ bool with_shape(const Problem& p, const DeviceInfo& device, const Body& body) {
 }
 
 template <typename S, typename T>
-void launch_shape(const Problem& p, const Inputs& in, const Outputs& out, cudaStream_t stream) {
+CudaKernel<Arguments<T>> kernel_of() {
+  return {"simt_forward", forward_kernel<S, T>, S::kThreads, sizeof(Shared<S>)};
+}
+
+template <typename S, typename T>
+void launch_shape(const Problem& p, const Inputs& in, const Outputs& out, Stream stream) {
   Arguments<T> arg;
   arg.q = tensor<const T>(in.q);
   arg.k = tensor<const T>(in.k);
@@ -206,13 +211,8 @@ void launch_shape(const Problem& p, const Inputs& in, const Outputs& out, cudaSt
   arg.k_aligned = aligned(in.k);
   arg.v_aligned = aligned(in.v);
   arg.o_aligned = aligned(out.o);
-  const auto kernel = forward_kernel<S, T>;
-  constexpr int kBytes = sizeof(Shared<S>);
-  FLASHBENCH_CUDA(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
   const int64_t tiles = (p.q_len + S::kQueries - 1) / S::kQueries;
-  kernel<<<static_cast<unsigned>(tiles * p.batch * p.q_heads), S::kThreads, kBytes, stream>>>(arg);
-  FLASHBENCH_CUDA(cudaGetLastError());
+  launch_kernel(kernel_of<S, T>(), tiles * p.batch * p.q_heads, arg, stream);
 }
 
 std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
@@ -249,11 +249,20 @@ int64_t requested_bytes(const Launch& at) {
          static_cast<int64_t>(sizeof(float)) * p.query_rows();
 }
 
+std::vector<KernelFacts> facts(const Launch& at) {
+  std::vector<KernelFacts> found;
+  with_shape(at.problem, at.device, [&](auto shape) {
+    with_type(at.problem.dtype, [&](auto element) {
+      found = {kernel_facts(kernel_of<decltype(shape), decltype(element)>())};
+    });
+  });
+  return found;
+}
+
 void launch(const Launch& at, const Inputs& in, const Outputs& out, void*, Stream stream) {
   with_shape(at.problem, at.device, [&](auto shape) {
     with_type(at.problem.dtype, [&](auto element) {
-      launch_shape<decltype(shape), decltype(element)>(at.problem, in, out,
-                                                       static_cast<cudaStream_t>(stream.cuda));
+      launch_shape<decltype(shape), decltype(element)>(at.problem, in, out, stream);
     });
   });
 }
@@ -268,6 +277,7 @@ extern const AttentionKernel kSimtForward{.name = "simt_forward",
                                           .variant = variant,
                                           .workspace_bytes = workspace_bytes,
                                           .requested_bytes = requested_bytes,
+                                          .facts = facts,
                                           .launch = launch};
 
 }  // namespace flashbench::kernels

@@ -18,8 +18,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "device/cuda_call.h"
 #include "kernels/attention.h"
+#include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
 #include "kernels/ptx/cp_async.h"
 #include "kernels/ptx/cvt.h"
@@ -819,32 +819,25 @@ __global__ void __launch_bounds__(kAfterThreads)
 
 // ---- the host's side ----
 
+// The three launches of a pass.
+struct Passes {
+  CudaKernel<Arguments> before, main, after;
+};
+
 template <typename Element, typename B, bool kDeterministic>
-void launch_all(const Arguments& args, cudaStream_t stream) {
-  const int heads = args.batch * args.q_heads;
-  backward_before<Element, B::kHeadDim>
-      <<<heads*(args.padded_q / before_rows(B::kHeadDim)), kBeforeThreads, 0, stream>>>(args);
-  FLASHBENCH_CUDA(cudaGetLastError());
-
-  constexpr int kSharedBytes = sizeof(Shared<Element, B>);
-  const auto main = backward_main<Element, B, kDeterministic>;
-  FLASHBENCH_CUDA(
-      cudaFuncSetAttribute(main, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
-  const int key_blocks = (args.kv_len + B::kKv - 1) / B::kKv;
-  main<<<args.batch * args.kv_heads * key_blocks, B::kThreads, kSharedBytes, stream>>>(args);
-  FLASHBENCH_CUDA(cudaGetLastError());
-
-  backward_after<Element, B::kHeadDim>
-      <<<heads*(args.padded_q / kAfterRows), kAfterThreads, 0, stream>>>(args);
-  FLASHBENCH_CUDA(cudaGetLastError());
+constexpr Passes passes_of() {
+  return {{"sm80_backward_before", backward_before<Element, B::kHeadDim>, kBeforeThreads},
+          {"sm80_backward_main", backward_main<Element, B, kDeterministic>, B::kThreads,
+           sizeof(Shared<Element, B>)},
+          {"sm80_backward_after", backward_after<Element, B::kHeadDim>, kAfterThreads}};
 }
 
-// A kernel for one head_dim and choice of block sizes.
+// The kernels for one head_dim and choice of block sizes.
 struct Variant {
   int head_dim;
   BlockSizes blocks;
   int shared_bytes;
-  void (*launch[2][2])(const Arguments&, cudaStream_t);  // [bf16][deterministic]
+  Passes passes[2][2];  // [bf16][deterministic]
 };
 
 template <typename B>
@@ -852,8 +845,8 @@ constexpr Variant variant_of() {
   return {B::kHeadDim,
           {.q = B::kQ, .kv = B::kKv, .warps = B::kWarps, .stages = B::kStages},
           sizeof(Shared<__half, B>),
-          {{launch_all<__half, B, false>, launch_all<__half, B, true>},
-           {launch_all<__nv_bfloat16, B, false>, launch_all<__nv_bfloat16, B, true>}}};
+          {{passes_of<__half, B, false>(), passes_of<__half, B, true>()},
+           {passes_of<__nv_bfloat16, B, false>(), passes_of<__nv_bfloat16, B, true>()}}};
 }
 
 // Of the variants for a head_dim, the first that fits the device's shared memory is the one taken
@@ -944,6 +937,21 @@ int64_t backward_requested_bytes(const Launch& at) {
 }
 
 template <bool kDeterministic>
+const Passes& passes_at(const Launch& at) {
+  const Variant& v = *std::ranges::find_if(kVariants, [&](const Variant& candidate) {
+    return candidate.head_dim == compiled_head_dim(at.problem.head_dim) &&
+           candidate.blocks == at.blocks;
+  });
+  return v.passes[at.problem.dtype == Dtype::bf16][kDeterministic];
+}
+
+template <bool kDeterministic>
+std::vector<KernelFacts> backward_facts(const Launch& at) {
+  const Passes& passes = passes_at<kDeterministic>(at);
+  return {kernel_facts(passes.before), kernel_facts(passes.main), kernel_facts(passes.after)};
+}
+
+template <bool kDeterministic>
 std::string variant(const Launch& at) {
   return (kDeterministic ? "sm80_backward_deterministic " : "sm80_backward ") + describe(at.blocks);
 }
@@ -996,10 +1004,13 @@ void launch_backward(const Launch& at, const Inputs& in, const Outputs& out, voi
                        .diagonal = static_cast<int>(diagonal(p)),
                        .scale = static_cast<float>(scale),
                        .scale_log2 = static_cast<float>(scale * std::numbers::log2e)};
-  const Variant& v = *std::ranges::find_if(kVariants, [&](const Variant& candidate) {
-    return candidate.head_dim == compiled_head_dim(p.head_dim) && candidate.blocks == at.blocks;
-  });
-  v.launch[p.dtype == Dtype::bf16][kDeterministic](args, static_cast<cudaStream_t>(stream.cuda));
+  const int64_t heads = p.batch * p.q_heads;
+  const int64_t key_blocks = (p.kv_len + at.blocks.kv - 1) / at.blocks.kv;
+  const Passes& passes = passes_at<kDeterministic>(at);
+  const int before_spans = args.padded_q / before_rows(compiled_head_dim(p.head_dim));
+  launch_kernel(passes.before, heads * before_spans, args, stream);
+  launch_kernel(passes.main, p.batch * p.kv_heads * key_blocks, args, stream);
+  launch_kernel(passes.after, heads * (args.padded_q / kAfterRows), args, stream);
 }
 
 }  // namespace
@@ -1018,6 +1029,7 @@ extern const AttentionKernel kSm80Backward{.name = "sm80_backward",
                                            .variant = sm80::variant<false>,
                                            .workspace_bytes = sm80::backward_workspace_bytes,
                                            .requested_bytes = sm80::backward_requested_bytes,
+                                           .facts = sm80::backward_facts<false>,
                                            .launch = sm80::launch_backward<false>};
 
 extern const AttentionKernel kSm80BackwardDeterministic{
@@ -1031,6 +1043,7 @@ extern const AttentionKernel kSm80BackwardDeterministic{
     .variant = sm80::variant<true>,
     .workspace_bytes = sm80::backward_workspace_bytes,
     .requested_bytes = sm80::backward_requested_bytes,
+    .facts = sm80::backward_facts<true>,
     .launch = sm80::launch_backward<true>};
 
 }  // namespace flashbench::kernels

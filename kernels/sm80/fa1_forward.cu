@@ -7,8 +7,8 @@
 #include <numbers>
 #include <string>
 
-#include "device/cuda_call.h"
 #include "kernels/attention.h"
+#include "kernels/common/launch.h"
 #include "kernels/ptx/cp_async.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
@@ -351,6 +351,15 @@ const Variant& variant_for(const Problem& p) {
   return p.head_dim <= kUpTo64.head_dim ? kUpTo64 : kUpTo128;
 }
 
+CudaKernel<Arguments> kernel_for(const Problem& p) {
+  const Variant& v = variant_for(p);
+  return {"fa1_forward", p.dtype == Dtype::fp16 ? v.fp16 : v.bf16, kThreads, v.shared_bytes};
+}
+
+std::vector<KernelFacts> facts(const Launch& at) {
+  return {kernel_facts(kernel_for(at.problem))};
+}
+
 std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
   if (p.head_dim > kUpTo128.head_dim) return "head_dim must be at most 128";
   if (variant_for(p).shared_bytes > device.shared_memory_bytes) {
@@ -409,9 +418,8 @@ Strides strides_of(const BasicTensorView<Data>& t) {
 void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
             Stream stream) {
   const Problem& p = at.problem;
-  const Variant& v = variant_for(p);
   auto* partial_o = static_cast<float*>(workspace);
-  float* maximum = partial_o + p.query_rows() * v.head_dim;
+  float* maximum = partial_o + p.query_rows() * variant_for(p).head_dim;
   const int64_t splits_of_head = splits(at);
   const Arguments arguments{
       .q = in.q.data,
@@ -435,13 +443,7 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
       .maximum = maximum,
       .sum = maximum + p.query_rows(),
   };
-  const auto kernel = p.dtype == Dtype::fp16 ? v.fp16 : v.bf16;
-  FLASHBENCH_CUDA(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                       cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       v.shared_bytes));
-  const auto grid = static_cast<unsigned>(p.batch * p.q_heads * splits_of_head);
-  kernel<<<grid, kThreads, v.shared_bytes, static_cast<cudaStream_t>(stream.cuda)>>>(arguments);
-  FLASHBENCH_CUDA(cudaGetLastError());
+  launch_kernel(kernel_for(p), p.batch * p.q_heads * splits_of_head, arguments, stream);
 }
 
 }  // namespace
@@ -458,6 +460,7 @@ extern const AttentionKernel kFa1Forward{.name = "fa1_forward",
                                          .variant = fa1::variant,
                                          .workspace_bytes = fa1::workspace_bytes,
                                          .requested_bytes = fa1::requested_bytes,
+                                         .facts = fa1::facts,
                                          .launch = fa1::launch};
 
 }  // namespace flashbench::kernels

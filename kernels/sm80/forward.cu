@@ -7,8 +7,8 @@
 #include <numbers>
 #include <string>
 
-#include "device/cuda_call.h"
 #include "kernels/attention.h"
+#include "kernels/common/launch.h"
 #include "kernels/ptx/cp_async.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
@@ -534,10 +534,17 @@ BlockSizes choose(const Problem& p, const DeviceInfo& device) {
   return choose_blocks("sm80", p, device, candidates(p, device));
 }
 
-const Variant& variant_at(const Launch& at) {
-  return *std::ranges::find_if(kVariants, [&](const Variant& v) {
-    return v.head_dim == compiled_head_dim(at.problem.head_dim) && v.blocks == at.blocks;
+CudaKernel<Arguments> kernel_at(const Launch& at) {
+  const Variant& v = *std::ranges::find_if(kVariants, [&](const Variant& candidate) {
+    return candidate.head_dim == compiled_head_dim(at.problem.head_dim) &&
+           candidate.blocks == at.blocks;
   });
+  return {"sm80_forward", at.problem.dtype == Dtype::fp16 ? v.fp16 : v.bf16, 32 * v.blocks.warps,
+          v.shared_bytes};
+}
+
+std::vector<KernelFacts> facts(const Launch& at) {
+  return {kernel_facts(kernel_at(at))};
 }
 
 std::string variant(const Launch& at) {
@@ -576,8 +583,7 @@ Strides strides_of(const BasicTensorView<Data>& t) {
 
 void launch(const Launch& at, const Inputs& in, const Outputs& out, void*, Stream stream) {
   const Problem& p = at.problem;
-  const Variant& v = variant_at(at);
-  const int64_t q_blocks = (p.q_len + v.blocks.q - 1) / v.blocks.q;
+  const int64_t q_blocks = (p.q_len + at.blocks.q - 1) / at.blocks.q;
   const Arguments arguments{
       .q = in.q.data,
       .k = in.k.data,
@@ -599,14 +605,7 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void*, Strea
       .section_heads = static_cast<int>(section_heads(p, at.device)),
       .scale_log2 = static_cast<float>(p.softmax_scale() * std::numbers::log2e),
   };
-  const auto kernel = p.dtype == Dtype::fp16 ? v.fp16 : v.bf16;
-  FLASHBENCH_CUDA(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                       cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       v.shared_bytes));
-  const auto grid = static_cast<unsigned>(q_blocks * p.batch * p.q_heads);
-  kernel<<<grid, 32 * v.blocks.warps, v.shared_bytes, static_cast<cudaStream_t>(stream.cuda)>>>(
-      arguments);
-  FLASHBENCH_CUDA(cudaGetLastError());
+  launch_kernel(kernel_at(at), q_blocks * p.batch * p.q_heads, arguments, stream);
 }
 
 }  // namespace
@@ -625,6 +624,7 @@ extern const AttentionKernel kSm80Forward{.name = "sm80_forward",
                                           .variant = sm80::variant,
                                           .workspace_bytes = sm80::workspace_bytes,
                                           .requested_bytes = sm80::requested_bytes,
+                                          .facts = sm80::facts,
                                           .launch = sm80::launch};
 
 }  // namespace flashbench::kernels

@@ -1,0 +1,41 @@
+#include "kernels/common/launch.h"
+
+#include "device/cuda_call.h"
+
+namespace flashbench::kernels::detail {
+namespace {
+
+// A thread block gets no more than 48 KB of dynamic shared memory unless its kernel is allowed to.
+void allow(const void* function, int shared_bytes) {
+  FLASHBENCH_CUDA(
+      cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
+}
+
+}  // namespace
+
+void launch_kernel(const void* function, int64_t thread_blocks, int threads, int shared_bytes,
+                   void** arguments, Stream stream) {
+  allow(function, shared_bytes);
+  // Its failure stays behind as the last error, which the next line takes away.
+  (void)cudaLaunchKernel(function, dim3(static_cast<unsigned>(thread_blocks)),
+                         dim3(static_cast<unsigned>(threads)), arguments,
+                         static_cast<size_t>(shared_bytes), static_cast<cudaStream_t>(stream.cuda));
+  FLASHBENCH_CUDA(cudaGetLastError());
+}
+
+KernelFacts kernel_facts(std::string_view name, const void* function, int threads,
+                         int shared_bytes) {
+  allow(function, shared_bytes);
+  cudaFuncAttributes attributes;
+  FLASHBENCH_CUDA(cudaFuncGetAttributes(&attributes, function));
+  KernelFacts facts{.name = name, .threads = threads};
+  facts.registers = attributes.numRegs;
+  facts.static_shared_bytes = static_cast<int64_t>(attributes.sharedSizeBytes);
+  facts.dynamic_shared_bytes = shared_bytes;
+  facts.local_bytes = static_cast<int64_t>(attributes.localSizeBytes);
+  FLASHBENCH_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+      &facts.blocks_per_multiprocessor, function, threads, static_cast<size_t>(shared_bytes)));
+  return facts;
+}
+
+}  // namespace flashbench::kernels::detail

@@ -1,0 +1,90 @@
+// What the descriptors of our GPU kernels promise, as far as it shows without a GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/attention.h"
+#include "kernels/sm80/blocks.h"
+
+namespace flashbench::kernels {
+namespace {
+
+DeviceInfo gpu(int compute_capability) {
+  DeviceInfo info;
+  info.kind = DeviceKind::cuda;
+  info.compute_capability = compute_capability;
+  info.threads = 108;
+  info.last_level_cache_bytes = int64_t{40} << 20;
+  info.shared_memory_bytes = (compute_capability == 90   ? 227
+                              : compute_capability == 80 ? 163
+                                                         : 99)
+                             << 10;
+  return info;
+}
+
+Problem problem(Pass pass, Dtype dtype, Mask mask, int64_t head_dim) {
+  Problem p;
+  p.pass = pass;
+  p.dtype = dtype;
+  p.mask = mask;
+  p.q_heads = p.kv_heads = 2;
+  p.q_len = p.kv_len = 300;
+  p.head_dim = head_dim;
+  return p;
+}
+
+class EveryGpu : public testing::TestWithParam<int> {};
+
+TEST_P(EveryGpu, RunsEveryProblemWithBlocksThatFit) {
+  const DeviceInfo device = gpu(GetParam());
+  for (const AttentionKernel* kernel : cuda_kernels()) {
+    EXPECT_NE(kernel->facts, nullptr) << kernel->name;
+    int supported = 0;
+    for (const Dtype dtype : kDtypes) {
+      for (const Mask mask : kMasks) {
+        for (int64_t head_dim = kHeadDimStep; head_dim <= kMaxHeadDim; head_dim += kHeadDimStep) {
+          const Problem p = problem(kernel->pass, dtype, mask, head_dim);
+          SCOPED_TRACE(std::string(kernel->name) + " " + p.id());
+          if (kernel->why_unsupported(p, device)) continue;
+          ++supported;
+          Launch at{p, device};
+          if (kernel->choose != nullptr) at.blocks = kernel->choose(p, device);
+          if (kernel->candidates != nullptr) {
+            EXPECT_THAT(kernel->candidates(p, device), testing::Contains(at.blocks));
+          }
+          EXPECT_TRUE(kernel->variant(at).starts_with(kernel->name)) << kernel->variant(at);
+          if (mask == Mask::none) {
+            EXPECT_GE(kernel->requested_bytes(at), p.compulsory_bytes());
+          }
+        }
+      }
+    }
+    EXPECT_GT(supported, 0) << kernel->name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, EveryGpu, testing::Values(80, 86, 89, 90),
+                         testing::PrintToStringParamName());
+
+// A row that names no candidate would be passed over in silence.
+TEST(TunedBlocks, AreOnesThatTheirKernelHas) {
+  constexpr sm80::TunedBlocks kRows[] = {
+#include "kernels/tuned_blocks.inc"
+  };
+  for (const sm80::TunedBlocks& row : kRows) {
+    const DeviceInfo device = gpu(row.compute_capability);
+    const Problem p = problem(row.pass, Dtype::bf16,
+                              row.causal ? Mask::causal_top_left : Mask::none, row.head_dim);
+    SCOPED_TRACE(std::string(row.family) + " " + std::to_string(row.compute_capability) + " " +
+                 p.id());
+    bool found = false;
+    for (const AttentionKernel* kernel : cuda_kernels()) {
+      if (kernel->family != row.family || kernel->pass != row.pass) continue;
+      found = true;
+      EXPECT_EQ(kernel->choose(p, device), row.blocks);
+    }
+    EXPECT_TRUE(found);
+  }
+}
+
+}  // namespace
+}  // namespace flashbench::kernels
