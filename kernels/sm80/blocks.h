@@ -25,6 +25,25 @@ struct TunedBlocks {
 // between are filled with zeros in shared memory.
 int compiled_head_dim(int64_t head_dim);
 
+// Calls body.operator()<N>() for the compiled head_dim N that runs this head_dim.
+template <typename Body>
+auto with_compiled_head_dim(int64_t head_dim, const Body& body) {
+  switch (compiled_head_dim(head_dim)) {
+    case 32:
+      return body.template operator()<32>();
+    case 64:
+      return body.template operator()<64>();
+    case 96:
+      return body.template operator()<96>();
+    case 128:
+      return body.template operator()<128>();
+    case 192:
+      return body.template operator()<192>();
+    default:
+      return body.template operator()<256>();
+  }
+}
+
 // Of `candidates`, the one that the table names for the latest architecture up to this device's;
 // the first, if the table names none of them. There must be one.
 BlockSizes choose_blocks(std::string_view family, const Problem&, const DeviceInfo&,

@@ -20,11 +20,27 @@ struct SharedTile {
   static constexpr int kRowChunks = kRowBytes / 16;
   static constexpr int kPanelBytes = kRows * kRowBytes;
   static constexpr int kBytes = kPanels * kPanelBytes;
+  static constexpr int kElements = kRows * kColumns;
 
   // Byte offset of the chunk (8 columns) `chunk` of `row` within the first panel.
   __device__ static constexpr int chunk_offset(int row, int chunk) {
     const int swizzle = kPanelColumns == 64 ? row % 8 : row / 2 % 4;
     return row * kRowBytes + (chunk ^ swizzle) * 16;
+  }
+
+  // Byte offset of the chunk `chunk`, of whichever panel, of `row`; and index of one element.
+  __device__ static uint32_t offset(int row, int chunk) {
+    return chunk / kRowChunks * kPanelBytes + chunk_offset(row, chunk % kRowChunks);
+  }
+  __device__ static uint32_t element(int row, int column) {
+    return offset(row, column / 8) / 2 + column % 8;
+  }
+
+  // The address of some (row, chunk) -> that of (row + rows, chunk + chunks), if `rows` is a
+  // multiple of 8 and `chunks` has no bit in common with the chunk's number in its panel.
+  __device__ static uint32_t move(uint32_t address, int rows, int chunks) {
+    return (address ^ (chunks % kRowChunks * 16)) + chunks / kRowChunks * kPanelBytes +
+           rows * kRowBytes;
   }
 
   // Moves a lane's offset, made by chunk_offset(row, 0 or 1), on to columns 16 * `step` further.

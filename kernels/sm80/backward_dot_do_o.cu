@@ -1,0 +1,109 @@
+// The first launch of the backward pass: D = rowsum(dO o O), the logsumexp in base 2, and zeros
+// where the main kernel counts and adds.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cmath>
+#include <numbers>
+#include <type_traits>
+
+#include "kernels/sm80/backward.h"
+#include "kernels/sm80/blocks.h"
+
+namespace flashbench::kernels::sm80 {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <typename Element>
+__device__ __forceinline__ float2 unpack(uint32_t pair) {
+  if constexpr (std::is_same_v<Element, __half>) {
+    return __half22float2(*reinterpret_cast<const __half2*>(&pair));
+  } else {
+    return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&pair));
+  }
+}
+
+// Lanes that share a row, 8 elements each.
+__host__ __device__ constexpr int lanes_per_row(int head_dim) {
+  return head_dim <= 32 ? 4 : head_dim <= 64 ? 8 : head_dim <= 128 ? 16 : 32;
+}
+
+// Rows that a thread block handles, two for each thread.
+__host__ __device__ constexpr int rows_of_block(int head_dim) {
+  return 2 * kThreads / lanes_per_row(head_dim);
+}
+
+template <typename Element, int kHeadDim>
+__global__ void __launch_bounds__(kThreads)
+    backward_dot_do_o(const __grid_constant__ BackwardArguments args) {
+  constexpr int kLanes = lanes_per_row(kHeadDim);
+  constexpr int kRows = rows_of_block(kHeadDim), kPasses = kRows * kLanes / kThreads;
+  const int spans = args.padded_q / kRows;
+  const int head = blockIdx.x / spans;
+  const int first = blockIdx.x % spans * kRows;
+  const int b = head / args.q_heads, h = head % args.q_heads;
+  const int64_t first_padded = static_cast<int64_t>(head) * args.padded_q + first;
+
+  if (blockIdx.x == 0 && threadIdx.x == 0) *args.tickets = 0;
+  if (threadIdx.x < kRows && (first + threadIdx.x) % kTurnRows == 0) {
+    args.turns[(first_padded + threadIdx.x) / kTurnRows] = 0;
+  }
+
+  const Element* o = args.o.head<Element>(b, h);
+  const Element* d_o = args.d_o.head<Element>(b, h);
+  const int column = threadIdx.x % kLanes * 8;
+  uint4 o_values[kPasses], d_o_values[kPasses];
+#pragma unroll
+  for (int i = 0; i < kPasses; ++i) {
+    const int row = first + (i * kThreads + threadIdx.x) / kLanes;
+    o_values[i] = d_o_values[i] = uint4{};
+    if (row < args.q_len && column < args.head_dim) {
+      o_values[i] = *reinterpret_cast<const uint4*>(o + row * args.o.row_stride + column);
+      d_o_values[i] = *reinterpret_cast<const uint4*>(d_o + row * args.d_o.row_stride + column);
+    }
+  }
+  float4* sums = reinterpret_cast<float4*>(args.dq_sums + first_padded * kHeadDim);
+#pragma unroll 4
+  for (int i = threadIdx.x; i < kRows * kHeadDim / 4; i += kThreads) sums[i] = float4{};
+
+#pragma unroll
+  for (int i = 0; i < kPasses; ++i) {
+    const int row = (i * kThreads + threadIdx.x) / kLanes;
+    const uint32_t x[4] = {o_values[i].x, o_values[i].y, o_values[i].z, o_values[i].w};
+    const uint32_t y[4] = {d_o_values[i].x, d_o_values[i].y, d_o_values[i].z, d_o_values[i].w};
+    float d = 0;
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+      const float2 u = unpack<Element>(x[pair]), w = unpack<Element>(y[pair]);
+      d = fmaf(u.x, w.x, fmaf(u.y, w.y, d));
+    }
+#pragma unroll
+    for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+      d += __shfl_xor_sync(0xffffffffu, d, distance);
+    }
+    if (threadIdx.x % kLanes == 0) {
+      float base_2 = INFINITY;  // P = 0 for rows out of range and rows that see no key
+      if (first + row < args.q_len) {
+        const float l = args.logsumexp[static_cast<int64_t>(head) * args.q_len + first + row];
+        if (l != -INFINITY) base_2 = l * std::numbers::log2e_v<float>;
+      }
+      args.logsumexp_base_2[first_padded + row] = base_2;
+      args.d[first_padded + row] = d;
+    }
+  }
+}
+
+}  // namespace
+
+RowKernel dot_do_o(const Problem& p) {
+  return with_compiled_head_dim(p.head_dim, [&]<int kHeadDim>() -> RowKernel {
+    return {{"sm80_backward_dot_do_o",
+             p.dtype == Dtype::fp16 ? backward_dot_do_o<__half, kHeadDim>
+                                    : backward_dot_do_o<__nv_bfloat16, kHeadDim>,
+             kThreads},
+            rows_of_block(kHeadDim)};
+  });
+}
+
+}  // namespace flashbench::kernels::sm80

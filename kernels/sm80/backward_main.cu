@@ -1,0 +1,525 @@
+// The main kernel of the backward pass. A thread block owns a block of K and V rows, walks over the
+// blocks of Q and dO that see them,
+//   S = Q K^T,  P = 2^(c S - L),  dP = dO V^T,  dS = P o (dP - D)
+//   dV += P^T dO,  dK += dS^T Q,  dQ += dS K,
+// and keeps dK and dV in registers; dQ is summed over thread blocks in global memory, in fp32.
+//
+// Half of the warps own dV, the other half dK: a warp then holds 64 x 64 of one of them, and reads
+// half as much of P, dS, Q and dO from shared memory as if every warp held a part of both.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <array>
+#include <cmath>
+#include <type_traits>
+
+#include "kernels/ptx/cp_async.h"
+#include "kernels/ptx/cvt.h"
+#include "kernels/ptx/ex2.h"
+#include "kernels/ptx/ld.h"
+#include "kernels/ptx/shared_address.h"
+#include "kernels/ptx/st.h"
+#include "kernels/sm80/backward.h"
+#include "kernels/sm80/dq_accumulator.cuh"
+#include "kernels/sm80/shared_tile.h"
+#include "kernels/sm80/tile_product.cuh"
+
+namespace flashbench::kernels::sm80 {
+namespace {
+
+using ptx::shared_address;
+
+// How the main kernel is cut up. Warps form grids of their own in each of the three products:
+//   S and dP [q, kv]:  kScoreWarpsQ x the rest
+//   dV or dK [kv, d]:  half of the warps each; 64 keys and an equal share of the columns per warp
+//   dQ [q, d]:         kDqWarpsQ x the rest
+template <int kHeadDim_, int kQ_, int kKv_, int kWarps_, int kStages_, int kScoreWarpsQ_,
+          int kDqWarpsQ_, int kBlocksPerSm_>
+struct Blocks {
+  static constexpr int kHeadDim = kHeadDim_;
+  static constexpr int kQ = kQ_;
+  static constexpr int kKv = kKv_;
+  static constexpr int kWarps = kWarps_;
+  static constexpr int kStages = kStages_;
+  static constexpr int kBlocksPerSm = kBlocksPerSm_;
+  static constexpr int kThreads = 32 * kWarps;
+
+  static constexpr int kScoreWarpsQ = kScoreWarpsQ_;
+  static constexpr int kScoreWarpsKv = kWarps / kScoreWarpsQ;
+  static constexpr int kScoreQ = kQ / kScoreWarpsQ;     // rows of S that a warp computes
+  static constexpr int kScoreKv = kKv / kScoreWarpsKv;  // and columns
+
+  static constexpr int kKeyWarpsKv = kKv / 64;
+  static constexpr int kKeyWarpsD = kWarps / 2 / kKeyWarpsKv;
+  static constexpr int kKeyD = kHeadDim / kKeyWarpsD;
+
+  static constexpr int kDqWarpsQ = kDqWarpsQ_;
+  static constexpr int kDqWarpsD = kWarps / kDqWarpsQ;
+  static constexpr int kDqQ = kQ / kDqWarpsQ;
+  static constexpr int kDqD = kHeadDim / kDqWarpsD;
+
+  // With three stages one barrier a step is enough, and P and dS need two buffers.
+  static constexpr int kScoreBuffers = kStages == 3 ? 2 : 1;
+  static_assert(kStages == 2 || kStages == 3);
+  static_assert(kScoreQ % 16 == 0 && kScoreKv % 16 == 0 && kKeyD % 16 == 0);
+  static_assert(kDqQ % 16 == 0 && kDqD % 16 == 0);
+};
+
+template <typename Element, typename B>
+struct alignas(128) Shared {
+  struct Stage {
+    Element q[SharedTile<B::kQ, B::kHeadDim>::kElements];
+    Element d_o[SharedTile<B::kQ, B::kHeadDim>::kElements];
+    float logsumexp[B::kQ];  // base 2
+    float d[B::kQ];
+  };
+  struct Scores {
+    Element p[SharedTile<B::kQ, B::kKv>::kElements];
+    Element ds[SharedTile<B::kQ, B::kKv>::kElements];
+  };
+  Element k[SharedTile<B::kKv, B::kHeadDim>::kElements];
+  Element v[SharedTile<B::kKv, B::kHeadDim>::kElements];
+  Stage stages[B::kStages];
+  Scores scores[B::kScoreBuffers];
+};
+
+// Rows [0, kRows) of `from` into a tile, or each kParts-th of the copies that this thread makes,
+// from the one numbered `part` on. Rows outside [begin, end) and columns from head_dim on become
+// zeros and are not read.
+template <int kRows, int kColumns, int kThreads, int kParts = 1, typename Element>
+__device__ __forceinline__ void load_tile(uint32_t tile, const Element* from, int64_t row_stride,
+                                          int begin, int end, int head_dim, int part = 0) {
+  using To = SharedTile<kRows, kColumns>;
+  // Chunks side by side: a whole row, or a panel's where rows do not divide the threads.
+  constexpr int kWidth = kThreads % (kColumns / 8) == 0 ? kColumns / 8 : To::kRowChunks;
+  constexpr int kGroups = kColumns / 8 / kWidth;
+  constexpr int kStep = kThreads / kWidth;  // rows at a time
+  static_assert(kRows % kStep == 0 && kStep % 8 == 0);
+  const int first_row = threadIdx.x / kWidth, first_chunk = threadIdx.x % kWidth;
+  from += first_row * row_stride + first_chunk * 8;
+#pragma unroll
+  for (int i = 0; i < kRows / kStep * kGroups; ++i) {
+    if (i % kParts != part) continue;
+    const int row = i / kGroups * kStep, chunk = i % kGroups * kWidth;
+    const unsigned readable = (first_chunk + chunk) * 8 < head_dim ? max(0, end - begin) : 0;
+    const bool read = static_cast<unsigned>(first_row + row - begin) < readable;
+    ptx::cp_async_16(To::move(tile + To::offset(first_row, first_chunk), row, chunk),
+                     from + row * row_stride + chunk * 8, read ? 16 : 0);
+  }
+}
+
+// dQ += dS K, for a block of queries that do not all see the same keys, where K is not all finite:
+// a product over all keys would let what is masked through, as 0 * NaN is NaN. `tiles` is where the
+// block's sums begin; query 0 of the block sees the first `visible` keys of this block, each
+// further one a key more, up to `key_end` of them.
+template <typename Element, typename B>
+__device__ void add_seen_keys(const Element* ds, const Element* k, int visible, int key_end,
+                              float* tiles) {
+#pragma unroll 1
+  for (int i = threadIdx.x; i < B::kQ * B::kHeadDim; i += B::kThreads) {
+    const int row = i / B::kHeadDim, column = i % B::kHeadDim;
+    float sum = 0;
+#pragma unroll 1
+    for (int key = 0; key < min(visible + row, key_end); ++key) {
+      sum += static_cast<float>(ds[SharedTile<B::kQ, B::kKv>::element(row, key)]) *
+             static_cast<float>(k[SharedTile<B::kKv, B::kHeadDim>::element(key, column)]);
+    }
+    float* tile = tiles + (row / 16 * (B::kHeadDim / 8) + column / 8) * 128;
+    const int lane = row % 8 * 4 + column % 8 / 2, value = row % 16 / 8 * 2 + column % 2;
+    atomicAdd(tile + accumulator_index(lane, value), sum);
+  }
+}
+
+// Waits until the thread blocks of all earlier keys have added to this block of dQ.
+__device__ __forceinline__ void wait_for_turn(const int* turn, int mine) {
+  if (threadIdx.x == 0) {
+    while (ptx::ld_acquire_gpu(turn) != mine) {
+    }
+  }
+  __syncthreads();
+}
+__device__ __forceinline__ void pass_turn(int* turn, int next) {
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    ptx::st_release_gpu(turn, next);
+  }
+}
+
+// The lane's number, from which the compiler cannot tell that it is the same in every step: the
+// addresses that follow from it are then computed where they are needed, instead of taking
+// registers, which are short, throughout the loop.
+__device__ __forceinline__ int fresh_lane() {
+  int lane = threadIdx.x % 32;
+  asm volatile("" : "+r"(lane));
+  return lane & 31;
+}
+
+template <typename Element, typename B, bool kDeterministic>
+__global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
+    backward_main(const __grid_constant__ BackwardArguments args) {
+  using QTile = SharedTile<B::kQ, B::kHeadDim>;
+  using KvTile = SharedTile<B::kKv, B::kHeadDim>;
+  using ScoreTile = SharedTile<B::kQ, B::kKv>;
+  using SharedMemory = Shared<Element, B>;
+  using Stage = typename SharedMemory::Stage;
+  using Scores = typename SharedMemory::Scores;
+  extern __shared__ __align__(128) unsigned char shared_bytes[];
+  SharedMemory& shared = *reinterpret_cast<SharedMemory*>(shared_bytes);
+
+  // The shuffle tells the compiler that the warp's number is the same in all of its lanes.
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0) % B::kWarps;
+  const int lane = threadIdx.x % 32;
+
+  // Which keys of which head. In deterministic order a thread block waits for those of earlier
+  // keys, so that it must not start before them.
+  int item = blockIdx.x;
+  if constexpr (kDeterministic) {
+    int& ticket = *reinterpret_cast<int*>(shared_bytes);
+    if (threadIdx.x == 0) ticket = atomicAdd(args.tickets, 1);
+    __syncthreads();
+    item = ticket;
+    __syncthreads();
+  }
+  const int key_blocks = (args.kv_len + B::kKv - 1) / B::kKv;
+  const int section = item / (args.section_heads * key_blocks);
+  const int section_head = section * args.section_heads;
+  const int section_heads = min(args.section_heads, args.batch * args.kv_heads - section_head);
+  const int item_in_section = item - section_head * key_blocks;
+  const int key_block = item_in_section / section_heads;
+  const int batch_head = section_head + item_in_section % section_heads;
+  const int kv_head = batch_head % args.kv_heads, batch = batch_head / args.kv_heads;
+  const int first_key = key_block * B::kKv;
+
+  // Steps: the blocks of queries that see some of these keys, of all query heads of the group.
+  const int first_query = max(0, first_key - args.diagonal);
+  const int first_block = first_query / B::kQ;
+  const int end_block = first_key < args.key_end ? (args.q_len + B::kQ - 1) / B::kQ : first_block;
+  const int steps = max(0, end_block - first_block) * args.group;
+
+  // Q and dO of a block of queries, in as many parts as there are steps in the product beside which
+  // they are loaded; `rows` is how many of the block's rows there are, 0 if there is no such block.
+  const auto load_queries = [&]<int kParts>(std::integral_constant<int, kParts>, int head,
+                                            int block, int rows, int stage, int part) {
+    Stage& to = shared.stages[stage];
+    const int row = block * B::kQ;
+    const Element* q = args.q.head<Element>(batch, head) + row * args.q.row_stride;
+    const Element* d_o = args.d_o.head<Element>(batch, head) + row * args.d_o.row_stride;
+    load_tile<B::kQ, B::kHeadDim, B::kThreads, kParts>(
+        shared_address(to.q), q, args.q.row_stride, first_query - row, rows, args.head_dim, part);
+    load_tile<B::kQ, B::kHeadDim, B::kThreads, kParts>(shared_address(to.d_o), d_o,
+                                                       args.d_o.row_stride, first_query - row, rows,
+                                                       args.head_dim, part);
+  };
+  const auto load_statistics = [&](int head, int block, int stage) {
+    Stage& to = shared.stages[stage];
+    const int64_t first =
+        static_cast<int64_t>(batch * args.q_heads + head) * args.padded_q + block * B::kQ;
+    if (threadIdx.x < B::kQ / 4) {
+      const int i = threadIdx.x * 4;
+      ptx::cp_async_16(shared_address(to.logsumexp + i), args.logsumexp_base_2 + first + i, 16);
+      ptx::cp_async_16(shared_address(to.d + i), args.d + first + i, 16);
+    }
+  };
+
+  const int first_head = kv_head * args.group;
+  int load_head = first_head, load_block = first_block;  // of the next load
+  int head = first_head, block = first_block;            // of the next scores
+  const auto advance = [&](int& h, int& b) {
+    if (++b == end_block) {
+      b = first_block;
+      ++h;
+    }
+  };
+
+  {
+    const int64_t row = first_key;
+    const Element* k = args.k.head<Element>(batch, kv_head) + row * args.k.row_stride;
+    const Element* v = args.v.head<Element>(batch, kv_head) + row * args.v.row_stride;
+    load_tile<B::kKv, B::kHeadDim, B::kThreads>(shared_address(shared.k), k, args.k.row_stride, 0,
+                                                args.key_end - first_key, args.head_dim);
+    load_tile<B::kKv, B::kHeadDim, B::kThreads>(shared_address(shared.v), v, args.v.row_stride, 0,
+                                                args.key_end - first_key, args.head_dim);
+    // With three stages the first two blocks of queries, the second in a group of its own.
+    constexpr std::integral_constant<int, 1> kAtOnce;
+    for (int i = 0; i < B::kStages - 1; ++i) {
+      if (i < steps) {
+        load_queries(kAtOnce, load_head, load_block, args.q_len - load_block * B::kQ, i, 0);
+        load_statistics(load_head, load_block, i);
+        advance(load_head, load_block);
+      }
+      ptx::cp_async_commit_group();
+    }
+  }
+
+  // dV or dK: [64 keys of this warp, its columns].
+  const bool owns_dv = warp < B::kWarps / 2;
+  const int key_warp_kv = warp % (B::kWarps / 2) / B::kKeyWarpsD;
+  const int key_warp_d = warp % B::kKeyWarpsD;
+  float sum[4][B::kKeyD / 8][4] = {};
+
+  // P and dS of one block of queries into shared memory. Returns whether dQ of this block needs
+  // add_seen_keys, as far as this thread can tell.
+  const int score_warp_q = warp / B::kScoreWarpsKv, score_warp_kv = warp % B::kScoreWarpsKv;
+  const auto compute_scores = [&](int first_row, int stage, int buffer, auto&& beside) {
+    constexpr int kM = B::kScoreQ / 16, kN = B::kScoreKv / 8, kK = B::kHeadDim / 16;
+    const int lane = fresh_lane();
+    const Stage& from = shared.stages[stage];
+    const int row_in_block = score_warp_q * B::kScoreQ + lane / 4;
+    const uint32_t a_offset =
+        QTile::offset(score_warp_q * B::kScoreQ + row_major_row(lane), row_major_chunk(lane));
+    const uint32_t b_offset = KvTile::offset(score_warp_kv * B::kScoreKv + column_major_row(lane),
+                                             column_major_chunk(lane));
+    float s[kM][kN][4] = {};
+    multiply<Element, QTile, false, KvTile, false, 1, kK>(
+        s, shared_address(from.q) + a_offset, shared_address(shared.k) + b_offset, beside);
+
+    const bool masked = min(args.key_end, first_row + args.diagonal + 1) < first_key + B::kKv;
+    // A row of K that is not finite shows in the scores of all queries, whether they see it or not.
+    bool finite = true;
+    if (masked) {
+#pragma unroll
+      for (int i = 0; i < kM * kN * 4; ++i) {
+        finite &= fabsf(s[i / 4 / kN][i / 4 % kN][i % 4]) < INFINITY;
+      }
+    }
+
+    // dP starts at -D, so that it ends as the second factor of dS.
+    float logsumexp[kM][2];
+    float dp[kM][kN][4];
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        logsumexp[m][half] = from.logsumexp[row_in_block + m * 16 + half * 8];
+        const float d = from.d[row_in_block + m * 16 + half * 8];
+#pragma unroll
+        for (int n = 0; n < kN; ++n) dp[m][n][2 * half] = dp[m][n][2 * half + 1] = -d;
+      }
+    }
+    multiply<Element, QTile, false, KvTile, false, 1, kK>(
+        dp, shared_address(from.d_o) + a_offset, shared_address(shared.v) + b_offset, [&](int k) {
+          constexpr int kValues = kM * kN * 4;
+#pragma unroll
+          for (int i = 0; i < kValues; ++i) {
+            if (i < k * kValues / kK || i >= (k + 1) * kValues / kK) continue;
+            float& x = s[i / 4 / kN][i / 4 % kN][i % 4];
+            x = ptx::ex2_approx_ftz(fmaf(x, args.scale_log2, -logsumexp[i / 4 / kN][i % 4 / 2]));
+          }
+        });
+
+    // Selected, not multiplied away: what a query does not see may be NaN.
+    if (masked) {
+      const int column = first_key + score_warp_kv * B::kScoreKv + lane % 4 * 2;
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+#pragma unroll
+        for (int n = 0; n < kN; ++n) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const int row = first_row + row_in_block + m * 16 + i / 2 * 8;
+            const bool seen = column + n * 8 + i % 2 < min(args.key_end, row + args.diagonal + 1);
+            s[m][n][i] = seen ? s[m][n][i] : 0.0f;
+            dp[m][n][i] = seen ? dp[m][n][i] : 0.0f;
+          }
+        }
+      }
+    }
+
+    Scores& to = shared.scores[buffer];
+    const uint32_t offset =
+        ScoreTile::offset(score_warp_q * B::kScoreQ + stored_row(lane),
+                          score_warp_kv * (B::kScoreKv / 8) + stored_chunk(lane));
+    const uint32_t p_address = shared_address(to.p) + offset;
+    const uint32_t ds_address = shared_address(to.ds) + offset;
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int n = 0; n < kN; n += 2) {
+        uint32_t p[4], ds[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float(&x)[4] = s[m][n + i / 2];
+          const float(&y)[4] = dp[m][n + i / 2];
+          const int j = i % 2 * 2;
+          p[i] = ptx::cvt_rn_x2<Element>(x[j], x[j + 1]);
+          ds[i] = ptx::cvt_rn_x2<Element>(x[j] * y[j], x[j + 1] * y[j + 1]);
+        }
+        store_matrices<ScoreTile>(p_address, m * 16, n, p);
+        store_matrices<ScoreTile>(ds_address, m * 16, n, ds);
+      }
+    }
+    return !finite;
+  };
+
+  // dV += P^T dO or dK += dS^T Q, and dQ += dS K.
+  const auto accumulate = [&](bool careful, int h, int q_block, int stage, int buffer,
+                              auto&& beside) {
+    const int lane = fresh_lane();
+    const Stage& queries = shared.stages[stage];
+    const Scores& scores = shared.scores[buffer];
+    {
+      const uint32_t a =
+          shared_address(owns_dv ? scores.p : scores.ds) +
+          ScoreTile::offset(column_major_row(lane), key_warp_kv * 8 + column_major_chunk(lane));
+      const uint32_t b = shared_address(owns_dv ? queries.d_o : queries.q) +
+                         QTile::offset(row_major_row(lane), key_warp_d * 2 + row_major_chunk(lane));
+      multiply<Element, ScoreTile, true, QTile, true, B::kKeyWarpsD, B::kQ / 16>(sum, a, b, beside);
+    }
+
+    const int q_head = batch * args.q_heads + h, first_row = q_block * B::kQ;
+    float* tiles =
+        args.dq_sums + (static_cast<int64_t>(q_head) * args.padded_q + first_row) * B::kHeadDim;
+    [[maybe_unused]] int* turn =
+        args.turns + static_cast<int64_t>(q_head) * (args.padded_q / kTurnRows) + q_block;
+    if (careful) {
+      if constexpr (kDeterministic) wait_for_turn(turn, key_block);
+      add_seen_keys<Element, B>(scores.ds, shared.k, first_row + args.diagonal + 1 - first_key,
+                                min(args.key_end - first_key, B::kKv), tiles);
+    } else {
+      const int dq_warp_q = warp / B::kDqWarpsD, dq_warp_d = warp % B::kDqWarpsD;
+      constexpr int kM = B::kDqQ / 16, kN = B::kDqD / 8;
+      float dq[kM][kN][4] = {};
+      const uint32_t a =
+          shared_address(scores.ds) +
+          ScoreTile::offset(dq_warp_q * B::kDqQ + row_major_row(lane), row_major_chunk(lane));
+      const uint32_t b = shared_address(shared.k) +
+                         KvTile::offset(row_major_row(lane), dq_warp_d * 2 + row_major_chunk(lane));
+      multiply<Element, ScoreTile, false, KvTile, true, B::kDqWarpsD, B::kKv / 16>(dq, a, b,
+                                                                                   [](int) {});
+      if constexpr (kDeterministic) wait_for_turn(turn, key_block);
+      tiles += (dq_warp_q * (B::kDqQ / 16) * (B::kHeadDim / 8) + dq_warp_d * 2) * 128;
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+#pragma unroll
+        for (int n = 0; n < kN; ++n) {
+          const int tile = m * (B::kHeadDim / 8) + n / 2 * 2 * B::kDqWarpsD + n % 2;
+          add_to_accumulator(tiles + tile * 128, lane, dq[m][n]);
+        }
+      }
+    }
+    if constexpr (kDeterministic) pass_turn(turn, key_block + 1);
+  };
+
+  if constexpr (B::kStages == 3) {
+    // A step behind each other: the gradients of one block of queries, the scores of the next. The
+    // barrier stands for: P and dS are written, the loads have arrived, the oldest stage is free.
+    int last_head = head, last_block = block;
+    int last_stage = 2, stage = 0, next_stage = 1;
+    bool careful = false;
+    for (int step = 0;; ++step) {
+      if (step == 0) {
+        ptx::cp_async_wait_group<1>();
+      } else {
+        ptx::cp_async_wait_group<0>();
+      }
+      careful = __syncthreads_or(careful);
+      if (step > 0) {
+        const int rows = step + 1 < steps ? args.q_len - load_block * B::kQ : 0;
+        accumulate(careful, last_head, last_block, last_stage, (step - 1) & 1, [&](int part) {
+          load_queries(std::integral_constant<int, B::kQ / 16>{}, load_head, load_block, rows,
+                       next_stage, part);
+        });
+        if (step + 1 < steps) load_statistics(load_head, load_block, next_stage);
+        ptx::cp_async_commit_group();
+        advance(load_head, load_block);
+      }
+      if (step == steps) break;
+      careful = compute_scores(block * B::kQ, stage, step & 1, [](int) {});
+      last_head = head, last_block = block;
+      advance(head, block);
+      const int oldest = last_stage;
+      last_stage = stage, stage = next_stage, next_stage = oldest;
+    }
+    ptx::cp_async_wait_group<0>();
+  } else {
+    int stage = 0;
+    for (int step = 0; step < steps; ++step) {
+      ptx::cp_async_wait_group<0>();
+      __syncthreads();
+      const int rows = step + 1 < steps ? args.q_len - load_block * B::kQ : 0;
+      if (step + 1 < steps) load_statistics(load_head, load_block, stage ^ 1);
+      const bool careful = compute_scores(block * B::kQ, stage, 0, [&](int part) {
+        load_queries(std::integral_constant<int, B::kHeadDim / 16>{}, load_head, load_block, rows,
+                     stage ^ 1, part);
+      });
+      ptx::cp_async_commit_group();
+      advance(load_head, load_block);
+      accumulate(__syncthreads_or(careful), head, block, stage, 0, [](int) {});
+      advance(head, block);
+      stage ^= 1;
+    }
+    ptx::cp_async_wait_group<0>();
+  }
+  __syncthreads();
+
+  // dK and dV take the place of K and V in shared memory, to leave in whole rows.
+  const float factor = owns_dv ? 1.0f : args.scale;
+  const uint32_t to = shared_address(owns_dv ? shared.v : shared.k) +
+                      KvTile::offset(key_warp_kv * 64 + lane / 4, key_warp_d * 2) + lane % 4 * 4;
+#pragma unroll
+  for (int m = 0; m < 4; ++m) {
+#pragma unroll
+    for (int n = 0; n < B::kKeyD / 8; ++n) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        ptx::st_shared(KvTile::move(to, m * 16 + half * 8, n / 2 * 2 * B::kKeyWarpsD + n % 2),
+                       ptx::cvt_rn_x2<Element>(sum[m][n][half * 2] * factor,
+                                               sum[m][n][half * 2 + 1] * factor));
+      }
+    }
+  }
+  __syncthreads();
+  Element* dk = args.dk.head<Element>(batch, kv_head) + first_key * args.dk.row_stride;
+  Element* dv = args.dv.head<Element>(batch, kv_head) + first_key * args.dv.row_stride;
+  constexpr int kChunks = B::kHeadDim / 8;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < B::kKv * kChunks; i += B::kThreads) {
+    const int row = i / kChunks, chunk = i % kChunks;
+    if (first_key + row >= args.kv_len || chunk * 8 >= args.head_dim) continue;
+    const uint32_t offset = KvTile::offset(row, chunk);
+    *reinterpret_cast<uint4*>(dk + row * args.dk.row_stride + chunk * 8) =
+        ptx::ld_shared_v4(shared_address(shared.k) + offset);
+    *reinterpret_cast<uint4*>(dv + row * args.dv.row_stride + chunk * 8) =
+        ptx::ld_shared_v4(shared_address(shared.v) + offset);
+  }
+}
+
+template <typename Element, typename B, bool kDeterministic>
+constexpr CudaKernel<BackwardArguments> kernel_of() {
+  return {"sm80_backward_main", backward_main<Element, B, kDeterministic>, B::kThreads,
+          sizeof(Shared<Element, B>)};
+}
+
+template <typename B>
+constexpr MainVariant variant_of() {
+  return {B::kHeadDim,
+          {.q = B::kQ, .kv = B::kKv, .warps = B::kWarps, .stages = B::kStages},
+          sizeof(Shared<__half, B>),
+          {{kernel_of<__half, B, false>(), kernel_of<__half, B, true>()},
+           {kernel_of<__nv_bfloat16, B, false>(), kernel_of<__nv_bfloat16, B, true>()}}};
+}
+
+// Of the variants for a head_dim, the first that fits the device's shared memory is the one taken
+// where the table of block sizes says nothing: those for 227 KB (sm_90), 163 KB (sm_80), 99 KB.
+constexpr std::array kVariants{
+    variant_of<Blocks<32, 32, 128, 4, 3, 1, 2, 2>>(),
+    variant_of<Blocks<64, 32, 128, 4, 2, 1, 2, 2>>(),
+    variant_of<Blocks<96, 64, 128, 8, 2, 2, 4, 1>>(),
+    variant_of<Blocks<96, 64, 64, 4, 2, 2, 2, 2>>(),
+    variant_of<Blocks<128, 64, 128, 8, 3, 2, 2, 1>>(),
+    variant_of<Blocks<128, 64, 128, 8, 2, 2, 2, 1>>(),
+    variant_of<Blocks<128, 32, 64, 4, 3, 2, 2, 2>>(),
+    variant_of<Blocks<192, 64, 64, 8, 3, 4, 2, 1>>(),
+    variant_of<Blocks<192, 64, 64, 8, 2, 4, 2, 1>>(),
+    variant_of<Blocks<256, 64, 64, 8, 2, 4, 2, 1>>(),
+    variant_of<Blocks<256, 32, 64, 8, 2, 2, 2, 1>>(),
+};
+
+}  // namespace
+
+std::span<const MainVariant> main_variants() {
+  return kVariants;
+}
+
+}  // namespace flashbench::kernels::sm80
