@@ -48,12 +48,15 @@ void MeasureFlags::add(CLI::App& app) {
   app.add_option("--warmup", warmup_runs, "Warm-up runs, at least")->check(CLI::Range(0, 1000000));
   app.add_option("--min-samples", min_samples, "Samples, at least")->check(CLI::Range(1, 1000000));
   app.add_option("--max-samples", max_samples, "Samples, at most")->check(CLI::Range(1, 1000000));
-  app.add_option("--repetitions", repetitions, "Times that each case is run, in a new process each")
-      ->check(CLI::Range(1, 100));
   app.add_option("--timeout", max_seconds, "Seconds for one provider on one case, at most")
       ->check(CLI::Range(0.0, 1e6));
   app.add_option("--cache", cache, "Cache state before each sample: warm or cold")
       ->check(CLI::IsMember({"warm", "cold"}));
+}
+
+void MeasureFlags::add_repetitions(CLI::App& app) {
+  app.add_option("--repetitions", repetitions, "Times that each case is run, in a new process each")
+      ->check(CLI::Range(1, 100));
 }
 
 void MeasureFlags::apply(MeasureOptions& options) const {

@@ -32,6 +32,7 @@ struct MeasureFlags {
   std::optional<std::string> cache;
 
   void add(CLI::App&);
+  void add_repetitions(CLI::App&);  // where cases run in workers
   void apply(MeasureOptions&) const;
 };
 

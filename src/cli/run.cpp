@@ -175,6 +175,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
   add_tensor_flags(command, *flags);
   flags->device.add(command);
   flags->measure.add(command);
+  flags->measure.add_repetitions(command);
   flags->isolation.add(command);
   flags->exports.add(command);
   command.add_flag("--no-time", flags->no_time, "Verify only");

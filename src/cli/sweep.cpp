@@ -116,6 +116,7 @@ void add_sweep(CLI::App& app, Invocation& invocation) {
   flags->config.add(command);
   flags->device.add(command);
   flags->measure.add(command);
+  flags->measure.add_repetitions(command);
   flags->isolation.add(command);
   flags->baseline.add(command);
   command.add_option("-o,--out", flags->out, "Folder for the result files (default: results/NAME)")

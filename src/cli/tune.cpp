@@ -22,21 +22,17 @@ struct TuneFlags {
   std::string table;
 };
 
-std::string describe(const kernels::BlockSizes& b) {
-  return fmt::format("{}x{}, {} warps, {} stages", b.q, b.kv, b.warps, b.stages);
-}
-
 void print(const Tuned& tuned) {
-  fmt::print("\n{}, head_dim {}, {}\n", tuned.kernel->name, tuned.problem.head_dim,
-             name(tuned.problem.mask));
+  fmt::print("\nhead_dim {}, {}\n", tuned.problem.head_dim, name(tuned.problem.mask));
   for (const TunedCandidate& candidate : tuned.candidates) {
     if (candidate.median == 0) {
-      fmt::print("  {:<32} {}\n", describe(candidate.blocks), candidate.reason);
+      fmt::print("  {:<44} {}\n", candidate.variant, candidate.reason);
       continue;
     }
-    fmt::print("  {:<32} {:8.3f} ms {:8.1f} TFLOP/s {:+6.1f}%\n", describe(candidate.blocks),
+    fmt::print("  {:<44} {:8.3f} ms {:8.1f} TFLOP/s {:+6.1f}%{}\n", candidate.variant,
                candidate.median * 1e3, tuned.problem.flops_convention() / candidate.median * 1e-12,
-               (candidate.median / tuned.candidates.front().median - 1) * 100);
+               (candidate.median / tuned.candidates.front().median - 1) * 100,
+               candidate.blocks == tuned.best ? "  best" : "");
   }
   std::fflush(stdout);
 }
@@ -55,7 +51,8 @@ int tune_device(const TuneFlags& flags) {
 
   fmt::print("{} ({}): bf16, {} tokens in sequences of {}, hidden size {}\n", device->info().name,
              device->info().instructions, options.total_tokens, options.length, options.hidden);
-  const std::vector<Tuned> tuned = tune(*device, options, print, interrupted);
+  const std::vector<Tuned> tuned =
+      tune(*device, kernels::all_kernels(), options, print, interrupted);
   if (const int code = interrupt_exit_code()) return code;
   if (tuned.empty()) {
     throw BadInput(fmt::format("no kernel{} can be tuned on {}",
@@ -81,15 +78,15 @@ void add_tune(CLI::App& app, Invocation& invocation) {
       ->type_name("FAMILY");
   command.add_option("--head-dim", flags->options.head_dims, "Only these")
       ->delimiter(',')
-      ->check(CLI::Range(kHeadDimStep, kMaxHeadDim))
+      ->check(CLI::IsMember(TuneOptions().head_dims))
       ->capture_default_str();
   command.add_option("--length", flags->options.length, "Of queries and keys")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command
       .add_option("--table", flags->table,
-                  "Write the best into this table, beside its other rows; the next build uses "
-                  "kernels/tuned_blocks.inc")
+                  "Write the best into this table when all are timed, beside its other rows; the "
+                  "next build uses kernels/tuned_blocks.inc")
       ->type_name("FILE");
   flags->measure.add(command);
   command.callback([flags, &invocation] { invocation.exit_code = tune_device(*flags); });

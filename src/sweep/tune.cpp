@@ -19,9 +19,13 @@ namespace {
 using kernels::AttentionKernel;
 using kernels::BlockSizes;
 
-std::vector<const AttentionKernel*> tunable_kernels(DeviceKind device, std::string_view family) {
+constexpr double kWorthwhile = 0.01;  // faster than what the table names by more than this
+
+std::vector<const AttentionKernel*> tunable_kernels(
+    std::span<const AttentionKernel* const> all_kernels, DeviceKind device,
+    std::string_view family) {
   std::vector<const AttentionKernel*> found;
-  for (const AttentionKernel* kernel : kernels::all_kernels()) {
+  for (const AttentionKernel* kernel : all_kernels) {
     if (kernel->device != device || kernel->candidates == nullptr) continue;
     if (family.empty() || kernel->family == family) found.push_back(kernel);
   }
@@ -77,12 +81,13 @@ struct Setting {
 
 Tuned tune_one(const AttentionKernel& kernel, Setting& setting, const MeasureOptions& measure,
                const std::function<bool()>& interrupted) {
-  Tuned tuned{&kernel, setting.problem, {}};
+  const DeviceInfo& info = setting.device.info();
+  Tuned tuned{&kernel, setting.problem, {}, {}};
   std::vector<std::unique_ptr<Session>> sessions;
   std::vector<Contender> contenders;
   std::vector<size_t> timed;  // places in tuned.candidates
-  for (const BlockSizes& blocks : kernel.candidates(setting.problem, setting.device.info())) {
-    TunedCandidate candidate{blocks, 0, ""};
+  for (const BlockSizes& blocks : kernel.candidates(setting.problem, info)) {
+    TunedCandidate candidate{blocks, kernel.variant({setting.problem, info, blocks}), 0, ""};
     try {
       auto session = make_kernel_session(kernel, blocks, setting.problem, setting.device);
       candidate.reason = setting.what_is_wrong(*session);
@@ -101,15 +106,20 @@ Tuned tune_one(const AttentionKernel& kernel, Setting& setting, const MeasureOpt
 
   const auto timings = measure_interleaved(setting.device, contenders, measure, 1, interrupted);
   for (size_t i = 0; i < timed.size(); ++i) {
-    if (timings[i].error) std::rethrow_exception(timings[i].error);
-    if (!timings[i].measurement.seconds.empty()) {
-      tuned.candidates[timed[i]].median = median(timings[i].measurement.seconds);
+    TunedCandidate& candidate = tuned.candidates[timed[i]];
+    try {
+      if (timings[i].error) std::rethrow_exception(timings[i].error);
+      candidate.median =
+          timings[i].measurement.seconds.empty() ? 0 : median(timings[i].measurement.seconds);
+    } catch (const std::exception& error) {
+      candidate.reason = error.what();
     }
   }
   std::stable_sort(tuned.candidates.begin(), tuned.candidates.end(),
                    [](const TunedCandidate& a, const TunedCandidate& b) {
                      return a.median > 0 && (b.median == 0 || a.median < b.median);
                    });
+  tuned.best = best_blocks(tuned.candidates, kernel.choose(setting.problem, info));
   return tuned;
 }
 
@@ -120,10 +130,21 @@ std::string row_key(const AttentionKernel& kernel, const Problem& p, const Devic
 
 }  // namespace
 
-std::vector<Tuned> tune(Device& device, const TuneOptions& options,
-                        const std::function<void(const Tuned&)>& report,
+std::optional<BlockSizes> best_blocks(const std::vector<TunedCandidate>& fastest_first,
+                                      const BlockSizes& now) {
+  if (fastest_first.empty() || fastest_first.front().median == 0) return std::nullopt;
+  const TunedCandidate& fastest = fastest_first.front();
+  for (const TunedCandidate& candidate : fastest_first) {
+    const bool close = candidate.median <= (1 + kWorthwhile) * fastest.median;
+    if (candidate.blocks == now && candidate.median > 0 && close) return now;
+  }
+  return fastest.blocks;
+}
+
+std::vector<Tuned> tune(Device& device, std::span<const AttentionKernel* const> kernels,
+                        const TuneOptions& options, const std::function<void(const Tuned&)>& report,
                         const std::function<bool()>& interrupted) {
-  const auto tunable = tunable_kernels(device.info().kind, options.family);
+  const auto tunable = tunable_kernels(kernels, device.info().kind, options.family);
   std::vector<Tuned> all;
   for (const Pass pass : kPasses) {
     for (const int64_t head_dim : options.head_dims) {
@@ -148,24 +169,24 @@ std::string merge_tuned(std::string_view table, const DeviceInfo& device,
   std::set<std::string> rows;
   std::set<std::string> keys;
   for (const Tuned& one : tuned) {
-    if (one.candidates.empty() || one.candidates.front().median == 0) continue;
-    const BlockSizes& b = one.candidates.front().blocks;
+    if (!one.best) continue;
+    const BlockSizes& b = *one.best;
     const std::string key = row_key(*one.kernel, one.problem, device);
     keys.insert(key);
     rows.insert(fmt::format("{} {{{}, {}, {}, {}}}}},", key, b.q, b.kv, b.warps, b.stages));
   }
-  std::string comments;
+  std::string merged;
   while (!table.empty()) {
     const size_t end = std::min(table.find('\n'), table.size());
     const std::string line(table.substr(0, end));
     table.remove_prefix(std::min(end + 1, table.size()));
-    if (line.starts_with("//")) comments += line + "\n";
+    if (line.starts_with("//")) merged += line + "\n";
     const bool retuned = std::any_of(keys.begin(), keys.end(),
                                      [&](const std::string& key) { return line.starts_with(key); });
     if (line.starts_with("{") && !retuned) rows.insert(line);
   }
-  for (const std::string& row : rows) comments += row + "\n";
-  return comments;
+  for (const std::string& row : rows) merged += row + "\n";
+  return merged;
 }
 
 }  // namespace flashbench

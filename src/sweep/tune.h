@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,31 +16,41 @@
 namespace flashbench {
 
 struct TuneOptions {
+  // As kernels are compiled for: a row of the table for another one would never be found.
   std::vector<int64_t> head_dims{32, 64, 96, 128, 192, 256};
   std::vector<Mask> masks{Mask::none, Mask::causal_bottom_right};
   std::string family;            // empty: all that can be tuned
   int64_t length = 4096;         // of queries and keys
   int64_t total_tokens = 16384;  // batch * length
   int64_t hidden = 2048;         // q_heads * head_dim
-  MeasureOptions measure;
+  // Candidates differ by a percent or two. All of them take less than two minutes on an H200.
+  MeasureOptions measure{.min_samples = 40, .target_ci_width = 0.005, .max_seconds = 1};
 };
 
 struct TunedCandidate {
   kernels::BlockSizes blocks;
-  double median = 0;   // seconds; 0 if it was not timed
-  std::string reason;  // why it was not
+  std::string variant;  // e.g. "sm80_forward 128x64, 4 warps, 2 stages"
+  double median = 0;    // seconds; 0 if it was not timed
+  std::string reason;   // why it was not
 };
 
-// One kernel and problem; the fastest candidate is first.
+// One kernel and problem.
 struct Tuned {
   const kernels::AttentionKernel* kernel = nullptr;
   Problem problem;
-  std::vector<TunedCandidate> candidates;
+  std::vector<TunedCandidate> candidates;  // the fastest first
+  std::optional<kernels::BlockSizes> best;
 };
 
-// Calls `report` with each kernel and problem when it is done. Ends early when interrupted.
-std::vector<Tuned> tune(Device&, const TuneOptions&,
-                        const std::function<void(const Tuned&)>& report,
+// What the table should name: what it names `now`, unless another is faster by more than 1%, so
+// that equals do not take turns. Empty if none was timed.
+std::optional<kernels::BlockSizes> best_blocks(const std::vector<TunedCandidate>& fastest_first,
+                                               const kernels::BlockSizes& now);
+
+// Tunes those of `kernels` that can be. Calls `report` with each kernel and problem when it is
+// done. Ends early when interrupted.
+std::vector<Tuned> tune(Device&, std::span<const kernels::AttentionKernel* const> kernels,
+                        const TuneOptions&, const std::function<void(const Tuned&)>& report,
                         const std::function<bool()>& interrupted);
 
 // The rows of a table (kernels/tuned_blocks.inc) with the findings in it: of what was tuned the new
