@@ -1,7 +1,9 @@
-// What the descriptors of our GPU kernels promise, as far as it shows without a GPU.
+// What the descriptors of our GPU kernels promise: as far as it shows without a GPU, and what the
+// compiled kernels take of one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "device/cuda.h"
 #include "kernels/attention.h"
 #include "kernels/sm80/blocks.h"
 
@@ -64,6 +66,34 @@ TEST_P(EveryGpu, RunsEveryProblemWithBlocksThatFit) {
 
 INSTANTIATE_TEST_SUITE_P(, EveryGpu, testing::Values(80, 86, 89, 90),
                          testing::PrintToStringParamName());
+
+TEST(CudaKernelFacts, FitAMultiprocessor) {
+  if (const auto why = why_no_cuda()) GTEST_SKIP() << *why;
+  const auto device = make_cuda_device(0);
+  for (const AttentionKernel* kernel : cuda_kernels()) {
+    for (const Dtype dtype : kDtypes) {
+      for (const int64_t head_dim : {32, 64, 96, 128, 192, 256}) {
+        const Problem p = problem(kernel->pass, dtype, Mask::none, head_dim);
+        if (kernel->why_unsupported(p, device->info())) continue;
+        Launch at{p, device->info()};
+        if (kernel->choose != nullptr) at.blocks = kernel->choose(p, device->info());
+        const std::vector<KernelFacts> facts = kernel->facts(at);
+        EXPECT_FALSE(facts.empty()) << kernel->name;
+        for (const KernelFacts& fact : facts) {
+          SCOPED_TRACE(p.id() + " " + std::string(fact.name));
+          EXPECT_TRUE(fact.name.starts_with(kernel->family.substr(0, 3))) << kernel->family;
+          EXPECT_GE(fact.threads, 32);
+          EXPECT_GE(fact.registers, 16);
+          EXPECT_GE(fact.local_bytes, 0);
+          EXPECT_GE(fact.blocks_per_multiprocessor, 1);
+          EXPECT_LE(fact.blocks_per_multiprocessor * fact.threads * fact.registers, 65536);
+          EXPECT_LE(fact.static_shared_bytes + fact.dynamic_shared_bytes,
+                    device->info().shared_memory_bytes);
+        }
+      }
+    }
+  }
+}
 
 // A row that names no candidate would be passed over in silence.
 TEST(TunedBlocks, AreOnesThatTheirKernelHas) {
