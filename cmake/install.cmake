@@ -1,4 +1,4 @@
-# What `cmake --install` puts where: the binary, the configs, and the shells' completions, which the
+# What `cmake --install` puts where: the binary, the configs, the header for plugins, and the shells' completions, which the
 # binary prints itself.
 
 include(GNUInstallDirs)
@@ -23,6 +23,8 @@ add_custom_target(flashbench_completions ALL DEPENDS ${completion_files})
 install(TARGETS flashbench RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/flashbench/configs
   FILES_MATCHING PATTERN "*.json")
+install(FILES ${PROJECT_SOURCE_DIR}/include/flashbench/plugin.h
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/flashbench)
 install(FILES ${completions_dir}/bash/flashbench
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 install(FILES ${completions_dir}/zsh/_flashbench

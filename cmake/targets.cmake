@@ -15,6 +15,10 @@ if(FLASHBENCH_SANITIZE)
   target_link_options(flashbench_options INTERFACE -fsanitize=${FLASHBENCH_SANITIZE})
 endif()
 
+# The C interface that plugins are built against: a header.
+add_library(flashbench_plugin_interface INTERFACE)
+target_include_directories(flashbench_plugin_interface INTERFACE ${PROJECT_SOURCE_DIR}/include)
+
 # flashbench_library(NAME SOURCES a.cpp ... [CUDA b.cu ...] [NO_CUDA b_none.cpp ...] LINK target ...):
 # one station of the way that the data flows, as a static library; what it may include is what it
 # links. A build with CUDA takes the files behind CUDA, one without those behind NO_CUDA.
@@ -43,4 +47,15 @@ function(flashbench_test name)
   target_link_libraries(${name}_test PRIVATE ${ARG_LINK} GTest::gtest_main GTest::gmock)
   gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT 300)
+endfunction()
+
+# flashbench_plugin(NAME a.c ...): the shared object plugins/NAME.so, against the plugin interface alone
+# and so with nothing of the tool in it. C is compiled as strictly as users may compile it.
+function(flashbench_plugin name)
+  add_library(${name} MODULE ${ARGN})
+  target_link_libraries(${name} PRIVATE flashbench_plugin_interface m)
+  target_compile_options(${name} PRIVATE -O3 -Wall -Wextra $<$<COMPILE_LANGUAGE:C>:-pedantic>
+    $<$<BOOL:${FLASHBENCH_WERROR}>:-Werror>)
+  set_target_properties(${name} PROPERTIES PREFIX "" C_VISIBILITY_PRESET hidden
+    CXX_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
 endfunction()

@@ -5,8 +5,8 @@
     scripts/gate_trials.py judge --out DIR --summary FILE --docs docs/measuring.md
 
 `run` sweeps one config over and over, each time in new processes; beside some of these unchanged
-sweeps also with a provider whose every run takes 3%, 5% or 10% longer (the provider `faulty` of
-build/cpu/bin/flashbench_with_faults in all of them). It skips what is there already, so it can be
+sweeps also with a provider whose every run takes 3%, 5% or 10% longer (the plugin of tests/faults in
+all of them). It skips what is there already, so it can be
 stopped at any time and called again. `judge` compares each sweep with the next, and slower ones with
 the unchanged one of their time: how often are unchanged rows called slower, and planted slow-downs
 found? For N repetitions it takes N sweeps in a row as one, which is what `sweep --repetitions N` runs.
@@ -51,8 +51,9 @@ def result_file(arguments, step, name):
 
 
 def run_sweep(arguments, percent, result):
-    command = [arguments.binary, "sweep", "--config", arguments.config, "--providers", "faulty",
-               "--out", result.parent, "--quiet", "--no-ceilings"]
+    command = [arguments.binary, "sweep", "--config", arguments.config, "--plugin",
+               arguments.plugin, "--providers", "plugin:faulty", "--out", result.parent, "--quiet",
+               "--no-ceilings"]
     environment = {**os.environ, "FLASHBENCH_FAULT": f"slow={percent / 100:g}"}
     process = subprocess.run(list(map(str, command)), env=environment, capture_output=True,
                              stdin=subprocess.DEVNULL, text=True)
@@ -292,7 +293,8 @@ def main():
         verb = verbs.add_parser(name)
         verb.set_defaults(work=work)
         verb.add_argument("--out", type=Path, required=True, help="folder of the sweeps")
-        verb.add_argument("--binary", default=REPOSITORY / "build/cpu/bin/flashbench_with_faults")
+        verb.add_argument("--binary", default=REPOSITORY / "build/cpu/bin/flashbench")
+        verb.add_argument("--plugin", default=REPOSITORY / "build/cpu/plugins/faulty.so")
         verb.add_argument("--config", default=REPOSITORY / "configs/gate.json")
         verb.add_argument("--pairs", type=int, default=200, help="of an unchanged sweep and the next")
         verb.add_argument("--sizes", type=numbers(float), default=[3.0, 5.0, 10.0],

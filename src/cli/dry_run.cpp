@@ -75,6 +75,12 @@ int print_dry_run(const SweepConfig& config, double assumed_gflops) {
     for (const Provider* provider : providers) names.emplace_back(provider->name());
   }
 
+  for (const PluginFile& plugin : config.plugins) {
+    if (!names.empty() && std::find(names.begin(), names.end(), plugin.provider) == names.end()) {
+      names.push_back(plugin.provider);
+    }
+  }
+
   double flops = 0, seconds = 0;
   int64_t peak = 0;
   fmt::print("{:>12} {:>12} {:>14}  case\n", "GFLOP", "tensors MiB", "workspace MiB");

@@ -6,6 +6,7 @@
 
 #include "attention/error.h"
 #include "device/atomic_file.h"
+#include "providers/plugin.h"
 #include "report/csv.h"
 #include "report/json.h"
 #include "report/markdown.h"
@@ -30,15 +31,25 @@ void write_text(const std::string& path, const std::string& text) {
   }
 }
 
+void add_plugin_flag(CLI::App& app, std::vector<std::string>& plugins) {
+  app.add_option("--plugin", plugins,
+                 "Run the kernel of this shared object too, as the provider plugin:NAME; an "
+                 "absolute path (repeatable)")
+      ->type_name("[NAME=]FILE")
+      ->allow_extra_args(false);
+}
+
 void DeviceFlags::add(CLI::App& app) {
   app.add_option("--device", device, "auto, cpu, cuda or cuda:N")->type_name("DEVICE");
   app.add_option("--threads", threads, "CPU threads (default: all available)")
       ->check(CLI::Range(1, 4096));
   app.add_option("--providers", providers, "Providers to run, comma separated (see: list)")
       ->delimiter(',');
+  add_plugin_flag(app, plugins);
 }
 
 void DeviceFlags::apply(SweepConfig& config) const {
+  config.plugins = parse_plugins(plugins);
   set_if_given(config.device, device);
   set_if_given(config.threads, threads);
   set_if_given(config.providers, providers);
@@ -83,8 +94,12 @@ void IsolationFlags::add(CLI::App& app) {
 
 std::unique_ptr<Runner> IsolationFlags::make_runner(const SweepConfig& config) const {
   watch_for_interrupts();
-  const RunnerOptions options{config.device, config.threads, config.providers};
-  if (no_isolate) return make_local_runner(options, Watch{interrupted});
+  const RunnerOptions options{config.device, config.threads, config.providers, config.plugins};
+  if (no_isolate) {
+    auto runner = make_local_runner(options, Watch{interrupted});
+    for (const PluginFile& plugin : config.plugins) load_plugin(plugin.path, plugin.xxh3);
+    return runner;
+  }
   return make_isolated_runner(options, {case_timeout, interrupted});
 }
 

@@ -15,14 +15,18 @@
 
 namespace flashbench {
 
+// --plugin, repeatable.
+void add_plugin_flag(CLI::App&, std::vector<std::string>& plugins);
+
 // Where and what to run; each overrides the config's own value.
 struct DeviceFlags {
   std::optional<std::string> device;
   std::optional<int> threads;
   std::optional<std::vector<std::string>> providers;
+  std::vector<std::string> plugins;
 
   void add(CLI::App&);
-  void apply(SweepConfig&) const;
+  void apply(SweepConfig&) const;  // throws BadInput and FileError for plugins
 };
 
 // How to measure; each overrides the config's own value.
@@ -43,7 +47,8 @@ struct IsolationFlags {
 
   void add(CLI::App&);
 
-  // Watches for interrupts from now on. Throws NoDevice; BadInput for an unknown provider.
+  // Watches for interrupts from now on. Throws NoDevice; BadInput for an unknown provider and a
+  // plugin that cannot be loaded.
   std::unique_ptr<Runner> make_runner(const SweepConfig&) const;
 };
 

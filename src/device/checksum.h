@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -12,5 +13,8 @@ uint64_t checksum(const void* data, size_t bytes, uint64_t seed = 0);
 
 // As 16 hexadecimal digits.
 std::string checksum_text(std::string_view text);
+
+// The same of a file's bytes. Throws FileError.
+std::string file_checksum_text(const std::filesystem::path&);
 
 }  // namespace flashbench

@@ -12,6 +12,7 @@
 
 #include "attention/problem.h"
 #include "device/inputs.h"
+#include "plan/plugin_file.h"
 
 namespace flashbench {
 
@@ -49,6 +50,7 @@ struct SweepConfig {
   std::string device = "auto";
   int threads = 0;                     // CPU threads; 0: all available
   std::vector<std::string> providers;  // empty: all that the device supports
+  std::vector<PluginFile> plugins;     // of the command line: a config loads no code
   MeasureOptions measure;
   VerifyOptions verify;
   std::vector<Case> cases;      // every block's axes multiplied out, in order, without duplicates

@@ -2,10 +2,8 @@
 
 namespace flashbench {
 
-namespace {
-
-std::vector<std::unique_ptr<Provider>>& provider_list() {
-  static auto providers = [] {
+const std::vector<std::unique_ptr<Provider>>& all_providers() {
+  static const auto providers = [] {
     std::vector<std::unique_ptr<Provider>> list;
     list.push_back(make_naive_provider());
     list.push_back(make_tiled_provider(DeviceKind::cpu));
@@ -13,16 +11,6 @@ std::vector<std::unique_ptr<Provider>>& provider_list() {
     return list;
   }();
   return providers;
-}
-
-}  // namespace
-
-const std::vector<std::unique_ptr<Provider>>& all_providers() {
-  return provider_list();
-}
-
-void add_provider(std::unique_ptr<Provider> provider) {
-  provider_list().push_back(std::move(provider));
 }
 
 }  // namespace flashbench

@@ -66,10 +66,7 @@ class Provider {
   virtual std::unique_ptr<Session> prepare(const Problem&, Device&) const = 0;
 };
 
-// All providers, in the order in which tables show them (providers/list.cpp).
+// All providers of this build, in the order in which tables show them (providers/list.cpp).
 const std::vector<std::unique_ptr<Provider>>& all_providers();
-
-// Adds one to the end of the list, before anything reads it.
-void add_provider(std::unique_ptr<Provider>);
 
 }  // namespace flashbench

@@ -291,6 +291,9 @@ Json record_to_json(const Record& record, const std::vector<Record>& all) {
               {"intensity", optional_json(arithmetic_intensity(record))}}},
             {"memory", memory_json(record)},
             {"repro", repro_command(record)}};
+  if (record.plugin) {
+    json["plugin"] = {{"path", record.plugin->path}, {"xxh3", record.plugin->xxh3}};
+  }
   if (record.determinism) json["determinism"] = determinism_json(*record.determinism);
   if (record.from_naive) {
     json["from_naive"] = {{"max_abs", record.from_naive->max_abs},
@@ -307,6 +310,10 @@ Record record_from_json(const Json& document) {
     json.at("key").fail("the key of its case, " + record.item.key());
   }
   record.provider = json.at("provider");
+  if (json.contains("plugin")) {
+    const StrictJson plugin = json.at("plugin");
+    record.plugin = PluginFile{record.provider, plugin.at("path"), plugin.at("xxh3")};
+  }
   record.kernel = json.at("kernel");
   record.status = named(kStatuses, json.at("status"));
   record.reason = json.at("reason");

@@ -134,6 +134,7 @@ std::string repro_command(const Record& record) {
       "--q-heads {} --kv-heads {} --q-len {} --kv-len {} --head-dim {}",
       record.provider, name(p.pass), name(p.dtype), name(p.mask), name(p.layout), p.batch,
       p.q_heads, p.kv_heads, p.q_len, p.kv_len, p.head_dim);
+  if (record.plugin) command += fmt::format(" --plugin {}", argument(*record.plugin));
   if (p.scale) command += fmt::format(" --scale {}", *p.scale);
   if (inputs.distribution == Distribution::files) {
     command += fmt::format(" --q {} --k {} --v {}", inputs.q, inputs.k, inputs.v);

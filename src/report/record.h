@@ -60,6 +60,7 @@ struct Distance {
 struct Record {
   Case item;
   std::string provider;
+  std::optional<PluginFile> plugin;  // the file, where the provider is one
   std::string kernel;
   Status status = Status::skipped;
   std::string reason;                      // a sentence, unless ok

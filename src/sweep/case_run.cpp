@@ -213,6 +213,13 @@ void audit(Attempt& attempt, Scene& scene) {
   });
 }
 
+std::optional<std::string> why_unsupported(const Attempt& attempt, const Scene& scene) {
+  const AtWork at_work(scene.watch, attempt.index);  // a plugin's code may crash here too
+  const DeviceInfo& info = scene.device.info();
+  if (auto why = attempt.provider->why_unsupported(scene.problem, info)) return why;
+  return attempt.provider->why_unsupported_placement(scene.problem, scene.item.placement, info);
+}
+
 Attempt start(const Provider& provider, int index, const Case& item, Scene& scene) {
   Attempt attempt;
   attempt.provider = &provider;
@@ -221,18 +228,16 @@ Attempt start(const Provider& provider, int index, const Case& item, Scene& scen
   attempt.record.provider = provider.name();
   if (scene.watch.interrupted()) {
     attempt.end(Status::skipped, "interrupted");
-  } else if (auto why = provider.why_unsupported(item.problem, scene.device.info())) {
-    attempt.end(Status::unsupported, *why);
-  } else if (auto cannot_take = provider.why_unsupported_placement(item.problem, item.placement,
-                                                                   scene.device.info())) {
-    attempt.end(Status::unsupported, *cannot_take);
-  } else {
-    guarded(attempt, [&] {
-      prepare_and_verify(attempt, scene);
-      if (scene.options.repeat > 1) repeat(attempt, scene);
-    });
-    dump(attempt, scene);
+    return attempt;
   }
+  guarded(attempt, [&] {
+    if (auto why = why_unsupported(attempt, scene)) {
+      return attempt.end(Status::unsupported, *why);
+    }
+    prepare_and_verify(attempt, scene);
+    if (scene.options.repeat > 1) repeat(attempt, scene);
+  });
+  dump(attempt, scene);
   return attempt;
 }
 

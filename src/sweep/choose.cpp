@@ -8,8 +8,9 @@
 
 namespace flashbench {
 
-std::vector<const Provider*> choose_providers(const std::vector<std::string>& names,
-                                              DeviceKind kind) {
+std::vector<const Provider*> choose_providers(
+    const std::vector<std::string>& names, DeviceKind kind,
+    const std::vector<std::unique_ptr<Provider>>& plugins) {
   std::vector<const Provider*> available;
   std::vector<std::string_view> known;
   for (const auto& provider : all_providers()) {
@@ -17,21 +18,31 @@ std::vector<const Provider*> choose_providers(const std::vector<std::string>& na
     available.push_back(provider.get());
     known.push_back(provider->name());
   }
-  if (names.empty()) {
-    std::erase_if(available, [](const Provider* provider) { return provider->on_request_only(); });
-    return available;
-  }
-
   std::vector<const Provider*> chosen;
+  if (names.empty()) {
+    chosen = available;
+    std::erase_if(chosen, [](const Provider* provider) { return provider->on_request_only(); });
+  }
+  for (const auto& plugin : plugins) {
+    available.push_back(plugin.get());
+    known.push_back(plugin->name());
+  }
+  const auto add = [&](const Provider* provider) {
+    if (std::find(chosen.begin(), chosen.end(), provider) == chosen.end()) {
+      chosen.push_back(provider);
+    }
+  };
   for (const std::string& wanted : names) {
     const auto found = std::find_if(available.begin(), available.end(),
                                     [&](const Provider* p) { return p->name() == wanted; });
     if (found == available.end()) {
-      throw BadInput(fmt::format("providers: expected one of {} on device {}, got \"{}\"",
-                                 fmt::join(known, ", "), name(kind), wanted));
+      throw BadInput(fmt::format("providers: expected one of {} on device {}, got \"{}\"{}",
+                                 fmt::join(known, ", "), name(kind), wanted,
+                                 wanted.starts_with("plugin:") ? ": --plugin names its file" : ""));
     }
-    if (std::find(chosen.begin(), chosen.end(), *found) == chosen.end()) chosen.push_back(*found);
+    add(*found);
   }
+  for (const auto& plugin : plugins) add(plugin.get());
   return chosen;
 }
 

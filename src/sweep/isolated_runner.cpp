@@ -38,7 +38,15 @@ class IsolatedRunner : public Runner {
   std::vector<Record> run(const Case& item, const std::vector<std::string>& providers,
                           const CaseRunOptions& options) override {
     std::map<std::string, Record> records;
-    std::vector<std::string> left = providers;
+    std::vector<std::string> left;
+    for (const std::string& name : providers) {
+      const auto broken = broken_.find(name);
+      if (broken == broken_.end()) {
+        left.push_back(name);
+      } else {
+        records[name] = ended(item, name, broken->second);
+      }
+    }
     for (bool tried_again = false; !left.empty();) {
       const auto outcome = ask_for(item, left, options);
       if (const auto* answered = std::get_if<std::vector<Record>>(&outcome)) {
@@ -63,6 +71,20 @@ class IsolatedRunner : public Runner {
       }
     }
     return in_order(providers, records);
+  }
+
+  std::string describe(const std::string& provider) override {
+    if (const auto broken = broken_.find(provider); broken != broken_.end()) {
+      throw std::runtime_error(broken->second.reason);
+    }
+    const auto outcome = worker_->ask(Json{{"do", "describe"}, {"provider", provider}}.dump(),
+                                      kStartSeconds, isolation_.interrupted);
+    if (const auto* end = std::get_if<AbnormalEnd>(&outcome)) {
+      throw std::runtime_error(end->reason);
+    }
+    const Json answer = Json::parse(std::get<Answer>(outcome).text);
+    wire::throw_if_error(answer);
+    return answer.at("text");
   }
 
   void renew() override {
@@ -106,6 +128,23 @@ class IsolatedRunner : public Runner {
     const Json answer = ask_or_throw(request);
     device_ = answer.at("device");
     providers_ = answer.at("providers").get<std::vector<std::string>>();
+    load_plugins();
+  }
+
+  // After the device, whose libraries are then the same with plugins as without. A worker that does
+  // not survive a plugin is replaced by one that does without it.
+  void load_plugins() {
+    for (const PluginFile& plugin : options_.plugins) {
+      if (broken_.contains(plugin.provider)) continue;
+      const Json request{{"do", "load"}, {"plugin", wire::to_json(plugin)}};
+      auto outcome = worker_->ask(request.dump(), kStartSeconds, isolation_.interrupted);
+      if (auto* end = std::get_if<AbnormalEnd>(&outcome)) {
+        end->reason = "when it was loaded, " + end->reason;
+        broken_[plugin.provider] = std::move(*end);
+        return start_worker();
+      }
+      wire::throw_if_error(Json::parse(std::get<Answer>(outcome).text));
+    }
   }
 
   // Throws NoDevice if there is no answer, or what the answer says was thrown.
@@ -159,6 +198,7 @@ class IsolatedRunner : public Runner {
   std::unique_ptr<WorkerProcess> worker_;
   Json device_;
   std::vector<std::string> providers_;
+  std::map<std::string, AbnormalEnd> broken_;  // plugins that cannot be loaded, by provider
 };
 
 }  // namespace

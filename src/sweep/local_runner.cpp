@@ -2,9 +2,11 @@
 #include <map>
 #include <vector>
 
+#include "providers/plugin.h"
 #include "report/environment.h"
 #include "sweep/choose.h"
 #include "sweep/runner.h"
+#include "sweep/support.h"
 
 namespace flashbench {
 
@@ -14,9 +16,13 @@ constexpr double kCeilingSeconds = 1;  // each, at most, before a sweep; `info` 
 
 class LocalRunner : public Runner {
  public:
-  LocalRunner(std::unique_ptr<Device> device, std::vector<const Provider*> providers,
-              const Watch& watch)
-      : device_(std::move(device)), providers_(std::move(providers)), watch_(watch) {}
+  // `plugins` are those among the providers that are to be kept.
+  LocalRunner(std::unique_ptr<Device> device, std::vector<std::unique_ptr<Provider>> plugins,
+              std::vector<const Provider*> providers, const Watch& watch)
+      : device_(std::move(device)),
+        plugins_(std::move(plugins)),
+        providers_(std::move(providers)),
+        watch_(watch) {}
 
   nlohmann::ordered_json device() const override { return device_json(*device_); }
 
@@ -38,6 +44,10 @@ class LocalRunner : public Runner {
     return run_case(item, named(providers), *device_, gemm, options, watch_);
   }
 
+  std::string describe(const std::string& provider) override {
+    return support_text(*named({provider}).at(0), device_->info());
+  }
+
  private:
   GemmCeiling& gemm_of(Dtype dtype) {
     if (device_->info().kind == DeviceKind::cpu) dtype = Dtype::fp32;  // one for all
@@ -57,6 +67,7 @@ class LocalRunner : public Runner {
   }
 
   std::unique_ptr<Device> device_;
+  std::vector<std::unique_ptr<Provider>> plugins_;
   std::vector<const Provider*> providers_;
   Watch watch_;
   std::map<Dtype, std::unique_ptr<GemmCeiling>> gemms_;
@@ -67,13 +78,19 @@ class LocalRunner : public Runner {
 std::unique_ptr<Runner> make_local_runner(std::unique_ptr<Device> device,
                                           std::vector<const Provider*> providers,
                                           const Watch& watch) {
-  return std::make_unique<LocalRunner>(std::move(device), std::move(providers), watch);
+  return std::make_unique<LocalRunner>(std::move(device), std::vector<std::unique_ptr<Provider>>{},
+                                       std::move(providers), watch);
 }
 
 std::unique_ptr<Runner> make_local_runner(const RunnerOptions& options, const Watch& watch) {
   auto device = make_device(options.device, options.threads);
-  auto providers = choose_providers(options.providers, device->info().kind);
-  return make_local_runner(std::move(device), std::move(providers), watch);
+  std::vector<std::unique_ptr<Provider>> plugins;
+  for (const PluginFile& plugin : options.plugins) {
+    plugins.push_back(make_plugin_provider(plugin.provider, plugin.path, plugin.xxh3));
+  }
+  auto providers = choose_providers(options.providers, device->info().kind, plugins);
+  return std::make_unique<LocalRunner>(std::move(device), std::move(plugins), std::move(providers),
+                                       watch);
 }
 
 }  // namespace flashbench

@@ -21,6 +21,7 @@ struct RunnerOptions {
   std::string device = "auto";
   int threads = 0;                     // CPU threads; 0: all available
   std::vector<std::string> providers;  // by name; empty: all that the device supports
+  std::vector<PluginFile> plugins;     // run too, after those, unless they are named among them
 };
 
 class Runner {
@@ -37,11 +38,15 @@ class Runner {
   virtual std::vector<Record> run(const Case&, const std::vector<std::string>& providers,
                                   const CaseRunOptions&) = 0;
 
+  // What a provider can run here and why not, as `list` prints it.
+  virtual std::string describe(const std::string& provider) = 0;
+
   // Lets what follows run in a fresh process, where there is a choice.
   virtual void renew() {}
 };
 
-// Runs in this process. Throws NoDevice; BadInput for an unknown provider or device.
+// Runs in this process, and loads plugins into it when they are first needed. Throws NoDevice;
+// BadInput for an unknown provider or device.
 std::unique_ptr<Runner> make_local_runner(const RunnerOptions&, const Watch&);
 std::unique_ptr<Runner> make_local_runner(std::unique_ptr<Device>, std::vector<const Provider*>,
                                           const Watch&);
@@ -53,7 +58,9 @@ struct IsolationOptions {
 
 // Runs in a worker process: this program, started again with the verb `worker`. A worker that dies
 // or does not answer costs the provider that was at work its row; the others run again in a new
-// worker, which first has to show that the device still works. Throws as above.
+// worker, which first has to show that the device still works. Plugins are loaded into the worker
+// at once; one that ends it there has a row that says so for every case. Throws as above, and
+// BadInput for a plugin that cannot be loaded.
 std::unique_ptr<Runner> make_isolated_runner(const RunnerOptions&, const IsolationOptions&);
 
 }  // namespace flashbench

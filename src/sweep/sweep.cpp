@@ -17,6 +17,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+Json plugins_json(const SweepConfig& config) {
+  Json json = Json::object();
+  for (const PluginFile& plugin : config.plugins) json[plugin.provider] = wire::to_json(plugin);
+  return json;
+}
+
 Json identity(const SweepConfig& config, const Runner& runner, const SweepOptions& options) {
   std::string keys;
   for (const Case& item : config.cases) keys += item.key() + "\n";
@@ -26,6 +32,7 @@ Json identity(const SweepConfig& config, const Runner& runner, const SweepOption
           {"cases", config.cases.size()},
           {"cases_hash", checksum_text(keys)},
           {"providers", runner.providers()},
+          {"plugins", plugins_json(config)},
           {"options", wire::to_json(options.cases)},
           {"build", std::move(build)},
           {"device", runner.device()}};
@@ -54,8 +61,13 @@ std::vector<Step> all_steps(const SweepConfig& config, int repetitions) {
 // A sweep on its way.
 class Sweep {
  public:
-  Sweep(Runner& runner, Journal* journal, Progress& progress, const SweepOptions& options)
-      : runner_(runner), journal_(journal), progress_(progress), options_(options) {}
+  Sweep(Runner& runner, const std::vector<PluginFile>& plugins, Journal* journal,
+        Progress& progress, const SweepOptions& options)
+      : runner_(runner),
+        plugins_(plugins),
+        journal_(journal),
+        progress_(progress),
+        options_(options) {}
 
   std::vector<Ceiling> ceilings() {
     if (journal_ != nullptr && journal_->contents().ceilings) return *journal_->contents().ceilings;
@@ -90,6 +102,11 @@ class Sweep {
 
  private:
   void add(const Step& step, std::vector<Record> records) {
+    for (Record& record : records) {
+      for (const PluginFile& plugin : plugins_) {
+        if (plugin.provider == record.provider) record.plugin = plugin;
+      }
+    }
     entries_.push_back({step.item->key(), step.repetition, std::move(records)});
   }
 
@@ -114,6 +131,7 @@ class Sweep {
   }
 
   Runner& runner_;
+  const std::vector<PluginFile>& plugins_;
   Journal* journal_;
   Progress& progress_;
   const SweepOptions& options_;
@@ -170,7 +188,7 @@ SweepOutcome run_sweep(const SweepConfig& config, Runner& runner, Journal* journ
     result.meta["resumed"] = utc_now();
   }
 
-  Sweep sweep(runner, journal, progress, options);
+  Sweep sweep(runner, config.plugins, journal, progress, options);
   if (options.cases.time && options.ceilings) result.ceilings = sweep.ceilings();
   for (const Step& step : all_steps(config, options.cases.measure.repetitions)) {
     const auto entry = journaled.find({step.item->key(), step.repetition});

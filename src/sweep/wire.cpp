@@ -58,12 +58,26 @@ CaseRunOptions case_run_options(const Json& json) {
 }
 
 Json to_json(const RunnerOptions& options) {
-  return {
-      {"device", options.device}, {"threads", options.threads}, {"providers", options.providers}};
+  Json plugins = Json::array();
+  for (const PluginFile& plugin : options.plugins) plugins.push_back(to_json(plugin));
+  return {{"device", options.device},
+          {"threads", options.threads},
+          {"providers", options.providers},
+          {"plugins", std::move(plugins)}};
 }
 
 RunnerOptions runner_options(const Json& json) {
-  return {json.at("device"), json.at("threads"), json.at("providers")};
+  RunnerOptions options{json.at("device"), json.at("threads"), json.at("providers"), {}};
+  for (const Json& plugin : json.at("plugins")) options.plugins.push_back(plugin_file(plugin));
+  return options;
+}
+
+Json to_json(const PluginFile& plugin) {
+  return {{"provider", plugin.provider}, {"path", plugin.path}, {"xxh3", plugin.xxh3}};
+}
+
+PluginFile plugin_file(const Json& json) {
+  return {json.at("provider"), json.at("path"), json.at("xxh3")};
 }
 
 Json error_answer(const std::exception& error) {

@@ -1,9 +1,12 @@
 // What a sweep and its worker say to each other, as JSON texts.
 //
 //   request                                    answer
-//   {"do": "open", device, threads, providers} {device, providers}   once, first
+//   {"do": "open", device, threads, providers, plugins}
+//                                              {device, providers}   once, first
+//   {"do": "load", plugin}                     {}                    for each plugin, then
 //   {"do": "ceilings", measure}                {ceilings}
 //   {"do": "case", case, providers, options}   {records}
+//   {"do": "describe", provider}               {text}
 //
 // In place of any answer: {"error": {kind, message}}.
 #pragma once
@@ -28,6 +31,9 @@ CaseRunOptions case_run_options(const Json&);
 
 Json to_json(const RunnerOptions&);
 RunnerOptions runner_options(const Json&);
+
+Json to_json(const PluginFile&);
+PluginFile plugin_file(const Json&);
 
 // An exception as an answer, and thrown again on the other side as what it was: NoDevice, BadInput,
 // FileError, or else std::runtime_error.

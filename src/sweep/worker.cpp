@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "attention/error.h"
+#include "providers/plugin.h"
 #include "report/json.h"
 #include "sweep/channel.h"
 #include "sweep/interrupt.h"
@@ -51,8 +52,10 @@ class Worker {
   Json answer(const Json& request) {
     const std::string what = request.at("do");
     if (what == "open") return open(request);
+    if (what == "load") return load(request);
     if (what == "ceilings") return ceilings(request);
     if (what == "case") return run_case(request);
+    if (what == "describe") return {{"text", runner_->describe(request.at("provider"))}};
     throw BadInput(fmt::format("a worker does not know how to do \"{}\"", what));
   }
 
@@ -72,6 +75,12 @@ class Worker {
     probe(*make_device(options.device, options.threads));
     runner_ = make_local_runner(options, watch_);
     return {{"device", runner_->device()}, {"providers", runner_->providers()}};
+  }
+
+  static Json load(const Json& request) {
+    const PluginFile plugin = wire::plugin_file(request.at("plugin"));
+    load_plugin(plugin.path, plugin.xxh3);
+    return Json::object();
   }
 
   Json ceilings(const Json& request) {

@@ -27,16 +27,20 @@ TINY = {
 
 
 class Flashbench:
-    """Runs the binary in a folder of its own."""
+    """Runs the binary in a folder of its own, with these plugins."""
 
-    def __init__(self, binary, folder):
+    def __init__(self, binary, folder, *plugins):
         self.binary = binary
         self.folder = folder
+        self.plugins = [word for plugin in plugins for word in ("--plugin", str(plugin))]
+
+    def command(self, verb, *arguments):
+        return [self.binary, verb, *self.plugins, *map(str, arguments)]
 
     def __call__(self, *arguments, expect=0, **options):
         """The finished process; its exit code must be `expect`."""
         process = subprocess.run(
-            [self.binary, *map(str, arguments)],
+            self.command(*arguments),
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -51,7 +55,7 @@ class Flashbench:
     def start(self, *arguments, **environment):
         """A process that runs on; its stderr is a pipe."""
         return subprocess.Popen(
-            [self.binary, *map(str, arguments)],
+            self.command(*arguments),
             cwd=self.folder,
             env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
@@ -79,12 +83,18 @@ def flashbench(binary, tmp_path):
     return Flashbench(binary, tmp_path)
 
 
+@pytest.fixture(scope="session")
+def plugins(binary):
+    """The folder of the plugins that were built beside the binary."""
+    path = Path(os.environ.get("FLASHBENCH_PLUGINS", binary.parents[1] / "plugins")).resolve()
+    assert path.exists(), f"{path} is missing: run scripts/test, or name it by $FLASHBENCH_PLUGINS"
+    return path
+
+
 @pytest.fixture
-def with_faults(binary, tmp_path):
-    """The tool with the provider that misbehaves as $FLASHBENCH_FAULT says."""
-    path = binary.parent / "flashbench_with_faults"
-    assert path.exists(), f"{path} is missing: build its target, or run scripts/test"
-    return Flashbench(path, tmp_path)
+def with_faults(binary, plugins, tmp_path):
+    """The tool with the plugin that misbehaves as $FLASHBENCH_FAULT says."""
+    return Flashbench(binary, tmp_path, plugins / "faulty.so")
 
 
 @pytest.fixture(scope="session")

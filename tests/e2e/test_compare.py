@@ -12,7 +12,7 @@ CONFIG = {
     "name": "gate",
     "device": "cpu",
     "threads": 1,  # on a busy machine, threads wait for each other
-    "providers": ["faulty"],
+    "providers": ["plugin:faulty"],
     "measure": {"warmup_runs": 1, "warmup_seconds": 0, "min_samples": 40, "max_samples": 40,
                 "max_seconds": 1},
     "cases": [{"pass": ["forward", "backward"], "seq": 64, "q_heads": 1, "head_dim": 32}],
@@ -39,9 +39,9 @@ def verdicts(comparison):
 
 
 @pytest.fixture(scope="module")
-def results(binary, tmp_path_factory):
+def results(binary, plugins, tmp_path_factory):
     """The result files of sweeps of the same cases: plain ones and others."""
-    tool = Flashbench(binary.parent / "flashbench_with_faults", tmp_path_factory.mktemp("gate"))
+    tool = Flashbench(binary, tmp_path_factory.mktemp("gate"), plugins / "faulty.so")
     files = {}
     for name, kind, code in [("plain", "slow=0", 0), ("slow", SLOW, 0),
                              ("wrong", "nan@forward", 3)]:
@@ -305,14 +305,14 @@ def test_clopper_pearson_matches_the_tables(trials):
         assert trials.clopper_pearson(hits, trials_) == pytest.approx((low, high), abs=1e-6)
 
 
-def test_trials_run_once_and_are_judged_into_the_docs(trials, binary, tmp_path, monkeypatch,
-                                                      capsys):
+def test_trials_run_once_and_are_judged_into_the_docs(trials, binary, plugins, tmp_path,
+                                                      monkeypatch, capsys):
     config = tmp_path / "config.json"
     config.write_text(json.dumps(CONFIG))
     docs = tmp_path / "docs.md"
     docs.write_text("before\n{}\nan earlier table\n{}\nafter\n".format(*trials.MARKERS))
     common = ["--out", str(tmp_path / "trials"), "--config", str(config), "--pairs", "5",
-              "--sizes", "2900", "--binary", str(binary.parent / "flashbench_with_faults")]
+              "--sizes", "2900", "--binary", str(binary), "--plugin", str(plugins / "faulty.so")]
 
     def call(*arguments):
         monkeypatch.setattr("sys.argv", ["gate_trials.py", *arguments])

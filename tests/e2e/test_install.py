@@ -28,6 +28,10 @@ def test_configs(prefix):
     assert {"quick.json", "cpu.json", "sweep.schema.json"} <= set(configs)
 
 
+def test_header_for_plugins(prefix):
+    assert "flashbench_plugin_table" in (prefix / "include/flashbench/plugin.h").read_text()
+
+
 @pytest.mark.parametrize(
     "shell, path",
     [

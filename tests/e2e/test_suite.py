@@ -17,8 +17,8 @@ def faulty(with_faults):
 
     def run(fault, *arguments, **options):
         environment = {**os.environ, "FLASHBENCH_FAULT": fault}
-        return with_faults(*arguments, "--providers", "faulty", "--quiet", env=environment,
-                           **options)
+        return with_faults(*arguments, "--providers", "plugin:faulty", "--quiet",
+                           env=environment, **options)
 
     return run
 
@@ -115,7 +115,7 @@ def test_without_repeats_results_say_nothing_of_them(flashbench):
 
 def test_a_nan_fails_the_suite(faulty):
     process = faulty("nan", "verify", "--suite", "adversarial", "--filter", "distribution=one_hot",
-                     "--filter", "head_dim=72", "--csv", "-", expect=3)
+                     "--filter", "head_dim=72,dtype=fp32", "--csv", "-", expect=3)
     assert {row["status"] for row in rows_of(process.stdout)} == {"failed"}
 
 

@@ -63,13 +63,18 @@ def alive(pid):
         ("crash", "crashed", "killed by signal 11", 4),
         ("abort", "crashed", "its last words: faulty: these are my last words", 4),
         ("exit", "crashed", "without an answer, with exit code 0", 4),
-        ("throw", "error", "thrown, as told", 4),
+        ("crash_early", "crashed", "killed by signal 11", 4),
+        ("crash_at_load", "crashed", "when it was loaded, its worker was killed by signal 11", 4),
+        ("error", "error", "reported, as told", 4),
+        ("garbage", "error", "run returned the status 77, which it may not: ???", 4),
+        ("refuse", "unsupported", "refused, as told", 0),
         ("out_of_memory", "out_of_memory", "no room", 4),
         ("hang", "timeout", "did not end within 4 s", 4),
         ("deaf", "timeout", "did not end within 4 s", 4),
         ("huge_output", "ok", "", 0),
         ("nan", "failed", "wrongly finite or not", 3),
         ("wrong_shape", "failed", "is off by", 3),
+        ("out_of_bounds", "failed", "o", 3),
         ("early_return", "failed", "unwritten", 3),
         ("modify_inputs", "failed", "it changed its inputs", 3),
         ("left_running", "failed", "", 3),
@@ -80,7 +85,7 @@ def test_a_fault_costs_one_row(with_faults, kind, status, reason, code):
                 "--max-samples", 2, "--min-samples", 2, "--warmup", 1, "--json", "run.json",
                 "--case-timeout", 4 if status == "timeout" else 60, expect=code, **fault(kind))
     results = json.loads((with_faults.folder / "run.json").read_text())["results"]
-    assert [row["provider"] for row in results] == [*PROVIDERS, "faulty"]
+    assert [row["provider"] for row in results] == [*PROVIDERS, "plugin:faulty"]
     faulty = results[-1]
     assert faulty["status"] == status
     assert reason in faulty["reason"]
@@ -96,7 +101,7 @@ def test_a_crash_in_one_case_leaves_the_others(with_faults):
     result = rows(with_faults.folder / "out/tiny.json")
     assert len(result) == TINY_CASES * 3
     crashed = [key for key, row in result.items() if row["status"] != "ok"]
-    assert len(crashed) == 1 and crashed[0][1] == "faulty" and "q33" in crashed[0][0]
+    assert len(crashed) == 1 and crashed[0][1] == "plugin:faulty" and "q33" in crashed[0][0]
 
 
 def test_without_isolation_soft_faults_are_rows_too(with_faults):
@@ -107,11 +112,12 @@ def test_without_isolation_soft_faults_are_rows_too(with_faults):
     assert statuses.count("failed") == 2 and statuses.count("ok") == TINY_CASES * 3 - 2
 
 
-def test_a_lost_device_ends_the_sweep_and_can_be_resumed(with_faults):
+def test_a_lost_device_ends_the_sweep_and_can_be_resumed(with_faults, plugins):
     config = with_faults.config()
     marker = with_faults.folder / "lost"
     sweep = ["sweep", "--no-ceilings", "--config", config, "--out", "out"]
-    lost = fault("crash@q33", FLASHBENCH_LOST_DEVICE=str(marker))
+    lost = fault("crash@q33", FLASHBENCH_LOST_DEVICE=str(marker),
+                 LD_PRELOAD=str(plugins / "lost_device.so"))
     process = with_faults(*sweep, expect=6, **lost)
     assert "the device cannot be used" in process.stderr
     assert not (with_faults.folder / "out/tiny.json").exists()
@@ -324,6 +330,16 @@ def test_a_killed_worker_is_a_row_or_replaced(flashbench):
     ill = [row for row in result.values() if row["status"] != "ok"]
     assert process.returncode == (4 if ill else 0)
     assert all("killed by signal 9" in row["reason"] for row in ill) and len(ill) <= 1
+
+
+def test_a_worker_that_kills_its_sweep_leaves_a_journal(with_faults, flashbench):
+    sweep = ["sweep", "--no-ceilings", "--config", with_faults.config(), "--out", "out"]
+    with_faults(*sweep, expect=-signal.SIGKILL, **fault("kill_parent@backward"))
+    assert lines(with_faults.folder / "out/tiny.journal") == 3  # both forward cases are done
+    with_faults(*sweep, "--resume")
+    result = rows(with_faults.folder / "out/tiny.json")
+    assert len(result) == TINY_CASES * 3
+    assert {row["status"] for row in result.values()} == {"ok"}
 
 
 def test_a_worker_is_not_for_people(flashbench):

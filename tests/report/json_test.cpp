@@ -84,6 +84,19 @@ TEST(Json, WhatWasNotAskedForIsAbsent) {
   EXPECT_NE(repro_command(result.records[1]).find("--placement strided"), std::string::npos);
 }
 
+TEST(Json, APluginsFileComesBackAndIsInTheReproCommand) {
+  SweepResult result = sample_result();
+  EXPECT_EQ(to_json(result).find("\"plugin\""), std::string::npos);
+  result.records[1].provider = "plugin:mine";
+  result.records[1].plugin = PluginFile{"plugin:mine", "/path/libx.so", "0123456789abcdef"};
+  const SweepResult again = result_from_json(to_json(result), "memory");
+  EXPECT_EQ(again.records[1].plugin, result.records[1].plugin);
+  EXPECT_FALSE(again.records[0].plugin);
+  EXPECT_EQ(to_json(again), to_json(result));
+  EXPECT_NE(repro_command(again.records[1]).find(" --plugin mine=/path/libx.so "),
+            std::string::npos);
+}
+
 TEST(Json, NonFiniteFiguresBecomeNullAndComeBackAsNaN) {
   SweepResult result = sample_result();
   result.records[0].verdict.tensors[0].lambda = std::numeric_limits<double>::infinity();

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "attention/error.h"
+#include "providers/plugin.h"
 
 namespace flashbench {
 namespace {
@@ -19,6 +20,22 @@ TEST(Choose, NoNamesMeansAllOfTheDevice) {
     EXPECT_EQ(provider->device_kind(), DeviceKind::cpu);
   }
   EXPECT_GE(choose_providers({}, DeviceKind::cpu).size(), 2u);
+}
+
+TEST(Choose, PluginsFollowUnlessTheyAreNamed) {
+  std::vector<std::unique_ptr<Provider>> plugins;
+  plugins.push_back(make_plugin_provider("plugin:a", "/a.so", ""));
+  plugins.push_back(make_plugin_provider("plugin:b", "/b.so", ""));
+  const auto names = [&](const std::vector<std::string>& wanted) {
+    std::vector<std::string_view> chosen;
+    for (const Provider* p : choose_providers(wanted, DeviceKind::cpu, plugins)) {
+      chosen.push_back(p->name());
+    }
+    return chosen;
+  };
+  EXPECT_EQ(names({}), (std::vector<std::string_view>{"naive", "tiled", "plugin:a", "plugin:b"}));
+  EXPECT_EQ(names({"plugin:b", "naive"}),
+            (std::vector<std::string_view>{"plugin:b", "naive", "plugin:a"}));
 }
 
 TEST(Choose, UnknownNamesAreRefusedWithTheKnownOnes) {

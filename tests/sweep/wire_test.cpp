@@ -24,10 +24,13 @@ TEST(Wire, OptionsComeBackAsTheyWere) {
   EXPECT_EQ(again.repeat, 7);
   EXPECT_EQ(again.dump, options.dump);
 
-  const RunnerOptions runner = wire::runner_options(wire::to_json(RunnerOptions{"cpu", 3, {"a"}}));
+  const PluginFile plugin{"plugin:p", "/path/p.so", "0123456789abcdef"};
+  const RunnerOptions runner =
+      wire::runner_options(wire::to_json(RunnerOptions{"cpu", 3, {"a"}, {plugin}}));
   EXPECT_EQ(runner.device, "cpu");
   EXPECT_EQ(runner.threads, 3);
   EXPECT_EQ(runner.providers, std::vector<std::string>{"a"});
+  EXPECT_EQ(runner.plugins, std::vector<PluginFile>{plugin});
 }
 
 template <typename Error>

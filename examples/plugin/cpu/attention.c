@@ -1,0 +1,105 @@
+#include "attention.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Sums side by side, which a compiler can keep in a vector register. head_dim is a multiple. */
+enum { kLanes = 8 };
+
+static float* row(tensor t, int64_t batch, int64_t head, int64_t index) {
+  return t.data + batch * t.batch_stride + head * t.head_stride + index * t.row_stride;
+}
+
+static float dot(const float* a, const float* b, int64_t n) {
+  float sums[kLanes] = {0};
+  for (int64_t i = 0; i < n; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) sums[lane] += a[i + lane] * b[i + lane];
+  }
+  float sum = 0;
+  for (int lane = 0; lane < kLanes; ++lane) sum += sums[lane];
+  return sum;
+}
+
+/* y += factor * x */
+static void add_scaled(float factor, const float* x, float* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] += factor * x[i];
+}
+
+/* How many keys, from the first on, a query row sees. */
+static int64_t visible_keys(const attention_problem* p, int64_t query) {
+  if (!p->causal) return p->kv_len;
+  const int64_t keys = query + p->diagonal + 1;
+  return keys < 0 ? 0 : keys > p->kv_len ? p->kv_len : keys;
+}
+
+int64_t attention_forward_workspace(const attention_problem* p) {
+  return p->kv_len;
+}
+
+void attention_forward(const attention_problem* p, tensor q, tensor k, tensor v, tensor o,
+                       float* logsumexp, float* workspace) {
+  const int64_t group = p->q_heads / p->kv_heads;
+  float* scores = workspace; /* of one row */
+  for (int64_t b = 0; b < p->batch; ++b) {
+    for (int64_t h = 0; h < p->q_heads; ++h) {
+      for (int64_t i = 0; i < p->q_len; ++i) {
+        const int64_t keys = visible_keys(p, i);
+        const float* query = row(q, b, h, i);
+        float* out = row(o, b, h, i);
+        float largest = -INFINITY;
+        for (int64_t j = 0; j < keys; ++j) {
+          scores[j] = p->scale * dot(query, row(k, b, h / group, j), p->head_dim);
+          largest = fmaxf(largest, scores[j]);
+        }
+        double sum = 0;
+        memset(out, 0, sizeof(float) * (size_t)p->head_dim);
+        for (int64_t j = 0; j < keys; ++j) {
+          const float weight = expf(scores[j] - largest);
+          sum += weight;
+          add_scaled(weight, row(v, b, h / group, j), out, p->head_dim);
+        }
+        for (int64_t c = 0; keys > 0 && c < p->head_dim; ++c) out[c] = (float)(out[c] / sum);
+        *logsumexp++ = keys > 0 ? largest + (float)log(sum) : -INFINITY;
+      }
+    }
+  }
+}
+
+static void clear(const attention_problem* p, tensor t, int64_t heads, int64_t length) {
+  for (int64_t b = 0; b < p->batch; ++b) {
+    for (int64_t h = 0; h < heads; ++h) {
+      for (int64_t i = 0; i < length; ++i) {
+        memset(row(t, b, h, i), 0, sizeof(float) * (size_t)p->head_dim);
+      }
+    }
+  }
+}
+
+/* With P = softmax(S) from the logsumexp, D = rowsum(dO * O) and dS = P * (dO V^T - D) * scale:
+ * dQ = dS K, dK = dS^T Q, dV = P^T dO. */
+void attention_backward(const attention_problem* p, tensor q, tensor k, tensor v, tensor o,
+                        const float* logsumexp, tensor d_o, tensor dq, tensor dk, tensor dv) {
+  const int64_t group = p->q_heads / p->kv_heads, d = p->head_dim;
+  clear(p, dq, p->q_heads, p->q_len);
+  clear(p, dk, p->kv_heads, p->kv_len);
+  clear(p, dv, p->kv_heads, p->kv_len);
+  for (int64_t b = 0; b < p->batch; ++b) {
+    for (int64_t h = 0; h < p->q_heads; ++h) {
+      const int64_t kv = h / group;
+      for (int64_t i = 0; i < p->q_len; ++i, ++logsumexp) {
+        const float* query = row(q, b, h, i);
+        const float* gradient = row(d_o, b, h, i);
+        const float delta = dot(gradient, row(o, b, h, i), d);
+        const int64_t keys = visible_keys(p, i);
+        for (int64_t j = 0; j < keys; ++j) {
+          const float* key = row(k, b, kv, j);
+          const float weight = expf(p->scale * dot(query, key, d) - *logsumexp);
+          const float ds = weight * (dot(gradient, row(v, b, kv, j), d) - delta) * p->scale;
+          add_scaled(ds, key, row(dq, b, h, i), d);
+          add_scaled(ds, query, row(dk, b, kv, j), d);
+          add_scaled(weight, gradient, row(dv, b, kv, j), d);
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,177 @@
+/*
+ * The C interface by which flashbench runs an attention kernel from a shared object: the provider
+ * plugin:NAME of `flashbench run --plugin /path/to/NAME.so`. C11 and C++; needs no other header,
+ * not even CUDA's.
+ *
+ * A plugin exports two constants, with the names and types that are declared at the end:
+ *
+ *   const uint32_t flashbench_plugin_abi_version = FLASHBENCH_PLUGIN_ABI_VERSION;
+ *   const flashbench_plugin flashbench_plugin_table = { ... };
+ *
+ * The version is looked at first; a plugin built for another one is not touched further.
+ *
+ * Order of calls, for each problem: supports; workspace_bytes; prepare; kernel, requested_bytes and
+ * run, each any number of times; destroy. supports and workspace_bytes may be called at any time.
+ *
+ * Threads   One call at a time, in one worker process, not always from the same thread. Sessions of
+ *           different problems and plugins may be alive at once.
+ * Ownership What a pointer argument points to is the tool's and valid during the call only: copy
+ *           what you keep. The workspace is the session's until destroy; a session and the text
+ *           that kernel returns are the plugin's until destroy.
+ * GPUs      The device is the current one of the calling thread, by its primary context. run
+ *           launches on the stream given and nowhere else; it does not wait, allocate or free. It
+ *           is timed by events around it, and what it launches may be captured into a CUDA graph
+ *           and launched again without a call: nothing may depend on a count of calls. The first
+ *           run of a session is neither timed nor captured, so that code can be loaded lazily.
+ * CPUs      The outputs are complete when run returns. Threads are the plugin's own: no more than
+ *           flashbench_device says, and none at work between calls.
+ * Errors    A function that cannot do its work returns another status than FLASHBENCH_OK and may
+ *           write a sentence to `why`, of at most `why_bytes` with its closing 0. C++ exceptions
+ *           must not leave a plugin.
+ *
+ * What the tool verifies: every element of every output against a reference in fp64, before and
+ * after timing; that outputs follow their inputs; that nothing is written beside the outputs; that
+ * inputs stay as they are; that all work is done once the stream is. It judges outputs alone: a
+ * plugin that sets out to deceive can, since it shares the process with what judges it. Workers
+ * protect the tool against accidents, not against malice: run only plugins that you trust.
+ */
+#ifndef FLASHBENCH_PLUGIN_H
+#define FLASHBENCH_PLUGIN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FLASHBENCH_PLUGIN_ABI_VERSION 1u
+
+#if defined(__GNUC__)
+#define FLASHBENCH_PLUGIN_EXPORT __attribute__((visibility("default")))
+#else
+#define FLASHBENCH_PLUGIN_EXPORT
+#endif
+
+/* What a function returns: flashbench_status. */
+typedef int32_t flashbench_status;
+enum {
+  FLASHBENCH_OK = 0,
+  FLASHBENCH_ERROR = 1,         /* the row's status is `error` */
+  FLASHBENCH_UNSUPPORTED = 2,   /* from supports: the row's status is `unsupported` */
+  FLASHBENCH_OUT_OF_MEMORY = 3, /* the row's status is `out_of_memory` */
+};
+
+enum { FLASHBENCH_FORWARD = 0, FLASHBENCH_BACKWARD = 1 };               /* pass */
+enum { FLASHBENCH_FP32 = 0, FLASHBENCH_FP16 = 1, FLASHBENCH_BF16 = 2 }; /* dtype */
+
+/* Which keys query row i sees, of q_len and kv_len: all; key j <= i (the diagonal ends in the top
+ * left corner); key j <= i + kv_len - q_len (it ends in the bottom right one). */
+enum {
+  FLASHBENCH_MASK_NONE = 0,
+  FLASHBENCH_MASK_CAUSAL_TOP_LEFT = 1,
+  FLASHBENCH_MASK_CAUSAL_BOTTOM_RIGHT = 2,
+};
+
+/* Order of a tensor's dimensions in memory: [batch, length, heads, head_dim], or
+ * [batch, heads, length, head_dim]. */
+enum { FLASHBENCH_LAYOUT_BSHD = 0, FLASHBENCH_LAYOUT_BHSD = 1 };
+
+/* How tensors lie in memory: dense, and aligned to 64 bytes on a CPU, 256 on a GPU; with gaps
+ * behind rows, heads and batches, every row aligned to 8 elements; dense, one element past an
+ * aligned address. */
+enum {
+  FLASHBENCH_PLACEMENT_CONTIGUOUS = 0,
+  FLASHBENCH_PLACEMENT_STRIDED = 1,
+  FLASHBENCH_PLACEMENT_OFFSET = 2,
+};
+
+enum { FLASHBENCH_CPU = 0, FLASHBENCH_CUDA = 1 }; /* device kind */
+
+/* Structures that a later tool may extend begin with their size as the tool knows them: members
+ * are added at the end alone, so one that lies within the size is there. */
+
+typedef struct flashbench_problem {
+  size_t size;
+  int32_t pass, dtype, mask, layout, placement;
+  int64_t batch;
+  int64_t q_heads, kv_heads; /* query head h reads K/V head h / (q_heads / kv_heads) */
+  int64_t q_len, kv_len;
+  int64_t head_dim; /* a multiple of 8, at most 256 */
+  double scale;     /* S = scale * Q K^T */
+} flashbench_problem;
+
+typedef struct flashbench_device {
+  size_t size;
+  int32_t kind;
+  int32_t index;              /* CUDA's ordinal */
+  int32_t compute_capability; /* 10 * major + minor, e.g. 90; 0 on a CPU */
+  int32_t threads;            /* that a CPU plugin may use; streaming multiprocessors of a GPU */
+} flashbench_device;
+
+/* A tensor [batch, heads, length, head_dim], whatever its layout. */
+typedef struct flashbench_tensor {
+  void* data; /* of the first element; in the device's memory */
+  int32_t dtype;
+  int64_t sizes[4];
+  int64_t strides[4]; /* in elements; strides[3] is 1 */
+} flashbench_tensor;
+
+/* All tensors of a run. Forward reads q, k, v and writes o, logsumexp. Backward reads q, k, v, o,
+ * logsumexp, d_o and writes dq, dk, dv; o and logsumexp are exact there, rounded once. What a pass
+ * has not has null data. Outputs start as NaN; inputs must not be written. */
+typedef struct flashbench_tensors {
+  size_t size;
+  flashbench_tensor q, k, v;
+  flashbench_tensor o;
+  float* logsumexp; /* dense [batch, q_heads, q_len]: the natural logarithm of the sum over the
+                     * visible keys of exp(S); -inf, with o = 0, for a row that sees none */
+  flashbench_tensor d_o;
+  flashbench_tensor dq, dk, dv;
+} flashbench_tensors;
+
+/* One problem made ready: the plugin's own type. */
+typedef struct flashbench_session flashbench_session;
+
+typedef struct flashbench_plugin {
+  size_t size;             /* sizeof(flashbench_plugin) */
+  const char* description; /* a line for `flashbench list` */
+  int32_t device_kind;     /* it runs on */
+
+  /* FLASHBENCH_OK, or FLASHBENCH_UNSUPPORTED with a sentence in `why`. */
+  flashbench_status (*supports)(const flashbench_problem*, const flashbench_device*, char* why,
+                                size_t why_bytes);
+
+  /* What the tool shall allocate for a session, so that it is counted. Null: nothing. */
+  flashbench_status (*workspace_bytes)(const flashbench_problem*, const flashbench_device*,
+                                       int64_t* bytes, char* why, size_t why_bytes);
+
+  /* Untimed; the session is looked at only if the status is FLASHBENCH_OK. The device is idle
+   * before, and waited for afterwards. The workspace is aligned as contiguous tensors are, starts
+   * as NaN, and is not touched by the tool afterwards; it is null where no bytes were asked for. */
+  flashbench_status (*prepare)(const flashbench_problem*, const flashbench_device*, void* workspace,
+                               int64_t workspace_bytes, flashbench_session**, char* why,
+                               size_t why_bytes);
+
+  /* The timed work, all of it. `stream` is a cudaStream_t; null on a CPU. */
+  flashbench_status (*run)(flashbench_session*, const flashbench_tensors*, void* stream, char* why,
+                           size_t why_bytes);
+
+  void (*destroy)(flashbench_session*);
+
+  /* What really runs, e.g. "fwd_sm90 128x128x2". */
+  const char* (*kernel)(const flashbench_session*);
+
+  /* Bytes that a run's own loops read and write, tile by tile, whatever cache serves them. Null, or
+   * a negative answer: not known. */
+  int64_t (*requested_bytes)(const flashbench_session*);
+} flashbench_plugin;
+
+extern FLASHBENCH_PLUGIN_EXPORT const uint32_t flashbench_plugin_abi_version;
+extern FLASHBENCH_PLUGIN_EXPORT const flashbench_plugin flashbench_plugin_table;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* FLASHBENCH_PLUGIN_H */

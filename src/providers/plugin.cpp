@@ -1,0 +1,323 @@
+#include "providers/plugin.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "attention/error.h"
+#include "device/checksum.h"
+#include "flashbench/plugin.h"
+
+namespace flashbench {
+
+namespace {
+
+constexpr size_t kMostText = 500;  // of a plugin's texts, for a cell of a table
+
+// What a plugin wrote, as a line that any terminal and any file can take.
+std::string line(const char* text) {
+  if (text == nullptr) return "";
+  std::string result;
+  for (; *text != '\0' && result.size() < kMostText; ++text) {
+    const auto c = static_cast<unsigned char>(*text);
+    result += c >= 0x20 && c < 0x7f ? *text : '?';
+  }
+  return result;
+}
+
+// Room for a plugin's sentence.
+class Why {
+ public:
+  char* data() { return text_.data(); }
+  size_t bytes() const { return text_.size(); }
+  std::string text(const char* otherwise) {
+    text_.back() = '\0';
+    const std::string said = line(text_.data());
+    return said.empty() ? otherwise : said;
+  }
+
+ private:
+  std::array<char, kMostText + 1> text_{};
+};
+
+void require_ok(flashbench_status status, Why& why, const char* function) {
+  if (status == FLASHBENCH_OK) return;
+  const std::string reason = why.text("the plugin does not say why");
+  if (status == FLASHBENCH_OUT_OF_MEMORY) throw OutOfMemory(reason);
+  throw std::runtime_error(status == FLASHBENCH_ERROR
+                               ? reason
+                               : fmt::format("{} returned the status {}, which it may not: {}",
+                                             function, status, reason));
+}
+
+// A shared object that was loaded and keeps to the interface. Never unloaded: its threads and its
+// thread-local state would be left without code.
+class PluginLibrary {
+ public:
+  PluginLibrary(std::string path, const std::string& xxh3) : path_(std::move(path)) {
+    if (const std::string now = file_checksum_text(path_); now != xxh3) {
+      fail(fmt::format("the file has changed since the start: its XXH3 was {}, and is {}", xxh3,
+                       now));
+    }
+    handle_ = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle_ == nullptr) fail(fmt::format("it cannot be loaded: {}", line(dlerror())));
+    const auto version = *symbol<uint32_t>("flashbench_plugin_abi_version");
+    if (version != FLASHBENCH_PLUGIN_ABI_VERSION) {
+      fail(fmt::format("expected version {} of the plugin interface, found {}: build it anew",
+                       FLASHBENCH_PLUGIN_ABI_VERSION, version));
+    }
+    table_ = symbol<flashbench_plugin>("flashbench_plugin_table");
+    require_whole_table();
+  }
+
+  const flashbench_plugin& table() const { return *table_; }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw BadInput(fmt::format("plugin {}: {}", path_, what));
+  }
+
+  template <typename T>
+  const T* symbol(const char* name) const {
+    const void* found = dlsym(handle_, name);
+    if (found == nullptr) fail(fmt::format("it is no flashbench plugin: it exports no {}", name));
+    return static_cast<const T*>(found);
+  }
+
+  void require_whole_table() const {
+    if (table_->size < sizeof(flashbench_plugin)) {
+      fail(fmt::format("expected a flashbench_plugin_table of at least {} bytes, found {}",
+                       sizeof(flashbench_plugin), table_->size));
+    }
+    if (table_->device_kind != FLASHBENCH_CPU && table_->device_kind != FLASHBENCH_CUDA) {
+      fail(fmt::format("expected a device_kind of {} or {}, found {}", FLASHBENCH_CPU,
+                       FLASHBENCH_CUDA, table_->device_kind));
+    }
+    const std::pair<const char*, bool> members[] = {
+        {"description", table_->description != nullptr}, {"supports", table_->supports != nullptr},
+        {"prepare", table_->prepare != nullptr},         {"run", table_->run != nullptr},
+        {"destroy", table_->destroy != nullptr},         {"kernel", table_->kernel != nullptr}};
+    for (const auto& [name, there] : members) {
+      if (!there) fail(fmt::format("{} of flashbench_plugin_table is null", name));
+    }
+  }
+
+  std::string path_;
+  void* handle_ = nullptr;
+  const flashbench_plugin* table_ = nullptr;
+};
+
+// ---- the tool's types as the interface has them
+
+int32_t code(Pass pass) {
+  return pass == Pass::forward ? FLASHBENCH_FORWARD : FLASHBENCH_BACKWARD;
+}
+
+int32_t code(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::fp32:
+      return FLASHBENCH_FP32;
+    case Dtype::fp16:
+      return FLASHBENCH_FP16;
+    case Dtype::bf16:
+      return FLASHBENCH_BF16;
+  }
+  throw std::logic_error("no such dtype");
+}
+
+int32_t code(Mask mask) {
+  switch (mask) {
+    case Mask::none:
+      return FLASHBENCH_MASK_NONE;
+    case Mask::causal_top_left:
+      return FLASHBENCH_MASK_CAUSAL_TOP_LEFT;
+    case Mask::causal_bottom_right:
+      return FLASHBENCH_MASK_CAUSAL_BOTTOM_RIGHT;
+  }
+  throw std::logic_error("no such mask");
+}
+
+int32_t code(Layout layout) {
+  return layout == Layout::bshd ? FLASHBENCH_LAYOUT_BSHD : FLASHBENCH_LAYOUT_BHSD;
+}
+
+int32_t code(Placement placement) {
+  switch (placement) {
+    case Placement::contiguous:
+      return FLASHBENCH_PLACEMENT_CONTIGUOUS;
+    case Placement::strided:
+      return FLASHBENCH_PLACEMENT_STRIDED;
+    case Placement::offset:
+      return FLASHBENCH_PLACEMENT_OFFSET;
+  }
+  throw std::logic_error("no such placement");
+}
+
+flashbench_problem as_plugin_sees(const Problem& p, Placement placement) {
+  return {.size = sizeof(flashbench_problem),
+          .pass = code(p.pass),
+          .dtype = code(p.dtype),
+          .mask = code(p.mask),
+          .layout = code(p.layout),
+          .placement = code(placement),
+          .batch = p.batch,
+          .q_heads = p.q_heads,
+          .kv_heads = p.kv_heads,
+          .q_len = p.q_len,
+          .kv_len = p.kv_len,
+          .head_dim = p.head_dim,
+          .scale = p.softmax_scale()};
+}
+
+flashbench_device as_plugin_sees(const DeviceInfo& info) {
+  return {.size = sizeof(flashbench_device),
+          .kind = info.kind == DeviceKind::cpu ? FLASHBENCH_CPU : FLASHBENCH_CUDA,
+          .index = info.index,
+          .compute_capability = info.compute_capability,
+          .threads = info.threads};
+}
+
+flashbench_tensor as_plugin_sees(const ConstTensorView& t) {
+  return {.data = const_cast<void*>(t.data),  // that inputs stay as they are is checked by hash
+          .dtype = code(t.dtype),
+          .sizes = {t.batch, t.heads, t.length, t.head_dim},
+          .strides = {t.batch_stride, t.head_stride, t.row_stride, 1}};
+}
+
+flashbench_tensors as_plugin_sees(Pass pass, const Inputs& in, const Outputs& out) {
+  const bool forward = pass == Pass::forward;
+  return {.size = sizeof(flashbench_tensors),
+          .q = as_plugin_sees(in.q),
+          .k = as_plugin_sees(in.k),
+          .v = as_plugin_sees(in.v),
+          .o = as_plugin_sees(forward ? ConstTensorView(out.o) : in.o),
+          .logsumexp = forward ? out.logsumexp : const_cast<float*>(in.logsumexp),
+          .d_o = as_plugin_sees(in.d_o),
+          .dq = as_plugin_sees(out.dq),
+          .dk = as_plugin_sees(out.dk),
+          .dv = as_plugin_sees(out.dv)};
+}
+
+// ---- provider and session
+
+class PluginSession final : public Session {
+ public:
+  PluginSession(const flashbench_plugin& plugin, const Problem& p, Device& device,
+                int64_t workspace_bytes)
+      : plugin_(plugin),
+        pass_(p.pass),
+        device_(device),
+        workspace_(device.allocate(static_cast<size_t>(workspace_bytes), MemoryUse::workspace)) {
+    device_.synchronize();  // the workspace is poisoned in the stream, which prepare does not know
+    const flashbench_problem problem = as_plugin_sees(p, Placement::contiguous);
+    const flashbench_device described = as_plugin_sees(device.info());
+    Why why;
+    require_ok(plugin_.prepare(&problem, &described, workspace_.data(), workspace_bytes, &session_,
+                               why.data(), why.bytes()),
+               why, "prepare");
+    device_.synchronize();
+  }
+  ~PluginSession() override { plugin_.destroy(session_); }
+  PluginSession(const PluginSession&) = delete;
+  PluginSession& operator=(const PluginSession&) = delete;
+
+  void run(const Inputs& in, const Outputs& out) override {
+    const flashbench_tensors tensors = as_plugin_sees(pass_, in, out);
+    Why why;
+    require_ok(plugin_.run(session_, &tensors, device_.stream().cuda, why.data(), why.bytes()), why,
+               "run");
+  }
+
+  std::string kernel() const override { return line(plugin_.kernel(session_)); }
+
+  std::optional<int64_t> requested_bytes() const override {
+    if (plugin_.requested_bytes == nullptr) return std::nullopt;
+    const int64_t bytes = plugin_.requested_bytes(session_);
+    return bytes < 0 ? std::nullopt : std::optional(bytes);
+  }
+
+ private:
+  const flashbench_plugin& plugin_;
+  Pass pass_;
+  Device& device_;
+  Buffer workspace_;
+  flashbench_session* session_ = nullptr;
+};
+
+class PluginProvider final : public Provider {
+ public:
+  PluginProvider(std::string name, std::string path, std::string xxh3)
+      : name_(std::move(name)), path_(std::move(path)), xxh3_(std::move(xxh3)) {}
+
+  std::string_view name() const override { return name_; }
+  std::string_view description() const override {
+    if (description_.empty()) description_ = line(plugin().description);
+    return description_;
+  }
+  DeviceKind device_kind() const override {
+    return plugin().device_kind == FLASHBENCH_CPU ? DeviceKind::cpu : DeviceKind::cuda;
+  }
+
+  std::optional<std::string> why_unsupported(const Problem& p,
+                                             const DeviceInfo& info) const override {
+    return why_unsupported_placement(p, Placement::contiguous, info);
+  }
+  std::optional<std::string> why_unsupported_placement(const Problem& p, Placement placement,
+                                                       const DeviceInfo& info) const override {
+    if (info.kind != device_kind()) {
+      return fmt::format("it needs a {} device", flashbench::name(device_kind()));
+    }
+    const flashbench_problem problem = as_plugin_sees(p, placement);
+    const flashbench_device device = as_plugin_sees(info);
+    Why why;
+    const flashbench_status status = plugin().supports(&problem, &device, why.data(), why.bytes());
+    if (status == FLASHBENCH_UNSUPPORTED) return why.text("the plugin does not say why");
+    require_ok(status, why, "supports");
+    return std::nullopt;
+  }
+
+  int64_t workspace_bytes(const Problem& p, const DeviceInfo& info) const override {
+    if (plugin().workspace_bytes == nullptr) return 0;
+    const flashbench_problem problem = as_plugin_sees(p, Placement::contiguous);
+    const flashbench_device device = as_plugin_sees(info);
+    int64_t bytes = 0;
+    Why why;
+    require_ok(plugin().workspace_bytes(&problem, &device, &bytes, why.data(), why.bytes()), why,
+               "workspace_bytes");
+    if (bytes < 0) {
+      throw std::runtime_error(
+          fmt::format("expected a workspace of 0 bytes or more, found {}", bytes));
+    }
+    return bytes;
+  }
+
+  std::unique_ptr<Session> prepare(const Problem& p, Device& device) const override {
+    return std::make_unique<PluginSession>(plugin(), p, device, workspace_bytes(p, device.info()));
+  }
+
+ private:
+  const flashbench_plugin& plugin() const {
+    if (library_ == nullptr) library_ = std::make_unique<PluginLibrary>(path_, xxh3_);
+    return library_->table();
+  }
+
+  std::string name_, path_, xxh3_;
+  mutable std::unique_ptr<const PluginLibrary> library_;
+  mutable std::string description_;
+};
+
+}  // namespace
+
+std::unique_ptr<Provider> make_plugin_provider(std::string name, std::string path,
+                                               std::string xxh3) {
+  return std::make_unique<PluginProvider>(std::move(name), std::move(path), std::move(xxh3));
+}
+
+void load_plugin(const std::string& path, const std::string& xxh3) {
+  PluginLibrary(path, xxh3);
+}
+
+}  // namespace flashbench

@@ -1,0 +1,384 @@
+// A plugin that misbehaves: it computes attention (examples/plugin/cpu) and does what
+// $FLASHBENCH_FAULT says:
+//
+//   KIND[=VALUE][@TEXT]   only for problems whose text contains TEXT, if there is one; they read
+//                         like forward/fp32/none/bshd/b1/hq2/hkv2/q33/k33/d16
+//
+//   crash_at_load  dies when it is loaded
+//   crash          dies of SIGSEGV
+//   abort          std::abort() after some last words
+//   exit           ends the process with code 0
+//   error          reports an error
+//   garbage        reports one by a status that is none, with a text that is none and does not end
+//   refuse         says that it cannot
+//   crash_early    dies when it is asked whether it can
+//   hang           never returns
+//   deaf           never returns, with SIGTERM ignored
+//   kill_parent    kills whoever started the process
+//   out_of_memory  asks for a pebibyte
+//   huge_output    prints 64 MiB to stdout and stderr
+//   nan            one NaN in the outputs
+//   wrong_shape    writes them in the other layout
+//   out_of_bounds  writes one element behind an output
+//   early_return   timed runs write nothing
+//   stale          later runs copy the first one's outputs
+//   modify_inputs  changes one element of K
+//   left_running   a thread writes after run returned
+//   slow=F         each run takes F of its own time longer
+//
+// `crash` takes the device with it if $FLASHBENCH_LOST_DEVICE names a file: it makes that file, and
+// a worker that finds it cannot start (lost_device.c). Without $FLASHBENCH_FAULT it is correct.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "flashbench/plugin.h"
+
+extern "C" {
+#include "attention.h"
+}
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kFirstTimedRun = 1;  // run 0 is the one that is verified first
+constexpr int64_t kPebibyte = int64_t{1} << 50;
+
+// ---- what it is told
+
+struct Fault {
+  std::string kind;
+  double value = 0;
+};
+
+std::string text_of(const flashbench_problem& p) {
+  const char* const masks[] = {"none", "causal_top_left", "causal_bottom_right"};
+  char text[256];
+  std::snprintf(text, sizeof(text), "%s/fp32/%s/%s/b%lld/hq%lld/hkv%lld/q%lld/k%lld/d%lld",
+                p.pass == FLASHBENCH_FORWARD ? "forward" : "backward", masks[p.mask],
+                p.layout == FLASHBENCH_LAYOUT_BSHD ? "bshd" : "bhsd",
+                static_cast<long long>(p.batch), static_cast<long long>(p.q_heads),
+                static_cast<long long>(p.kv_heads), static_cast<long long>(p.q_len),
+                static_cast<long long>(p.kv_len), static_cast<long long>(p.head_dim));
+  return text;
+}
+
+std::string told() {
+  const char* variable = std::getenv("FLASHBENCH_FAULT");
+  return variable == nullptr ? "" : variable;
+}
+
+Fault fault_for(const flashbench_problem& problem) {
+  std::string text = told();
+  if (const size_t at = text.find('@'); at != std::string::npos) {
+    if (text_of(problem).find(text.substr(at + 1)) == std::string::npos) return {};
+    text.resize(at);
+  }
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos) return {text};
+  return {text.substr(0, equals), std::stod(text.substr(equals + 1))};
+}
+
+__attribute__((constructor)) void crash_at_load() {
+  if (told() == "crash_at_load") std::raise(SIGSEGV);
+}
+
+// ---- what it computes
+
+tensor tensor_of(const flashbench_tensor& t) {
+  return {static_cast<float*>(t.data), t.strides[0], t.strides[1], t.strides[2]};
+}
+
+attention_problem problem_of(const flashbench_problem& p) {
+  attention_problem problem{};
+  problem.batch = p.batch;
+  problem.q_heads = p.q_heads;
+  problem.kv_heads = p.kv_heads;
+  problem.q_len = p.q_len;
+  problem.kv_len = p.kv_len;
+  problem.head_dim = p.head_dim;
+  problem.scale = static_cast<float>(p.scale);
+  problem.causal = p.mask != FLASHBENCH_MASK_NONE;
+  problem.diagonal = p.mask == FLASHBENCH_MASK_CAUSAL_BOTTOM_RIGHT ? p.kv_len - p.q_len : 0;
+  return problem;
+}
+
+// ---- how it misbehaves
+
+struct Status {
+  flashbench_status status = FLASHBENCH_OK;
+  std::string why;
+};
+
+struct Memory {
+  float* data;
+  size_t floats;
+};
+
+}  // namespace
+
+struct flashbench_session {
+ public:
+  explicit flashbench_session(const flashbench_problem& problem)
+      : fault(fault_for(problem)),
+        p_(problem),
+        scores_(static_cast<size_t>(attention_forward_workspace(&attention_))) {}
+
+  ~flashbench_session() {
+    if (left_running_.joinable()) left_running_.join();
+  }
+
+  Status run(const flashbench_tensors& t) {
+    const int number = runs_++;
+    const auto start = Clock::now();
+    if (fault.kind == "left_running") return run_behind_the_back(t);
+    if (fault.kind == "early_return" && number >= kFirstTimedRun) return {};
+    if (fault.kind == "stale" && number >= kFirstTimedRun) return copy_first(t);
+    attend(t);
+    if (fault.kind == "slow") return linger((Clock::now() - start) * fault.value);
+    if (fault.kind == "stale") return keep_first(t);
+    return misbehave(t);
+  }
+
+  const Fault fault;
+
+ private:
+  using Act = Status (flashbench_session::*)(const flashbench_tensors&);
+
+  void attend(const flashbench_tensors& t) {
+    const tensor q = tensor_of(t.q), k = tensor_of(t.k), v = tensor_of(t.v), o = tensor_of(t.o);
+    if (p_.pass == FLASHBENCH_FORWARD) {
+      attention_forward(&attention_, q, k, v, o, t.logsumexp, scores_.data());
+    } else {
+      attention_backward(&attention_, q, k, v, o, t.logsumexp, tensor_of(t.d_o), tensor_of(t.dq),
+                         tensor_of(t.dk), tensor_of(t.dv));
+    }
+  }
+
+  Status misbehave(const flashbench_tensors& t) {
+    static const std::map<std::string, Act> acts{
+        {"crash", &flashbench_session::crash},
+        {"abort", &flashbench_session::abort},
+        {"exit", &flashbench_session::exit},
+        {"error", &flashbench_session::report_an_error},
+        {"garbage", &flashbench_session::report_garbage},
+        {"hang", &flashbench_session::hang},
+        {"deaf", &flashbench_session::be_deaf},
+        {"kill_parent", &flashbench_session::kill_parent},
+        {"huge_output", &flashbench_session::print_a_lot},
+        {"nan", &flashbench_session::write_nan},
+        {"wrong_shape", &flashbench_session::write_other_layout},
+        {"out_of_bounds", &flashbench_session::write_behind},
+        {"modify_inputs", &flashbench_session::modify_inputs},
+    };
+    const auto act = acts.find(fault.kind);
+    return act == acts.end() ? Status{} : (this->*act->second)(t);
+  }
+
+  Status crash(const flashbench_tensors&) {
+    if (const char* marker = std::getenv("FLASHBENCH_LOST_DEVICE")) std::ofstream(marker) << "lost";
+    std::raise(SIGSEGV);
+    return {};
+  }
+
+  Status abort(const flashbench_tensors&) {
+    std::fputs("faulty: these are my last words\n", stderr);
+    std::abort();
+  }
+
+  Status exit(const flashbench_tensors&) { std::_Exit(0); }
+
+  Status report_an_error(const flashbench_tensors&) {
+    return {FLASHBENCH_ERROR, "reported, as told"};
+  }
+
+  Status report_garbage(const flashbench_tensors&) { return {77, std::string(10000, '\xff')}; }
+
+  Status hang(const flashbench_tensors&) {
+    while (true) std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
+
+  Status be_deaf(const flashbench_tensors& t) {
+    std::signal(SIGTERM, SIG_IGN);
+    return hang(t);
+  }
+
+  Status kill_parent(const flashbench_tensors&) {
+    kill(getppid(), SIGKILL);
+    return {};
+  }
+
+  Status print_a_lot(const flashbench_tensors&) {
+    const std::string line(1023, 'x');
+    for (int i = 0; i < (32 << 10); ++i) {
+      std::fprintf(stdout, "%s\n", line.c_str());
+      std::fprintf(stderr, "%s\n", line.c_str());
+    }
+    return {};
+  }
+
+  Status write_nan(const flashbench_tensors& t) {
+    *outputs(t)[0].data = std::nanf("");
+    return {};
+  }
+
+  // For dense bshd tensors.
+  Status write_other_layout(const flashbench_tensors& t) {
+    for (const flashbench_tensor& output : tensors(t)) {
+      const auto heads = static_cast<size_t>(output.sizes[1]);
+      const auto length = static_cast<size_t>(output.sizes[2]);
+      const auto row = static_cast<size_t>(output.sizes[3]);
+      auto* data = static_cast<float*>(output.data);
+      const std::vector<float> right(data, data + row * heads * length);
+      for (size_t h = 0; h < heads; ++h) {
+        for (size_t s = 0; s < length; ++s) {
+          std::memcpy(data + row * (h * length + s), right.data() + row * (s * heads + h),
+                      row * sizeof(float));
+        }
+      }
+    }
+    return {};
+  }
+
+  Status write_behind(const flashbench_tensors& t) {
+    const Memory output = outputs(t)[0];
+    output.data[output.floats] = 1;
+    return {};
+  }
+
+  Status modify_inputs(const flashbench_tensors& t) {
+    static_cast<unsigned char*>(t.k.data)[0] ^= 1;
+    return {};
+  }
+
+  static Status linger(std::chrono::duration<double> time) {
+    const auto start = Clock::now();
+    while (Clock::now() - start < time) {
+    }
+    return {};
+  }
+
+  Status keep_first(const flashbench_tensors& t) {
+    first_.clear();
+    for (const Memory& output : outputs(t)) {
+      first_.emplace_back(output.data, output.data + output.floats);
+    }
+    return {};
+  }
+
+  Status copy_first(const flashbench_tensors& t) {
+    size_t i = 0;
+    for (const Memory& output : outputs(t)) {
+      std::memcpy(output.data, first_[i++].data(), output.floats * sizeof(float));
+    }
+    return {};
+  }
+
+  Status run_behind_the_back(const flashbench_tensors& t) {
+    if (left_running_.joinable()) left_running_.join();
+    left_running_ = std::thread([this, t] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      attend(t);
+    });
+    return {};
+  }
+
+  std::vector<flashbench_tensor> tensors(const flashbench_tensors& t) const {
+    if (p_.pass == FLASHBENCH_FORWARD) return {t.o};
+    return {t.dq, t.dk, t.dv};
+  }
+
+  // Every dense output's memory.
+  std::vector<Memory> outputs(const flashbench_tensors& t) const {
+    std::vector<Memory> blocks;
+    for (const flashbench_tensor& output : tensors(t)) {
+      blocks.push_back({static_cast<float*>(output.data),
+                        static_cast<size_t>(output.sizes[0] * output.sizes[1] * output.sizes[2] *
+                                            output.sizes[3])});
+    }
+    if (p_.pass == FLASHBENCH_FORWARD) {
+      blocks.push_back({t.logsumexp, static_cast<size_t>(p_.batch * p_.q_heads * p_.q_len)});
+    }
+    return blocks;
+  }
+
+  flashbench_problem p_;
+  attention_problem attention_ = problem_of(p_);
+  std::vector<float> scores_;
+  std::vector<std::vector<float>> first_;
+  std::thread left_running_;
+  int runs_ = 0;
+};
+
+namespace {
+
+// ---- the interface
+
+// Without a closing 0 where it is too long, which the tool must survive.
+flashbench_status reported(const Status& status, char* why, size_t why_bytes) {
+  std::memcpy(why, status.why.data(), std::min(why_bytes, status.why.size()));
+  return status.status;
+}
+
+flashbench_status supports(const flashbench_problem* p, const flashbench_device*, char* why,
+                           size_t why_bytes) {
+  if (p->dtype != FLASHBENCH_FP32) {
+    return reported({FLASHBENCH_UNSUPPORTED, "fp32 only"}, why, why_bytes);
+  }
+  const std::string fault = fault_for(*p).kind;
+  if (fault == "crash_early") std::raise(SIGSEGV);
+  if (fault != "refuse") return FLASHBENCH_OK;
+  return reported({FLASHBENCH_UNSUPPORTED, "refused, as told"}, why, why_bytes);
+}
+
+flashbench_status workspace_bytes(const flashbench_problem* p, const flashbench_device*,
+                                  int64_t* bytes, char*, size_t) {
+  *bytes = fault_for(*p).kind == "out_of_memory" ? kPebibyte : 0;
+  return FLASHBENCH_OK;
+}
+
+flashbench_status prepare(const flashbench_problem* p, const flashbench_device*, void*, int64_t,
+                          flashbench_session** session, char*, size_t) {
+  *session = new flashbench_session(*p);
+  return FLASHBENCH_OK;
+}
+
+flashbench_status run(flashbench_session* session, const flashbench_tensors* t, void*, char* why,
+                      size_t why_bytes) {
+  return reported(session->run(*t), why, why_bytes);
+}
+
+void destroy(flashbench_session* session) {
+  delete session;
+}
+
+const char* kernel(const flashbench_session*) {
+  return "attention.c";
+}
+
+}  // namespace
+
+extern "C" const uint32_t flashbench_plugin_abi_version = FLASHBENCH_PLUGIN_ABI_VERSION;
+extern "C" const flashbench_plugin flashbench_plugin_table = {
+    sizeof(flashbench_plugin),
+    "misbehaves as $FLASHBENCH_FAULT says",
+    FLASHBENCH_CPU,
+    supports,
+    workspace_bytes,
+    prepare,
+    run,
+    destroy,
+    kernel,
+    nullptr};
