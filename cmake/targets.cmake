@@ -54,8 +54,10 @@ endfunction()
 function(flashbench_plugin name)
   add_library(${name} MODULE ${ARGN})
   target_link_libraries(${name} PRIVATE flashbench_plugin_interface m)
-  target_compile_options(${name} PRIVATE -O3 -Wall -Wextra $<$<COMPILE_LANGUAGE:C>:-pedantic>
-    $<$<BOOL:${FLASHBENCH_WERROR}>:-Werror>)
+  target_compile_options(${name} PRIVATE -O3
+    $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra $<$<BOOL:${FLASHBENCH_WERROR}>:-Werror>>
+    $<$<COMPILE_LANGUAGE:C>:-pedantic>)
   set_target_properties(${name} PROPERTIES PREFIX "" C_VISIBILITY_PRESET hidden
-    CXX_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
+    CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
 endfunction()

@@ -34,8 +34,9 @@ class Flashbench:
         self.folder = folder
         self.plugins = [word for plugin in plugins for word in ("--plugin", str(plugin))]
 
-    def command(self, verb, *arguments):
-        return [self.binary, verb, *self.plugins, *map(str, arguments)]
+    def command(self, *arguments):
+        words = [str(argument) for argument in arguments]
+        return [self.binary, *words[:1], *self.plugins, *words[1:]]
 
     def __call__(self, *arguments, expect=0, **options):
         """The finished process; its exit code must be `expect`."""

@@ -84,6 +84,16 @@ def test_list_and_dry_run_name_plugins(with_plain_c, plugins):
     assert "4 cases for naive, tiled, plugin:plain_c on device cpu" in planned
 
 
+def test_the_cuda_example_is_a_plugin(flashbench, plugins):
+    path = plugins / "cuda_rows.so"
+    if not path.exists():
+        pytest.skip("this build is without CUDA")
+    listed = flashbench("list", "--device", "cpu", "--plugin", path).stdout
+    assert "plugin:cuda_rows (cuda): " in listed and "not here: it needs a cuda device" in listed
+    process = flashbench("run", "--seq", 16, "--device", "cpu", "--no-time", "--plugin", path)
+    assert "it needs a cuda device" in process.stdout
+
+
 # ---- what is no plugin
 
 

@@ -54,6 +54,12 @@ def alive(pid):
         return False
 
 
+def ignores(pid, number):
+    with open(f"/proc/{pid}/status") as file:
+        ignored = next(line.split()[1] for line in file if line.startswith("SigIgn:"))
+    return int(ignored, 16) >> (number - 1) & 1
+
+
 # ---- providers that misbehave: each costs its own row
 
 
@@ -297,7 +303,7 @@ def test_a_second_signal_kills(with_faults, number):
     with with_faults.start(*sweep, FLASHBENCH_FAULT="deaf") as process:
         wait_until(lambda: lines(with_faults.folder / "out/tiny.journal") >= 1)
         worker = worker_of(process)
-        time.sleep(0.5)  # well into the case that never ends
+        wait_until(lambda: ignores(worker, signal.SIGTERM))  # in the case that never ends
         process.send_signal(number)
         time.sleep(0.2)
         assert process.poll() is None  # it waits for the worker

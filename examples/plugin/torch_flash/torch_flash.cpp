@@ -1,0 +1,335 @@
+// FlashAttention-2 as it is built into PyTorch, forward and backward, as a flashbench plugin.
+//
+// PyTorch allocates what its functions return, and what they work in. A copy into the tool's
+// tensors would be timed, and memory from elsewhere would not be counted; so PyTorch gets an
+// allocator that hands out the tool's own memory: the outputs for the first requests of their
+// sizes, the workspace for everything else. Nothing is copied (but see copies_logsumexp). Where
+// PyTorch does not put its results there, run says so and fails.
+#include <ATen/ATen.h>
+#include <ATen/Context.h>
+#include <ATen/Functions.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+#include <torch/csrc/cuda/CUDAPluggableAllocator.h>
+#include <torch/headeronly/version.h>
+
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "flashbench/plugin.h"
+
+namespace {
+
+// ---- memory
+
+constexpr size_t kAlignment = 512;
+// Where it splits the keys, FlashAttention-2 writes the logsumexp in groups of up to so many rows,
+// the last of them whole: behind the tensor, where PyTorch's own allocator would have left room.
+constexpr int64_t kRowGroup = 16;
+
+constexpr int64_t kSeedBytes = 4 * kAlignment;  // for seeds, on the device only in a graph
+
+size_t aligned(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+struct Block {
+  void* data = nullptr;
+  size_t bytes = 0;
+};
+
+// What PyTorch is given. Without a workspace it gets memory of CUDA's, and what it asks for beside
+// the outputs is added up: that is the workspace that the same calls will need.
+class Memory {
+ public:
+  static Memory& instance() {
+    static Memory memory;
+    return memory;
+  }
+
+  void serve(std::vector<Block> outputs, Block workspace) {
+    outputs_ = std::move(outputs);
+    workspace_ = workspace;
+    used_ = 0;
+  }
+  size_t used() const { return used_; }
+
+  void* allocate(size_t bytes) {
+    for (Block& output : outputs_) {
+      if (output.data != nullptr && output.bytes == bytes) {
+        return std::exchange(output.data, nullptr);
+      }
+    }
+    const size_t first = used_;
+    used_ += aligned(bytes);
+    if (workspace_.data == nullptr) {
+      void* data = nullptr;
+      TORCH_CHECK(cudaMalloc(&data, bytes) == cudaSuccess, "CUDA has no memory for ", bytes,
+                  " bytes");
+      from_cuda_.insert(data);
+      return data;
+    }
+    TORCH_CHECK(used_ <= workspace_.bytes, "PyTorch wants ", used_, " bytes, and wanted ",
+                workspace_.bytes, " when it was asked");
+    return static_cast<char*>(workspace_.data) + first;
+  }
+  void free(void* data) {
+    if (from_cuda_.erase(data) > 0) cudaFree(data);
+  }
+
+ private:
+  std::vector<Block> outputs_;
+  Block workspace_;
+  size_t used_ = 0;
+  std::set<void*> from_cuda_;
+};
+
+// Before PyTorch allocates anything on the device.
+void take_over_allocation() {
+  static const bool done = [] {
+    using namespace torch::cuda::CUDAPluggableAllocator;
+    changeCurrentAllocator(createCustomAllocator(
+        [](size_t bytes, int, cudaStream_t) { return Memory::instance().allocate(bytes); },
+        [](void* data, size_t, int, cudaStream_t) { Memory::instance().free(data); }));
+    at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
+// ---- tensors
+
+at::ScalarType scalar_type(int32_t dtype) {
+  return dtype == FLASHBENCH_FP16 ? at::kHalf : at::kBFloat16;
+}
+
+at::TensorOptions on_device(int32_t index, at::ScalarType type) {
+  return at::TensorOptions().dtype(type).device(c10::Device(c10::DeviceType::CUDA, index));
+}
+
+// As FlashAttention has it: [batch, length, heads, head_dim].
+at::Tensor tensor_of(const flashbench_tensor& t, int32_t device) {
+  return at::from_blob(t.data, {t.sizes[0], t.sizes[2], t.sizes[1], t.sizes[3]},
+                       {t.strides[0], t.strides[2], t.strides[1], t.strides[3]},
+                       on_device(device, scalar_type(t.dtype)));
+}
+
+Block block_of(const flashbench_tensor& t) {
+  return {t.data, static_cast<size_t>(t.sizes[0] * t.sizes[1] * t.sizes[2] * t.sizes[3]) * 2};
+}
+
+flashbench_tensor dense_bshd(const flashbench_problem& p, int64_t heads, int64_t length) {
+  flashbench_tensor t{};
+  t.dtype = p.dtype;
+  const int64_t sizes[4] = {p.batch, heads, length, p.head_dim};
+  const int64_t strides[4] = {length * heads * p.head_dim, p.head_dim, heads * p.head_dim, 1};
+  std::copy(sizes, sizes + 4, t.sizes);
+  std::copy(strides, strides + 4, t.strides);
+  return t;
+}
+
+int64_t rows(const flashbench_problem& p) {
+  return p.batch * p.q_heads * p.q_len;
+}
+
+size_t logsumexp_bytes(const flashbench_problem& p) {
+  return static_cast<size_t>(rows(p)) * sizeof(float);
+}
+
+// Then it gets room in the workspace, and the copy of 4 bytes a row is timed.
+bool copies_logsumexp(const flashbench_problem& p) {
+  return p.pass == FLASHBENCH_FORWARD && rows(p) % kRowGroup != 0;
+}
+
+// ---- FlashAttention
+
+void require_at(const at::Tensor& result, const void* wanted, const char* name) {
+  TORCH_CHECK(result.data_ptr() == wanted, "this PyTorch does not allocate ", name,
+              " where it is expected to");
+}
+
+void forward(const flashbench_problem& p, const flashbench_tensors& t, int32_t device,
+             cudaStream_t stream) {
+  const auto result = at::_flash_attention_forward(
+      tensor_of(t.q, device), tensor_of(t.k, device), tensor_of(t.v, device), std::nullopt,
+      std::nullopt, p.q_len, p.kv_len, /*dropout_p=*/0.0, p.mask != FLASHBENCH_MASK_NONE,
+      /*return_debug_mask=*/false, p.scale);
+  require_at(std::get<0>(result), t.o.data, "o");
+  const at::Tensor& logsumexp = std::get<1>(result);
+  if (!copies_logsumexp(p)) return require_at(logsumexp, t.logsumexp, "logsumexp");
+  TORCH_CHECK(logsumexp.is_contiguous(), "this PyTorch pads the logsumexp");
+  TORCH_CHECK(cudaMemcpyAsync(t.logsumexp, logsumexp.data_ptr(), logsumexp_bytes(p),
+                              cudaMemcpyDeviceToDevice, stream) == cudaSuccess,
+              "cudaMemcpyAsync failed");
+}
+
+void backward(const flashbench_problem& p, const flashbench_tensors& t, int32_t device) {
+  const at::Tensor logsumexp =
+      at::from_blob(t.logsumexp, {p.batch, p.q_heads, p.q_len}, on_device(device, at::kFloat));
+  const at::Tensor no_lengths, no_dropout = at::empty({}, at::kLong);
+  const auto result = at::_flash_attention_backward(
+      tensor_of(t.d_o, device), tensor_of(t.q, device), tensor_of(t.k, device),
+      tensor_of(t.v, device), tensor_of(t.o, device), logsumexp, no_lengths, no_lengths, p.q_len,
+      p.kv_len, /*dropout_p=*/0.0, p.mask != FLASHBENCH_MASK_NONE, no_dropout, no_dropout, p.scale);
+  require_at(std::get<0>(result), t.dq.data, "dq");
+  require_at(std::get<1>(result), t.dk.data, "dk");
+  require_at(std::get<2>(result), t.dv.data, "dv");
+}
+
+void attend(const flashbench_problem& p, const flashbench_tensors& t, int32_t device,
+            Block workspace, cudaStream_t stream) {
+  const c10::InferenceMode no_autograd;
+  const c10::cuda::CUDAStreamGuard on_stream(
+      c10::cuda::getStreamFromExternal(stream, static_cast<c10::DeviceIndex>(device)));
+  if (p.pass == FLASHBENCH_FORWARD) {
+    std::vector<Block> outputs{block_of(t.o)};
+    if (!copies_logsumexp(p)) outputs.push_back({t.logsumexp, logsumexp_bytes(p)});
+    Memory::instance().serve(std::move(outputs), workspace);
+    forward(p, t, device, stream);
+  } else {
+    Memory::instance().serve({block_of(t.dq), block_of(t.dk), block_of(t.dv)}, workspace);
+    backward(p, t, device);
+  }
+}
+
+// What PyTorch allocates beside the outputs, found by a run on zeros.
+int64_t needed_workspace(const flashbench_problem& p, int32_t device) {
+  flashbench_tensors t{};
+  t.q = t.o = t.d_o = t.dq = dense_bshd(p, p.q_heads, p.q_len);
+  t.k = t.v = t.dk = t.dv = dense_bshd(p, p.kv_heads, p.kv_len);
+  std::vector<void*> taken;
+  const auto take = [&taken](size_t bytes) {
+    void* data = nullptr;
+    TORCH_CHECK(cudaMalloc(&data, bytes) == cudaSuccess, "CUDA has no memory for ", bytes,
+                " bytes");
+    taken.push_back(data);
+    TORCH_CHECK(cudaMemset(data, 0, bytes) == cudaSuccess, "cudaMemset failed");
+    return data;
+  };
+  std::string failed;
+  try {
+    for (flashbench_tensor* tensor : {&t.q, &t.k, &t.v, &t.o, &t.d_o, &t.dq, &t.dk, &t.dv}) {
+      tensor->data = take(block_of(*tensor).bytes);
+    }
+    t.logsumexp = static_cast<float*>(take(logsumexp_bytes(p) + kRowGroup * sizeof(float)));
+    cudaDeviceSynchronize();
+    attend(p, t, device, {}, nullptr);
+  } catch (const std::exception& error) {
+    failed = error.what();
+  }
+  cudaDeviceSynchronize();
+  for (void* data : taken) cudaFree(data);
+  TORCH_CHECK(failed.empty(), failed);
+  return static_cast<int64_t>(Memory::instance().used());
+}
+
+// ---- the interface
+
+// Calls `work`; what it throws becomes a status and a sentence.
+template <typename Work>
+flashbench_status guarded(char* why, size_t why_bytes, const Work& work) {
+  try {
+    work();
+    return FLASHBENCH_OK;
+  } catch (const c10::Error& error) {
+    std::snprintf(why, why_bytes, "%s", error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    std::snprintf(why, why_bytes, "%s", error.what());
+  }
+  return FLASHBENCH_ERROR;
+}
+
+const char* why_unsupported(const flashbench_problem& p, const flashbench_device& device) {
+  if (p.dtype == FLASHBENCH_FP32) return "FlashAttention-2 computes in fp16 and bf16";
+  if (device.compute_capability < 80) return "FlashAttention-2 needs compute capability 8.0";
+  if (p.layout != FLASHBENCH_LAYOUT_BSHD) return "FlashAttention-2's layout is bshd";
+  if (p.placement != FLASHBENCH_PLACEMENT_CONTIGUOUS) {
+    return "PyTorch chooses where results lie: dense and aligned";
+  }
+  if (p.mask == FLASHBENCH_MASK_CAUSAL_TOP_LEFT && p.q_len != p.kv_len) {
+    return "FlashAttention-2 aligns its causal mask to the bottom right corner";
+  }
+  if (p.q_len == 1 && p.q_heads > p.kv_heads) {
+    return "PyTorch copies the output where one query meets grouped heads";
+  }
+  if (p.mask != FLASHBENCH_MASK_NONE && p.q_len > p.kv_len) {
+    return "FlashAttention-2 gives rows that see no key a logsumexp of +inf";
+  }
+  return nullptr;
+}
+
+flashbench_status supports(const flashbench_problem* p, const flashbench_device* device, char* why,
+                           size_t why_bytes) {
+  const char* reason = why_unsupported(*p, *device);
+  if (reason == nullptr) return FLASHBENCH_OK;
+  std::snprintf(why, why_bytes, "%s", reason);
+  return FLASHBENCH_UNSUPPORTED;
+}
+
+flashbench_status workspace_bytes(const flashbench_problem* p, const flashbench_device* device,
+                                  int64_t* bytes, char* why, size_t why_bytes) {
+  return guarded(why, why_bytes, [&] {
+    take_over_allocation();
+    *bytes = needed_workspace(*p, device->index) + kSeedBytes;
+  });
+}
+
+}  // namespace
+
+struct flashbench_session {
+  flashbench_problem problem;
+  int32_t device;
+  Block workspace;
+};
+
+namespace {
+
+flashbench_status prepare(const flashbench_problem* p, const flashbench_device* device,
+                          void* workspace, int64_t bytes, flashbench_session** session, char* why,
+                          size_t why_bytes) {
+  return guarded(why, why_bytes, [&] {
+    const Block room{workspace, static_cast<size_t>(bytes)};
+    *session = std::make_unique<flashbench_session>(*p, device->index, room).release();
+  });
+}
+
+flashbench_status run(flashbench_session* session, const flashbench_tensors* t, void* stream,
+                      char* why, size_t why_bytes) {
+  return guarded(why, why_bytes, [&] {
+    attend(session->problem, *t, session->device, session->workspace,
+           static_cast<cudaStream_t>(stream));
+  });
+}
+
+void destroy(flashbench_session* session) {
+  delete session;
+}
+
+const char* kernel(const flashbench_session* session) {
+  return copies_logsumexp(session->problem) ? "FlashAttention-2 of PyTorch " TORCH_VERSION
+                                              ", copy of logsumexp"
+                                            : "FlashAttention-2 of PyTorch " TORCH_VERSION;
+}
+
+}  // namespace
+
+extern "C" const uint32_t flashbench_plugin_abi_version = FLASHBENCH_PLUGIN_ABI_VERSION;
+extern "C" const flashbench_plugin flashbench_plugin_table = {
+    sizeof(flashbench_plugin),
+    "FlashAttention-2 as PyTorch " TORCH_VERSION " has it",
+    FLASHBENCH_CUDA,
+    supports,
+    workspace_bytes,
+    prepare,
+    run,
+    destroy,
+    kernel,
+    nullptr,  // requested bytes: PyTorch does not tell
+};
