@@ -6,6 +6,7 @@
 
 #include "attention/error.h"
 #include "device/atomic_file.h"
+#include "device/cudnn_library.h"
 #include "providers/plugin.h"
 #include "report/csv.h"
 #include "report/json.h"
@@ -46,6 +47,7 @@ void DeviceFlags::add(CLI::App& app) {
   app.add_option("--providers", providers, "Providers to run, comma separated (see: list)")
       ->delimiter(',');
   add_plugin_flag(app, plugins);
+  add_cudnn_option(app);
 }
 
 void DeviceFlags::apply(SweepConfig& config) const {
@@ -53,6 +55,13 @@ void DeviceFlags::apply(SweepConfig& config) const {
   set_if_given(config.device, device);
   set_if_given(config.threads, threads);
   set_if_given(config.providers, providers);
+}
+
+void add_cudnn_option(CLI::App& app) {
+  app.add_option_function<std::string>(
+         "--cudnn", use_cudnn,
+         "libcudnn.so.9, or its folder (default: FLASHBENCH_CUDNN, else found)")
+      ->type_name("PATH");
 }
 
 void MeasureFlags::add(CLI::App& app) {

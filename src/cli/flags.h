@@ -29,6 +29,9 @@ struct DeviceFlags {
   void apply(SweepConfig&) const;  // throws BadInput and FileError for plugins
 };
 
+// --cudnn PATH, which takes effect at once (device/cudnn_library.h).
+void add_cudnn_option(CLI::App&);
+
 // How to measure; each overrides the config's own value.
 struct MeasureFlags {
   std::optional<int> warmup_runs, min_samples, max_samples, repetitions;

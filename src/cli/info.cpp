@@ -73,6 +73,7 @@ void add_info(CLI::App& app, Invocation& invocation) {
       ->type_name("DEVICE");
   command.add_option("--threads", flags->device.threads, "CPU threads (default: all available)")
       ->check(CLI::Range(1, 4096));
+  add_cudnn_option(command);
   flags->measure.add(command);
   command.add_flag("--no-measure", flags->no_measure, "Leave the ceilings out");
   command.add_flag("--json", flags->json, "As JSON, with every sample");

@@ -4,6 +4,7 @@
 
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "device/cudnn_library.h"
 #include "kernels/attention.h"
 #include "providers/provider.h"
 #include "sweep/support.h"
@@ -27,7 +28,11 @@ int list(const DeviceFlags& flags) {
   const std::string selector = flags.device.value_or("auto");
   const auto device = make_device(selector, flags.threads.value_or(0));
   const DeviceInfo& info = device->info();
-  fmt::print("device: {} ({}, {})\n\nproviders\n", info.name, name(info.kind), info.instructions);
+  fmt::print("device: {} ({}, {})\n", info.name, name(info.kind), info.instructions);
+  if (info.kind == DeviceKind::cuda && cudnn_library().error.empty()) {
+    fmt::print("cuDNN: {} ({})\n", cudnn_library().version, cudnn_library().path);
+  }
+  fmt::print("\nproviders\n");
   for (const auto& provider : all_providers()) fmt::print("{}", support_text(*provider, info));
   for (const PluginFile& plugin : plugins) fmt::print("{}", plugin_text(plugin, selector));
   fmt::print("\nkernels\n");
@@ -45,6 +50,7 @@ void add_list(CLI::App& app, Invocation& invocation) {
   auto flags = std::make_shared<DeviceFlags>();
   command.add_option("--device", flags->device, "auto, cpu, cuda or cuda:N")->type_name("DEVICE");
   add_plugin_flag(command, flags->plugins);
+  add_cudnn_option(command);
   command.callback([flags, &invocation] { invocation.exit_code = list(*flags); });
 }
 

@@ -11,6 +11,7 @@
 #include "device/cuda.h"
 #include "device/cuda_bytes.h"
 #include "device/cuda_call.h"
+#include "device/cudnn_library.h"
 #include "device/nvml.h"
 
 namespace flashbench {
@@ -220,6 +221,7 @@ class CudaDevice final : public Device {
     FLASHBENCH_CUDA(cudaRuntimeGetVersion(&runtime));
     std::vector<std::pair<std::string, std::string>> facts{{"cuda_driver_api", version(driver)},
                                                            {"cuda_runtime", version(runtime)}};
+    if (cudnn_library().error.empty()) facts.emplace_back("cudnn", cudnn_library().version);
     if (nvml_ != nullptr) {
       facts.emplace_back("driver", nvml_->driver_version());
       facts.emplace_back("power_limit_w", fmt::format("{:g}", nvml_->power_limit()));

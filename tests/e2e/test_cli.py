@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import resource
 import shutil
 
@@ -388,3 +389,24 @@ def test_info_as_json(flashbench):
     info = json.loads(flashbench("info", "--device", "cpu", "--no-measure", "--json").stdout)
     assert info["devices"][0]["kind"] == "cpu"
     assert info["meta"]["compiler"]
+
+
+# ---- cuDNN
+
+
+@pytest.mark.parametrize("verb", [["list"], ["info", "--no-measure"], ["run", "--seq", 16],
+                                  ["sweep", "--config", "config.json"],
+                                  ["verify", "--suite", "adversarial", "--dry-run"]])
+def test_a_cudnn_that_is_none_is_refused(flashbench, verb):
+    flashbench.config()
+    (flashbench.folder / "text").write_text("not a library")
+    for path, why in [("nowhere", "No such file"), ("text", "file too short"), (".", "libcudnn.so.9")]:
+        said = flashbench(*verb, "--cudnn", path, expect=2).stderr
+        assert said.startswith("flashbench: --cudnn: cuDNN 9 cannot be opened: ")
+        assert str(flashbench.folder / path) in said or path == "."
+        assert why in said
+
+
+def test_what_needs_no_cudnn_does_not_care_where_it_is(flashbench):
+    for verb in [["list", "--device", "cpu"], ["run", "--device", "cpu", "--seq", 16]]:
+        flashbench(*verb, env={**os.environ, "FLASHBENCH_CUDNN": "/nowhere"})
