@@ -14,6 +14,9 @@ plot_packages=(python3 python3-matplotlib python3-numpy python3-pandas)
 test_packages=(clang-14 clang-format-14 libclang-rt-14-dev python3-jsonschema python3-pytest
   "${plot_packages[@]}")
 
+# What fetches the headers of cudnn-frontend.
+fetch_packages=(python3 python3-pip)
+
 # Packages that some releases do not have; what needs them says that it is left out.
 optional_packages=(clang-14 clang-format-14 libclang-rt-14-dev)
 
@@ -97,10 +100,43 @@ install_packages() {
     -o DPkg::Lock::Timeout=600 "${wanted[@]}" || die "could not install packages: $by_hand"
 }
 
-# configure PRESET: ninja itself configures again when a CMake file changes, but for the presets.
+# Everything that a build needs, cudnn-frontend included where there is a CUDA toolkit.
+install_build_packages() {
+  if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then
+    install_packages "${build_packages[@]}" "${fetch_packages[@]}" "$@"
+    fetch_cudnn_frontend
+  else
+    install_packages "${build_packages[@]}" "$@"
+  fi
+}
+
+cudnn_frontend_version=$(sed -n 's/^set(cudnn_frontend_version \(.*\))$/\1/p' "$repository/cmake/cudnn.cmake")
+cudnn_frontend=$repository/build/third_party/cudnn-frontend-$cudnn_frontend_version
+
+# The headers from its PyPI package, where cmake/cudnn.cmake looks for them: any of its wheels has them,
+# whatever Python and processor it is for. Without them a build leaves the provider cudnn out.
+fetch_cudnn_frontend() {
+  local package=nvidia-cudnn-frontend==$cudnn_frontend_version temporary
+  [[ ! -e $cudnn_frontend/include/cudnn_frontend.h ]] || return 0
+  say "fetching $package"
+  mkdir -p "${cudnn_frontend%/*}"
+  temporary=$(mktemp -d "${cudnn_frontend%/*}/XXXXXX")
+  if "$python" -m pip download --quiet --disable-pip-version-check --retries 0 --timeout 20 --no-deps --only-binary :all: \
+    --python-version 3.12 --platform manylinux_2_28_x86_64 --dest "$temporary" "$package" &&
+    "$python" -m zipfile -e "$temporary"/*.whl "$temporary/unpacked"; then
+    mv "$temporary/unpacked" "$cudnn_frontend"
+  else
+    say "could not fetch $package: the provider cudnn is left out"
+  fi
+  rm -rf "$temporary"
+}
+
+# configure PRESET: ninja itself configures again when a CMake file changes, but not when a preset does,
+# or when headers are there that were not.
 configure() {
   local build=$repository/build/$1
-  [[ $build/build.ninja -nt $repository/CMakePresets.json ]] && return
+  [[ $build/build.ninja -nt $repository/CMakePresets.json &&
+    ! $cudnn_frontend -nt $build/build.ninja ]] && return
   say "configuring build/$1"
   run_logged "$build.configure.log" cmake --preset "$1"
   touch "$build/build.ninja"

@@ -11,6 +11,8 @@ std::vector<std::unique_ptr<Provider>> make_cuda_providers() {
   for (const char* family : {"simt", "fa1", "sm80", "sm80_deterministic"}) {
     list.push_back(make_tiled_provider(DeviceKind::cuda, family));
   }
+  list.push_back(make_cudnn_provider(CudnnSums::any_order));
+  list.push_back(make_cudnn_provider(CudnnSums::fixed_order));
   return list;
 }
 

@@ -43,6 +43,10 @@ class Provider {
   virtual std::string_view description() const = 0;
   virtual DeviceKind device_kind() const = 0;
 
+  // A sentence that says why it is not here at all: its library is missing. Then it is left out
+  // where no providers are named, and why_unsupported() says the same of every problem.
+  virtual std::optional<std::string> why_absent() const { return std::nullopt; }
+
   // Left out where no providers are named: it is another one's special case.
   virtual bool on_request_only() const { return false; }
 

@@ -19,6 +19,10 @@ std::unique_ptr<Provider> make_cuda_naive_provider(CudaNaiveScores);
 // Attention on a GPU with K and V in blocks through cuBLAS, the online softmax in memory; forward.
 std::unique_ptr<Provider> make_blocked_provider();
 
+// cuDNN's fused attention; its backward pass in a fixed order of sums, where that is asked for.
+enum class CudnnSums { any_order, fixed_order };
+std::unique_ptr<Provider> make_cudnn_provider(CudnnSums);
+
 // Those that run on a GPU; none in a build without CUDA.
 std::vector<std::unique_ptr<Provider>> make_cuda_providers();
 

@@ -21,7 +21,9 @@ std::vector<const Provider*> choose_providers(
   std::vector<const Provider*> chosen;
   if (names.empty()) {
     chosen = available;
-    std::erase_if(chosen, [](const Provider* provider) { return provider->on_request_only(); });
+    std::erase_if(chosen, [](const Provider* provider) {
+      return provider->on_request_only() || provider->why_absent();
+    });
   }
   for (const auto& plugin : plugins) {
     available.push_back(plugin.get());

@@ -13,6 +13,7 @@ std::string support_text(const Provider& provider, const DeviceInfo& info) {
   if (provider.device_kind() != info.kind) {
     return text + fmt::format("    not here: it needs a {} device\n", name(provider.device_kind()));
   }
+  if (const auto why = provider.why_absent()) return text + fmt::format("    not here: {}\n", *why);
   std::string reasons;
   for (Pass pass : kPasses) {
     std::vector<std::string_view> dtypes;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "attention/error.h"
 #include "providers/plugin.h"
 
@@ -36,6 +38,19 @@ TEST(Choose, PluginsFollowUnlessTheyAreNamed) {
   EXPECT_EQ(names({}), (std::vector<std::string_view>{"naive", "tiled", "plugin:a", "plugin:b"}));
   EXPECT_EQ(names({"plugin:b", "naive"}),
             (std::vector<std::string_view>{"plugin:b", "naive", "plugin:a"}));
+}
+
+TEST(Choose, AbsentProvidersRunOnlyWhereTheyAreNamed) {
+  setenv("FLASHBENCH_CUDNN", "/nowhere", 1);
+  for (const Provider* provider : choose_providers({}, DeviceKind::cuda)) {
+    EXPECT_EQ(provider->why_absent(), std::nullopt) << provider->name();
+  }
+  for (const auto& provider : all_providers()) {
+    if (!provider->why_absent()) continue;
+    const std::string name(provider->name());
+    EXPECT_EQ(choose_providers({name}, provider->device_kind()).at(0)->name(), name);
+    EXPECT_EQ(provider->why_unsupported(Problem(), DeviceInfo()), provider->why_absent());
+  }
 }
 
 TEST(Choose, UnknownNamesAreRefusedWithTheKnownOnes) {

@@ -1,0 +1,135 @@
+// cuDNN's fused attention. What it can, and how, is for cuDNN to say (cudnn_graph.h), fp32 apart.
+#include <fmt/format.h>
+
+#include "device/cudnn_library.h"
+#include "providers/cudnn_graph.h"
+#include "providers/providers.h"
+
+namespace flashbench {
+
+namespace {
+
+// Views without data. A graph is made for strides, and Q, O and their gradients lie alike in
+// memory, as do K, V and theirs.
+struct Tensors {
+  Inputs in;
+  Outputs out;
+
+  static Tensors like(const ConstTensorView& q, const ConstTensorView& k) {
+    const auto no_data = [](const ConstTensorView& v) {
+      return TensorView{nullptr,    v.dtype,        v.batch,       v.heads,     v.length,
+                        v.head_dim, v.batch_stride, v.head_stride, v.row_stride};
+    };
+    const TensorView query = no_data(q), key = no_data(k);
+    return {.in = {.q = query, .k = key, .v = key, .o = query, .d_o = query},
+            .out = {.o = query, .dq = query, .dk = key, .dv = key}};
+  }
+  static Tensors dense(const Problem& p) {
+    return like(query_view<const void>(nullptr, p), key_view<const void>(nullptr, p));
+  }
+};
+
+class CudnnSession final : public Session {
+ public:
+  CudnnSession(const Problem& problem, bool deterministic, Device& device)
+      : problem_(problem), deterministic_(deterministic), device_(device) {
+    plan_for(Tensors::dense(problem));
+  }
+
+  // Only here is known that tensors lie otherwise than densely.
+  void prepare_inputs(const Inputs& in) override {
+    const Tensors tensors = Tensors::like(in.q, in.k);
+    if (!graph_->fits(tensors.in, tensors.out)) plan_for(tensors);
+  }
+
+  void run(const Inputs& in, const Outputs& out) override {
+    graph_->run(in, out, workspace_.data());
+  }
+
+  std::string kernel() const override {
+    return fmt::format("cudnn {} {}", cudnn_library().version, graph_->plan_name());
+  }
+
+  // Its tiles are its own affair.
+  std::optional<int64_t> requested_bytes() const override { return std::nullopt; }
+
+ private:
+  void plan_for(const Tensors& tensors) {
+    workspace_ = Buffer();
+    graph_ = make_cudnn_graph(problem_, deterministic_, device_.info().compute_capability,
+                              tensors.in, tensors.out);
+    graph_->build_plan(device_.stream().cuda);
+    workspace_ =
+        device_.allocate(static_cast<size_t>(graph_->workspace_bytes()), MemoryUse::workspace);
+  }
+
+  Problem problem_;
+  bool deterministic_;
+  Device& device_;
+  std::unique_ptr<CudnnGraph> graph_;
+  Buffer workspace_;
+};
+
+class CudnnProvider final : public Provider {
+ public:
+  explicit CudnnProvider(bool deterministic) : deterministic_(deterministic) {}
+
+  std::string_view name() const override {
+    return deterministic_ ? "cudnn:deterministic" : "cudnn";
+  }
+  std::string_view description() const override {
+    return deterministic_ ? "cuDNN's fused attention, its backward pass with a fixed order of sums"
+                          : "cuDNN's fused attention, with the plan that its heuristic prefers";
+  }
+  DeviceKind device_kind() const override { return DeviceKind::cuda; }
+  std::optional<std::string> why_absent() const override { return why_no_cudnn(); }
+  bool on_request_only() const override { return deterministic_; }
+
+  std::optional<std::string> why_unsupported(const Problem& p,
+                                             const DeviceInfo& info) const override {
+    if (const auto why = why_absent()) return why;
+    if (deterministic_ && p.pass == Pass::forward) {
+      return "it differs from the provider cudnn in the backward pass alone";
+    }
+    if (p.dtype == Dtype::fp32) {
+      // So it is documented. 9.19.0 takes an fp32 forward graph all the same, and its kernels then
+      // read illegal addresses or leave NaN.
+      return "cuDNN's attention is for fp16 and bf16";
+    }
+    try {
+      dense_graph(p, info);
+      return std::nullopt;
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+  }
+  std::optional<std::string> why_unsupported_placement(const Problem&, Placement placement,
+                                                       const DeviceInfo&) const override {
+    if (placement != Placement::offset) return std::nullopt;
+    return "cudnn-frontend tells cuDNN that every tensor starts at a multiple of 16 bytes";
+  }
+  int64_t workspace_bytes(const Problem& p, const DeviceInfo& info) const override {
+    const auto graph = dense_graph(p, info);
+    graph->build_plan(nullptr);
+    return graph->workspace_bytes();
+  }
+  std::unique_ptr<Session> prepare(const Problem& p, Device& device) const override {
+    return std::make_unique<CudnnSession>(p, deterministic_, device);
+  }
+
+ private:
+  std::unique_ptr<CudnnGraph> dense_graph(const Problem& p, const DeviceInfo& info) const {
+    const Tensors tensors = Tensors::dense(p);
+    return make_cudnn_graph(p, deterministic_, info.compute_capability, tensors.in, tensors.out);
+  }
+
+  bool deterministic_;
+};
+
+}  // namespace
+
+std::unique_ptr<Provider> make_cudnn_provider(CudnnSums sums) {
+  return std::make_unique<CudnnProvider>(sums == CudnnSums::fixed_order);
+}
+
+}  // namespace flashbench

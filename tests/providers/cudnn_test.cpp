@@ -1,0 +1,103 @@
+// The provider cudnn: what it says without a GPU, and on one what the verified sweeps do not show.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "device/cuda.h"
+#include "device/cudnn_library.h"
+#include "device/device_tensors.h"
+#include "device/inputs.h"
+#include "providers/providers.h"
+
+namespace flashbench {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+Problem problem(Pass pass) {
+  Problem p;
+  p.pass = pass;
+  p.dtype = Dtype::bf16;
+  p.mask = Mask::causal_top_left;
+  p.batch = 2;
+  p.q_heads = 4;
+  p.kv_heads = 2;
+  p.q_len = p.kv_len = 300;
+  p.head_dim = 64;
+  return p;
+}
+
+TEST(CudnnProvider, SaysWhyItIsAbsentOrWhyItRefuses) {
+  const auto provider = make_cudnn_provider(CudnnSums::any_order);
+  Problem p = problem(Pass::forward);
+  if (const auto why = provider->why_absent()) {
+    EXPECT_THAT(*why, testing::AnyOf(StartsWith("cuDNN 9 cannot be opened: "),
+                                     StartsWith("this build leaves cuDNN out: ")));
+    EXPECT_EQ(provider->why_unsupported(p, DeviceInfo()), why);
+    return;
+  }
+  if (why_no_cuda()) {
+    EXPECT_THAT(provider->why_unsupported(p, DeviceInfo()).value_or(""),
+                StartsWith("cuDNN " + cudnn_library().version + ": "));
+  }
+  p.dtype = Dtype::fp32;
+  EXPECT_THAT(provider->why_unsupported(p, DeviceInfo()).value_or(""), HasSubstr("fp16 and bf16"));
+  EXPECT_NE(provider->why_unsupported_placement(p, Placement::offset, DeviceInfo()), std::nullopt);
+  EXPECT_EQ(provider->why_unsupported_placement(p, Placement::strided, DeviceInfo()), std::nullopt);
+}
+
+TEST(CudnnProvider, OffersAFixedOrderOfSumsInTheBackwardPassOnRequest) {
+  const auto fixed = make_cudnn_provider(CudnnSums::fixed_order);
+  EXPECT_FALSE(make_cudnn_provider(CudnnSums::any_order)->on_request_only());
+  EXPECT_TRUE(fixed->on_request_only());
+  if (fixed->why_absent()) GTEST_SKIP() << *fixed->why_absent();
+  EXPECT_THAT(fixed->why_unsupported(problem(Pass::forward), DeviceInfo()).value_or(""),
+              HasSubstr("backward pass alone"));
+}
+
+// A GPU, and a cuDNN that can be used.
+class CudaCudnn : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto why = why_no_cuda()) GTEST_SKIP() << *why;
+    if (const auto why = provider_->why_absent()) GTEST_SKIP() << *why;
+    device_ = make_cuda_device(0);
+  }
+
+  HostOutputs run(Session& session, const Problem& p, Placement placement) {
+    const HostTensors host(p, InputSpec(), *device_->stream().threads);
+    const DeviceInputs inputs(*device_, p, placement, host.inputs());
+    const DeviceOutputs outputs(*device_, p, placement);
+    session.prepare_inputs(inputs.view());
+    session.run(inputs.view(), outputs.view());
+    device_->synchronize();
+    EXPECT_EQ(outputs.unwritten_elements(), 0);
+    EXPECT_EQ(outputs.damage(), "");
+    return outputs.to_host();
+  }
+
+  const std::unique_ptr<Provider> provider_ = make_cudnn_provider(CudnnSums::any_order);
+  std::unique_ptr<Device> device_;
+};
+
+TEST_F(CudaCudnn, AllocatesTheWorkspaceThatItSays) {
+  for (const Pass pass : kPasses) {
+    const Problem p = problem(pass);
+    const auto session = provider_->prepare(p, *device_);
+    EXPECT_EQ(device_->used().workspace, provider_->workspace_bytes(p, device_->info()));
+    EXPECT_THAT(session->kernel(), StartsWith("cudnn " + cudnn_library().version + " eng"));
+    EXPECT_EQ(session->requested_bytes(), std::nullopt);
+  }
+  EXPECT_EQ(device_->used().workspace, 0);
+}
+
+TEST_F(CudaCudnn, ServesDenseAndStridedTensorsInTurn) {
+  const Problem p = problem(Pass::forward);
+  const auto session = provider_->prepare(p, *device_);
+  const HostOutputs dense = run(*session, p, Placement::contiguous);
+  EXPECT_TRUE(run(*session, p, Placement::strided) == dense);
+  EXPECT_TRUE(run(*session, p, Placement::contiguous) == dense);
+}
+
+}  // namespace
+}  // namespace flashbench
