@@ -21,4 +21,21 @@ inline int64_t first_query_that_sees(const Problem& p, int64_t key) {
   return 0;
 }
 
+// Row and key numbers are 32-bit inside the kernels, with room for diagonal().
+inline constexpr int64_t kMaxLength = int64_t{1} << 30;
+
+// Query i sees keys 0 to i + diagonal(p), as far as they exist; kMaxLength, and so all, without a
+// mask.
+inline int64_t diagonal(const Problem& p) {
+  switch (p.mask) {
+    case Mask::none:
+      return kMaxLength;
+    case Mask::causal_top_left:
+      return 0;
+    case Mask::causal_bottom_right:
+      return p.kv_len - p.q_len;
+  }
+  return kMaxLength;
+}
+
 }  // namespace flashbench::kernels

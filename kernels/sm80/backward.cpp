@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/common/blocks.h"
 #include "kernels/common/mask.h"
-#include "kernels/sm80/blocks.h"
 #include "kernels/sm80/requirements.h"
 
 namespace flashbench::kernels::sm80 {
@@ -86,9 +86,7 @@ int64_t requested_bytes(const Launch& at) {
 
 template <bool kDeterministic>
 const CudaKernel<BackwardArguments>& main_kernel(const Launch& at) {
-  const MainVariant& variant = *std::ranges::find_if(main_variants(), [&](const MainVariant& v) {
-    return v.head_dim == compiled_head_dim(at.problem.head_dim) && v.blocks == at.blocks;
-  });
+  const MainVariant& variant = variant_at(main_variants(), at);
   return variant.kernels[at.problem.dtype == Dtype::bf16][kDeterministic];
 }
 

@@ -2,9 +2,9 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "kernels/common/blocks.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/sm80/backward.h"
-#include "kernels/sm80/blocks.h"
 #include "kernels/sm80/dq_accumulator.cuh"
 
 namespace flashbench::kernels::sm80 {

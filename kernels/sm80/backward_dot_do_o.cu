@@ -7,8 +7,8 @@
 #include <numbers>
 #include <type_traits>
 
+#include "kernels/common/blocks.h"
 #include "kernels/sm80/backward.h"
-#include "kernels/sm80/blocks.h"
 
 namespace flashbench::kernels::sm80 {
 namespace {

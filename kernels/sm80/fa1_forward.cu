@@ -9,6 +9,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/common/launch.h"
+#include "kernels/common/mask.h"
 #include "kernels/ptx/cp_async.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
@@ -436,7 +437,7 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
       .q_len = static_cast<int>(p.q_len),
       .kv_len = static_cast<int>(p.kv_len),
       .head_dim = static_cast<int>(p.head_dim),
-      .diagonal = static_cast<int>(sm80::diagonal(p)),
+      .diagonal = static_cast<int>(diagonal(p)),
       .splits = static_cast<int>(splits_of_head),
       .scale_log2 = static_cast<float>(p.softmax_scale() * std::numbers::log2e),
       .partial_o = partial_o,

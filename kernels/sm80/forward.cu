@@ -8,7 +8,10 @@
 #include <string>
 
 #include "kernels/attention.h"
+#include "kernels/common/blocks.h"
+#include "kernels/common/fused_forward.h"
 #include "kernels/common/launch.h"
+#include "kernels/common/mask.h"
 #include "kernels/ptx/cp_async.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
@@ -16,7 +19,6 @@
 #include "kernels/ptx/mma.h"
 #include "kernels/ptx/shared_address.h"
 #include "kernels/ptx/tid.h"
-#include "kernels/sm80/blocks.h"
 #include "kernels/sm80/requirements.h"
 #include "kernels/sm80/shared_tile.h"
 
@@ -535,10 +537,7 @@ BlockSizes choose(const Problem& p, const DeviceInfo& device) {
 }
 
 CudaKernel<Arguments> kernel_at(const Launch& at) {
-  const Variant& v = *std::ranges::find_if(kVariants, [&](const Variant& candidate) {
-    return candidate.head_dim == compiled_head_dim(at.problem.head_dim) &&
-           candidate.blocks == at.blocks;
-  });
+  const Variant& v = variant_at(kVariants, at);
   return {"sm80_forward", at.problem.dtype == Dtype::fp16 ? v.fp16 : v.bf16, 32 * v.blocks.warps,
           v.shared_bytes};
 }
@@ -553,27 +552,6 @@ std::string variant(const Launch& at) {
 
 size_t workspace_bytes(const Launch&) {
   return 0;
-}
-
-// Q read and O and L written once; K and V read once for every block of queries, as far as it sees
-// them.
-int64_t requested_bytes(const Launch& at) {
-  const Problem& p = at.problem;
-  int64_t keys = 0;
-  for (int64_t first = 0; first < p.q_len; first += at.blocks.q) {
-    keys += p.visible_keys(std::min(p.q_len, first + at.blocks.q) - 1);
-  }
-  return element_size(p.dtype) * 2 *
-             (p.query_elements() + p.batch * p.q_heads * keys * p.head_dim) +
-         static_cast<int64_t>(sizeof(float)) * p.query_rows();
-}
-
-// How many query heads share a section (place_of): their K and V take up to two thirds of the L2
-// cache.
-int64_t section_heads(const Problem& p, const DeviceInfo& device) {
-  const int64_t bytes_per_kv_head = 2 * p.kv_len * p.head_dim * element_size(p.dtype);
-  const int64_t kv_heads = device.last_level_cache_bytes * 2 / 3 / bytes_per_kv_head;
-  return std::clamp<int64_t>(kv_heads, 1, p.batch * p.kv_heads) * p.heads_per_kv_head();
 }
 
 template <typename Data>
@@ -623,7 +601,7 @@ extern const AttentionKernel kSm80Forward{.name = "sm80_forward",
                                           .choose = sm80::choose,
                                           .variant = sm80::variant,
                                           .workspace_bytes = sm80::workspace_bytes,
-                                          .requested_bytes = sm80::requested_bytes,
+                                          .requested_bytes = fused_forward_requested_bytes,
                                           .facts = sm80::facts,
                                           .launch = sm80::launch};
 

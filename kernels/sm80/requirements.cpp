@@ -2,11 +2,10 @@
 
 #include <algorithm>
 
+#include "kernels/common/mask.h"
+
 namespace flashbench::kernels::sm80 {
 namespace {
-
-// Row and key numbers are 32-bit inside the kernels, with room for diagonal().
-constexpr int64_t kMaxLength = int64_t{1} << 30;
 
 // Thread blocks of a grid, with the smallest blocks of queries or keys.
 constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1;
@@ -22,18 +21,6 @@ std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& d
     return "too many heads and rows for one grid";
   }
   return std::nullopt;
-}
-
-int64_t diagonal(const Problem& p) {
-  switch (p.mask) {
-    case Mask::none:
-      return kMaxLength;
-    case Mask::causal_top_left:
-      return 0;
-    case Mask::causal_bottom_right:
-      return p.kv_len - p.q_len;
-  }
-  return kMaxLength;
 }
 
 }  // namespace flashbench::kernels::sm80

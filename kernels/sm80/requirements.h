@@ -12,7 +12,4 @@ namespace flashbench::kernels::sm80 {
 // For both passes; see AttentionKernel.
 std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&);
 
-// Query i sees keys 0 to i + diagonal(p), as far as they exist; 2^30, and so all, without a mask.
-int64_t diagonal(const Problem&);
-
 }  // namespace flashbench::kernels::sm80

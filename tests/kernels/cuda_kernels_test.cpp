@@ -5,7 +5,7 @@
 
 #include "device/cuda.h"
 #include "kernels/attention.h"
-#include "kernels/sm80/blocks.h"
+#include "kernels/common/blocks.h"
 
 namespace flashbench::kernels {
 namespace {
@@ -97,10 +97,10 @@ TEST(CudaKernelFacts, FitAMultiprocessor) {
 
 // A row that names no candidate would be passed over in silence.
 TEST(TunedBlocks, AreOnesThatTheirKernelHas) {
-  constexpr sm80::TunedBlocks kRows[] = {
+  constexpr TunedBlocks kRows[] = {
 #include "kernels/tuned_blocks.inc"
   };
-  for (const sm80::TunedBlocks& row : kRows) {
+  for (const TunedBlocks& row : kRows) {
     const DeviceInfo device = gpu(row.compute_capability);
     const Problem p = problem(row.pass, Dtype::bf16,
                               row.causal ? Mask::causal_top_left : Mask::none, row.head_dim);

@@ -1,4 +1,4 @@
-#include "kernels/sm80/blocks.h"
+#include "kernels/common/blocks.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <array>
 #include <iterator>
 
-namespace flashbench::kernels::sm80 {
+namespace flashbench::kernels {
 namespace {
 
 constexpr TunedBlocks kTunedBlocks[] = {
@@ -39,4 +39,4 @@ std::string describe(const BlockSizes& b) {
                      b.stages == 1 ? "" : "s");
 }
 
-}  // namespace flashbench::kernels::sm80
+}  // namespace flashbench::kernels
