@@ -79,7 +79,7 @@ TEST(ShippedConfigs, GpuGridsAreFlashAttentions) {
     EXPECT_EQ(count(config, "seq=16384,head_dim=64,q_heads=32,batch=1"), 8u);
   }
   EXPECT_THAT(load("ladder").providers,
-              testing::ElementsAre("naive", "blocked", "tiled:fa1", "tiled:sm80"));
+              testing::ElementsAre("naive", "blocked", "tiled:fa1", "tiled:sm80", "tiled:sm90"));
 }
 
 }  // namespace

@@ -1,0 +1,35 @@
+// cp.async.bulk.tensor: boxes of a tensor in global memory, copied to shared memory by the copy
+// engine (TMA, sm_90). docs.nvidia.com/cuda/parallel-thread-execution: "cp.async.bulk.tensor"
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace flashbench::ptx {
+
+// What the L2 cache shall do with lines that a copy reads (the operand of .L2::cache_hint).
+enum class CachePolicy : uint64_t {
+  evict_first = 0x12F0000000000000,
+  evict_last = 0x14F0000000000000,
+};
+
+// The box at coordinates (c0, ..., c3), c0 along the contiguous dimension, to shared address `to`;
+// elements outside of the tensor are filled with zeros. Its bytes, those too, count at `barrier`.
+__device__ __forceinline__ void cp_async_bulk_tensor_4d(uint32_t to, const CUtensorMap& tensor,
+                                                        int c0, int c1, int c2, int c3,
+                                                        uint32_t barrier, CachePolicy policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;"
+      :
+      : "r"(to), "l"(&tensor), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(barrier),
+        "l"(static_cast<uint64_t>(policy))
+      : "memory");
+}
+
+__device__ __forceinline__ void prefetch_tensormap(const CUtensorMap& tensor) {
+  asm volatile("prefetch.tensormap [%0];" : : "l"(&tensor) : "memory");
+}
+
+}  // namespace flashbench::ptx

@@ -1,0 +1,168 @@
+// wgmma.mma_async.m64nNk16 with 16-bit inputs and fp32 accumulators (sm_90a): a warpgroup's product
+// of a block of A and one of B, which runs on while the warpgroup does other work.
+// docs.nvidia.com/cuda/parallel-thread-execution: "Asynchronous warpgroup level matrix
+// instructions"
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace flashbench::ptx {
+
+// Before the first wgmma and after any change to registers that one uses.
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" : : : "memory");
+}
+
+// Makes one group of the wgmmas since the last group.
+__device__ __forceinline__ void wgmma_commit_group() {
+  asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory");
+}
+
+// Waits until at most `kPending` of the latest groups are still under way.
+template <int kPending>
+__device__ __forceinline__ void wgmma_wait_group() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(kPending) : "memory");
+}
+
+// Keeps the compiler from moving uses of registers across this point, which it would otherwise do
+// with those of accumulators and a wait, as it sees no connection.
+template <int kCount>
+__device__ __forceinline__ void keep_here(float (&registers)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i]) : : "memory");
+}
+
+// A matrix in shared memory of 16-bit elements in rows of 128 bytes, swizzled by 128 bytes (16-byte
+// chunk c of row r lies at chunk c ^ r % 8), groups of 8 rows 1024 bytes apart and aligned to that.
+// `panel_bytes` is the way to the next 64 elements along the rows; it counts only where rows run
+// along M or N.
+__device__ __forceinline__ uint64_t wgmma_matrix(uint32_t address, uint32_t panel_bytes) {
+  constexpr uint64_t kEightRows = 1024 >> 4, kSwizzle128 = 1;
+  return (address & 0x3FFFF) >> 4 | uint64_t{panel_bytes >> 4} << 16 | kEightRows << 32 |
+         kSwizzle128 << 62;
+}
+
+// A matrix descriptor moved on by `bytes`, a multiple of 16.
+__device__ __forceinline__ uint64_t advance(uint64_t matrix, int bytes) {
+  return matrix + static_cast<uint64_t>(bytes >> 4);
+}
+
+// Wgmma<kN>: D [64, kN], in registers. Thread t of the warpgroup, warp w and lane l, holds rows
+// 16w + l/4 (d[4j], d[4j + 1]) and 8 further (d[4j + 2], d[4j + 3]), columns 8j + 2(l%4) + {0, 1}.
+//   multiply_shared: D = A B (`accumulate`: D += A B), A [64, 16] and B [16, kN] in shared memory,
+//     both with rows of 128 bytes that run along K.
+//   multiply_registers: D += A B, A in registers (mma_m16n8k16's, for rows 16w to 16w + 15), B in
+//     shared memory with rows that run along N.
+template <int kN>
+struct Wgmma;
+
+// The operands of D in the text of an instruction, and as arguments of asm, by their number.
+#define FLASHBENCH_TEXT_8(a, b, c, d, e, f, g, h) \
+  "%" #a ", %" #b ", %" #c ", %" #d ", %" #e ", %" #f ", %" #g ", %" #h
+#define FLASHBENCH_D_8(i)                                                                     \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+      "+f"(d[i + 6]), "+f"(d[i + 7])
+#define FLASHBENCH_TEXT_32                                                     \
+  FLASHBENCH_TEXT_8(0, 1, 2, 3, 4, 5, 6, 7)                                    \
+  ", " FLASHBENCH_TEXT_8(8, 9, 10, 11, 12, 13, 14, 15) ", " FLASHBENCH_TEXT_8( \
+      16, 17, 18, 19, 20, 21, 22, 23) ", " FLASHBENCH_TEXT_8(24, 25, 26, 27, 28, 29, 30, 31)
+#define FLASHBENCH_D_32 FLASHBENCH_D_8(0), FLASHBENCH_D_8(8), FLASHBENCH_D_8(16), FLASHBENCH_D_8(24)
+#define FLASHBENCH_TEXT_40 FLASHBENCH_TEXT_32 ", " FLASHBENCH_TEXT_8(32, 33, 34, 35, 36, 37, 38, 39)
+#define FLASHBENCH_D_40 FLASHBENCH_D_32, FLASHBENCH_D_8(32)
+#define FLASHBENCH_TEXT_48 FLASHBENCH_TEXT_40 ", " FLASHBENCH_TEXT_8(40, 41, 42, 43, 44, 45, 46, 47)
+#define FLASHBENCH_D_48 FLASHBENCH_D_40, FLASHBENCH_D_8(40)
+#define FLASHBENCH_TEXT_64                   \
+  FLASHBENCH_TEXT_48 ", " FLASHBENCH_TEXT_8( \
+      48, 49, 50, 51, 52, 53, 54, 55) ", " FLASHBENCH_TEXT_8(56, 57, 58, 59, 60, 61, 62, 63)
+#define FLASHBENCH_D_64 FLASHBENCH_D_48, FLASHBENCH_D_8(48), FLASHBENCH_D_8(56)
+#define FLASHBENCH_TEXT_88                                                       \
+  FLASHBENCH_TEXT_64                                                             \
+  ", " FLASHBENCH_TEXT_8(64, 65, 66, 67, 68, 69, 70, 71) ", " FLASHBENCH_TEXT_8( \
+      72, 73, 74, 75, 76, 77, 78, 79) ", " FLASHBENCH_TEXT_8(80, 81, 82, 83, 84, 85, 86, 87)
+#define FLASHBENCH_D_88 FLASHBENCH_D_64, FLASHBENCH_D_8(64), FLASHBENCH_D_8(72), FLASHBENCH_D_8(80)
+#define FLASHBENCH_TEXT_96 FLASHBENCH_TEXT_88 ", " FLASHBENCH_TEXT_8(88, 89, 90, 91, 92, 93, 94, 95)
+#define FLASHBENCH_D_96 FLASHBENCH_D_88, FLASHBENCH_D_8(88)
+#define FLASHBENCH_TEXT_128                                                                      \
+  FLASHBENCH_TEXT_96                                                                             \
+  ", " FLASHBENCH_TEXT_8(96, 97, 98, 99, 100, 101, 102, 103) ", " FLASHBENCH_TEXT_8(             \
+      104, 105, 106, 107, 108, 109, 110,                                                         \
+      111) ", " FLASHBENCH_TEXT_8(112, 113, 114, 115, 116, 117, 118,                             \
+                                  119) ", " FLASHBENCH_TEXT_8(120, 121, 122, 123, 124, 125, 126, \
+                                                              127)
+#define FLASHBENCH_D_128 \
+  FLASHBENCH_D_96, FLASHBENCH_D_8(96), FLASHBENCH_D_8(104), FLASHBENCH_D_8(112), FLASHBENCH_D_8(120)
+
+// `d_count` registers of D; n1 to n5 are the numbers of the operands after them.
+#define FLASHBENCH_WGMMA_SHARED(n, type, d_count, n1, n2)                                       \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #n2                                         \
+               ", 0;\n"                                                                         \
+               "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type                  \
+               " {" FLASHBENCH_TEXT_##d_count "}, %" #d_count ", %" #n1 ", p, 1, 1, 0, 0;\n}\n" \
+               : FLASHBENCH_D_##d_count                                                         \
+               : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
+#define FLASHBENCH_WGMMA_REGISTERS(n, type, d_count, n1, n2, n3, n4)                           \
+  asm volatile(                                                                                \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"                                               \
+      "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type                          \
+      " {" FLASHBENCH_TEXT_##d_count "}, {%" #d_count ", %" #n1 ", %" #n2 ", %" #n3 "}, %" #n4 \
+                                     ", p, 1, 1, 1;\n}\n"                                      \
+      : FLASHBENCH_D_##d_count                                                                 \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+
+#define FLASHBENCH_WGMMA(n, d_count, n1, n2, n3, n4)                                      \
+  template <>                                                                             \
+  struct Wgmma<n> {                                                                       \
+    template <typename T>                                                                 \
+    static __device__ __forceinline__ void multiply_shared(float (&d)[n / 2], uint64_t a, \
+                                                           uint64_t b, bool accumulate) { \
+      if constexpr (std::is_same_v<T, __half>) {                                          \
+        FLASHBENCH_WGMMA_SHARED(n, "f16", d_count, n1, n2);                               \
+      } else {                                                                            \
+        FLASHBENCH_WGMMA_SHARED(n, "bf16", d_count, n1, n2);                              \
+      }                                                                                   \
+    }                                                                                     \
+    template <typename T>                                                                 \
+    static __device__ __forceinline__ void multiply_registers(float (&d)[n / 2],          \
+                                                              const uint32_t (&a)[4],     \
+                                                              uint64_t b) {               \
+      if constexpr (std::is_same_v<T, __half>) {                                          \
+        FLASHBENCH_WGMMA_REGISTERS(n, "f16", d_count, n1, n2, n3, n4);                    \
+      } else {                                                                            \
+        FLASHBENCH_WGMMA_REGISTERS(n, "bf16", d_count, n1, n2, n3, n4);                   \
+      }                                                                                   \
+    }                                                                                     \
+  }
+
+FLASHBENCH_WGMMA(64, 32, 33, 34, 35, 36);
+FLASHBENCH_WGMMA(80, 40, 41, 42, 43, 44);
+FLASHBENCH_WGMMA(96, 48, 49, 50, 51, 52);
+FLASHBENCH_WGMMA(128, 64, 65, 66, 67, 68);
+FLASHBENCH_WGMMA(176, 88, 89, 90, 91, 92);
+FLASHBENCH_WGMMA(192, 96, 97, 98, 99, 100);
+FLASHBENCH_WGMMA(256, 128, 129, 130, 131, 132);
+
+#undef FLASHBENCH_WGMMA
+#undef FLASHBENCH_WGMMA_REGISTERS
+#undef FLASHBENCH_WGMMA_SHARED
+#undef FLASHBENCH_D_128
+#undef FLASHBENCH_TEXT_128
+#undef FLASHBENCH_D_96
+#undef FLASHBENCH_TEXT_96
+#undef FLASHBENCH_D_88
+#undef FLASHBENCH_TEXT_88
+#undef FLASHBENCH_D_64
+#undef FLASHBENCH_TEXT_64
+#undef FLASHBENCH_D_48
+#undef FLASHBENCH_TEXT_48
+#undef FLASHBENCH_D_40
+#undef FLASHBENCH_TEXT_40
+#undef FLASHBENCH_D_32
+#undef FLASHBENCH_TEXT_32
+#undef FLASHBENCH_D_8
+#undef FLASHBENCH_TEXT_8
+
+}  // namespace flashbench::ptx

@@ -1,0 +1,137 @@
+// The forward kernel for Hopper on the host: what it runs, its compiled variants, its launch.
+#include "kernels/sm90/forward.cuh"
+
+#include <array>
+#include <optional>
+#include <string>
+
+#include "kernels/attention.h"
+#include "kernels/common/blocks.h"
+#include "kernels/common/fused_forward.h"
+#include "kernels/common/launch.h"
+#include "kernels/common/mask.h"
+#include "kernels/sm90/tensor_map.h"
+
+namespace flashbench::kernels::sm90 {
+namespace {
+
+// A kernel for one configuration, for both dtypes.
+struct Variant {
+  int head_dim;
+  BlockSizes blocks;
+  int threads, shared_bytes;
+  void (*fp16)(Arguments);
+  void (*bf16)(Arguments);
+};
+
+template <Config kConfig>
+constexpr Variant variant_of() {
+  using Half = Forward<__half, kConfig>;
+  using BFloat16 = Forward<__nv_bfloat16, kConfig>;
+  return {kConfig.head_dim,
+          {.q = kConfig.block_q,
+           .kv = kConfig.block_kv,
+           .warps = Half::kThreads / 32,
+           .stages = kConfig.stages},
+          Half::kThreads,
+          sizeof(typename Half::Shared),
+          forward_kernel<Half>,
+          forward_kernel<BFloat16>};
+}
+
+// What `flashbench tune` tries.
+constexpr std::array kVariants{
+    variant_of<Config{.head_dim = 64, .block_q = 192, .block_kv = 128, .stages = 2}>(),
+    variant_of<Config{.head_dim = 64, .block_q = 128, .block_kv = 128, .stages = 3}>(),
+    variant_of<Config{.head_dim = 128, .block_q = 128, .block_kv = 128, .stages = 2}>(),
+    variant_of<Config{.head_dim = 256, .block_q = 128, .block_kv = 80, .stages = 2}>(),
+};
+
+std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
+  if (p.dtype == Dtype::fp32) return "tensor cores take fp16 and bf16, not fp32";
+  if (device.compute_capability != 90) {
+    return "needs a GPU of compute capability 9.0: wgmma is Hopper's alone";
+  }
+  if (std::max(p.q_len, p.kv_len) >= kMaxLength) return "lengths must be below 2^30";
+  constexpr int64_t kMaxTiles = int64_t{1} << 30;  // with room for one more of each thread block
+  if (p.batch * p.q_heads * (p.q_len / 64 + 1) > kMaxTiles) return "too many heads and rows";
+  return std::nullopt;
+}
+
+std::vector<BlockSizes> candidates(const Problem& p, const DeviceInfo& device) {
+  return fitting_blocks(kVariants, p, device);
+}
+
+BlockSizes choose(const Problem& p, const DeviceInfo& device) {
+  return choose_blocks("sm90", p, device, candidates(p, device));
+}
+
+CudaKernel<Arguments> kernel_at(const Launch& at) {
+  const Variant& v = variant_at(kVariants, at);
+  return {"sm90_forward", at.problem.dtype == Dtype::fp16 ? v.fp16 : v.bf16, v.threads,
+          v.shared_bytes};
+}
+
+std::vector<KernelFacts> facts(const Launch& at) {
+  return {kernel_facts(kernel_at(at))};
+}
+
+std::string variant(const Launch& at) {
+  return "sm90_forward " + describe(at.blocks);
+}
+
+// Arguments::last_taken, which memory that starts poisoned sets to UINT_MAX.
+static_assert(kPoisonByte == 0xff);
+size_t workspace_bytes(const Launch&) {
+  return sizeof(unsigned);
+}
+
+void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
+            Stream stream) {
+  const Problem& p = at.problem;
+  const int64_t q_blocks = (p.q_len + at.blocks.q - 1) / at.blocks.q;
+  const Arguments arguments{
+      .q = tensor_map(in.q, kConsumerRows),
+      .k = tensor_map(in.k, at.blocks.kv),
+      .v = tensor_map(in.v, at.blocks.kv),
+      .o = out.o.data,
+      .logsumexp = out.logsumexp,
+      .o_batch_stride = out.o.batch_stride,
+      .o_head_stride = out.o.head_stride,
+      .o_row_stride = out.o.row_stride,
+      .heads = static_cast<int>(p.q_heads),
+      .heads_per_kv_head = static_cast<int>(p.heads_per_kv_head()),
+      .q_len = static_cast<int>(p.q_len),
+      .kv_len = static_cast<int>(p.kv_len),
+      .head_dim = static_cast<int>(p.head_dim),
+      .diagonal = static_cast<int>(diagonal(p)),
+      .q_blocks = static_cast<int>(q_blocks),
+      .batch_heads = static_cast<int>(p.batch * p.q_heads),
+      .section_heads = static_cast<int>(section_heads(p, at.device)),
+      .last_taken = static_cast<unsigned*>(workspace),
+      .scale_log2 = static_cast<float>(p.softmax_scale() * std::numbers::log2e),
+  };
+  const int64_t tiles = q_blocks * p.batch * p.q_heads;
+  launch_kernel(kernel_at(at), std::min<int64_t>(tiles, at.device.threads), arguments, stream);
+}
+
+}  // namespace
+}  // namespace flashbench::kernels::sm90
+
+namespace flashbench::kernels {
+
+extern const AttentionKernel kSm90Forward{.name = "sm90_forward",
+                                          .family = "sm90",
+                                          .device = DeviceKind::cuda,
+                                          .pass = Pass::forward,
+                                          .needs_aligned_rows = true,
+                                          .why_unsupported = sm90::why_unsupported,
+                                          .candidates = sm90::candidates,
+                                          .choose = sm90::choose,
+                                          .variant = sm90::variant,
+                                          .workspace_bytes = sm90::workspace_bytes,
+                                          .requested_bytes = fused_forward_requested_bytes,
+                                          .facts = sm90::facts,
+                                          .launch = sm90::launch};
+
+}  // namespace flashbench::kernels

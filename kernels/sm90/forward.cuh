@@ -1,0 +1,557 @@
+// Attention forward for Hopper (sm_90a). A thread block owns a block of queries of one head at a
+// time and walks over the blocks of keys, from the last that it sees to the first. Its warpgroups
+// have roles: the producer has the copy engine (TMA) bring Q, K and V to shared memory, some blocks
+// ahead; each consumer has 64 queries, multiplies by wgmma and keeps S, P and O in registers.
+//
+// A consumer multiplies P V of one block of keys and Q K^T of the next at once, then takes the
+// softmax. Consumers issue these products in turn, so that the softmax of one runs beside the
+// products of another. The next block may be the next tile's: between tiles, too, the tensor cores
+// go on.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <limits>
+#include <numbers>
+
+#include "kernels/ptx/barrier.h"
+#include "kernels/ptx/cp_async_bulk_tensor.h"
+#include "kernels/ptx/cvt.h"
+#include "kernels/ptx/ex2.h"
+#include "kernels/ptx/mbarrier.h"
+#include "kernels/ptx/setmaxnreg.h"
+#include "kernels/ptx/shared_address.h"
+#include "kernels/ptx/wgmma.h"
+
+namespace flashbench::kernels::sm90 {
+
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// The scores' maximum that the exponents refer to may lag behind the true one by this power of two
+// before O and the sum are rescaled: P then stays far below the largest fp16.
+inline constexpr float kRescaleThreshold = 8;
+inline constexpr float kLargestP = 256;
+
+inline constexpr int kConsumerRows = 64;  // the rows of one wgmma
+
+struct Config {
+  int head_dim;  // multiple of 64
+  int block_q;   // kConsumerRows for each consumer
+  int block_kv;  // multiple of 16
+  int stages;    // blocks of K, and of V, in shared memory
+};
+
+struct Arguments {
+  CUtensorMap q, k, v;  // of [batch, heads, rows, head_dim]
+  void* o;
+  float* logsumexp;
+  int64_t o_batch_stride, o_head_stride, o_row_stride;  // in elements
+  int heads, heads_per_kv_head, q_len, kv_len, head_dim;
+  int diagonal;  // query i sees keys 0 to i + diagonal
+  int q_blocks, batch_heads, section_heads;
+  unsigned* last_taken;  // see take_tile; starts at UINT_MAX
+  float scale_log2;      // takes Q K^T to the softmax's exponents in base 2
+
+  // How many keys a query sees; may be 0 or less.
+  __device__ int visible_keys(int query) const { return min(kv_len, query + diagonal + 1); }
+};
+
+// A block of queries of one head, and how many keys it sees.
+struct alignas(16) Tile {
+  int batch, head, first_query, key_end;
+};
+
+// Where a role stands in a ring of stages.
+template <int kStages>
+struct RingPosition {
+  int stage = 0;
+  uint32_t parity = 0;  // of the phase of `full` in which the stage holds the next block
+
+  __device__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+__device__ __forceinline__ void arrive(const uint64_t& barrier) {
+  ptx::mbarrier_arrive(ptx::shared_address(&barrier));
+}
+
+// Until the phase of this parity is complete.
+__device__ __forceinline__ void wait(const uint64_t& barrier, uint32_t parity) {
+  while (!ptx::mbarrier_try_wait_parity(ptx::shared_address(&barrier), parity)) {
+  }
+}
+
+template <typename T, Config kConfig>
+struct Forward {
+  static constexpr int kHeadDim = kConfig.head_dim;
+  static constexpr int kBlockQ = kConfig.block_q;
+  static constexpr int kBlockKv = kConfig.block_kv;
+  static constexpr int kStages = kConfig.stages;
+  static constexpr int kConsumers = kBlockQ / kConsumerRows;
+  static constexpr int kThreads = 128 * (1 + kConsumers);
+  static_assert(kHeadDim % 64 == 0 && kBlockKv % 16 == 0);
+  static_assert(kConsumers == 2 || kConsumers == 3);
+
+  // Of a thread. All warpgroups together have 512 times as many as one has threads.
+  static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
+  static constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : 160;
+
+  // A matrix in shared memory is a row of panels, 64 columns (128 bytes, as far as a swizzle goes)
+  // wide.
+  static constexpr int kPanels = kHeadDim / 64;
+  static constexpr int kRowBytes = 128;
+  static constexpr int kQPanelBytes = kConsumerRows * kRowBytes;
+  static constexpr int kKvPanelBytes = kBlockKv * kRowBytes;
+
+  static constexpr int kSFloats = kBlockKv / 2;  // registers of a thread for 64 rows
+  static constexpr int kOFloats = kHeadDim / 2;
+  static constexpr int kPSteps = kBlockKv / 16;
+
+  // Tiles that the producer may be ahead by, with the one that consumers are at.
+  static constexpr int kTileSlots = 4;
+
+  struct Shared {
+    alignas(1024) char q[kConsumers][kPanels * kQPanelBytes];
+    alignas(1024) char k[kStages][kPanels * kKvPanelBytes];
+    alignas(1024) char v[kStages][kPanels * kKvPanelBytes];
+    // Of a buffer: `full` when it has been filled, `empty` when it may be filled again.
+    uint64_t q_full[kConsumers], q_empty[kConsumers];
+    uint64_t k_full[kStages], k_empty[kStages];
+    uint64_t v_full[kStages], v_empty[kStages];
+    uint64_t tile_full[kTileSlots], tile_empty[kTileSlots];
+    Tile tiles[kTileSlots];
+  };
+  using Ring = RingPosition<kStages>;
+  using TileRing = RingPosition<kTileSlots>;
+
+  static __device__ void initialise_barriers(Shared& shared) {
+    constexpr int kWarps = 4;  // of a warpgroup, each of which says when it is done
+    for (int i = 0; i < kConsumers; ++i) {
+      ptx::mbarrier_init(ptx::shared_address(&shared.q_full[i]), 1);
+      ptx::mbarrier_init(ptx::shared_address(&shared.q_empty[i]), kWarps);
+    }
+    for (int i = 0; i < kStages; ++i) {
+      ptx::mbarrier_init(ptx::shared_address(&shared.k_full[i]), 1);
+      ptx::mbarrier_init(ptx::shared_address(&shared.v_full[i]), 1);
+      ptx::mbarrier_init(ptx::shared_address(&shared.k_empty[i]), kWarps * kConsumers);
+      ptx::mbarrier_init(ptx::shared_address(&shared.v_empty[i]), kWarps * kConsumers);
+    }
+    for (int i = 0; i < kTileSlots; ++i) {
+      ptx::mbarrier_init(ptx::shared_address(&shared.tile_full[i]), 1);
+      ptx::mbarrier_init(ptx::shared_address(&shared.tile_empty[i]), kWarps * kConsumers);
+    }
+    ptx::fence_mbarrier_init();
+  }
+
+  // Heads go in sections whose K and V fit the L2 cache together. Within a section the last blocks
+  // of queries, which see the most keys if causal, come first.
+  static __device__ Tile tile_at(const Arguments& a, int index) {
+    const int section = index / (a.section_heads * a.q_blocks);
+    const int first_head = section * a.section_heads;
+    const int heads = min(a.section_heads, a.batch_heads - first_head);
+    const int within = index - first_head * a.q_blocks;
+    const int batch_head = first_head + within % heads;
+    const int first_query = (a.q_blocks - 1 - within / heads) * kBlockQ;
+    return {batch_head / a.heads, batch_head % a.heads, first_query,
+            max(0, a.visible_keys(min(first_query + kBlockQ, a.q_len) - 1))};
+  }
+  static constexpr int kNoTile = -1;  // as key_end: there is none any more
+
+  static __device__ int last_block(const Tile& tile) {
+    return (tile.key_end + kBlockKv - 1) / kBlockKv - 1;
+  }
+
+  // ---- The producer
+
+  // One block of rows of a head, panel by panel.
+  template <int kPanelBytes>
+  static __device__ void copy(const CUtensorMap& tensor, char* to, uint64_t& full, int row,
+                              int head, int batch, ptx::CachePolicy policy) {
+    const uint32_t barrier = ptx::shared_address(&full);
+    ptx::mbarrier_arrive_expect_tx(barrier, kPanels * kPanelBytes);
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) {
+      ptx::cp_async_bulk_tensor_4d(ptx::shared_address(to) + panel * kPanelBytes, tensor,
+                                   panel * 64, row, head, batch, barrier, policy);
+    }
+  }
+
+  // A number from 0 on that no other thread block is given; `tiles` of them are taken in a launch,
+  // one after every tile. The counter goes round, so that the last one taken leaves it as it has to
+  // be for the next launch: at `tiles` - 1 or above.
+  static __device__ unsigned take_tile(unsigned* last_taken, unsigned tiles) {
+    const unsigned last = atomicInc(last_taken, tiles - 1);
+    return last >= tiles - 1 ? 0 : last + 1;
+  }
+
+  static __device__ void produce(const Arguments& a, Shared& shared) {
+    Ring k_ring, v_ring;
+    TileRing tile_ring;
+    uint32_t q_parity = 0;
+    const auto publish = [&](const Tile& tile) {
+      wait(shared.tile_empty[tile_ring.stage], tile_ring.parity ^ 1);
+      shared.tiles[tile_ring.stage] = tile;
+      arrive(shared.tile_full[tile_ring.stage]);
+      tile_ring.advance();
+    };
+
+    const unsigned tiles = static_cast<unsigned>(a.batch_heads * a.q_blocks);
+    for (unsigned index = blockIdx.x; index < tiles;) {
+      const Tile tile = tile_at(a, static_cast<int>(index));
+      publish(tile);
+      index = gridDim.x + take_tile(a.last_taken, tiles);
+
+      const int kv_head = tile.head / a.heads_per_kv_head;
+      const int last = last_block(tile);
+      for (int block = last; block >= 0; --block) {
+        wait(shared.k_empty[k_ring.stage], k_ring.parity ^ 1);
+        copy<kKvPanelBytes>(a.k, shared.k[k_ring.stage], shared.k_full[k_ring.stage],
+                            block * kBlockKv, kv_head, tile.batch, ptx::CachePolicy::evict_last);
+        k_ring.advance();
+        if (block == last) {
+          for (int i = 0; i < kConsumers; ++i) {
+            wait(shared.q_empty[i], q_parity ^ 1);
+            copy<kQPanelBytes>(a.q, shared.q[i], shared.q_full[i],
+                               tile.first_query + kConsumerRows * i, tile.head, tile.batch,
+                               ptx::CachePolicy::evict_first);
+          }
+          q_parity ^= 1;
+        }
+        wait(shared.v_empty[v_ring.stage], v_ring.parity ^ 1);
+        copy<kKvPanelBytes>(a.v, shared.v[v_ring.stage], shared.v_full[v_ring.stage],
+                            block * kBlockKv, kv_head, tile.batch, ptx::CachePolicy::evict_last);
+        v_ring.advance();
+      }
+    }
+    publish({0, 0, 0, kNoTile});
+  }
+
+  // ---- A consumer
+
+  // S = Q K^T, under way.
+  static __device__ void issue_qk(float (&s)[kSFloats], uint64_t q, uint64_t k) {
+    ptx::keep_here(s);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kHeadDim / 16; ++step) {
+      const int panel = step / 4, bytes = step % 4 * 32;
+      ptx::Wgmma<kBlockKv>::template multiply_shared<T>(
+          s, ptx::advance(q, panel * kQPanelBytes + bytes),
+          ptx::advance(k, panel * kKvPanelBytes + bytes), step > 0);
+    }
+    ptx::wgmma_commit_group();
+  }
+
+  // O += P V, under way.
+  static __device__ void issue_pv(float (&o)[kOFloats], const uint32_t (&p)[kPSteps][4],
+                                  uint64_t v) {
+    ptx::keep_here(o);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kPSteps; ++step) {
+      ptx::Wgmma<kHeadDim>::template multiply_registers<T>(o, p[step],
+                                                           ptx::advance(v, step * 16 * kRowBytes));
+    }
+    ptx::wgmma_commit_group();
+  }
+
+  // The softmax of the two rows of a thread so far; `sum` is over this thread's columns only.
+  struct Rows {
+    float maximum[2] = {-kInfinity, -kInfinity};
+    float sum[2] = {0, 0};
+  };
+
+  // Scores of keys that a row does not see become -infinity. `visible` counts from the first key of
+  // this lane.
+  static __device__ void mask(float (&s)[kSFloats], const int (&visible)[2]) {
+#pragma unroll
+    for (int i = 0; i < kSFloats; ++i) {
+      if (i / 4 * 8 + i % 2 >= visible[i / 2 % 2]) s[i] = -kInfinity;
+    }
+  }
+
+  // Takes scores to the softmax's exponents in base 2. Scaling here and not in the exponent's own
+  // multiply-add keeps the exponent of a row's maximum at exactly 0.
+  static __device__ void scale(float (&s)[kSFloats], float factor) {
+#pragma unroll
+    for (int i = 0; i < kSFloats; ++i) s[i] = __fmul_rn(s[i], factor);
+  }
+
+  // Raises the maxima to those of S, in base 2, and rescales the sums and O so far, if any maximum
+  // has grown too much.
+  static __device__ void raise_maximum(const float (&s)[kSFloats], Rows& rows,
+                                       float (&o)[kOFloats]) {
+    float maximum[2];
+    bool grown = false;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float m[2] = {s[2 * i], s[2 * i + 1]};
+#pragma unroll
+      for (int j = 4; j < kSFloats; j += 4) {
+        m[0] = fmaxf(m[0], s[j + 2 * i]);
+        m[1] = fmaxf(m[1], s[j + 2 * i + 1]);
+      }
+      m[0] = fmaxf(m[0], m[1]);
+      m[0] = fmaxf(m[0], __shfl_xor_sync(~0u, m[0], 1));
+      m[0] = fmaxf(m[0], __shfl_xor_sync(~0u, m[0], 2));
+      maximum[i] = fmaxf(rows.maximum[i], m[0]);
+      // True also for the NaN of a row that has seen no key so far.
+      grown |= !(maximum[i] - rows.maximum[i] <= kRescaleThreshold);
+    }
+    if (!__any_sync(~0u, grown)) return;
+    float factor[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      factor[i] = ptx::ex2_approx_ftz(rows.maximum[i] - base_of(maximum[i]));
+      rows.sum[i] *= factor[i];
+      rows.maximum[i] = maximum[i];
+    }
+#pragma unroll
+    for (int i = 0; i < kOFloats; ++i) o[i] *= factor[i / 2 % 2];
+  }
+
+  // What exponents are taken relative to: the maximum, or 0 for a row that has seen no key, whose
+  // P must be 0 and not NaN.
+  static __device__ float base_of(float maximum) {
+    return maximum == -kInfinity ? 0 : maximum;
+  }
+
+  // P = 2^(S - base), or of an S that has yet to be scaled; its sums by rows are added to `sum`.
+  // The layout of accumulators, rounded, is that of the operand A.
+  template <bool kScaled>
+  static __device__ void exponentiate(const float (&s)[kSFloats], uint32_t (&p)[kPSteps][4],
+                                      const float (&base)[2], float (&sum)[2], float scale_log2) {
+#pragma unroll
+    for (int i = 0; i < kSFloats; i += 2) {
+      const int row = i / 2 % 2;
+      float x[2];
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const float scaled = kScaled ? s[i + j] : __fmul_rn(s[i + j], scale_log2);
+        x[j] = ptx::ex2_approx_ftz(scaled - base[row]);
+        sum[row] += x[j];
+      }
+      p[i / 8][i / 2 % 4] = ptx::cvt_rn_x2<T>(x[0], x[1]);
+    }
+  }
+
+  // P relative to the maxima so far, so that nothing waits for the block's own. False if a sum
+  // shows that they lag behind too far: then nothing has changed.
+  static __device__ bool try_maximum(const float (&s)[kSFloats], uint32_t (&p)[kPSteps][4],
+                                     Rows& rows, float scale_log2) {
+    float sum[2] = {0, 0};
+    exponentiate<false>(s, p, rows.maximum, sum, scale_log2);
+    // False also for a sum of NaN, and that of a row without a maximum.
+    const bool small = sum[0] <= kLargestP && sum[1] <= kLargestP;
+    if (!__all_sync(~0u, small)) return false;
+    rows.sum[0] += sum[0];
+    rows.sum[1] += sum[1];
+    return true;
+  }
+
+  // Transposes 4x4 words of four neighbouring lanes: word i of lane l goes to word l of lane i.
+  static __device__ void transpose_in_quad(uint32_t (&w)[4], int lane) {
+#pragma unroll
+    for (int distance = 1; distance <= 2; distance *= 2) {
+      const bool upper = (lane & distance) != 0;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if ((i & distance) != 0) continue;
+        const uint32_t low = w[i], high = w[i + distance];
+        const uint32_t other = __shfl_xor_sync(~0u, upper ? low : high, distance);
+        w[i] = upper ? other : low;
+        w[i + distance] = upper ? high : other;
+      }
+    }
+  }
+
+  // O / sum and the logsumexp of this thread's rows.
+  static __device__ void store(const Arguments& a, const Tile& tile, int first_row,
+                               const float (&o)[kOFloats], const Rows& rows) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int row = first_row + 8 * i;
+      float sum = rows.sum[i];
+      sum += __shfl_xor_sync(~0u, sum, 1);
+      sum += __shfl_xor_sync(~0u, sum, 2);
+      const float inverse = sum == 0 ? 0 : 1 / sum;  // 0 for a row that saw no key
+      const bool inside = row < a.q_len;
+      if (lane % 4 == 0 && inside) {
+        a.logsumexp[(int64_t{tile.batch} * a.heads + tile.head) * a.q_len + row] =
+            (rows.maximum[i] + log2f(sum)) * std::numbers::ln2_v<float>;
+      }
+      T* out = static_cast<T*>(a.o) + tile.batch * a.o_batch_stride + tile.head * a.o_head_stride +
+               row * a.o_row_stride;
+      // A thread has 2 of each 8 columns; after a transpose all 8 of every fourth 8, 16 bytes.
+#pragma unroll
+      for (int j = 0; j < kHeadDim / 32; ++j) {
+        uint32_t words[4];
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+          const float* pair = o + (4 * j + w) * 4 + 2 * i;
+          words[w] = ptx::cvt_rn_x2<T>(pair[0] * inverse, pair[1] * inverse);
+        }
+        transpose_in_quad(words, lane);
+        const int column = j * 32 + lane % 4 * 8;
+        if (inside && column < a.head_dim) {
+          *reinterpret_cast<uint4*>(out + column) =
+              make_uint4(words[0], words[1], words[2], words[3]);
+        }
+      }
+    }
+  }
+
+  // Of a block of queries that sees no key: O is 0 and the logsumexp -infinity.
+  static __device__ void store_nothing(const Arguments& a, const Tile& tile, int first_row) {
+    const float o[kOFloats] = {};
+    store(a, tile, first_row, o, Rows());
+  }
+
+  static __device__ void consume(const Arguments& a, Shared& shared, int consumer) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
+    const int row_in_tile = kConsumerRows * consumer + 16 * warp + lane / 4;
+    const auto release = [&](const uint64_t& empty) {
+      if (lane == 0) arrive(empty);
+    };
+    // Named barriers by which consumers take turns.
+    const int my_turn = 1 + consumer, next_turn = 1 + (consumer + 1) % kConsumers;
+    constexpr int kTurnThreads = 256;
+    if (consumer == 0) ptx::barrier_arrive(my_turn, kTurnThreads);
+
+    const uint64_t q = ptx::wgmma_matrix(ptx::shared_address(shared.q[consumer]), kQPanelBytes);
+    const uint64_t k = ptx::wgmma_matrix(ptx::shared_address(shared.k), kKvPanelBytes);
+    const uint64_t v = ptx::wgmma_matrix(ptx::shared_address(shared.v), kKvPanelBytes);
+    constexpr int kStageBytes = kPanels * kKvPanelBytes;
+
+    Ring k_ring, v_ring;
+    TileRing tile_ring;
+    uint32_t q_parity = 0;
+
+    // Goes on to the next tile that sees a key, and says if there is one. A tile is let go of when
+    // it has been stored.
+    const auto next_tile = [&]() {
+      for (;; release(shared.tile_empty[tile_ring.stage]), tile_ring.advance()) {
+        wait(shared.tile_full[tile_ring.stage], tile_ring.parity);
+        const Tile& tile = shared.tiles[tile_ring.stage];
+        if (tile.key_end != 0) return tile.key_end != kNoTile;
+        store_nothing(a, tile, tile.first_query + row_in_tile);
+        __syncwarp();
+      }
+    };
+
+    if (!next_tile()) return;
+    int block = last_block(shared.tiles[tile_ring.stage]);
+    float s[kSFloats], o[kOFloats] = {};
+    uint32_t p[kPSteps][4];
+    Rows rows;
+
+    wait(shared.q_full[consumer], q_parity);
+    wait(shared.k_full[k_ring.stage], k_ring.parity);
+    q_parity ^= 1;
+    issue_qk(s, q, ptx::advance(k, k_ring.stage * kStageBytes));
+    ptx::wgmma_wait_group<0>();
+    ptx::keep_here(s);
+    int done = 0;
+    bool fresh = true;  // no maximum yet to try
+    for (;;) {
+      // S is done with K, and after the first block of keys with Q.
+      release(shared.k_empty[k_ring.stage]);
+      k_ring.advance();
+      if (block == 0) release(shared.q_empty[consumer]);
+
+      // S becomes P.
+      const int first_query = shared.tiles[tile_ring.stage].first_query;
+      const bool masked =
+          (block + 1) * kBlockKv > a.visible_keys(first_query + kConsumerRows * consumer);
+      if (masked || fresh || !try_maximum(s, p, rows, a.scale_log2)) {
+        scale(s, a.scale_log2);
+        if (masked) {
+          const int first_key = block * kBlockKv + lane % 4 * 2;
+          const int row = first_query + row_in_tile;
+          mask(s, {a.visible_keys(row) - first_key, a.visible_keys(row + 8) - first_key});
+        }
+        raise_maximum(s, rows, o);
+        exponentiate<true>(s, p, {base_of(rows.maximum[0]), base_of(rows.maximum[1])}, rows.sum,
+                           a.scale_log2);
+      }
+      fresh = false;
+
+      // The next block of keys, of this tile or the next.
+      const bool tile_is_done = block == 0;
+      done = tile_ring.stage;
+      if (tile_is_done) {
+        tile_ring.advance();
+        if (!next_tile()) break;
+        block = last_block(shared.tiles[tile_ring.stage]);
+        wait(shared.q_full[consumer], q_parity);
+        q_parity ^= 1;
+      } else {
+        --block;
+      }
+
+      // P V of the block before, Q K^T of this one.
+      wait(shared.v_full[v_ring.stage], v_ring.parity);
+      wait(shared.k_full[k_ring.stage], k_ring.parity);
+      ptx::barrier_sync(my_turn, kTurnThreads);
+      issue_pv(o, p, ptx::advance(v, v_ring.stage * kStageBytes));
+      issue_qk(s, q, ptx::advance(k, k_ring.stage * kStageBytes));
+      ptx::barrier_arrive(next_turn, kTurnThreads);
+      ptx::wgmma_wait_group<1>();
+      ptx::keep_here(o);
+      release(shared.v_empty[v_ring.stage]);
+      v_ring.advance();
+      if (tile_is_done) {
+        store(a, shared.tiles[done], shared.tiles[done].first_query + row_in_tile, o, rows);
+        __syncwarp();
+        release(shared.tile_empty[done]);
+#pragma unroll
+        for (int i = 0; i < kOFloats; ++i) o[i] = 0;
+        rows = Rows();
+        fresh = true;
+      }
+      ptx::wgmma_wait_group<0>();
+      ptx::keep_here(s);
+    }
+    wait(shared.v_full[v_ring.stage], v_ring.parity);
+    issue_pv(o, p, ptx::advance(v, v_ring.stage * kStageBytes));
+    ptx::wgmma_wait_group<0>();
+    ptx::keep_here(o);
+    store(a, shared.tiles[done], shared.tiles[done].first_query + row_in_tile, o, rows);
+  }
+
+  static __device__ void run(const Arguments& a) {
+    extern __shared__ __align__(1024) char shared_memory[];
+    Shared& shared = *reinterpret_cast<Shared*>(shared_memory);
+    if (threadIdx.x == 0) {
+      ptx::prefetch_tensormap(a.q);
+      ptx::prefetch_tensormap(a.k);
+      ptx::prefetch_tensormap(a.v);
+      initialise_barriers(shared);
+    }
+    __syncthreads();
+    // The same in all lanes, which the compiler does not know of threadIdx.
+    const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
+    if (warpgroup == 0) {
+      ptx::setmaxnreg_dec<kProducerRegisters>();
+      if (threadIdx.x == 0) produce(a, shared);
+    } else {
+      ptx::setmaxnreg_inc<kConsumerRegisters>();
+      consume(a, shared, warpgroup - 1);
+    }
+  }
+};
+
+template <typename Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads, 1)
+    forward_kernel(const __grid_constant__ Arguments arguments) {
+  Kernel::run(arguments);
+}
+
+}  // namespace flashbench::kernels::sm90
