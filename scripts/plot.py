@@ -303,8 +303,10 @@ def draw_memory(axis, panel, styles, _):
 def draw_traffic(axis, panel, styles, _):
     for line, rows in panel.groupby("line", sort=False):
         colour, marker = styles[line]
-        axis.plot(rows["kv_len"], rows["bytes_requested"], color=colour, marker=marker,
-                  label=f"{line}: requested by its loops")
+        requested = rows[rows["bytes_requested"].notna()]
+        if len(requested):
+            axis.plot(requested["kv_len"], requested["bytes_requested"], color=colour,
+                      marker=marker, label=f"{line}: requested by its loops")
         measured = rows[rows["bytes_measured"].notna()]
         if len(measured):
             axis.plot(measured["kv_len"], measured["bytes_measured"], color=colour, marker=marker,

@@ -97,6 +97,20 @@ def test_without_bandwidth_the_roofline_has_no_slope(tiny_result, tmp_path):
     assert "copy bandwidth" in (tmp_path / "roofline_forward_fp32.svg").read_text()
 
 
+@pytest.mark.parametrize("providers", [["naive"], ["naive", "tiled"]])
+def test_a_provider_that_does_not_tell_its_traffic_is_not_in_the_legend(tiny_result, tmp_path, providers):
+    def change(rows):
+        for row in rows:
+            if row["provider"] in providers:
+                row.update(bytes_requested="", intensity="")
+
+    plot(edited(tiny_result, tmp_path / "some.csv", change), "-o", tmp_path)
+    traffic = (tmp_path / "traffic_forward_fp32.svg").read_text()
+    for provider in ["naive", "tiled"]:
+        assert (f"{provider}: requested" in traffic) == (provider not in providers)
+    assert "compulsory" in traffic
+
+
 @pytest.mark.parametrize(
     "text, said",
     [
