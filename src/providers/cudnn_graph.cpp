@@ -36,19 +36,23 @@ std::string reason_in(std::string text) {
   return text;
 }
 
+std::string told(const std::string& text) {
+  return fmt::format("cuDNN {}: {}", cudnn_library().version, reason_in(text));
+}
+
 void check(fe::error_t error) {
-  if (error.is_bad()) {
-    throw CudnnError(
-        fmt::format("cuDNN {}: {}", cudnn_library().version, reason_in(error.get_message())));
-  }
+  if (error.is_bad()) throw CudnnError(told(error.get_message()));
+}
+
+// Of a step whose failure means that cuDNN does not take this problem.
+void check_supported(fe::error_t error) {
+  if (error.is_bad()) throw Unsupported(told(error.get_message()));
 }
 
 void check(cudnnStatus_t status) {
-  if (status != CUDNN_STATUS_SUCCESS) {
-    throw CudnnError(fmt::format("cuDNN {}: {}: {}", cudnn_library().version,
-                                 fe::detail::get_error_string(status),
-                                 reason_in(fe::detail::get_last_error_string_())));
-  }
+  if (status == CUDNN_STATUS_SUCCESS) return;
+  throw CudnnError(told(fmt::format("{}: {}", fe::detail::get_error_string(status),
+                                    fe::detail::get_last_error_string_())));
 }
 
 class Handle {
@@ -138,15 +142,15 @@ class Graph final : public CudnnGraph {
     } else {
       add_backward(tensors, deterministic);
     }
-    check(graph_.validate());
-    check(graph_.build_operation_graph(handle_.get()));
-    check(graph_.create_execution_plans({fe::HeurMode_t::A}));
-    check(graph_.check_support());
+    check_supported(graph_.validate());
+    check_supported(graph_.build_operation_graph(handle_.get()));
+    check_supported(graph_.create_execution_plans({fe::HeurMode_t::A}));
+    check_supported(graph_.check_support());
   }
 
   void build_plan(void* stream) override {
     check(fe::detail::set_stream(handle_.get(), static_cast<cudaStream_t>(stream)));
-    check(graph_.build_plans());
+    check_supported(graph_.build_plans());
   }
 
   std::string plan_name() const override {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "attention/tensors.h"
+#include "providers/provider.h"
 
 namespace flashbench {
 
@@ -25,7 +26,8 @@ class CudnnGraph {
   virtual ~CudnnGraph() = default;
 
   // Makes the first plan that works of those that cuDNN's heuristic proposes (its mode A), which
-  // may compile kernels. Its launches go to `stream`, a cudaStream_t. Throws CudnnError.
+  // may compile kernels. Its launches go to `stream`, a cudaStream_t. Throws Unsupported,
+  // CudnnError.
   virtual void build_plan(void* stream) = 0;
 
   // Of the plan: cuDNN's name of the engine and its settings; what it needs beside the tensors.
@@ -41,7 +43,8 @@ class CudnnGraph {
 
 // For tensors with the strides of these views, whose data is not read, on the current GPU, which
 // has this compute capability (e.g. 90). `deterministic` is about the backward pass. Throws
-// CudnnError if cuDNN supports no such graph. Only where why_no_cudnn() is empty.
+// Unsupported if cuDNN refuses the graph, CudnnError if it cannot be asked. Only where
+// why_no_cudnn() is empty.
 std::unique_ptr<CudnnGraph> make_cudnn_graph(const Problem&, bool deterministic,
                                              int compute_capability, const Inputs&, const Outputs&);
 

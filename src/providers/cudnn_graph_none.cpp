@@ -8,7 +8,7 @@ std::optional<std::string> why_no_cudnn() {
 
 std::unique_ptr<CudnnGraph> make_cudnn_graph(const Problem&, bool, int, const Inputs&,
                                              const Outputs&) {
-  throw CudnnError(*why_no_cudnn());
+  throw Unsupported(*why_no_cudnn());
 }
 
 }  // namespace flashbench

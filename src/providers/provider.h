@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,7 +23,7 @@ class Session {
   virtual ~Session() = default;
 
   // Untimed work that a training step has done before this pass: the naive backward pass keeps P
-  // from its forward pass. Called once for each set of inputs, before run.
+  // from its forward pass. Called once for each set of inputs, before run. Throws as prepare().
   virtual void prepare_inputs(const Inputs&) {}
 
   // The timed work, and nothing else. Throws on failure.
@@ -34,6 +35,12 @@ class Session {
   // Bytes that this provider's own loops read and write from the tensors and its workspace, tile by
   // tile, whatever cache may serve them; empty where nobody tells what those loops are.
   virtual std::optional<int64_t> requested_bytes() const = 0;
+};
+
+// A problem that turns out not to run only when it is prepared; the message says why.
+class Unsupported : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
 };
 
 class Provider {
@@ -66,7 +73,7 @@ class Provider {
   // Bytes that prepare() would allocate.
   virtual int64_t workspace_bytes(const Problem&, const DeviceInfo&) const = 0;
 
-  // Throws OutOfMemory.
+  // Throws OutOfMemory, Unsupported.
   virtual std::unique_ptr<Session> prepare(const Problem&, Device&) const = 0;
 };
 

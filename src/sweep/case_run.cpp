@@ -122,6 +122,8 @@ void guarded(Attempt& attempt, Work work) {
     work();
   } catch (const WrongResult& error) {
     attempt.end(Status::failed, error.what());
+  } catch (const Unsupported& error) {
+    attempt.end(Status::unsupported, error.what());
   } catch (const OutOfMemory& error) {
     attempt.end(Status::out_of_memory, error.what());
   } catch (const std::bad_alloc&) {

@@ -123,6 +123,21 @@ TEST_F(CaseRun, OutOfMemoryIsARow) {
   EXPECT_FALSE(record.measurement);
 }
 
+// Some refuse only when they are prepared.
+TEST_F(CaseRun, ARefusalInPrepareIsUnsupportedToo) {
+  class Late final : public FakeProvider {
+   public:
+    Late() : FakeProvider([](const Inputs&, const Outputs&, int) {}, "late") {}
+    std::unique_ptr<Session> prepare(const Problem&, Device&) const override {
+      throw Unsupported("no engine takes it");
+    }
+  };
+  const Late late;
+  const auto records = run_case(item_, {&late}, *device_, gemm_.get(), options_);
+  EXPECT_EQ(records.at(0).status, Status::unsupported);
+  EXPECT_EQ(records.at(0).reason, "no engine takes it");
+}
+
 TEST_F(CaseRun, UnsupportedGivesItsSentence) {
   FakeProvider picky([](const Inputs&, const Outputs&, int) {});
   picky.refusal = "it does not like this";
