@@ -115,9 +115,11 @@ struct Attempt {
   }
 };
 
-// Runs `work`; what it throws becomes the attempt's status.
+// Runs `work`; what it throws becomes the attempt's status. The provider counts as at work until
+// its session has ended, too.
 template <typename Work>
-void guarded(Attempt& attempt, Work work) {
+void guarded(Attempt& attempt, const Scene& scene, Work work) {
+  const AtWork at_work(scene.watch, attempt.index);
   try {
     work();
   } catch (const WrongResult& error) {
@@ -141,7 +143,6 @@ void require_passed(const Verdict& verdict) {
 
 // Prepares the provider, runs it once on poisoned outputs and judges what it wrote.
 void prepare_and_verify(Attempt& attempt, Scene& scene) {
-  const AtWork at_work(scene.watch, attempt.index);
   Device& device = scene.device;
   const MemoryUsage before = device.used();
   device.reset_peak();
@@ -193,7 +194,6 @@ Audited audited(Attempt& attempt, Scene& scene) {
 }
 
 void repeat(Attempt& attempt, Scene& scene) {
-  const AtWork at_work(scene.watch, attempt.index);
   Verdict failed;
   const Determinism determinism =
       repeat_runs(audited(attempt, scene), scene.options.repeat, scene.watch.interrupted, failed);
@@ -208,15 +208,13 @@ void repeat(Attempt& attempt, Scene& scene) {
 // The last look at a provider, after all else.
 void audit(Attempt& attempt, Scene& scene) {
   if (!attempt.alive()) return;
-  const AtWork at_work(scene.watch, attempt.index);
-  guarded(attempt, [&] {
+  guarded(attempt, scene, [&] {
     require_nothing_behind(audited(attempt, scene));
     require_fresh_outputs(audited(attempt, scene));
   });
 }
 
 std::optional<std::string> why_unsupported(const Attempt& attempt, const Scene& scene) {
-  const AtWork at_work(scene.watch, attempt.index);  // a plugin's code may crash here too
   const DeviceInfo& info = scene.device.info();
   if (auto why = attempt.provider->why_unsupported(scene.problem, info)) return why;
   return attempt.provider->why_unsupported_placement(scene.problem, scene.item.placement, info);
@@ -232,7 +230,7 @@ Attempt start(const Provider& provider, int index, const Case& item, Scene& scen
     attempt.end(Status::skipped, "interrupted");
     return attempt;
   }
-  guarded(attempt, [&] {
+  guarded(attempt, scene, [&] {
     if (auto why = why_unsupported(attempt, scene)) {
       return attempt.end(Status::unsupported, *why);
     }
@@ -280,7 +278,7 @@ void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& ge
       scene.device, contenders, scene.options.measure, seed, scene.watch.interrupted);
   for (size_t i = 0; i < alive.size(); ++i) {
     Attempt& attempt = *alive[i];
-    guarded(attempt, [&] {
+    guarded(attempt, scene, [&] {
       if (timings[i].error) std::rethrow_exception(timings[i].error);
       if (timings[i].measurement.seconds.empty()) {
         return attempt.end(Status::skipped, "interrupted before it was timed");
@@ -348,6 +346,7 @@ std::vector<Record> run_case(const Case& item, const std::vector<const Provider*
     }
     for (Attempt& attempt : attempts) audit(attempt, scene);
     compare_with_naive(attempts, scene);
+    for (Attempt& attempt : attempts) guarded(attempt, scene, [&] { attempt.session.reset(); });
     return records_of(attempts);
   } catch (const OutOfMemory& error) {
     return all_ended(item, providers, Status::out_of_memory, error.what());

@@ -70,6 +70,7 @@ def ignores(pid, number):
         ("abort", "crashed", "its last words: faulty: these are my last words", 4),
         ("exit", "crashed", "without an answer, with exit code 0", 4),
         ("crash_early", "crashed", "killed by signal 11", 4),
+        ("crash_late", "crashed", "killed by signal 11", 4),
         ("crash_at_load", "crashed", "when it was loaded, its worker was killed by signal 11", 4),
         ("error", "error", "reported, as told", 4),
         ("garbage", "error", "run returned the status 77, which it may not: ???", 4),

@@ -12,6 +12,7 @@
 //   garbage        reports one by a status that is none, with a text that is none and does not end
 //   refuse         says that it cannot
 //   crash_early    dies when it is asked whether it can
+//   crash_late     dies when its session ends
 //   hang           never returns
 //   deaf           never returns, with SIGTERM ignored
 //   kill_parent    kills whoever started the process
@@ -137,6 +138,7 @@ struct flashbench_session {
         scores_(static_cast<size_t>(attention_forward_workspace(&attention_))) {}
 
   ~flashbench_session() {
+    if (fault.kind == "crash_late") std::raise(SIGSEGV);
     if (left_running_.joinable()) left_running_.join();
   }
 
