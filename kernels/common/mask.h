@@ -8,6 +8,19 @@
 
 namespace flashbench::kernels {
 
+// Query i sees clamp(i + visible_from, 0, kv_len) keys.
+inline int64_t visible_from(const Problem& p) {
+  switch (p.mask) {
+    case Mask::none:
+      return p.kv_len;
+    case Mask::causal_top_left:
+      return 1;
+    case Mask::causal_bottom_right:
+      return p.kv_len - p.q_len + 1;
+  }
+  return 0;
+}
+
 // The first query that sees key `key`, and with it all later ones do; may be q_len or more: none.
 inline int64_t first_query_that_sees(const Problem& p, int64_t key) {
   switch (p.mask) {

@@ -2,6 +2,8 @@
 #include <stdexcept>
 
 #include "device/cuda_call.h"
+#include "kernels/common/alignment.h"
+#include "kernels/common/mask.h"
 #include "kernels/naive/rows.cuh"
 #include "kernels/naive/softmax_cuda.h"
 #include "kernels/naive/vectors.cuh"
@@ -348,12 +350,6 @@ void launch_softmax(const ScoreBlock& block, const void* scores, void* probabili
   FLASHBENCH_CUDA(cudaGetLastError());
 }
 
-bool aligned(const ConstTensorView& t) {
-  const int64_t width = 16 / element_size(t.dtype);
-  return reinterpret_cast<uintptr_t>(t.data) % 16 == 0 && t.batch_stride % width == 0 &&
-         t.head_stride % width == 0 && t.row_stride % width == 0 && t.head_dim % width == 0;
-}
-
 }  // namespace
 
 ScoreBlock ScoreBlock::whole(const Problem& p, Dtype scores) {
@@ -365,17 +361,7 @@ ScoreBlock ScoreBlock::whole(const Problem& p, Dtype scores) {
   block.q_len = p.q_len;
   block.rows = p.q_len;
   block.keys = p.kv_len;
-  switch (p.mask) {
-    case Mask::none:
-      block.visible_from = p.kv_len;
-      break;
-    case Mask::causal_top_left:
-      block.visible_from = 1;
-      break;
-    case Mask::causal_bottom_right:
-      block.visible_from = p.kv_len - p.q_len + 1;
-      break;
-  }
+  block.visible_from = kernels::visible_from(p);
   return block;
 }
 
@@ -418,7 +404,7 @@ void naive_row_dots(const ConstTensorView& o, const ConstTensorView& d_o, float*
     const auto launch = [&]<int kLanes>() {
       row_dots_kernel<T, kLanes><<<grid(rows * kLanes, kMinThreads), kMinThreads, 0, stream>>>(
           RowsOf(o), static_cast<const T*>(o.data), RowsOf(d_o), static_cast<const T*>(d_o.data),
-          rows, aligned(o) && aligned(d_o), delta);
+          rows, rows_aligned(o) && rows_aligned(d_o), delta);
     };
     if (o.head_dim <= 8 * Packed<T>::kWidth) {
       launch.template operator()<8>();
@@ -440,7 +426,7 @@ void naive_redo_rows(const ScoreBlock& block, double alpha, const void* scores, 
         <<<grid(block.heads * block.rows, kBlockRows), kMinThreads, 0, stream>>>(
             block, static_cast<float>(alpha), static_cast<const Score*>(scores), RowsOf(b),
             static_cast<const T*>(b.data), static_cast<uint32_t>(c.heads / b.heads), RowsOf(c),
-            static_cast<T*>(c.data), aligned(c));
+            static_cast<T*>(c.data), rows_aligned(c));
   });
   FLASHBENCH_CUDA(cudaGetLastError());
 }

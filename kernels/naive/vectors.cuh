@@ -1,10 +1,9 @@
 // Vectors of 16 or 32 bytes between memory and fp32 registers.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
+
+#include "kernels/common/convert.cuh"
 
 namespace flashbench::kernels::naive {
 
@@ -13,31 +12,6 @@ struct alignas(16) Packed {
   static constexpr int kWidth = 16 / sizeof(T);
   T values[kWidth];
 };
-
-__device__ inline float to_float(float x) {
-  return x;
-}
-__device__ inline float to_float(__half x) {
-  return __half2float(x);
-}
-__device__ inline float to_float(__nv_bfloat16 x) {
-  return __bfloat162float(x);
-}
-
-template <typename T>
-__device__ T from_float(float x);
-template <>
-__device__ inline float from_float<float>(float x) {
-  return x;
-}
-template <>
-__device__ inline __half from_float<__half>(float x) {
-  return __float2half_rn(x);
-}
-template <>
-__device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
-  return __float2bfloat16_rn(x);
-}
 
 // kCount values from an address aligned to 16 bytes.
 template <int kCount, typename T>

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "kernels/attention.h"
+#include "kernels/common/alignment.h"
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
 #include "kernels/naive/softmax_cuda.h"
@@ -293,10 +294,11 @@ void launch_shape(const Problem& p, const Inputs& in, const Outputs& out, const 
   arg.q_len = static_cast<int>(p.q_len);
   arg.kv_len = static_cast<int>(p.kv_len);
   arg.head_dim = static_cast<int>(p.head_dim);
-  arg.visible_from = visible_from(p);
+  arg.visible_from = static_cast<int>(visible_from(p));
   arg.scale = static_cast<float>(p.softmax_scale());
-  arg.in_aligned = aligned(in.q) && aligned(in.k) && aligned(in.v) && aligned(in.d_o);
-  arg.out_aligned = aligned(out.dq) && aligned(out.dk) && aligned(out.dv);
+  arg.in_aligned =
+      rows_aligned(in.q) && rows_aligned(in.k) && rows_aligned(in.v) && rows_aligned(in.d_o);
+  arg.out_aligned = rows_aligned(out.dq) && rows_aligned(out.dk) && rows_aligned(out.dv);
   const auto tiles = [](int64_t length) { return (length + S::kBlockRows - 1) / S::kBlockRows; };
   launch_kernel(query_gradient<S, T>(), tiles(p.q_len) * p.batch * p.q_heads, arg, stream);
   launch_kernel(key_gradient<S, T>(), tiles(p.kv_len) * p.batch * p.kv_heads, arg, stream);

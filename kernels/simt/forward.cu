@@ -8,7 +8,9 @@
 #include <algorithm>
 
 #include "kernels/attention.h"
+#include "kernels/common/alignment.h"
 #include "kernels/common/launch.h"
+#include "kernels/common/mask.h"
 #include "kernels/ptx/ex2.h"
 #include "kernels/simt/tile.cuh"
 
@@ -205,12 +207,12 @@ void launch_shape(const Problem& p, const Inputs& in, const Outputs& out, Stream
   arg.q_len = static_cast<int>(p.q_len);
   arg.kv_len = static_cast<int>(p.kv_len);
   arg.head_dim = static_cast<int>(p.head_dim);
-  arg.visible_from = visible_from(p);
+  arg.visible_from = static_cast<int>(visible_from(p));
   arg.scale = static_cast<float>(p.softmax_scale()) * kLog2e;
-  arg.q_aligned = aligned(in.q);
-  arg.k_aligned = aligned(in.k);
-  arg.v_aligned = aligned(in.v);
-  arg.o_aligned = aligned(out.o);
+  arg.q_aligned = rows_aligned(in.q);
+  arg.k_aligned = rows_aligned(in.k);
+  arg.v_aligned = rows_aligned(in.v);
+  arg.o_aligned = rows_aligned(out.o);
   const int64_t tiles = (p.q_len + S::kQueries - 1) / S::kQueries;
   launch_kernel(kernel_of<S, T>(), tiles * p.batch * p.q_heads, arg, stream);
 }

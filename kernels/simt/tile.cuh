@@ -16,6 +16,7 @@
 
 #include "attention/problem.h"
 #include "attention/tensors.h"
+#include "kernels/common/convert.cuh"
 #include "kernels/common/with_type.cuh"
 
 namespace flashbench::kernels::simt {
@@ -67,16 +68,7 @@ __device__ inline float row_sum(float value) {
   return value;
 }
 
-__device__ inline float to_float(float x) {
-  return x;
-}
-__device__ inline float to_float(__half x) {
-  return __half2float(x);
-}
-__device__ inline float to_float(__nv_bfloat16 x) {
-  return __bfloat162float(x);
-}
-
+// Not by from_float: ptxas would then order some of the fp32 kernels' instructions in another way.
 __device__ inline void store(float x, float* to) {
   *to = x;
 }
@@ -101,13 +93,6 @@ struct Tensor {
 template <typename T, typename View>
 Tensor<T> tensor(const View& view) {
   return {static_cast<T*>(view.data), view.batch_stride, view.head_stride, view.row_stride};
-}
-
-// Whether vectors of 16 bytes can be read.
-inline bool aligned(const ConstTensorView& t) {
-  const int64_t width = 16 / element_size(t.dtype);
-  return reinterpret_cast<uintptr_t>(t.data) % 16 == 0 && t.batch_stride % width == 0 &&
-         t.head_stride % width == 0 && t.row_stride % width == 0;
 }
 
 // Rows of one head, of which a tile is read.
@@ -358,19 +343,6 @@ __device__ void accumulate_product(const float (&a)[kRows][kColumns], bool maske
       accumulate<false, kPass, kStrideB>(pass, rows, lane, sum);
     }
   }
-}
-
-// Query i sees clamp(i + visible_from, 0, kv_len) keys.
-inline int visible_from(const Problem& p) {
-  switch (p.mask) {
-    case Mask::none:
-      return static_cast<int>(p.kv_len);
-    case Mask::causal_top_left:
-      return 1;
-    case Mask::causal_bottom_right:
-      return static_cast<int>(p.kv_len - p.q_len + 1);
-  }
-  return 0;
 }
 
 }  // namespace flashbench::kernels::simt

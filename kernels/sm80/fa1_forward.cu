@@ -18,20 +18,16 @@
 #include "kernels/ptx/shared_address.h"
 #include "kernels/sm80/requirements.h"
 #include "kernels/sm80/shared_tile.h"
+#include "kernels/sm80/strides.h"
 
 namespace flashbench::kernels::fa1 {
 namespace {
 
-using sm80::SharedTile;
+using sm80::SharedTile, sm80::Strides, sm80::strides_of;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
 constexpr int kRows = 16;  // queries of one step
-
-// [batch, heads, rows, head_dim] in memory, strides in elements.
-struct Strides {
-  int64_t batch, head, row;
-};
 
 struct Arguments {
   const void *q, *k, *v;
@@ -409,11 +405,6 @@ int64_t requested_bytes(const Launch& at) {
   const int64_t float_bytes = static_cast<int64_t>(sizeof(float));
   return element_size(p.dtype) * (heads * (q_rows + 2 * keys) * p.head_dim + p.query_elements()) +
          float_bytes * (p.query_rows() + 2 * heads * carried_rows * (p.head_dim + 2));
-}
-
-template <typename Data>
-Strides strides_of(const BasicTensorView<Data>& t) {
-  return {t.batch_stride, t.head_stride, t.row_stride};
 }
 
 void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,

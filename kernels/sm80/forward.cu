@@ -21,6 +21,7 @@
 #include "kernels/ptx/tid.h"
 #include "kernels/sm80/requirements.h"
 #include "kernels/sm80/shared_tile.h"
+#include "kernels/sm80/strides.h"
 
 namespace flashbench::kernels::sm80 {
 namespace {
@@ -31,11 +32,6 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // before O and the sum are rescaled: P then stays far below the largest fp16.
 constexpr float kRescaleThreshold = 8;
 constexpr float kLargestP = 256;
-
-// [batch, heads, rows, head_dim] in memory, strides in elements.
-struct Strides {
-  int64_t batch, head, row;
-};
 
 struct Arguments {
   const void *q, *k, *v;
@@ -552,11 +548,6 @@ std::string variant(const Launch& at) {
 
 size_t workspace_bytes(const Launch&) {
   return 0;
-}
-
-template <typename Data>
-Strides strides_of(const BasicTensorView<Data>& t) {
-  return {t.batch_stride, t.head_stride, t.row_stride};
 }
 
 void launch(const Launch& at, const Inputs& in, const Outputs& out, void*, Stream stream) {

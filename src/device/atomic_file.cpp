@@ -14,10 +14,6 @@ namespace flashbench {
 
 namespace {
 
-[[noreturn]] void fail(const std::filesystem::path& path, std::string_view action, int error) {
-  throw FileError(fmt::format("{}: cannot {}: {}", path.string(), action, std::strerror(error)));
-}
-
 // An open file descriptor; closed, if still open, when it goes.
 class Descriptor {
  public:
@@ -59,11 +55,15 @@ class TemporaryFile {
 
 }  // namespace
 
+void throw_file_error(const std::filesystem::path& path, std::string_view action, int error) {
+  throw FileError(fmt::format("{}: cannot {}: {}", path.string(), action, std::strerror(error)));
+}
+
 void write_all(int fd, std::string_view content, const std::filesystem::path& path) {
   while (!content.empty()) {
     const ssize_t written = ::write(fd, content.data(), content.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail(path, "write", errno);
+    if (written < 0) throw_file_error(path, "write", errno);
     content.remove_prefix(static_cast<size_t>(written));
   }
 }
@@ -80,8 +80,8 @@ void make_folder(const std::filesystem::path& folder) {
 void sync_folder(const std::filesystem::path& given) {
   const std::filesystem::path folder = given.empty() ? "." : given;
   const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (descriptor.get() < 0) fail(folder, "open", errno);
-  if (::fsync(descriptor.get()) != 0 && errno != EINVAL) fail(folder, "sync", errno);
+  if (descriptor.get() < 0) throw_file_error(folder, "open", errno);
+  if (::fsync(descriptor.get()) != 0 && errno != EINVAL) throw_file_error(folder, "sync", errno);
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
@@ -91,12 +91,13 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
   if (file.get() < 0) {
     const int error = errno;
     temporary.keep();  // nothing of ours is there
-    fail(path, "write", error);
+    throw_file_error(path, "write", error);
   }
   write_all(file.get(), content, path);
-  if (::fsync(file.get()) != 0) fail(path, "sync", errno);
-  if (file.close() != 0) fail(path, "close", errno);
-  if (std::rename(temporary.path().c_str(), path.c_str()) != 0) fail(path, "rename", errno);
+  if (::fsync(file.get()) != 0) throw_file_error(path, "sync", errno);
+  if (file.close() != 0) throw_file_error(path, "close", errno);
+  if (std::rename(temporary.path().c_str(), path.c_str()) != 0)
+    throw_file_error(path, "rename", errno);
   temporary.keep();
   sync_folder(folder);
 }

@@ -7,6 +7,10 @@
 
 namespace flashbench {
 
+// Throws FileError: "PATH: cannot ACTION: " and what the system says of `error`, an errno.
+[[noreturn]] void throw_file_error(const std::filesystem::path& path, std::string_view action,
+                                   int error);
+
 // Writes a temporary file in the same folder, syncs it, renames it over `path` and syncs the
 // folder. Throws FileError, with the old file intact and the temporary one removed.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);

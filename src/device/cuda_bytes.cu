@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "device/cuda_call.h"
+#include "device/split_mix.cuh"
 
 namespace flashbench::cuda_bytes {
 
@@ -22,13 +23,6 @@ __device__ int64_t item_stride() {
   return static_cast<int64_t>(gridDim.x) * blockDim.x;
 }
 
-// SplitMix64's finaliser (Steele, Lea and Flood 2014).
-__device__ unsigned long long mix(unsigned long long x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
-
 // The sum over the block, in thread 0.
 __device__ unsigned long long block_sum(unsigned long long value) {
   __shared__ unsigned long long of_warp[kThreads / 32];
@@ -46,10 +40,11 @@ __global__ void __launch_bounds__(kThreads)
                 int rest_bytes, unsigned long long* sum) {
   unsigned long long mine = 0;
   for (int64_t i = first_item(); i < count; i += item_stride()) {
-    mine += mix(words[i] ^ mix(static_cast<unsigned long long>(i)));
+    mine += cuda_split_mix(words[i] ^ cuda_split_mix(static_cast<uint64_t>(i)));
   }
   if (first_item() < rest_bytes) {
-    mine += mix(rest[first_item()] ^ mix(~static_cast<unsigned long long>(first_item())));
+    mine +=
+        cuda_split_mix(rest[first_item()] ^ cuda_split_mix(~static_cast<uint64_t>(first_item())));
   }
   const unsigned long long total = block_sum(mine);
   if (threadIdx.x == 0) atomicAdd(sum, total);

@@ -10,6 +10,7 @@
 #include "attention/half.h"
 #include "device/npy.h"
 #include "device/patterns.h"
+#include "device/split_mix.h"
 
 namespace flashbench {
 
@@ -18,18 +19,11 @@ namespace {
 constexpr double kOutlierProbability = 0.001;
 constexpr double kOutlierDeviation = 10.0;
 
-constexpr uint64_t kGamma = 0x9e3779b97f4a7c15;  // SplitMix64's increment: 2^64 / golden ratio
-
-uint64_t mix(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
-
 // 64 random bits: element `index` of the stream that `seed` and `stream` name.
 uint64_t random_bits(uint64_t seed, uint64_t stream, uint64_t index) {
-  const uint64_t start = mix(mix(seed + kGamma) + (stream + 1) * kGamma);
-  return mix(start + (index + 1) * kGamma);
+  constexpr uint64_t kGamma = kSplitMixIncrement;
+  const uint64_t start = split_mix(split_mix(seed + kGamma) + (stream + 1) * kGamma);
+  return split_mix(start + (index + 1) * kGamma);
 }
 
 // Box-Muller on the two halves of `bits`.

@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 
 #include "device/cuda_call.h"
+#include "device/split_mix.cuh"
 
 namespace flashbench::cuda_rates {
 
@@ -14,16 +15,10 @@ constexpr int kBlocksPerMultiprocessor = 6;  // 1,536 threads: as many as every 
 constexpr int kChains = 8;                   // independent ones a thread, to hide the latency
 constexpr int kSteps = 4096;                 // of each chain
 
-__device__ uint64_t split_mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
-
 // Box and Muller's transform of two uniform values.
 __device__ float normal(uint64_t seed, int64_t index) {
-  const uint64_t bits = split_mix(seed * 0x9e3779b97f4a7c15ull + static_cast<uint64_t>(index));
+  const uint64_t bits =
+      cuda_split_mix((seed + 1) * kSplitMixIncrement + static_cast<uint64_t>(index));
   const float u = (static_cast<float>(bits >> 40) + 1) * 0x1p-24f;
   const float v = static_cast<float>(bits & 0xffffff) * 0x1p-24f;
   return sqrtf(-2 * logf(u)) * cospif(2 * v);

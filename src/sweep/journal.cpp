@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <utility>
 
@@ -21,14 +20,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-[[noreturn]] void fail(const std::filesystem::path& path, std::string_view action, int error) {
-  throw FileError(fmt::format("{}: cannot {}: {}", path.string(), action, std::strerror(error)));
-}
-
 // Opens for appending, alone.
 int open_alone(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) fail(path, "write", errno);
+  if (fd < 0) throw_file_error(path, "write", errno);
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
     close(fd);
     throw FileError(fmt::format("{}: another sweep is writing it", path.string()));
@@ -76,7 +71,7 @@ Journal Journal::start(const std::filesystem::path& path, const JournalHeader& h
   // Locked before it is moved: it may be another sweep's that is still being written.
   if (std::filesystem::exists(path)) {
     close(open_alone(path));
-    if (std::rename(path.c_str(), old.c_str()) != 0) fail(path, "move aside", errno);
+    if (std::rename(path.c_str(), old.c_str()) != 0) throw_file_error(path, "move aside", errno);
   }
   Journal journal(path, open_alone(path));
   journal.begin(header);
@@ -98,7 +93,7 @@ Journal Journal::resume(const std::filesystem::path& path, const JournalHeader& 
   journal.bytes_ = contents.whole_bytes;
   journal.next_sequence_ = contents.lines;
   if (ftruncate(journal.fd_, static_cast<off_t>(journal.bytes_)) != 0) {
-    fail(path, "cut off the torn last line", errno);
+    throw_file_error(path, "cut off the torn last line", errno);
   }
   return journal;
 }
@@ -115,7 +110,7 @@ Journal::~Journal() {
 }
 
 void Journal::begin(const JournalHeader& header) {
-  if (ftruncate(fd_, 0) != 0) fail(path_, "cut off a torn line", errno);
+  if (ftruncate(fd_, 0) != 0) throw_file_error(path_, "cut off a torn line", errno);
   contents_.header = header;
   append_line(header_fields(header));
   sync_folder(path_.parent_path());
@@ -139,10 +134,11 @@ void Journal::append_line(Json fields) {
   const std::string line = journal_line(next_sequence_, fields);
   try {
     write_all(fd_, line, path_);
-    if (fdatasync(fd_) != 0) fail(path_, "sync", errno);
+    if (fdatasync(fd_) != 0) throw_file_error(path_, "sync", errno);
   } catch (const FileError&) {
     // Without half a line, what is there can be resumed.
-    if (ftruncate(fd_, static_cast<off_t>(bytes_)) != 0) fail(path_, "cut off half a line", errno);
+    if (ftruncate(fd_, static_cast<off_t>(bytes_)) != 0)
+      throw_file_error(path_, "cut off half a line", errno);
     throw;
   }
   bytes_ += line.size();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "device/split_mix.h"
+
 namespace flashbench::verify {
 
 namespace {
@@ -14,16 +16,12 @@ constexpr double kKeyGradGemms = 6;    // S, dP, dV, dK; bounds of dV and dK
 
 constexpr int64_t kMinSampledRows = 16;
 
-// SplitMix64 (Steele, Lea and Flood 2014).
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
   int64_t below(int64_t limit) {
-    state_ += 0x9e3779b97f4a7c15;
-    uint64_t z = state_;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return static_cast<int64_t>((z ^ (z >> 31)) % static_cast<uint64_t>(limit));
+    state_ += kSplitMixIncrement;
+    return static_cast<int64_t>(split_mix(state_) % static_cast<uint64_t>(limit));
   }
 
  private:
