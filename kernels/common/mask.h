@@ -40,15 +40,7 @@ inline constexpr int64_t kMaxLength = int64_t{1} << 30;
 // Query i sees keys 0 to i + diagonal(p), as far as they exist; kMaxLength, and so all, without a
 // mask.
 inline int64_t diagonal(const Problem& p) {
-  switch (p.mask) {
-    case Mask::none:
-      return kMaxLength;
-    case Mask::causal_top_left:
-      return 0;
-    case Mask::causal_bottom_right:
-      return p.kv_len - p.q_len;
-  }
-  return kMaxLength;
+  return p.mask == Mask::none ? kMaxLength : visible_from(p) - 1;
 }
 
 }  // namespace flashbench::kernels
