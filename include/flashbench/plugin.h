@@ -58,7 +58,7 @@ typedef int32_t flashbench_status;
 enum {
   FLASHBENCH_OK = 0,
   FLASHBENCH_ERROR = 1,         /* the row's status is `error` */
-  FLASHBENCH_UNSUPPORTED = 2,   /* from supports: the row's status is `unsupported` */
+  FLASHBENCH_UNSUPPORTED = 2,   /* not from run: the row's status is `unsupported` */
   FLASHBENCH_OUT_OF_MEMORY = 3, /* the row's status is `out_of_memory` */
 };
 
@@ -138,7 +138,8 @@ typedef struct flashbench_plugin {
   const char* description; /* a line for `flashbench list` */
   int32_t device_kind;     /* it runs on */
 
-  /* FLASHBENCH_OK, or FLASHBENCH_UNSUPPORTED with a sentence in `why`. */
+  /* FLASHBENCH_OK, or FLASHBENCH_UNSUPPORTED with a sentence in `why`. What shows only later,
+   * workspace_bytes and prepare may refuse too. */
   flashbench_status (*supports)(const flashbench_problem*, const flashbench_device*, char* why,
                                 size_t why_bytes);
 

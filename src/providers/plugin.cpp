@@ -53,6 +53,12 @@ void require_ok(flashbench_status status, Why& why, const char* function) {
                                              function, status, reason));
 }
 
+// The same of a function that may still refuse.
+void require_taken(flashbench_status status, Why& why, const char* function) {
+  if (status == FLASHBENCH_UNSUPPORTED) throw Unsupported(why.text("the plugin does not say why"));
+  require_ok(status, why, function);
+}
+
 // A shared object that was loaded and keeps to the interface. Never unloaded: its threads and its
 // thread-local state would be left without code.
 class PluginLibrary {
@@ -215,9 +221,9 @@ class PluginSession final : public Session {
     const flashbench_problem problem = as_plugin_sees(p, Placement::contiguous);
     const flashbench_device described = as_plugin_sees(device.info());
     Why why;
-    require_ok(plugin_.prepare(&problem, &described, workspace_.data(), workspace_bytes, &session_,
-                               why.data(), why.bytes()),
-               why, "prepare");
+    require_taken(plugin_.prepare(&problem, &described, workspace_.data(), workspace_bytes,
+                                  &session_, why.data(), why.bytes()),
+                  why, "prepare");
     device_.synchronize();
   }
   ~PluginSession() override { plugin_.destroy(session_); }
@@ -285,8 +291,8 @@ class PluginProvider final : public Provider {
     const flashbench_device device = as_plugin_sees(info);
     int64_t bytes = 0;
     Why why;
-    require_ok(plugin().workspace_bytes(&problem, &device, &bytes, why.data(), why.bytes()), why,
-               "workspace_bytes");
+    require_taken(plugin().workspace_bytes(&problem, &device, &bytes, why.data(), why.bytes()), why,
+                  "workspace_bytes");
     if (bytes < 0) {
       throw std::runtime_error(
           fmt::format("expected a workspace of 0 bytes or more, found {}", bytes));

@@ -74,6 +74,7 @@ def ignores(pid, number):
         ("crash_at_load", "crashed", "when it was loaded, its worker was killed by signal 11", 4),
         ("error", "error", "reported, as told", 4),
         ("garbage", "error", "run returned the status 77, which it may not: ???", 4),
+        ("refuse_late", "unsupported", "refused late, as told", 0),
         ("refuse", "unsupported", "refused, as told", 0),
         ("out_of_memory", "out_of_memory", "no room", 4),
         ("hang", "timeout", "did not end within 4 s", 4),

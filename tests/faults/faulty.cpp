@@ -11,6 +11,7 @@
 //   error          reports an error
 //   garbage        reports one by a status that is none, with a text that is none and does not end
 //   refuse         says that it cannot
+//   refuse_late    says so when it is prepared
 //   crash_early    dies when it is asked whether it can
 //   crash_late     dies when its session ends
 //   hang           never returns
@@ -352,7 +353,10 @@ flashbench_status workspace_bytes(const flashbench_problem* p, const flashbench_
 }
 
 flashbench_status prepare(const flashbench_problem* p, const flashbench_device*, void*, int64_t,
-                          flashbench_session** session, char*, size_t) {
+                          flashbench_session** session, char* why, size_t why_bytes) {
+  if (fault_for(*p).kind == "refuse_late") {
+    return reported({FLASHBENCH_UNSUPPORTED, "refused late, as told"}, why, why_bytes);
+  }
   *session = new flashbench_session(*p);
   return FLASHBENCH_OK;
 }
