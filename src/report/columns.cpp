@@ -144,6 +144,8 @@ std::vector<Column> make_columns() {
                                    ? figure(*r.measurement->host_seconds * 1e6)
                                    : "";
                       }),
+      optional_number("prepare_ms",
+                      [](R r) { return r.prepare_seconds ? figure(*r.prepare_seconds * 1e3) : ""; }),
   };
 }
 

@@ -294,6 +294,7 @@ Json record_to_json(const Record& record, const std::vector<Record>& all) {
   if (record.plugin) {
     json["plugin"] = {{"path", record.plugin->path}, {"xxh3", record.plugin->xxh3}};
   }
+  if (record.prepare_seconds) json["prepare_s"] = *record.prepare_seconds;
   if (record.determinism) json["determinism"] = determinism_json(*record.determinism);
   if (record.from_naive) {
     json["from_naive"] = {{"max_abs", record.from_naive->max_abs},
@@ -318,6 +319,7 @@ Record record_from_json(const Json& document) {
   record.status = named(kStatuses, json.at("status"));
   record.reason = json.at("reason");
   record.verdict = verdict_from(json.at("correctness"));
+  if (json.contains("prepare_s")) record.prepare_seconds = json.at("prepare_s");
   if (json.contains("determinism")) record.determinism = determinism_from(json.at("determinism"));
   if (json.contains("from_naive")) {
     const StrictJson distance = json.at("from_naive");

@@ -70,6 +70,7 @@ struct Record {
   std::optional<Measurement> measurement;
   std::optional<Measurement> gemm;  // the GEMM ceiling in the same rounds
   double gemm_flops = 0;            // FLOPs of one of its runs
+  std::optional<double> prepare_seconds;  // wall time of making it ready: plans, workspace
   std::optional<int64_t> requested_bytes;
   std::optional<MemoryReport> memory;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <memory>
 #include <new>
 
@@ -148,7 +149,10 @@ void prepare_and_verify(Attempt& attempt, Scene& scene) {
   device.reset_peak();
   device.watch_growth();
 
+  const auto start = std::chrono::steady_clock::now();
   attempt.session = attempt.provider->prepare(scene.problem, device);
+  attempt.record.prepare_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   attempt.outputs = std::make_unique<DeviceOutputs>(device, scene.problem, scene.item.placement);
   attempt.record.kernel = attempt.session->kernel();
   attempt.record.requested_bytes = attempt.session->requested_bytes();

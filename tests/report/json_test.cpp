@@ -32,6 +32,7 @@ SweepResult gpu_result() {
   SweepResult result = sample_result();
   Record& record = result.records[1];
   record.from_naive = Distance{0.25, 0.0625};
+  record.prepare_seconds = 0.125;
   record.measurement->host_seconds = 2e-5;
   record.measurement->graph_nodes = 3;
   record.measurement->states = {{1980, 300, 0}, {1980, 310, 0},    {1500, 690, 0x4},
@@ -48,6 +49,7 @@ TEST(Json, StatesLaunchesAndDistancesComeBack) {
   EXPECT_EQ(median_state(record, &DeviceState::sm_mhz), 1840);  // between 1700 and 1980
   EXPECT_EQ(throttled_share(record), 0.5);                      // idle is no reason
   EXPECT_EQ(record.from_naive->max_abs, 0.25);
+  EXPECT_EQ(record.prepare_seconds, 0.125);
   EXPECT_EQ(record.measurement->graph_nodes, 3);
   EXPECT_THAT(to_csv(again), HasSubstr(",1840,"));
 }
@@ -61,7 +63,7 @@ TEST(Json, EverySampleHasAState) {
 TEST(Json, WhatWasNotAskedForIsAbsent) {
   SweepResult result = sample_result();
   for (const char* word : {"placement", "determinism", "runs agree", "bounded", "states",
-                           "from_naive", "max_diff_vs_naive", "host_us"}) {
+                           "from_naive", "max_diff_vs_naive", "host_us", "prepare_"}) {
     for (const std::string& text :
          {to_json(result), to_csv(result), to_markdown(result), to_table(result)}) {
       EXPECT_EQ(text.find(word), std::string::npos) << word;
