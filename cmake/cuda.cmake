@@ -1,5 +1,5 @@
-# CUDA where there is a toolkit: sets FLASHBENCH_WITH_CUDA and makes flashbench_cuda, which targets
-# that use CUDA link. Its runtime is linked statically and cuBLAS opened at run time, so that the
+# CUDA where there is a toolkit: sets FLASHBENCH_WITH_CUDA, and FLASHBENCH_WITH_CUPTI where its profiler's
+# headers are; makes flashbench_cuda, which targets that use CUDA link. Its runtime is linked statically and cuBLAS opened at run time, so that the
 # binary starts where there is neither a driver nor a toolkit.
 
 # The architectures of this machine's GPUs; where there is none, Hopper's, so that everything is at
@@ -24,6 +24,7 @@ function(flashbench_native_architectures result)
 endfunction()
 
 set(FLASHBENCH_WITH_CUDA OFF)
+set(FLASHBENCH_WITH_CUPTI OFF)
 set(least_cuda 12.4)
 
 if(NOT FLASHBENCH_CUDA STREQUAL "OFF")
@@ -61,6 +62,17 @@ if(FLASHBENCH_WITH_CUDA)
   endif()
   add_library(flashbench_cuda INTERFACE)
   target_include_directories(flashbench_cuda SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+  # CUPTI may be missing from a toolkit, and has its range profiler from CUDA 12.8 on; it is opened at
+  # run time.
+  find_path(FLASHBENCH_CUPTI_INCLUDE_DIR cupti_range_profiler.h
+    HINTS ${CUDAToolkit_INCLUDE_DIRS} ${CUDAToolkit_LIBRARY_ROOT}/extras/CUPTI/include
+    DOC "Folder of CUPTI's headers")
+  if(FLASHBENCH_CUPTI_INCLUDE_DIR)
+    set(FLASHBENCH_WITH_CUPTI ON)
+    target_include_directories(flashbench_cuda SYSTEM INTERFACE ${FLASHBENCH_CUPTI_INCLUDE_DIR})
+  else()
+    message(STATUS "CUPTI: not found; hardware counters are left out")
+  endif()
   target_link_libraries(flashbench_cuda INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS})
   # 554: a view of const data could be converted to itself, and never is.
   target_compile_options(flashbench_cuda INTERFACE

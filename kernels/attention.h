@@ -32,16 +32,6 @@ struct Launch {
   BlockSizes blocks = {};
 };
 
-// What a GPU kernel takes as it was compiled for the current device.
-struct KernelFacts {
-  std::string_view name;                                      // e.g. "sm80_backward_main"
-  int threads = 0;                                            // of a thread block
-  int registers = 0;                                          // of a thread
-  int64_t static_shared_bytes = 0, dynamic_shared_bytes = 0;  // of a thread block
-  int64_t local_bytes = 0;            // of a thread: what registers could not hold
-  int blocks_per_multiprocessor = 0;  // that fit at a time
-};
-
 struct AttentionKernel {
   std::string_view name;    // e.g. "cpu_tiled_forward"
   std::string_view family;  // kernels of one design; the provider tiled:FAMILY runs only these

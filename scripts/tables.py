@@ -5,6 +5,9 @@
   scripts/tables.py memory results/h200/h200.csv     peak memory over length, and the share saved
   scripts/tables.py ladder results/h200/ladder.csv   what each provider reaches
   scripts/tables.py crossover results/h200/short.csv the length from which tiled is faster than naive
+  scripts/tables.py traffic results/h200/h200.csv    measured over compulsory bytes of memory / bytes
+                                                     through the L2 over those that the loops request
+  scripts/tables.py operations results/h200/h200.csv counted tensor-core operations over claimed FLOPs
 """
 import argparse
 import sys
@@ -90,7 +93,33 @@ def crossover(frame, dtype):
                 lambda part: f"{part.iloc[0].speedup_vs_naive:.2f}x")
 
 
-TABLES = {"speed": speed, "memory": memory, "ladder": ladder, "crossover": crossover}
+def counted(frame, column):
+    """The rows of the grid with this column of the hardware counters' figures."""
+    if column not in frame.columns or frame[column].isna().all():
+        raise ValueError(f"no row has {column}: the sweep read no hardware counters")
+    return frame[frame[column].notna()]
+
+
+def traffic(frame, dtype):
+    frame = counted(grid(frame, dtype), "l2_bytes")
+
+    def cell(part):
+        row = part.iloc[0]
+        return f"{row.bytes_measured / row.bytes_compulsory:.2f} / {row.l2_bytes / row.bytes_requested:.2f}"
+
+    over_length(frame, ["pass", "head_dim", "mask", "provider"],
+                lambda key: f"{key[0]} d{key[1]} {mask(key[2])} {key[3]}", cell)
+
+
+def operations(frame, dtype):
+    frame = counted(grid(frame, dtype), "tensor_ops_per_flop")
+    over_length(frame, ["pass", "head_dim", "mask", "provider"],
+                lambda key: f"{key[0]} d{key[1]} {mask(key[2])} {key[3]}",
+                lambda part: f"{part.iloc[0].tensor_ops_per_flop:.3f}")
+
+
+TABLES = {"speed": speed, "memory": memory, "ladder": ladder, "crossover": crossover, "traffic": traffic,
+          "operations": operations}
 
 
 def main():
@@ -104,7 +133,10 @@ def main():
         frame = read(arguments.csv)
     except (OSError, ValueError, AttributeError) as error:
         sys.exit(f"{arguments.csv}: expected the CSV of a sweep: {error}")
-    TABLES[arguments.table](frame, arguments.dtype)
+    try:
+        TABLES[arguments.table](frame, arguments.dtype)
+    except ValueError as error:
+        sys.exit(f"{arguments.csv}: {error}")
 
 
 if __name__ == "__main__":

@@ -28,11 +28,11 @@ KernelFacts kernel_facts(std::string_view name, const void* function, int thread
   allow(function, shared_bytes);
   cudaFuncAttributes attributes;
   FLASHBENCH_CUDA(cudaFuncGetAttributes(&attributes, function));
-  KernelFacts facts{.name = name, .threads = threads};
+  KernelFacts facts{.name = std::string(name), .threads = threads};
   facts.registers = attributes.numRegs;
-  facts.static_shared_bytes = static_cast<int64_t>(attributes.sharedSizeBytes);
+  facts.static_shared_bytes = static_cast<int>(attributes.sharedSizeBytes);
   facts.dynamic_shared_bytes = shared_bytes;
-  facts.local_bytes = static_cast<int64_t>(attributes.localSizeBytes);
+  facts.local_bytes = static_cast<int>(attributes.localSizeBytes);
   FLASHBENCH_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
       &facts.blocks_per_multiprocessor, function, threads, static_cast<size_t>(shared_bytes)));
   return facts;

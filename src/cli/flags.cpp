@@ -72,6 +72,9 @@ void MeasureFlags::add(CLI::App& app) {
       ->check(CLI::Range(0.0, 1e6));
   app.add_option("--cache", cache, "Cache state before each sample: warm or cold")
       ->check(CLI::IsMember({"warm", "cold"}));
+  app.add_option("--counters", counters,
+                 "Hardware counters after the timing: auto (where they can be read), on, off")
+      ->check(CLI::IsMember({"auto", "on", "off"}));
 }
 
 void MeasureFlags::add_repetitions(CLI::App& app) {
@@ -86,6 +89,9 @@ void MeasureFlags::apply(MeasureOptions& options) const {
   set_if_given(options.max_seconds, max_seconds);
   set_if_given(options.repetitions, repetitions);
   if (cache) options.cache = *cache == "cold" ? CacheState::cold : CacheState::warm;
+  for (CounterMode mode : kCounterModes) {
+    if (counters == name(mode)) options.counters = mode;
+  }
   if (options.max_samples < options.min_samples) {
     throw BadInput(fmt::format("--max-samples must be at least --min-samples, got {} and {}",
                                options.max_samples, options.min_samples));
@@ -99,6 +105,12 @@ void IsolationFlags::add(CLI::App& app) {
                  "Seconds for one case, all of it; then its worker is killed")
       ->check(CLI::Range(0.1, 1e6))
       ->capture_default_str();
+}
+
+void IsolationFlags::apply(MeasureOptions& options) const {
+  if (no_isolate && options.counters == CounterMode::automatic) {
+    options.counters = CounterMode::off;
+  }
 }
 
 std::unique_ptr<Runner> IsolationFlags::make_runner(const SweepConfig& config) const {

@@ -36,7 +36,7 @@ void add_cudnn_option(CLI::App&);
 struct MeasureFlags {
   std::optional<int> warmup_runs, min_samples, max_samples, repetitions;
   std::optional<double> max_seconds;
-  std::optional<std::string> cache;
+  std::optional<std::string> cache, counters;
 
   void add(CLI::App&);
   void add_repetitions(CLI::App&);  // where cases run in workers
@@ -49,6 +49,9 @@ struct IsolationFlags {
   double case_timeout = IsolationOptions().case_seconds;
 
   void add(CLI::App&);
+
+  // Counters that are to be read where they can be are not read in a process that times.
+  void apply(MeasureOptions&) const;
 
   // Watches for interrupts from now on. Throws NoDevice; BadInput for an unknown provider and a
   // plugin that cannot be loaded.

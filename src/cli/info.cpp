@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "measure/ceilings.h"
+#include "measure/counters.h"
 #include "report/environment.h"
 #include "report/json.h"
 #include "sweep/interrupt.h"
@@ -53,6 +54,8 @@ int info(const InfoFlags& flags, const Invocation& invocation) {
   result.devices = nlohmann::ordered_json::array({device_json(*device)});
   if (!flags.no_measure) result.ceilings = measure_ceilings(*device, measure, interrupted);
   if (const int code = interrupt_exit_code()) return code;
+  // Last, because it loads a profiler into this process.
+  result.devices.at(0)["counters"] = counter_state_to_json(make_counter_reader(*device)->state());
   if (flags.json) {
     fmt::print("{}", to_json(result));
     return 0;

@@ -92,6 +92,7 @@ SweepConfig config_of(const RunFlags& flags) {
   config.cases = {case_of(flags)};
   flags.device.apply(config);
   flags.measure.apply(config.measure);
+  flags.isolation.apply(config.measure);
   config.json = {{"name", config.name}, {"case", config.cases[0].key()}};
   return config;
 }

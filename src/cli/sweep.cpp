@@ -71,6 +71,7 @@ int sweep(const SweepFlags& flags, const Invocation& invocation) {
   SweepConfig config = flags.config.load();
   flags.device.apply(config);
   flags.measure.apply(config.measure);
+  flags.isolation.apply(config.measure);
   if (flags.dry_run) {
     return print_dry_run(config, flags.assumed_gflops.value_or(default_gflops(config)));
   }

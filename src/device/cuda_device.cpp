@@ -11,6 +11,7 @@
 #include "device/cuda.h"
 #include "device/cuda_bytes.h"
 #include "device/cuda_call.h"
+#include "device/cuda_kernels.h"
 #include "device/cudnn_library.h"
 #include "device/nvml.h"
 
@@ -69,11 +70,10 @@ class Flags {
   int* device_ = nullptr;
 };
 
-// A captured launch, ready to be launched again.
-class Graph {
+// What a launch would put on the stream; nothing of it runs.
+class Captured {
  public:
-  // Null if there is but one kernel, or if the launch cannot be captured.
-  static std::shared_ptr<Graph> capture(cudaStream_t stream, const std::function<void()>& launch) {
+  Captured(cudaStream_t stream, const std::function<void()>& launch) {
     FLASHBENCH_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     std::exception_ptr error;
     try {
@@ -81,20 +81,37 @@ class Graph {
     } catch (...) {
       error = std::current_exception();
     }
-    cudaGraph_t graph = nullptr;
-    const cudaError_t captured = cudaStreamEndCapture(stream, &graph);
-    if (error || captured != cudaSuccess) {
-      cudaGetLastError();  // a launch that cannot be captured is launched as it is
-      if (graph != nullptr) cudaGraphDestroy(graph);
-      return nullptr;
-    }
+    const cudaError_t captured = cudaStreamEndCapture(stream, &graph_);
+    if (!error && captured == cudaSuccess) return;
+    cudaGetLastError();  // a launch that cannot be captured is launched as it is
+    if (graph_ != nullptr) cudaGraphDestroy(graph_);
+    graph_ = nullptr;
+  }
+  ~Captured() {
+    if (graph_ != nullptr) cudaGraphDestroy(graph_);
+  }
+  Captured(const Captured&) = delete;
+  Captured& operator=(const Captured&) = delete;
+
+  cudaGraph_t graph() const { return graph_; }  // null if the launch cannot be captured
+
+ private:
+  cudaGraph_t graph_ = nullptr;
+};
+
+// A captured launch, ready to be launched again.
+class Graph {
+ public:
+  // Null if there is but one kernel, or if the launch cannot be captured.
+  static std::shared_ptr<Graph> capture(cudaStream_t stream, const std::function<void()>& launch) {
+    const Captured captured(stream, launch);
+    if (captured.graph() == nullptr) return nullptr;
     size_t nodes = 0;
-    FLASHBENCH_CUDA(cudaGraphGetNodes(graph, nullptr, &nodes));
+    FLASHBENCH_CUDA(cudaGraphGetNodes(captured.graph(), nullptr, &nodes));
+    if (nodes <= 1) return nullptr;
     cudaGraphExec_t executable = nullptr;
-    if (nodes > 1) FLASHBENCH_CUDA(cudaGraphInstantiate(&executable, graph, 0));
-    FLASHBENCH_CUDA(cudaGraphDestroy(graph));
-    return executable == nullptr ? nullptr
-                                 : std::make_shared<Graph>(executable, static_cast<int>(nodes));
+    FLASHBENCH_CUDA(cudaGraphInstantiate(&executable, captured.graph(), 0));
+    return std::make_shared<Graph>(executable, static_cast<int>(nodes));
   }
 
   Graph(cudaGraphExec_t executable, int nodes) : executable_(executable), nodes_(nodes) {}
@@ -215,6 +232,16 @@ class CudaDevice final : public Device {
     return replay;
   }
 
+  std::vector<KernelFacts> kernels_of(const std::function<void()>& launch) override {
+    const Captured captured(stream_, launch);
+    if (captured.graph() == nullptr) return {};
+    try {
+      return kernel_facts(captured.graph());
+    } catch (const std::runtime_error&) {
+      return {};  // facts that the driver does not tell are no reason to give a provider up
+    }
+  }
+
   std::vector<std::pair<std::string, std::string>> facts() const override {
     int driver = 0, runtime = 0;
     FLASHBENCH_CUDA(cudaDriverGetVersion(&driver));
@@ -231,6 +258,9 @@ class CudaDevice final : public Device {
 
   std::optional<DeviceState> state() override {
     return nvml_ == nullptr ? std::nullopt : nvml_->state();
+  }
+  std::optional<double> energy() override {
+    return nvml_ == nullptr ? std::nullopt : nvml_->energy();
   }
 
   void evict_caches() override {

@@ -56,6 +56,18 @@ struct Replay {
                                                       // a graph; empty where it does the work
 };
 
+// A kernel as it was compiled for this GPU, and what it occupies of a multiprocessor.
+struct KernelFacts {
+  std::string name;
+  int64_t blocks = 0;                 // of the whole grid; 0 where it is not launched
+  int threads = 0;                    // of a block
+  int registers = 0;                  // of a thread
+  int static_shared_bytes = 0;        // of a block
+  int dynamic_shared_bytes = 0;       // of a block
+  int local_bytes = 0;                // of a thread: registers spilled, arrays that have none
+  int blocks_per_multiprocessor = 0;  // that fit at once
+};
+
 enum class MemoryUse { input, output, workspace };
 
 struct MemoryUsage {
@@ -135,11 +147,19 @@ class Device {
   // The same work in the form that is launched with the least cost. Runs it a few times.
   virtual Replay replayable(const std::function<void()>& launch) { return {.launch = launch}; }
 
+  // The kernels that `launch` would launch, in order, without running them; empty where the device
+  // does not tell.
+  virtual std::vector<KernelFacts> kernels_of(const std::function<void()>&) { return {}; }
+
   // Facts for the record beyond DeviceInfo: versions of driver and libraries, the power limit.
   virtual std::vector<std::pair<std::string, std::string>> facts() const { return {}; }
 
   // What the device says of itself now; empty where it says nothing.
   virtual std::optional<DeviceState> state() { return std::nullopt; }
+
+  // Joules that it has used since some time in the past, all of the board; empty where it says
+  // nothing.
+  virtual std::optional<double> energy() { return std::nullopt; }
 
   // Pushes earlier work out of the caches by reading a clean buffer of eviction_bytes().
   virtual void evict_caches() = 0;

@@ -22,6 +22,7 @@ struct Nvml::Library {
   int (*power_limit)(void*, unsigned*) = nullptr;  // milliwatts
   int (*throttle_reasons)(void*, unsigned long long*) = nullptr;
   int (*driver_version)(char*, unsigned) = nullptr;
+  int (*energy)(void*, unsigned long long*) = nullptr;  // millijoules; from Volta on
 
   Library() : handle(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
     if (handle == nullptr) return;
@@ -33,6 +34,7 @@ struct Nvml::Library {
     find(power_limit, "nvmlDeviceGetEnforcedPowerLimit");
     find(throttle_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");
     find(driver_version, "nvmlSystemGetDriverVersion");
+    find(energy, "nvmlDeviceGetTotalEnergyConsumption");
   }
   ~Library() {
     if (handle != nullptr) dlclose(handle);
@@ -78,6 +80,14 @@ std::optional<DeviceState> Nvml::state() const {
     return std::nullopt;
   }
   return DeviceState{static_cast<double>(mhz), milliwatts * 1e-3, reasons};
+}
+
+std::optional<double> Nvml::energy() const {
+  unsigned long long millijoules = 0;
+  if (library_->energy == nullptr || library_->energy(device_, &millijoules) != kSuccess) {
+    return std::nullopt;
+  }
+  return static_cast<double>(millijoules) * 1e-3;
 }
 
 double Nvml::power_limit() const {

@@ -19,6 +19,9 @@ class Nvml {
   // Empty where the GPU does not tell.
   std::optional<DeviceState> state() const;
 
+  // Joules since the driver was loaded; empty where the GPU does not tell.
+  std::optional<double> energy() const;
+
   // Watts; 0 where the GPU does not tell.
   double power_limit() const;
   std::string driver_version() const;

@@ -67,6 +67,11 @@ MeasureOptions read_measure(const Json& json, std::vector<ConfigIssue>& issues) 
   read(json, "target_ci_width", measure.target_ci_width);
   read(json, "max_seconds", measure.max_seconds);
   read(json, "repetitions", measure.repetitions);
+  if (json.contains("counters")) {
+    measure.counters = *std::find_if(kCounterModes.begin(), kCounterModes.end(),
+                                     [&](CounterMode m) { return json.at("counters") == name(m); });
+  }
+  read(json, "energy_seconds", measure.energy_seconds);
   if (measure.max_samples < measure.min_samples) {
     issues.push_back(
         {json.contains("max_samples") ? "/measure/max_samples" : "/measure/min_samples",
@@ -124,6 +129,18 @@ std::string read_file(const std::filesystem::path& path) {
 
 std::string_view name(CacheState cache) {
   return cache == CacheState::warm ? "warm" : "cold";
+}
+
+std::string_view name(CounterMode mode) {
+  switch (mode) {
+    case CounterMode::automatic:
+      return "auto";
+    case CounterMode::on:
+      return "on";
+    case CounterMode::off:
+      return "off";
+  }
+  return "?";
 }
 
 ConfigError::ConfigError(std::string source, std::vector<ConfigIssue> issues)

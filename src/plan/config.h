@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <stdexcept>
@@ -19,6 +20,12 @@ namespace flashbench {
 enum class CacheState { warm, cold };
 std::string_view name(CacheState);
 
+// Whether hardware counters are read: where they can be; or else nothing is run; or not at all.
+enum class CounterMode { automatic, on, off };
+inline constexpr std::array kCounterModes{CounterMode::automatic, CounterMode::on,
+                                          CounterMode::off};
+std::string_view name(CounterMode);  // "auto", "on", "off"
+
 // How long and how often to measure. The rules: docs/measuring.md.
 struct MeasureOptions {
   CacheState cache = CacheState::warm;
@@ -29,6 +36,8 @@ struct MeasureOptions {
   double target_ci_width = 0.02;  // stop when the median's 95% interval is this narrow, relatively
   double max_seconds = 5;         // cap on the measuring of one provider on one case
   int repetitions = 1;            // of every case, each in a process of its own
+  CounterMode counters = CounterMode::automatic;
+  double energy_seconds = 0.2;  // runs on end whose energy is measured, at least; 0: it is not
 };
 
 struct VerifyOptions {

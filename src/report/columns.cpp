@@ -56,9 +56,19 @@ Column error(std::string_view name, double WorstError::*member) {
   });
 }
 
-// Figures that this build cannot measure on this device: the column stays, empty.
-Column absent(std::string_view name) {
-  return number(name, [](const Record&) { return std::string(); });
+// Of what hardware counters saw.
+Column counted(std::string_view name, std::optional<int64_t> (*value)(const CounterReport&)) {
+  return number(name, [value](const Record& r) {
+    return r.counters ? count(value(*r.counters)) : std::string();
+  });
+}
+
+// The total of a range: of the run, or of the run and what it left in the L2.
+Column counted(std::string_view name, CounterValues CounterReport::*range, Counted what) {
+  return optional_number(name, [range, what](const Record& r) {
+    const auto sum = r.counters ? total((*r.counters).*range, what) : std::nullopt;
+    return sum ? count(std::llround(*sum)) : std::string();
+  });
 }
 
 std::optional<double> in_ms(const std::optional<Interval>& interval, double Interval::*end) {
@@ -109,7 +119,7 @@ std::vector<Column> make_columns() {
        [](R r, const SweepResult& all) { return figure(speedup_vs_naive(r, all.records)); }},
       number("bytes_compulsory", [](R r) { return count(r.item.problem.compulsory_bytes()); }),
       number("bytes_requested", [](R r) { return count(r.requested_bytes); }),
-      absent("bytes_measured"),
+      counted("bytes_measured", measured_bytes),
       number("intensity", [](R r) { return figure(arithmetic_intensity(r)); }),
       number("peak_bytes",
              [](R r) { return r.memory ? count(r.memory->tracked.total()) : std::string(); }),
@@ -144,6 +154,32 @@ std::vector<Column> make_columns() {
                                    ? figure(*r.measurement->host_seconds * 1e6)
                                    : "";
                       }),
+      optional_number(
+          "prepare_ms",
+          [](R r) { return r.prepare_seconds ? figure(*r.prepare_seconds * 1e3) : ""; }),
+      counted("dram_read_bytes", &CounterReport::run, Counted::dram_read),
+      counted("dram_write_bytes", &CounterReport::run, Counted::dram_write),
+      counted("dram_write_flushed_bytes", &CounterReport::run_and_eviction, Counted::dram_write),
+      counted("l2_bytes", &CounterReport::run, Counted::l2),
+      counted("tensor_ops", &CounterReport::run, Counted::tensor),
+      optional_number("tensor_ops_per_flop",
+                      [](R r) {
+                        const auto tensor = tensor_operations(r);
+                        return tensor ? figure(tensor->ratio) : "";
+                      }),
+      optional_text("tensor_ops_verdict",
+                    [](R r) {
+                      const auto tensor = tensor_operations(r);
+                      return tensor ? std::string(tensor->verdict) : "";
+                    }),
+      optional_text("counters",
+                    [](R r) {
+                      const bool asked =
+                          r.counters && r.counters->state.status != CounterStatus::off;
+                      return asked ? std::string(name(r.counters->state.status)) : "";
+                    }),
+      optional_number("joules_per_run",
+                      [](R r) { return r.energy ? figure(r.energy->joules_per_run()) : ""; }),
   };
 }
 

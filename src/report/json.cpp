@@ -80,6 +80,13 @@ Json measurement_json(const Measurement& measurement) {
   return json;
 }
 
+Json energy_json(const Energy& energy) {
+  return {{"joules_per_run", energy.joules_per_run()},
+          {"joules", energy.joules},
+          {"seconds", energy.seconds},
+          {"seconds_per_run", energy.seconds_per_run}};
+}
+
 Json performance_json(const Record& record, const std::vector<Record>& all) {
   const auto figures = performance(record);
   if (!figures) return {};
@@ -96,6 +103,7 @@ Json performance_json(const Record& record, const std::vector<Record>& all) {
     json["ci95_high_ms"] = figures->interval->high * 1e3;
   }
   json["measurement"] = measurement_json(*record.measurement);
+  if (record.energy) json["energy"] = energy_json(*record.energy);
   if (record.gemm) {
     json["gemm_ceiling"] = measurement_json(*record.gemm);
     json["gemm_ceiling"]["flops"] = record.gemm_flops;
@@ -113,7 +121,50 @@ Json memory_json(const Record& record) {
           {"process_growth_bytes", record.memory->process_growth}};
 }
 
+Json kernels_json(const std::vector<KernelFacts>& kernels) {
+  Json list = Json::array();
+  for (const KernelFacts& kernel : kernels) {
+    list.push_back({{"name", kernel.name},
+                    {"blocks", kernel.blocks},
+                    {"threads", kernel.threads},
+                    {"registers", kernel.registers},
+                    {"static_shared_bytes", kernel.static_shared_bytes},
+                    {"dynamic_shared_bytes", kernel.dynamic_shared_bytes},
+                    {"local_bytes", kernel.local_bytes},
+                    {"blocks_per_multiprocessor", kernel.blocks_per_multiprocessor}});
+  }
+  return list;
+}
+
+Json values_json(const CounterValues& values) {
+  Json json = Json::object();
+  for (const auto& [name, value] : values) json[name] = value;
+  return json;
+}
+
+Json traffic_json(const Record& record) {
+  const auto measured = record.counters ? measured_bytes(*record.counters) : std::nullopt;
+  Json json{{"bytes_compulsory", record.item.problem.compulsory_bytes()},
+            {"bytes_requested", optional_json(record.requested_bytes)},
+            {"bytes_measured", optional_json(measured)},
+            {"intensity", optional_json(arithmetic_intensity(record))}};
+  if (record.counters) json["counters"] = counter_report_to_json(*record.counters);
+  return json;
+}
+
+Json work_json(const Record& record) {
+  const Problem& p = record.item.problem;
+  Json json{{"flops", p.flops()}, {"flops_convention", p.flops_convention()}};
+  if (const auto tensor = tensor_operations(record)) {
+    json["tensor_operations"] = {
+        {"counted", tensor->counted}, {"over_flops", tensor->ratio}, {"verdict", tensor->verdict}};
+  }
+  return json;
+}
+
 // ---- reading ----
+
+constexpr double kMostCounted = 9e18;  // what an int64_t holds
 
 constexpr JsonLimits kResultLimits{
     .bytes = size_t{256} << 20, .depth = 64, .text = size_t{1} << 20};
@@ -174,9 +225,13 @@ std::vector<DeviceState> states_from(const StrictJson& json, size_t samples) {
   return states;
 }
 
+CacheState cache_from(const StrictJson& json) {
+  return named(std::array{CacheState::warm, CacheState::cold}, json);
+}
+
 Measurement measurement_from(const StrictJson& json) {
   Measurement measurement;
-  measurement.cache = named(std::array{CacheState::warm, CacheState::cold}, json.at("cache"));
+  measurement.cache = cache_from(json.at("cache"));
   measurement.warmup_runs = json.at("warmup_runs");
   measurement.stop_reason = json.at("stop_reason");
   measurement.seconds = json.at("samples_s");
@@ -202,6 +257,38 @@ Measurement measurement_from(const StrictJson& json) {
     }
   }
   return measurement;
+}
+
+Energy energy_from(const StrictJson& json) {
+  const Energy energy{json.at("joules"), json.at("seconds"), json.at("seconds_per_run")};
+  if (!(energy.seconds > 0)) json.at("seconds").fail("more than 0 seconds");
+  return energy;
+}
+
+std::vector<KernelFacts> kernels_from(const StrictJson& json) {
+  std::vector<KernelFacts> kernels;
+  for (const StrictJson& kernel : json.elements()) {
+    kernels.push_back({.name = kernel.at("name"),
+                       .blocks = kernel.at("blocks"),
+                       .threads = kernel.at("threads"),
+                       .registers = kernel.at("registers"),
+                       .static_shared_bytes = kernel.at("static_shared_bytes"),
+                       .dynamic_shared_bytes = kernel.at("dynamic_shared_bytes"),
+                       .local_bytes = kernel.at("local_bytes"),
+                       .blocks_per_multiprocessor = kernel.at("blocks_per_multiprocessor")});
+  }
+  return kernels;
+}
+
+CounterValues values_from(const StrictJson& json) {
+  if (!json.json().is_object()) json.fail("an object");
+  CounterValues values;
+  for (const auto& [name, value] : json.json().items()) {
+    const double count = json.at(name.c_str());
+    if (!(count >= 0 && count < kMostCounted)) json.at(name.c_str()).fail("a count");
+    values.emplace_back(name, count);
+  }
+  return values;
 }
 
 // Reads each element of array `name`, saying in any error which one it was.
@@ -273,8 +360,59 @@ Case case_from_json(const Json& document) {
   return item;
 }
 
+Json counter_state_to_json(const CounterState& state) {
+  return {{"status", name(state.status)},
+          {"code", state.code},
+          {"reason", state.reason},
+          {"chip", state.chip},
+          {"cupti", state.cupti}};
+}
+
+CounterState counter_state_from_json(const Json& document) {
+  const StrictJson json(document);
+  return {.status = named(kCounterStatuses, json.at("status")),
+          .code = json.at("code"),
+          .reason = json.at("reason"),
+          .chip = json.at("chip"),
+          .cupti = json.at("cupti")};
+}
+
+Json counter_report_to_json(const CounterReport& report) {
+  Json json = counter_state_to_json(report.state);
+  if (report.run.empty()) return json;
+  json["cache"] = name(report.cache);
+  json["passes"] = report.passes;
+  json["run"] = values_json(report.run);
+  json["run_and_eviction"] = values_json(report.run_and_eviction);
+  json["eviction_bytes"] = report.eviction_bytes;
+  if (!report.launches.empty()) {
+    json["launches"] = Json::array();
+    for (const CounterValues& launch : report.launches) {
+      json["launches"].push_back(values_json(launch));
+    }
+  }
+  return json;
+}
+
+CounterReport counter_report_from_json(const Json& document) {
+  const StrictJson json(document);
+  CounterReport report;
+  report.state = counter_state_from_json(document);
+  if (!json.contains("run")) return report;
+  report.cache = cache_from(json.at("cache"));
+  report.passes = json.at("passes");
+  report.run = values_from(json.at("run"));
+  report.run_and_eviction = values_from(json.at("run_and_eviction"));
+  report.eviction_bytes = json.at("eviction_bytes");
+  if (json.contains("launches")) {
+    for (const StrictJson& launch : json.at("launches").elements()) {
+      report.launches.push_back(values_from(launch));
+    }
+  }
+  return report;
+}
+
 Json record_to_json(const Record& record, const std::vector<Record>& all) {
-  const Problem& p = record.item.problem;
   Json json{{"key", record.item.key()},
             {"case", case_to_json(record.item)},
             {"provider", record.provider},
@@ -283,17 +421,15 @@ Json record_to_json(const Record& record, const std::vector<Record>& all) {
             {"reason", record.reason},
             {"correctness", verdict_json(record.verdict)},
             {"performance", performance_json(record, all)},
-            {"work", {{"flops", p.flops()}, {"flops_convention", p.flops_convention()}}},
-            {"traffic",
-             {{"bytes_compulsory", p.compulsory_bytes()},
-              {"bytes_requested", optional_json(record.requested_bytes)},
-              {"bytes_measured", Json()},
-              {"intensity", optional_json(arithmetic_intensity(record))}}},
+            {"work", work_json(record)},
+            {"traffic", traffic_json(record)},
             {"memory", memory_json(record)},
             {"repro", repro_command(record)}};
   if (record.plugin) {
     json["plugin"] = {{"path", record.plugin->path}, {"xxh3", record.plugin->xxh3}};
   }
+  if (record.prepare_seconds) json["prepare_s"] = *record.prepare_seconds;
+  if (!record.kernels.empty()) json["kernels"] = kernels_json(record.kernels);
   if (record.determinism) json["determinism"] = determinism_json(*record.determinism);
   if (record.from_naive) {
     json["from_naive"] = {{"max_abs", record.from_naive->max_abs},
@@ -318,6 +454,7 @@ Record record_from_json(const Json& document) {
   record.status = named(kStatuses, json.at("status"));
   record.reason = json.at("reason");
   record.verdict = verdict_from(json.at("correctness"));
+  if (json.contains("prepare_s")) record.prepare_seconds = json.at("prepare_s");
   if (json.contains("determinism")) record.determinism = determinism_from(json.at("determinism"));
   if (json.contains("from_naive")) {
     const StrictJson distance = json.at("from_naive");
@@ -325,12 +462,18 @@ Record record_from_json(const Json& document) {
   }
   if (const StrictJson timed = json.at("performance"); !timed.is_null()) {
     record.measurement = measurement_from(timed.at("measurement"));
+    if (timed.contains("energy")) record.energy = energy_from(timed.at("energy"));
     if (timed.contains("gemm_ceiling")) {
       record.gemm = measurement_from(timed.at("gemm_ceiling"));
       record.gemm_flops = timed.at("gemm_ceiling").at("flops");
     }
   }
-  record.requested_bytes = optional_from<int64_t>(json.at("traffic").at("bytes_requested"));
+  if (json.contains("kernels")) record.kernels = kernels_from(json.at("kernels"));
+  const StrictJson traffic = json.at("traffic");
+  record.requested_bytes = optional_from<int64_t>(traffic.at("bytes_requested"));
+  if (traffic.contains("counters")) {
+    record.counters = counter_report_from_json(traffic.at("counters").json());
+  }
   if (const StrictJson memory = json.at("memory"); !memory.is_null()) {
     record.memory = MemoryReport{{.input = byte_count(memory.at("input_bytes")),
                                   .output = byte_count(memory.at("output_bytes")),

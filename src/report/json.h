@@ -19,9 +19,13 @@ std::string to_json(const SweepResult&);
 nlohmann::ordered_json case_to_json(const Case&);
 nlohmann::ordered_json record_to_json(const Record&, const std::vector<Record>& all);
 nlohmann::ordered_json ceiling_to_json(const Ceiling&);
+nlohmann::ordered_json counter_state_to_json(const CounterState&);
+nlohmann::ordered_json counter_report_to_json(const CounterReport&);
 Case case_from_json(const nlohmann::ordered_json&);
 Record record_from_json(const nlohmann::ordered_json&);
 Ceiling ceiling_from_json(const nlohmann::ordered_json&);
+CounterState counter_state_from_json(const nlohmann::ordered_json&);
+CounterReport counter_report_from_json(const nlohmann::ordered_json&);
 
 // JSON without duplicate keys, overflow, or nesting and size beyond those of any result. Throws
 // std::invalid_argument, naming the place.

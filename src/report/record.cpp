@@ -14,6 +14,26 @@ double worse(double a, double b) {
   return !std::isfinite(a) || b <= a ? a : b;
 }
 
+constexpr double kTensorTolerance = 0.02;
+constexpr int64_t kLargestTile = 256;
+
+// FLOPs of the problem where every tile of kLargestTile queries and keys that sees anything is
+// worked on as a whole, at the next head_dim that kernels are made for.
+double tiled_flops(const Problem& p) {
+  const auto up = [](int64_t length) { return (length + kLargestTile - 1) / kLargestTile; };
+  int64_t tiles = 0;
+  for (int64_t tile = 0; tile < up(p.q_len); ++tile) {
+    // The last query of a tile sees the most.
+    const int64_t last = std::min((tile + 1) * kLargestTile, p.q_len) - 1;
+    tiles += up(p.visible_keys(last));
+  }
+  int64_t head_dim = 64;
+  while (head_dim < p.head_dim) head_dim *= 2;
+  const double products = p.pass == Pass::forward ? 4 : 10;  // as in Problem::flops
+  return products * static_cast<double>(tiles * kLargestTile * kLargestTile) *
+         static_cast<double>(head_dim) * static_cast<double>(p.batch * p.q_heads);
+}
+
 }  // namespace
 
 std::string_view name(Status status) {
@@ -106,8 +126,21 @@ std::optional<double> speedup_vs_naive(const Record& record, const std::vector<R
 }
 
 std::optional<double> arithmetic_intensity(const Record& record) {
-  if (!record.requested_bytes || *record.requested_bytes <= 0) return std::nullopt;
-  return record.item.problem.flops() / static_cast<double>(*record.requested_bytes);
+  const auto measured = record.counters ? measured_bytes(*record.counters) : std::nullopt;
+  const auto bytes = measured ? measured : record.requested_bytes;
+  if (!bytes || *bytes <= 0) return std::nullopt;
+  return record.item.problem.flops() / static_cast<double>(*bytes);
+}
+
+std::optional<TensorOperations> tensor_operations(const Record& record) {
+  const Problem& p = record.item.problem;
+  const auto counted =
+      record.counters ? total(record.counters->run, Counted::tensor) : std::nullopt;
+  if (!counted || p.dtype == Dtype::fp32) return std::nullopt;
+  TensorOperations result{*counted, *counted / p.flops(), "as_claimed"};
+  if (*counted < (1 - kTensorTolerance) * p.flops()) result.verdict = "fewer";
+  if (*counted > (1 + kTensorTolerance) * tiled_flops(p)) result.verdict = "more";
+  return result;
 }
 
 std::optional<WorstError> worst_error(const Verdict& verdict) {

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "measure/ceilings.h"
+#include "measure/counters.h"
+#include "measure/energy.h"
 #include "measure/sampler.h"
 #include "measure/stats.h"
 #include "plan/config.h"
@@ -68,10 +70,14 @@ struct Record {
   std::optional<Determinism> determinism;  // where it was asked for
   std::optional<Distance> from_naive;      // of its outputs; where naive's were right too
   std::optional<Measurement> measurement;
-  std::optional<Measurement> gemm;  // the GEMM ceiling in the same rounds
-  double gemm_flops = 0;            // FLOPs of one of its runs
+  std::optional<Measurement> gemm;        // the GEMM ceiling in the same rounds
+  double gemm_flops = 0;                  // FLOPs of one of its runs
+  std::optional<double> prepare_seconds;  // wall time of making it ready: plans, workspace
   std::optional<int64_t> requested_bytes;
   std::optional<MemoryReport> memory;
+  std::vector<KernelFacts> kernels;       // of one run, in order, on a device that tells
+  std::optional<Energy> energy;           // of runs on end
+  std::optional<CounterReport> counters;  // where it was timed
 };
 
 // Everything that a result file says.
@@ -103,6 +109,18 @@ std::optional<double> speedup_vs_naive(const Record&, const std::vector<Record>&
 
 // FLOPs per byte moved, by the measured bytes if there are any, else by those requested.
 std::optional<double> arithmetic_intensity(const Record&);
+
+// Operations that tensor cores were counted to do, over the problem's FLOPs, and what that means.
+//   as_claimed  the FLOPs, and no more than whole tiles and padding of head_dim add
+//   fewer       work was left out, or done elsewhere
+//   more        work was done twice, or where the mask makes it needless
+// Tiles of 256 x 256 are allowed for, and head_dim up to the next of 64, 128 and 256; 2% either
+// way. Empty where nothing was counted or the problem is fp32, which keeps off tensor cores.
+struct TensorOperations {
+  double counted = 0, ratio = 0;
+  std::string_view verdict;
+};
+std::optional<TensorOperations> tensor_operations(const Record&);
 
 // The largest error over all tensors of a verdict; empty if nothing was checked.
 struct WorstError {

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <memory>
 #include <new>
 
 #include "attention/error.h"
+#include "sweep/at_work.h"
 #include "sweep/audits.h"
 #include "sweep/distance.h"
 #include "sweep/dump.h"
@@ -77,22 +79,6 @@ struct Scene {
   uint64_t input_hash;
 };
 
-void tell(const Watch& watch, int provider) {
-  if (watch.at_work != nullptr) watch.at_work->store(provider, std::memory_order_relaxed);
-}
-
-// Tells the watch that a provider is at work, for as long as it lives.
-class AtWork {
- public:
-  AtWork(const Watch& watch, int provider) : watch_(watch) { tell(watch_, provider); }
-  ~AtWork() { tell(watch_, -1); }
-  AtWork(const AtWork&) = delete;
-  AtWork& operator=(const AtWork&) = delete;
-
- private:
-  const Watch& watch_;
-};
-
 // One provider's way through the case.
 struct Attempt {
   const Provider* provider = nullptr;
@@ -148,13 +134,18 @@ void prepare_and_verify(Attempt& attempt, Scene& scene) {
   device.reset_peak();
   device.watch_growth();
 
+  const auto start = std::chrono::steady_clock::now();
   attempt.session = attempt.provider->prepare(scene.problem, device);
+  attempt.record.prepare_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   attempt.outputs = std::make_unique<DeviceOutputs>(device, scene.problem, scene.item.placement);
   attempt.record.kernel = attempt.session->kernel();
   attempt.record.requested_bytes = attempt.session->requested_bytes();
   attempt.session->prepare_inputs(scene.inputs.view());
   attempt.session->run(scene.inputs.view(), attempt.outputs->view());
   device.synchronize();
+  attempt.record.kernels = device.kernels_of(
+      [&] { attempt.session->run(scene.inputs.view(), attempt.outputs->view()); });
 
   const MemoryUsage& peak = device.peak();
   attempt.record.memory =
@@ -263,6 +254,16 @@ void verify_timed(Attempt& attempt, Scene& scene) {
   require_passed(attempt.record.verdict);
 }
 
+void take_energy(Attempt& attempt, Scene& scene) {
+  const AtWork at_work(scene.watch, attempt.index);
+  const MeasureOptions& options = scene.options.measure;
+  if (options.energy_seconds == 0 || !scene.device.energy()) return;
+  const Replay replay = scene.device.replayable(
+      [&] { attempt.session->run(scene.inputs.view(), attempt.outputs->view()); });
+  attempt.record.energy =
+      measure_energy(scene.device, replay.launch, options.energy_seconds, scene.watch.interrupted);
+}
+
 void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& gemm, uint64_t seed) {
   std::vector<Attempt*> alive;
   std::vector<Contender> contenders;
@@ -287,6 +288,7 @@ void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& ge
       attempt.record.gemm = timings.back().measurement;
       attempt.record.gemm_flops = gemm.flops();
       verify_timed(attempt, scene);
+      take_energy(attempt, scene);
     });
   }
 }

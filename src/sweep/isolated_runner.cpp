@@ -27,7 +27,8 @@ class IsolatedRunner : public Runner {
   std::vector<std::string> providers() const override { return providers_; }
 
   std::vector<Ceiling> ceilings(const MeasureOptions& options) override {
-    const Json answer = ask_or_throw({{"do", "ceilings"}, {"measure", wire::to_json(options)}});
+    const Json answer =
+        ask_or_throw(*worker_, {{"do", "ceilings"}, {"measure", wire::to_json(options)}});
     std::vector<Ceiling> ceilings;
     for (const Json& ceiling : answer.at("ceilings")) {
       ceilings.push_back(ceiling_from_json(ceiling));
@@ -87,6 +88,42 @@ class IsolatedRunner : public Runner {
     return answer.at("text");
   }
 
+  CounterState counters() override {
+    if (device_.at("kind") == name(DeviceKind::cpu)) {
+      return make_counter_reader(*make_host_device(1))->state();
+    }
+    const Json answer = ask_or_throw(counting_worker(), {{"do", "counters"}});
+    return counter_state_from_json(answer.at("counters"));
+  }
+
+  // As in run(): who was at work when the worker died has no counts, the others are counted again.
+  std::vector<CounterReport> count(const Case& item, const std::vector<std::string>& providers,
+                                   const CaseRunOptions& options) override {
+    std::map<std::string, CounterReport> reports;
+    for (std::vector<std::string> left = providers; !left.empty();) {
+      WorkerProcess& worker = counting_worker();
+      const auto outcome = worker.ask(request("count", item, left, options).dump(),
+                                      isolation_.case_seconds, isolation_.interrupted);
+      if (const auto* answer = std::get_if<Answer>(&outcome)) {
+        const Json json = Json::parse(answer->text);
+        wire::throw_if_error(json);
+        for (size_t i = 0; i < left.size(); ++i) {
+          reports[left[i]] = counter_report_from_json(json.at("counts").at(i));
+        }
+        break;
+      }
+      const auto culprit = static_cast<size_t>(worker.at_work());
+      counting_.reset();
+      const bool known = culprit < left.size() && !isolation_.interrupted();
+      for (const std::string& name : known ? std::vector{left[culprit]} : left) {
+        reports[name].state = {.status = CounterStatus::failed,
+                               .reason = std::get<AbnormalEnd>(outcome).reason};
+        std::erase(left, name);
+      }
+    }
+    return in_order(providers, reports);
+  }
+
   void renew() override {
     worker_.reset();
     start_worker();
@@ -111,21 +148,18 @@ class IsolatedRunner : public Runner {
     return records;
   }
 
-  static std::vector<Record> in_order(const std::vector<std::string>& providers,
-                                      std::map<std::string, Record>& records) {
-    std::vector<Record> ordered;
-    for (const std::string& provider : providers) {
-      ordered.push_back(std::move(records.at(provider)));
-    }
+  template <typename Row>
+  static std::vector<Row> in_order(const std::vector<std::string>& providers,
+                                   std::map<std::string, Row>& rows) {
+    std::vector<Row> ordered;
+    for (const std::string& provider : providers) ordered.push_back(std::move(rows.at(provider)));
     return ordered;
   }
 
   // A new worker opens the device and tries it out: after an abnormal end, that is the probe.
   void start_worker() {
     worker_ = std::make_unique<WorkerProcess>();
-    Json request = wire::to_json(options_);
-    request["do"] = "open";
-    const Json answer = ask_or_throw(request);
+    const Json answer = open(*worker_);
     device_ = answer.at("device");
     providers_ = answer.at("providers").get<std::vector<std::string>>();
     load_plugins();
@@ -147,9 +181,26 @@ class IsolatedRunner : public Runner {
     }
   }
 
+  // Another worker, so that none that times has ever had a profiler in it. It rests meanwhile, and
+  // loads plugins when it comes to them.
+  WorkerProcess& counting_worker() {
+    if (counting_ == nullptr) {
+      auto worker = std::make_unique<WorkerProcess>();
+      open(*worker);
+      counting_ = std::move(worker);
+    }
+    return *counting_;
+  }
+
+  Json open(WorkerProcess& worker) {
+    Json request = wire::to_json(options_);
+    request["do"] = "open";
+    return ask_or_throw(worker, request);
+  }
+
   // Throws NoDevice if there is no answer, or what the answer says was thrown.
-  Json ask_or_throw(const Json& request) {
-    const auto outcome = worker_->ask(request.dump(), kStartSeconds, isolation_.interrupted);
+  Json ask_or_throw(WorkerProcess& worker, const Json& request) {
+    const auto outcome = worker.ask(request.dump(), kStartSeconds, isolation_.interrupted);
     if (const auto* end = std::get_if<AbnormalEnd>(&outcome)) {
       throw NoDevice(fmt::format("the device cannot be used: {}", end->reason));
     }
@@ -158,13 +209,18 @@ class IsolatedRunner : public Runner {
     return answer;
   }
 
+  static Json request(const char* what, const Case& item, const std::vector<std::string>& providers,
+                      const CaseRunOptions& options) {
+    return {{"do", what},
+            {"case", case_to_json(item)},
+            {"providers", providers},
+            {"options", wire::to_json(options)}};
+  }
+
   Outcome ask_for(const Case& item, const std::vector<std::string>& providers,
                   const CaseRunOptions& options) {
-    const Json request{{"do", "case"},
-                       {"case", case_to_json(item)},
-                       {"providers", providers},
-                       {"options", wire::to_json(options)}};
-    auto outcome = worker_->ask(request.dump(), isolation_.case_seconds, isolation_.interrupted);
+    auto outcome = worker_->ask(request("case", item, providers, options).dump(),
+                                isolation_.case_seconds, isolation_.interrupted);
     if (auto* end = std::get_if<AbnormalEnd>(&outcome)) return std::move(*end);
     return records_of(std::get<Answer>(outcome));
   }
@@ -196,6 +252,7 @@ class IsolatedRunner : public Runner {
   RunnerOptions options_;
   IsolationOptions isolation_;
   std::unique_ptr<WorkerProcess> worker_;
+  std::unique_ptr<WorkerProcess> counting_;  // once counters are asked for
   Json device_;
   std::vector<std::string> providers_;
   std::map<std::string, AbnormalEnd> broken_;  // plugins that cannot be loaded, by provider

@@ -4,6 +4,7 @@
 
 #include "providers/plugin.h"
 #include "report/environment.h"
+#include "sweep/case_counters.h"
 #include "sweep/choose.h"
 #include "sweep/runner.h"
 #include "sweep/support.h"
@@ -48,12 +49,24 @@ class LocalRunner : public Runner {
     return support_text(*named({provider}).at(0), device_->info());
   }
 
+  CounterState counters() override { return reader().state(); }
+
+  std::vector<CounterReport> count(const Case& item, const std::vector<std::string>& providers,
+                                   const CaseRunOptions& options) override {
+    return count_case(item, named(providers), *device_, reader(), options, watch_);
+  }
+
  private:
   GemmCeiling& gemm_of(Dtype dtype) {
     if (device_->info().kind == DeviceKind::cpu) dtype = Dtype::fp32;  // one for all
     std::unique_ptr<GemmCeiling>& gemm = gemms_[dtype];
     if (gemm == nullptr) gemm = make_gemm_ceiling(*device_, dtype);
     return *gemm;
+  }
+
+  CounterReader& reader() {
+    if (reader_ == nullptr) reader_ = make_counter_reader(*device_);
+    return *reader_;
   }
 
   std::vector<const Provider*> named(const std::vector<std::string>& names) const {
@@ -71,6 +84,7 @@ class LocalRunner : public Runner {
   std::vector<const Provider*> providers_;
   Watch watch_;
   std::map<Dtype, std::unique_ptr<GemmCeiling>> gemms_;
+  std::unique_ptr<CounterReader> reader_;  // once counters are asked for
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "device/device.h"
 #include "measure/ceilings.h"
+#include "measure/counters.h"
 #include "providers/provider.h"
 #include "report/record.h"
 #include "sweep/case_run.h"
@@ -40,6 +41,14 @@ class Runner {
 
   // What a provider can run here and why not, as `list` prints it.
   virtual std::string describe(const std::string& provider) = 0;
+
+  // Whether hardware counters can be read on the device, and if not, why.
+  virtual CounterState counters() = 0;
+
+  // What they say of each of these providers, in order, whatever happens to it; where there is a
+  // choice in another process than what is timed. Throws as run() does.
+  virtual std::vector<CounterReport> count(const Case&, const std::vector<std::string>& providers,
+                                           const CaseRunOptions&) = 0;
 
   // Lets what follows run in a fresh process, where there is a choice.
   virtual void renew() {}

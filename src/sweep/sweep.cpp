@@ -77,6 +77,18 @@ class Sweep {
     return ceilings;
   }
 
+  // Whether to count, asked once. Throws NoDevice where counters are demanded and cannot be read.
+  void look_for_counters() {
+    const CounterMode mode = options_.cases.measure.counters;
+    counters_ =
+        mode == CounterMode::off ? CounterState{.reason = "switched off"} : runner_.counters();
+    if (counters_.status == CounterStatus::ok) return;
+    const std::string why = fmt::format("hardware counters cannot be read ({}): {}",
+                                        name(counters_.status), counters_.reason);
+    if (mode == CounterMode::on) throw NoDevice(why);
+    if (counters_.status != CounterStatus::off) progress_.note(why);
+  }
+
   void run(const Step& step) {
     if (stopped_ || options_.interrupted()) return add(step, skipped(step));
     if (step.repetition != repetition_) runner_.renew();
@@ -84,6 +96,7 @@ class Sweep {
     progress_.begin_step(case_heading(*step.item));
     try {
       add(step, runner_.run(*step.item, runner_.providers(), options_.cases));
+      if (options_.cases.time && step.repetition == 0) count(*step.item, entries_.back().records);
     } catch (const NoDevice& error) {
       stopped_ = error.what();
       return add(step, skipped(step));
@@ -122,6 +135,34 @@ class Sweep {
     return records;
   }
 
+  // Gives every record that was timed its report.
+  void count(const Case& item, std::vector<Record>& records) {
+    std::vector<std::string> timed;
+    for (const Record& record : records) {
+      if (record.measurement) timed.push_back(record.provider);
+    }
+    std::vector<CounterReport> reports(timed.size(), CounterReport{.state = counters_});
+    if (counters_.status == CounterStatus::ok && !timed.empty() && !options_.interrupted()) {
+      reports = counted(item, timed);
+    }
+    auto report = reports.begin();
+    for (Record& record : records) {
+      if (record.measurement) record.counters = std::move(*report++);
+    }
+  }
+
+  // What goes wrong here costs a case its counts and nothing else.
+  std::vector<CounterReport> counted(const Case& item, const std::vector<std::string>& providers) {
+    try {
+      return runner_.count(item, providers, options_.cases);
+    } catch (const std::exception& error) {
+      CounterReport failed{.state = counters_};
+      failed.state.status = CounterStatus::failed;
+      failed.state.reason = error.what();
+      return std::vector<CounterReport>(providers.size(), failed);
+    }
+  }
+
   void note_problems() {
     for (const Record& record : entries_.back().records) {
       if (record.status == Status::ok || record.status == Status::unsupported) continue;
@@ -136,6 +177,7 @@ class Sweep {
   Progress& progress_;
   const SweepOptions& options_;
   std::vector<JournalEntry> entries_;
+  CounterState counters_;
   std::optional<std::string> stopped_;
   int repetition_ = 0;
 };
@@ -190,6 +232,7 @@ SweepOutcome run_sweep(const SweepConfig& config, Runner& runner, Journal* journ
 
   Sweep sweep(runner, config.plugins, journal, progress, options);
   if (options.cases.time && options.ceilings) result.ceilings = sweep.ceilings();
+  if (options.cases.time) sweep.look_for_counters();
   for (const Step& step : all_steps(config, options.cases.measure.repetitions)) {
     const auto entry = journaled.find({step.item->key(), step.repetition});
     if (entry != journaled.end()) {

@@ -1,5 +1,7 @@
 #include "sweep/wire.h"
 
+#include <algorithm>
+
 #include "attention/error.h"
 
 namespace flashbench::wire {
@@ -23,7 +25,9 @@ Json to_json(const MeasureOptions& options) {
           {"max_samples", options.max_samples},
           {"target_ci_width", options.target_ci_width},
           {"max_seconds", options.max_seconds},
-          {"repetitions", options.repetitions}};
+          {"repetitions", options.repetitions},
+          {"counters", name(options.counters)},
+          {"energy_seconds", options.energy_seconds}};
 }
 
 MeasureOptions measure_options(const Json& json) {
@@ -36,6 +40,9 @@ MeasureOptions measure_options(const Json& json) {
   options.target_ci_width = json.at("target_ci_width");
   options.max_seconds = json.at("max_seconds");
   options.repetitions = json.at("repetitions");
+  options.counters = *std::find_if(kCounterModes.begin(), kCounterModes.end(),
+                                   [&](CounterMode m) { return json.at("counters") == name(m); });
+  options.energy_seconds = json.at("energy_seconds");
   return options;
 }
 

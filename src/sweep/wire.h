@@ -7,6 +7,8 @@
 //   {"do": "ceilings", measure}                {ceilings}
 //   {"do": "case", case, providers, options}   {records}
 //   {"do": "describe", provider}               {text}
+//   {"do": "counters"}                         {counters}            whether they can be read
+//   {"do": "count", case, providers, options}  {counts}              a report for each provider
 //
 // In place of any answer: {"error": {kind, message}}.
 #pragma once

@@ -56,6 +56,8 @@ class Worker {
     if (what == "ceilings") return ceilings(request);
     if (what == "case") return run_case(request);
     if (what == "describe") return {{"text", runner_->describe(request.at("provider"))}};
+    if (what == "counters") return {{"counters", counter_state_to_json(runner_->counters())}};
+    if (what == "count") return count(request);
     throw BadInput(fmt::format("a worker does not know how to do \"{}\"", what));
   }
 
@@ -98,6 +100,17 @@ class Worker {
     Json list = Json::array();
     for (const Record& record : records) list.push_back(record_to_json(record, records));
     return {{"records", std::move(list)}};
+  }
+
+  Json count(const Json& request) {
+    Json list = Json::array();
+    for (const CounterReport& report :
+         runner_->count(case_from_json(request.at("case")),
+                        request.at("providers").get<std::vector<std::string>>(),
+                        wire::case_run_options(request.at("options")))) {
+      list.push_back(counter_report_to_json(report));
+    }
+    return {{"counts", std::move(list)}};
   }
 
   Watch watch_;

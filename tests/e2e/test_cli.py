@@ -130,6 +130,19 @@ def test_run_times_one_problem(flashbench):
     assert row["speedup_vs_naive"] == ""
 
 
+def test_counters_that_are_demanded_where_there_are_none_are_refused(flashbench):
+    command = ["run", "--device", "cpu", "--seq", 8, "--max-samples", 10, "--timeout", 0.1, "--quiet", "--json",
+               "run.json"]
+    refused = flashbench(*command, "--counters", "on", expect=6)
+    assert "hardware counters cannot be read (off)" in refused.stderr
+    for mode, reason in [("auto", "on NVIDIA GPUs only"), ("off", "switched off")]:
+        flashbench(*command, "--counters", mode)
+        row = json.loads((flashbench.folder / "run.json").read_text())["results"][0]
+        assert row["traffic"]["bytes_measured"] is None
+        assert row["traffic"]["counters"]["status"] == "off"
+        assert reason in row["traffic"]["counters"]["reason"]
+
+
 def test_default_folder_is_named_after_the_config(flashbench):
     flashbench("sweep", "--config", flashbench.config(), "--filter", "seq=16,pass=forward")
     assert (flashbench.folder / "results/tiny/tiny.csv").exists()
@@ -388,6 +401,7 @@ def test_list_names_providers_and_kernels(flashbench):
 def test_info_as_json(flashbench):
     info = json.loads(flashbench("info", "--device", "cpu", "--no-measure", "--json").stdout)
     assert info["devices"][0]["kind"] == "cpu"
+    assert info["devices"][0]["counters"]["status"] == "off"
     assert info["meta"]["compiler"]
 
 

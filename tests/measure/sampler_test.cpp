@@ -6,35 +6,10 @@
 #include <stdexcept>
 #include <string>
 
+#include "scripted_device.h"
+
 namespace flashbench {
 namespace {
-
-// A device whose clock reads what the test says, so that nothing depends on real time.
-class ScriptedDevice : public Device {
- public:
-  const DeviceInfo& info() const override { return info_; }
-  Stream stream() override { return {}; }
-  void synchronize() override {}
-  void copy_to_device(void*, const void*, size_t) override {}
-  void copy_to_host(void*, const void*, size_t) override {}
-  void poison(void*, size_t) override {}
-  double time(const std::function<void()>& launch) override {
-    launch();
-    return seconds;
-  }
-  void evict_caches() override { log += "e"; }
-  int64_t eviction_bytes() const override { return 0; }
-
-  double seconds = 0.01;
-  std::string log;
-
- protected:
-  void* raw_allocate(size_t) override { return nullptr; }
-  void raw_free(void*) override {}
-
- private:
-  DeviceInfo info_;
-};
 
 MeasureOptions quick() {
   MeasureOptions options;

@@ -73,7 +73,8 @@ TEST(Config, EveryKeyIsRead) {
     "$schema": "sweep.schema.json", "schema_version": 1, "name": "n-1", "description": "why",
     "device": "cuda:3", "threads": 7, "providers": ["tiled:sm80", "naive"],
     "measure": {"cache": "cold", "warmup_runs": 3, "warmup_seconds": 0.5, "min_samples": 11,
-                "max_samples": 12, "target_ci_width": 0.25, "max_seconds": 1.5},
+                "max_samples": 12, "target_ci_width": 0.25, "max_seconds": 1.5,
+                "counters": "on", "energy_seconds": 2.5},
     "verify": {"fp64_flops": 1e9},
     "cases": [{"pass": "backward", "dtype": "bf16", "mask": "causal_top_left", "layout": "bhsd",
                "head_dim": 72, "scale": 0.5, "q_heads": 6, "kv_heads": 2, "batch": 3, "q_len": 5,
@@ -87,6 +88,8 @@ TEST(Config, EveryKeyIsRead) {
   EXPECT_EQ(config.measure.warmup_runs, 3);
   EXPECT_EQ(config.measure.warmup_seconds, 0.5);
   EXPECT_EQ(config.measure.min_samples, 11);
+  EXPECT_EQ(config.measure.counters, CounterMode::on);
+  EXPECT_EQ(config.measure.energy_seconds, 2.5);
   EXPECT_EQ(config.measure.max_samples, 12);
   EXPECT_EQ(config.measure.target_ci_width, 0.25);
   EXPECT_EQ(config.measure.max_seconds, 1.5);

@@ -32,6 +32,19 @@ SweepResult gpu_result() {
   SweepResult result = sample_result();
   Record& record = result.records[1];
   record.from_naive = Distance{0.25, 0.0625};
+  record.prepare_seconds = 0.125;
+  record.kernels = {{"ours::forward<64>", 2048, 128, 255, 1024, 98304, 16, 2}, {"theirs", 1}};
+  record.energy = Energy{.joules = 140, .seconds = 0.25, .seconds_per_run = 0.0078125};
+  record.counters = CounterReport{
+      .state = {.status = CounterStatus::ok, .chip = "GH100", .cupti = 130001},
+      .cache = CacheState::cold,
+      .passes = 1,
+      .run = {{"dram__bytes_read.sum", 1e6},
+              {"dram__bytes_write.sum", 2e5},
+              {"lts__t_bytes.sum", 3e6}},
+      .run_and_eviction = {{"dram__bytes_read.sum", 9e6}, {"dram__bytes_write.sum", 3e5}},
+      .eviction_bytes = 8000000,
+      .launches = {{{"dram__bytes_read.sum", 7e5}}, {{"dram__bytes_read.sum", 3e5}}}};
   record.measurement->host_seconds = 2e-5;
   record.measurement->graph_nodes = 3;
   record.measurement->states = {{1980, 300, 0}, {1980, 310, 0},    {1500, 690, 0x4},
@@ -48,6 +61,14 @@ TEST(Json, StatesLaunchesAndDistancesComeBack) {
   EXPECT_EQ(median_state(record, &DeviceState::sm_mhz), 1840);  // between 1700 and 1980
   EXPECT_EQ(throttled_share(record), 0.5);                      // idle is no reason
   EXPECT_EQ(record.from_naive->max_abs, 0.25);
+  EXPECT_EQ(record.prepare_seconds, 0.125);
+  EXPECT_EQ(record.kernels.at(0).local_bytes, 16);
+  EXPECT_EQ(record.energy->joules_per_run(), 4.375);
+  EXPECT_EQ(measured_bytes(*record.counters), 1300000) << "with what it left in the L2";
+  EXPECT_EQ(record.counters->launches.size(), 2u);
+  EXPECT_EQ(arithmetic_intensity(record), record.item.problem.flops() / 1300000);
+  EXPECT_THAT(to_csv(again), HasSubstr(",1300000,"));
+  EXPECT_THAT(to_csv(again), HasSubstr(",1000000,200000,300000,3000000,ok,4.375"));
   EXPECT_EQ(record.measurement->graph_nodes, 3);
   EXPECT_THAT(to_csv(again), HasSubstr(",1840,"));
 }
@@ -58,10 +79,33 @@ TEST(Json, EverySampleHasAState) {
   EXPECT_THROW(result_from_json(to_json(result), "memory"), FileError);
 }
 
+TEST(Json, CountersThatCouldNotBeReadKeepTheirReasonAndHaveNoFigures) {
+  SweepResult result = gpu_result();
+  result.records[1].counters = CounterReport{
+      .state = {.status = CounterStatus::denied, .code = 35, .reason = "not allowed"}};
+  const SweepResult again = result_from_json(to_json(result), "memory");
+  EXPECT_EQ(to_json(again), to_json(result));
+  const auto json = parse_strictly(to_json(result)).at("results").at(1).at("traffic");
+  EXPECT_TRUE(json.at("bytes_measured").is_null());
+  EXPECT_EQ(json.at("counters").at("status"), "denied");
+  EXPECT_EQ(json.at("counters").at("code"), 35);
+  EXPECT_EQ(again.records[1].counters->state.reason, "not allowed");
+  EXPECT_THAT(to_csv(again), HasSubstr(",denied,"));
+}
+
+TEST(Json, ACountIsACount) {
+  for (double wrong : {-1.0, 1e300}) {
+    SweepResult result = gpu_result();
+    result.records[1].counters->run[0].second = wrong;
+    EXPECT_THROW(result_from_json(to_json(result), "memory"), FileError) << wrong;
+  }
+}
+
 TEST(Json, WhatWasNotAskedForIsAbsent) {
   SweepResult result = sample_result();
-  for (const char* word : {"placement", "determinism", "runs agree", "bounded", "states",
-                           "from_naive", "max_diff_vs_naive", "host_us"}) {
+  for (const char* word :
+       {"placement", "determinism", "runs agree", "bounded", "states", "from_naive",
+        "max_diff_vs_naive", "host_us", "prepare_", "counters", "dram_", "kernels", "joules"}) {
     for (const std::string& text :
          {to_json(result), to_csv(result), to_markdown(result), to_table(result)}) {
       EXPECT_EQ(text.find(word), std::string::npos) << word;

@@ -51,5 +51,41 @@ TEST(Record, ReproCommandNamesEveryAxis) {
             "--kv-len 16384 --head-dim 128 --scale 0.25 --distribution normal --seed 1");
 }
 
+Record counted(double operations, Problem problem) {
+  Record record;
+  record.item.problem = problem;
+  record.counters =
+      CounterReport{.run = {{"sm__ops_path_tensor_src_bf16_dst_fp32.sum", operations}}};
+  return record;
+}
+
+TEST(TensorOperations, MayExceedTheFlopsByWholeTilesAndPaddingOnly) {
+  const Problem square{.dtype = Dtype::bf16, .q_len = 1024, .kv_len = 1024, .head_dim = 64};
+  const double flops = square.flops();
+  EXPECT_EQ(tensor_operations(counted(flops, square))->verdict, "as_claimed");
+  EXPECT_EQ(tensor_operations(counted(0.97 * flops, square))->verdict, "fewer");
+  EXPECT_EQ(tensor_operations(counted(1.03 * flops, square))->verdict, "more");
+  EXPECT_EQ(tensor_operations(counted(3 * flops, square))->ratio, 3);
+
+  // 4 x 4 tiles of 256, of which a causal mask leaves 10.
+  Problem causal = square;
+  causal.mask = Mask::causal_bottom_right;
+  EXPECT_EQ(tensor_operations(counted(flops * 10 / 16, causal))->verdict, "as_claimed");
+  EXPECT_EQ(tensor_operations(counted(flops, causal))->verdict, "more");
+
+  Problem narrow = square;
+  narrow.head_dim = 80;
+  EXPECT_EQ(tensor_operations(counted(2 * flops, narrow))->verdict, "as_claimed");
+}
+
+TEST(TensorOperations, AreNotJudgedWhereNoneAreClaimed) {
+  Problem problem{.dtype = Dtype::fp32, .q_len = 8, .kv_len = 8};
+  EXPECT_FALSE(tensor_operations(counted(0, problem)));
+  problem.dtype = Dtype::bf16;
+  Record record = counted(0, problem);
+  record.counters->run.clear();
+  EXPECT_FALSE(tensor_operations(record));
+}
+
 }  // namespace
 }  // namespace flashbench

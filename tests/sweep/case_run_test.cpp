@@ -49,6 +49,7 @@ TEST_F(CaseRun, AllProvidersPassInBothPasses) {
       EXPECT_TRUE(record.verdict.passed());
       EXPECT_EQ(record.measurement->seconds.size(), 3u);
       EXPECT_EQ(record.gemm->seconds.size(), 3u);
+      EXPECT_GT(*record.prepare_seconds, 0);
       EXPECT_GT(*record.requested_bytes, 0);
       EXPECT_GT(record.memory->tracked.input, 0);
       EXPECT_GT(record.memory->tracked.output, 0);

@@ -55,5 +55,106 @@ TEST(Sweep, TheExitCodeIsTheWorstThatHappened) {
   EXPECT_EQ(run({&throwing, &wrong}).exit_code, 3);
 }
 
+// A runner on the host whose device has counters.
+class CountingRunner final : public Runner {
+ public:
+  explicit CountingRunner(std::vector<const Provider*> providers)
+      : runner_(make_local_runner(make_host_device(1), std::move(providers), Watch{})) {}
+
+  nlohmann::ordered_json device() const override { return runner_->device(); }
+  std::vector<std::string> providers() const override { return runner_->providers(); }
+  std::vector<Ceiling> ceilings(const MeasureOptions& o) override { return runner_->ceilings(o); }
+  std::vector<Record> run(const Case& item, const std::vector<std::string>& names,
+                          const CaseRunOptions& options) override {
+    return runner_->run(item, names, options);
+  }
+  std::string describe(const std::string& provider) override { return runner_->describe(provider); }
+  CounterState counters() override {
+    ++asked_;
+    return state_;
+  }
+  std::vector<CounterReport> count(const Case&, const std::vector<std::string>& names,
+                                   const CaseRunOptions&) override {
+    if (breaks_) throw std::runtime_error("the profiler broke");
+    std::vector<CounterReport> reports;
+    for (const std::string& provider : names) {
+      reports.push_back({.state = state_, .run = {{provider, 1}}});
+    }
+    return reports;
+  }
+
+  CounterState state_{.status = CounterStatus::ok};
+  bool breaks_ = false;
+  int asked_ = 0;
+
+ private:
+  std::unique_ptr<Runner> runner_;
+};
+
+class SweepCounters : public testing::Test {
+ protected:
+  std::vector<Record> sweep(CounterMode mode) {
+    const SweepConfig config = two_cases();
+    SweepOptions options;
+    options.cases.measure = config.measure;
+    options.cases.measure.counters = mode;
+    options.ceilings = false;
+    Progress progress(stderr, Progress::Mode::quiet, 2, 1);
+    return run_sweep(config, runner_, nullptr, progress, options).result.records;
+  }
+
+  const Provider& right_ = FakeProvider::real(DeviceKind::cpu);
+  const FakeProvider wrong_{
+      [](const Inputs&, const Outputs& out, int) { static_cast<float*>(out.o.data)[0] += 1; },
+      "wrong"};
+  CountingRunner runner_{{&wrong_, &right_}};
+};
+
+TEST_F(SweepCounters, AreThoseOfEveryRowThatWasTimed) {
+  const auto records = sweep(CounterMode::automatic);
+  ASSERT_EQ(records.size(), 4u);
+  for (const Record& record : records) {
+    ASSERT_EQ(record.counters.has_value(), record.status == Status::ok) << record.provider;
+    if (record.counters) {
+      EXPECT_EQ(record.counters->run.at(0).first, record.provider);
+    }
+  }
+  EXPECT_EQ(runner_.asked_, 1);
+}
+
+TEST_F(SweepCounters, ThatBreakCostARowNothingElse) {
+  runner_.breaks_ = true;
+  const Record record = sweep(CounterMode::automatic).at(1);
+  EXPECT_EQ(record.status, Status::ok);
+  EXPECT_TRUE(record.measurement);
+  EXPECT_EQ(record.counters->state.status, CounterStatus::failed);
+  EXPECT_EQ(record.counters->state.reason, "the profiler broke");
+}
+
+TEST_F(SweepCounters, ThatCannotBeReadAreNamedInEveryRow) {
+  runner_.state_ = {.status = CounterStatus::denied, .code = 35, .reason = "not allowed"};
+  const Record record = sweep(CounterMode::automatic).at(1);
+  EXPECT_EQ(record.counters->state.status, CounterStatus::denied);
+  EXPECT_EQ(record.counters->state.code, 35);
+  EXPECT_FALSE(measured_bytes(*record.counters));
+}
+
+TEST_F(SweepCounters, ThatAreDemandedAndCannotBeReadStopItBeforeItBegins) {
+  runner_.state_ = {.status = CounterStatus::denied, .code = 35, .reason = "not allowed"};
+  try {
+    sweep(CounterMode::on);
+    FAIL() << "nothing was thrown";
+  } catch (const NoDevice& error) {
+    EXPECT_STREQ(error.what(), "hardware counters cannot be read (denied): not allowed");
+  }
+}
+
+TEST_F(SweepCounters, ThatAreSwitchedOffAreNotAskedFor) {
+  const Record record = sweep(CounterMode::off).at(1);
+  EXPECT_EQ(record.counters->state.status, CounterStatus::off);
+  EXPECT_EQ(record.counters->state.reason, "switched off");
+  EXPECT_EQ(runner_.asked_, 0);
+}
+
 }  // namespace
 }  // namespace flashbench

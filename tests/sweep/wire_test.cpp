@@ -10,6 +10,8 @@ namespace {
 TEST(Wire, OptionsComeBackAsTheyWere) {
   CaseRunOptions options;
   options.measure = {CacheState::cold, 3, 0.25, 11, 17, 0.125, 2.5, 4};
+  options.measure.counters = CounterMode::on;
+  options.measure.energy_seconds = 1.5;
   options.verify.fp64_flops = 12345;
   options.time = false;
   options.repeat = 7;
@@ -19,6 +21,8 @@ TEST(Wire, OptionsComeBackAsTheyWere) {
   EXPECT_EQ(wire::to_json(again), wire::to_json(options));
   EXPECT_EQ(again.measure.cache, CacheState::cold);
   EXPECT_EQ(again.measure.repetitions, 4);
+  EXPECT_EQ(again.measure.counters, CounterMode::on);
+  EXPECT_EQ(again.measure.energy_seconds, 1.5);
   EXPECT_EQ(again.verify.fp64_flops, 12345);
   EXPECT_FALSE(again.time);
   EXPECT_EQ(again.repeat, 7);
