@@ -1,5 +1,5 @@
-// cp.async.bulk.tensor: boxes of a tensor in global memory, copied to shared memory by the copy
-// engine (TMA, sm_90). docs.nvidia.com/cuda/parallel-thread-execution: "cp.async.bulk.tensor"
+// cp.async.bulk.tensor: boxes of a tensor in global memory, copied to and from shared memory by the
+// copy engine (TMA, sm_90). docs.nvidia.com/cuda/parallel-thread-execution: "cp.async.bulk.tensor"
 #pragma once
 
 #include <cuda.h>
@@ -26,6 +26,30 @@ __device__ __forceinline__ void cp_async_bulk_tensor_4d(uint32_t to, const CUten
       : "r"(to), "l"(&tensor), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(barrier),
         "l"(static_cast<uint64_t>(policy))
       : "memory");
+}
+
+// The box from shared address `from`; what lies outside of the tensor is not written.
+__device__ __forceinline__ void cp_async_bulk_tensor_4d(const CUtensorMap& tensor, int c0, int c1,
+                                                        int c2, int c3, uint32_t from) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%1, %2, %3, %4}], [%5];"
+               :
+               : "l"(&tensor), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(from)
+               : "memory");
+}
+
+// Makes one group of this thread's copies to global memory since the last group.
+__device__ __forceinline__ void cp_async_bulk_commit_group() {
+  asm volatile("cp.async.bulk.commit_group;" : : : "memory");
+}
+
+// Waits until all of this thread's groups have been read from shared memory.
+__device__ __forceinline__ void cp_async_bulk_wait_group_read_0() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" : : : "memory");
+}
+
+// Makes this thread's ordinary writes to shared memory visible to the copy engine.
+__device__ __forceinline__ void fence_proxy_async() {
+  asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
 }
 
 __device__ __forceinline__ void prefetch_tensormap(const CUtensorMap& tensor) {

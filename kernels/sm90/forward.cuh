@@ -4,9 +4,8 @@
 // ahead; each consumer has 64 queries, multiplies by wgmma and keeps S, P and O in registers.
 //
 // A consumer multiplies P V of one block of keys and Q K^T of the next at once, then takes the
-// softmax. Consumers issue these products in turn, so that the softmax of one runs beside the
-// products of another. The next block may be the next tile's: between tiles, too, the tensor cores
-// go on.
+// softmax, beside which the others' products run. The next block may be the next tile's: between
+// tiles, too, the tensor cores go on.
 #pragma once
 
 #include <cuda.h>
@@ -22,6 +21,7 @@
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/setmaxnreg.h"
 #include "kernels/ptx/shared_address.h"
+#include "kernels/ptx/stmatrix.h"
 #include "kernels/ptx/wgmma.h"
 
 namespace flashbench::kernels::sm90 {
@@ -34,16 +34,19 @@ inline constexpr float kRescaleThreshold = 8;
 inline constexpr float kLargestP = 256;
 
 inline constexpr int kConsumerRows = 64;  // the rows of one wgmma
+inline constexpr int kWarpRows = 16;
 
 struct Config {
   int head_dim;  // multiple of 64
   int block_q;   // kConsumerRows for each consumer
   int block_kv;  // multiple of 16
   int stages;    // blocks of K, and of V, in shared memory
+  bool stage_o;  // O goes through shared memory of its own
+  bool turns;    // consumers issue their products in turn
 };
 
 struct Arguments {
-  CUtensorMap q, k, v;  // of [batch, heads, rows, head_dim]
+  CUtensorMap q, k, v, staged_o;  // of [batch, heads, rows, head_dim]
   void* o;
   float* logsumexp;
   int64_t o_batch_stride, o_head_stride, o_row_stride;  // in elements
@@ -107,6 +110,7 @@ struct Forward {
   static constexpr int kRowBytes = 128;
   static constexpr int kQPanelBytes = kConsumerRows * kRowBytes;
   static constexpr int kKvPanelBytes = kBlockKv * kRowBytes;
+  static constexpr int kOPanelBytes = kWarpRows * kRowBytes;  // of a warp
 
   static constexpr int kSFloats = kBlockKv / 2;  // registers of a thread for 64 rows
   static constexpr int kOFloats = kHeadDim / 2;
@@ -119,6 +123,7 @@ struct Forward {
     alignas(1024) char q[kConsumers][kPanels * kQPanelBytes];
     alignas(1024) char k[kStages][kPanels * kKvPanelBytes];
     alignas(1024) char v[kStages][kPanels * kKvPanelBytes];
+    alignas(1024) char o[kConfig.stage_o ? 4 * kConsumers : 0][kPanels * kOPanelBytes];  // of warps
     // Of a buffer: `full` when it has been filled, `empty` when it may be filled again.
     uint64_t q_full[kConsumers], q_empty[kConsumers];
     uint64_t k_full[kStages], k_empty[kStages];
@@ -275,8 +280,7 @@ struct Forward {
     }
   }
 
-  // Takes scores to the softmax's exponents in base 2. Scaling here and not in the exponent's own
-  // multiply-add keeps the exponent of a row's maximum at exactly 0.
+  // Takes scores to the softmax's exponents in base 2.
   static __device__ void scale(float (&s)[kSFloats], float factor) {
 #pragma unroll
     for (int i = 0; i < kSFloats; ++i) s[i] = __fmul_rn(s[i], factor);
@@ -332,23 +336,27 @@ struct Forward {
       float x[2];
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        const float scaled = kScaled ? s[i + j] : __fmul_rn(s[i + j], scale_log2);
-        x[j] = ptx::ex2_approx_ftz(scaled - base[row]);
+        x[j] = ptx::ex2_approx_ftz(kScaled ? s[i + j] - base[row]
+                                           : __fmaf_rn(s[i + j], scale_log2, -base[row]));
         sum[row] += x[j];
       }
       p[i / 8][i / 2 % 4] = ptx::cvt_rn_x2<T>(x[0], x[1]);
     }
   }
 
-  // P relative to the maxima so far, so that nothing waits for the block's own. False if a sum
-  // shows that they lag behind too far: then nothing has changed.
+  // P relative to the maxima so far, so that nothing waits for the block's own. False, and nothing
+  // has changed, if a sum shows that they lag behind too far, or that the exponents may all be 0:
+  // the product in the exponent's multiply-add is not rounded as the maximum was, which would leave
+  // a trace of 1e-7 in what is exact for equal scores.
   static __device__ bool try_maximum(const float (&s)[kSFloats], uint32_t (&p)[kPSteps][4],
                                      Rows& rows, float scale_log2) {
+    constexpr float kOnes = kSFloats / 2, kTrace = kOnes * 0x1p-16f;
     float sum[2] = {0, 0};
     exponentiate<false>(s, p, rows.maximum, sum, scale_log2);
-    // False also for a sum of NaN, and that of a row without a maximum.
-    const bool small = sum[0] <= kLargestP && sum[1] <= kLargestP;
-    if (!__all_sync(~0u, small)) return false;
+    bool good = true;  // false also for a sum of NaN, and that of a row without a maximum
+#pragma unroll
+    for (float x : sum) good &= x <= kLargestP && fabsf(x - kOnes) > kTrace;
+    if (!__all_sync(~0u, good)) return false;
     rows.sum[0] += sum[0];
     rows.sum[1] += sum[1];
     return true;
@@ -370,36 +378,45 @@ struct Forward {
     }
   }
 
-  // O / sum and the logsumexp of this thread's rows.
-  static __device__ void store(const Arguments& a, const Tile& tile, int first_row,
-                               const float (&o)[kOFloats], const Rows& rows) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
+  // Stores the logsumexp of this thread's rows. `inverse` is what turns O into the output: 1 / sum,
+  // 0 for a row that saw no key.
+  static __device__ void store_logsumexp(const Arguments& a, const Tile& tile, int first_row,
+                                         const Rows& rows, float (&inverse)[2]) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int row = first_row + 8 * i;
       float sum = rows.sum[i];
       sum += __shfl_xor_sync(~0u, sum, 1);
       sum += __shfl_xor_sync(~0u, sum, 2);
-      const float inverse = sum == 0 ? 0 : 1 / sum;  // 0 for a row that saw no key
-      const bool inside = row < a.q_len;
-      if (lane % 4 == 0 && inside) {
+      inverse[i] = sum == 0 ? 0 : 1 / sum;
+      if (threadIdx.x % 4 == 0 && row < a.q_len) {
         a.logsumexp[(int64_t{tile.batch} * a.heads + tile.head) * a.q_len + row] =
             (rows.maximum[i] + log2f(sum)) * std::numbers::ln2_v<float>;
       }
+    }
+  }
+
+  // From registers to memory, 16 bytes at a time.
+  static __device__ void store_o(const Arguments& a, const Tile& tile, int first_row,
+                                 const float (&o)[kOFloats], const float (&inverse)[2]) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int row = first_row + 8 * i;
       T* out = static_cast<T*>(a.o) + tile.batch * a.o_batch_stride + tile.head * a.o_head_stride +
                row * a.o_row_stride;
-      // A thread has 2 of each 8 columns; after a transpose all 8 of every fourth 8, 16 bytes.
+      // A thread has 2 of each 8 columns; after a transpose all 8 of every fourth 8.
 #pragma unroll
       for (int j = 0; j < kHeadDim / 32; ++j) {
         uint32_t words[4];
 #pragma unroll
         for (int w = 0; w < 4; ++w) {
           const float* pair = o + (4 * j + w) * 4 + 2 * i;
-          words[w] = ptx::cvt_rn_x2<T>(pair[0] * inverse, pair[1] * inverse);
+          words[w] = ptx::cvt_rn_x2<T>(pair[0] * inverse[i], pair[1] * inverse[i]);
         }
         transpose_in_quad(words, lane);
         const int column = j * 32 + lane % 4 * 8;
-        if (inside && column < a.head_dim) {
+        if (row < a.q_len && column < a.head_dim) {
           *reinterpret_cast<uint4*>(out + column) =
               make_uint4(words[0], words[1], words[2], words[3]);
         }
@@ -407,23 +424,64 @@ struct Forward {
     }
   }
 
-  // Of a block of queries that sees no key: O is 0 and the logsumexp -infinity.
-  static __device__ void store_nothing(const Arguments& a, const Tile& tile, int first_row) {
-    const float o[kOFloats] = {};
-    store(a, tile, first_row, o, Rows());
+  // Through a warp's part of shared memory, from where the copy engine takes it.
+  static __device__ void stage_o(const Arguments& a, const Tile& tile, char* stage, int warp_row,
+                                 const float (&o)[kOFloats], const float (&inverse)[2]) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const uint32_t staged = ptx::shared_address(stage);
+    if (lane == 0) ptx::cp_async_bulk_wait_group_read_0();  // of the tile before
+    __syncwarp();
+    const int row = lane % 16;
+#pragma unroll
+    for (int step = 0; step < kHeadDim / 16; ++step) {
+      uint32_t words[4];
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        const float* pair = o + 8 * step + 2 * w;
+        words[w] = ptx::cvt_rn_x2<T>(pair[0] * inverse[w % 2], pair[1] * inverse[w % 2]);
+      }
+      const int panel = step / 4, chunk = step % 4 * 2 + lane / 16;
+      ptx::stmatrix_x4(staged + panel * kOPanelBytes + row * kRowBytes + (chunk ^ row % 8) * 16,
+                       words);
+    }
+    ptx::fence_proxy_async();
+    __syncwarp();
+    if (lane != 0) return;
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) {
+      ptx::cp_async_bulk_tensor_4d(a.staged_o, panel * 64, warp_row, tile.head, tile.batch,
+                                   staged + panel * kOPanelBytes);
+    }
+    ptx::cp_async_bulk_commit_group();
+  }
+
+  // What a tile leaves: O / sum and the logsumexp of this warp's rows.
+  static __device__ void store(const Arguments& a, Shared& shared, const Tile& tile, int consumer,
+                               const float (&o)[kOFloats], const Rows& rows) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
+    const int warp_row = tile.first_query + kConsumerRows * consumer + kWarpRows * warp;
+    float inverse[2];
+    store_logsumexp(a, tile, warp_row + lane / 4, rows, inverse);
+    if constexpr (kConfig.stage_o) {
+      stage_o(a, tile, shared.o[4 * consumer + warp], warp_row, o, inverse);
+    } else {
+      store_o(a, tile, warp_row + lane / 4, o, inverse);
+    }
+    __syncwarp();
   }
 
   static __device__ void consume(const Arguments& a, Shared& shared, int consumer) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
-    const int row_in_tile = kConsumerRows * consumer + 16 * warp + lane / 4;
+    const int row_in_tile = kConsumerRows * consumer + kWarpRows * warp + lane / 4;
     const auto release = [&](const uint64_t& empty) {
       if (lane == 0) arrive(empty);
     };
     // Named barriers by which consumers take turns.
     const int my_turn = 1 + consumer, next_turn = 1 + (consumer + 1) % kConsumers;
     constexpr int kTurnThreads = 256;
-    if (consumer == 0) ptx::barrier_arrive(my_turn, kTurnThreads);
+    if (kConfig.turns && consumer == 0) ptx::barrier_arrive(my_turn, kTurnThreads);
 
     const uint64_t q = ptx::wgmma_matrix(ptx::shared_address(shared.q[consumer]), kQPanelBytes);
     const uint64_t k = ptx::wgmma_matrix(ptx::shared_address(shared.k), kKvPanelBytes);
@@ -441,8 +499,8 @@ struct Forward {
         wait(shared.tile_full[tile_ring.stage], tile_ring.parity);
         const Tile& tile = shared.tiles[tile_ring.stage];
         if (tile.key_end != 0) return tile.key_end != kNoTile;
-        store_nothing(a, tile, tile.first_query + row_in_tile);
-        __syncwarp();
+        const float nothing[kOFloats] = {};
+        store(a, shared, tile, consumer, nothing, Rows());
       }
     };
 
@@ -499,17 +557,16 @@ struct Forward {
       // P V of the block before, Q K^T of this one.
       wait(shared.v_full[v_ring.stage], v_ring.parity);
       wait(shared.k_full[k_ring.stage], k_ring.parity);
-      ptx::barrier_sync(my_turn, kTurnThreads);
+      if constexpr (kConfig.turns) ptx::barrier_sync(my_turn, kTurnThreads);
       issue_pv(o, p, ptx::advance(v, v_ring.stage * kStageBytes));
       issue_qk(s, q, ptx::advance(k, k_ring.stage * kStageBytes));
-      ptx::barrier_arrive(next_turn, kTurnThreads);
+      if constexpr (kConfig.turns) ptx::barrier_arrive(next_turn, kTurnThreads);
       ptx::wgmma_wait_group<1>();
       ptx::keep_here(o);
       release(shared.v_empty[v_ring.stage]);
       v_ring.advance();
       if (tile_is_done) {
-        store(a, shared.tiles[done], shared.tiles[done].first_query + row_in_tile, o, rows);
-        __syncwarp();
+        store(a, shared, shared.tiles[done], consumer, o, rows);
         release(shared.tile_empty[done]);
 #pragma unroll
         for (int i = 0; i < kOFloats; ++i) o[i] = 0;
@@ -523,7 +580,8 @@ struct Forward {
     issue_pv(o, p, ptx::advance(v, v_ring.stage * kStageBytes));
     ptx::wgmma_wait_group<0>();
     ptx::keep_here(o);
-    store(a, shared.tiles[done], shared.tiles[done].first_query + row_in_tile, o, rows);
+    store(a, shared, shared.tiles[done], consumer, o, rows);
+    if (kConfig.stage_o && lane == 0) ptx::cp_async_bulk_wait_group_read_0();
   }
 
   static __device__ void run(const Arguments& a) {
