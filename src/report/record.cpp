@@ -99,7 +99,8 @@ std::optional<double> speedup_vs_naive(const Record& record, const std::vector<R
   if (!own) return std::nullopt;
   const std::string key = record.item.key();
   for (const Record& other : all) {
-    if (other.provider != "naive" || other.item.key() != key) continue;
+    if (other.provider != "naive" || other.source != record.source) continue;
+    if (other.item.key() != key) continue;
     if (const auto naive = performance(other)) return naive->median / own->median;
   }
   return std::nullopt;
