@@ -294,6 +294,7 @@ Json record_to_json(const Record& record, const std::vector<Record>& all) {
   if (record.plugin) {
     json["plugin"] = {{"path", record.plugin->path}, {"xxh3", record.plugin->xxh3}};
   }
+  if (!record.program.empty()) json["program"] = record.program;
   if (!record.source.empty()) json["source"] = record.source;
   if (record.determinism) json["determinism"] = determinism_json(*record.determinism);
   if (record.from_naive) {
@@ -315,6 +316,7 @@ Record record_from_json(const Json& document) {
     const StrictJson plugin = json.at("plugin");
     record.plugin = PluginFile{record.provider, plugin.at("path"), plugin.at("xxh3")};
   }
+  if (json.contains("program")) record.program = json.at("program");
   if (json.contains("source")) record.source = json.at("source");
   record.kernel = json.at("kernel");
   record.status = named(kStatuses, json.at("status"));

@@ -130,8 +130,10 @@ std::string_view verified(const Verdict& verdict) {
 std::string repro_command(const Record& record) {
   const Problem& p = record.item.problem;
   const InputSpec& inputs = record.item.inputs;
-  std::string command = fmt::format(
-      "flashbench run --providers {} --pass {} --dtype {} --mask {} --layout {} --batch {} "
+  std::string command = "flashbench run";
+  if (!record.program.empty()) command += fmt::format(" --program {}", record.program);
+  command += fmt::format(
+      " --providers {} --pass {} --dtype {} --mask {} --layout {} --batch {} "
       "--q-heads {} --kv-heads {} --q-len {} --kv-len {} --head-dim {}",
       record.provider, name(p.pass), name(p.dtype), name(p.mask), name(p.layout), p.batch,
       p.q_heads, p.kv_heads, p.q_len, p.kv_len, p.head_dim);

@@ -61,7 +61,8 @@ struct Record {
   Case item;
   std::string provider;
   std::optional<PluginFile> plugin;  // the file, where the provider is one
-  std::string source;  // the file that it was merged from; empty: none (compare/beside.h)
+  std::string program;  // other than flashbench that it ran in (sweep --program); empty: none
+  std::string source;   // the file that it was merged from; empty: none (compare/beside.h)
   std::string kernel;
   Status status = Status::skipped;
   std::string reason;                      // a sentence, unless ok

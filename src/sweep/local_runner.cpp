@@ -2,6 +2,7 @@
 #include <map>
 #include <vector>
 
+#include "program/program.h"
 #include "providers/plugin.h"
 #include "report/environment.h"
 #include "sweep/choose.h"
@@ -14,13 +15,14 @@ namespace {
 
 constexpr double kCeilingSeconds = 1;  // each, at most, before a sweep; `info` takes its time
 
+// Providers on a device, and the ceiling that they are compared with there.
 class LocalRunner : public Runner {
  public:
-  // `plugins` are those among the providers that are to be kept.
-  LocalRunner(std::unique_ptr<Device> device, std::vector<std::unique_ptr<Provider>> plugins,
+  // `kept` are those among the providers that are nobody else's.
+  LocalRunner(std::unique_ptr<Device> device, std::vector<std::unique_ptr<Provider>> kept,
               std::vector<const Provider*> providers, const Watch& watch)
       : device_(std::move(device)),
-        plugins_(std::move(plugins)),
+        kept_(std::move(kept)),
         providers_(std::move(providers)),
         watch_(watch) {}
 
@@ -35,7 +37,7 @@ class LocalRunner : public Runner {
   std::vector<Ceiling> ceilings(const MeasureOptions& options) override {
     MeasureOptions measure = options;
     measure.max_seconds = std::min(measure.max_seconds, kCeilingSeconds);
-    return measure_ceilings(*device_, measure, watch_.interrupted);
+    return measure_ceilings(own_device(), measure, watch_.interrupted);
   }
 
   std::vector<Record> run(const Case& item, const std::vector<std::string>& providers,
@@ -48,11 +50,18 @@ class LocalRunner : public Runner {
     return support_text(*named({provider}).at(0), device_->info());
   }
 
+ protected:
+  // The device as this process has it, and the GEMM that runs beside the providers.
+  virtual Device& own_device() { return *device_; }
+  virtual std::unique_ptr<GemmCeiling> make_gemm(Dtype dtype) {
+    return make_gemm_ceiling(*device_, dtype);
+  }
+
  private:
   GemmCeiling& gemm_of(Dtype dtype) {
     if (device_->info().kind == DeviceKind::cpu) dtype = Dtype::fp32;  // one for all
     std::unique_ptr<GemmCeiling>& gemm = gemms_[dtype];
-    if (gemm == nullptr) gemm = make_gemm_ceiling(*device_, dtype);
+    if (gemm == nullptr) gemm = make_gemm(dtype);
     return *gemm;
   }
 
@@ -67,11 +76,43 @@ class LocalRunner : public Runner {
   }
 
   std::unique_ptr<Device> device_;
-  std::vector<std::unique_ptr<Provider>> plugins_;
+  std::vector<std::unique_ptr<Provider>> kept_;
   std::vector<const Provider*> providers_;
   Watch watch_;
   std::map<Dtype, std::unique_ptr<GemmCeiling>> gemms_;
 };
+
+// The same with another program's providers and GEMM.
+class ProgramRunner final : public LocalRunner {
+ public:
+  // `program` is the device.
+  ProgramRunner(ProgramDevice& program, std::unique_ptr<Device> device,
+                std::vector<std::unique_ptr<Provider>> kept, std::vector<const Provider*> providers,
+                const Watch& watch)
+      : LocalRunner(std::move(device), std::move(kept), std::move(providers), watch),
+        program_(program) {}
+
+ protected:
+  Device& own_device() override { return program_.beside(); }
+  std::unique_ptr<GemmCeiling> make_gemm(Dtype dtype) override {
+    return make_program_gemm(program_, dtype);
+  }
+
+ private:
+  ProgramDevice& program_;
+};
+
+std::unique_ptr<Runner> make_program_runner(std::unique_ptr<Device> beside,
+                                            const RunnerOptions& options, const Watch& watch) {
+  auto device =
+      std::make_unique<ProgramDevice>(std::move(beside), options.program, options.providers);
+  ProgramDevice& program = *device;
+  auto kept = make_program_providers(program);
+  std::vector<const Provider*> providers;
+  for (const auto& provider : kept) providers.push_back(provider.get());
+  return std::make_unique<ProgramRunner>(program, std::move(device), std::move(kept),
+                                         std::move(providers), watch);
+}
 
 }  // namespace
 
@@ -84,6 +125,7 @@ std::unique_ptr<Runner> make_local_runner(std::unique_ptr<Device> device,
 
 std::unique_ptr<Runner> make_local_runner(const RunnerOptions& options, const Watch& watch) {
   auto device = make_device(options.device, options.threads);
+  if (!options.program.empty()) return make_program_runner(std::move(device), options, watch);
   std::vector<std::unique_ptr<Provider>> plugins;
   for (const PluginFile& plugin : options.plugins) {
     plugins.push_back(make_plugin_provider(plugin.provider, plugin.path, plugin.xxh3));

@@ -51,5 +51,13 @@ TEST(Record, ReproCommandNamesEveryAxis) {
             "--kv-len 16384 --head-dim 128 --scale 0.25 --distribution normal --seed 1");
 }
 
+TEST(Record, ReproCommandNamesTheProgram) {
+  Record record = sample_record("torch:flash", 1);
+  record.program = "scripts/torch_sdpa.py";
+  EXPECT_EQ(repro_command(record).find(
+                "flashbench run --program scripts/torch_sdpa.py --providers torch:flash "),
+            0u);
+}
+
 }  // namespace
 }  // namespace flashbench
