@@ -65,7 +65,7 @@ struct Inputs {
 // What a provider writes: `o` and `logsumexp` forward; `dq`, `dk` and `dv` backward.
 struct Outputs {
   TensorView o;
-  float* logsumexp = nullptr;  // [batch, q_heads, q_len]
+  float* logsumexp = nullptr;  // [batch, q_heads, q_len]; null: the provider gives none
   TensorView dq, dk, dv;
 };
 

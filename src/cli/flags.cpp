@@ -64,6 +64,19 @@ void add_cudnn_option(CLI::App& app) {
       ->type_name("PATH");
 }
 
+void ProgramFlags::add(CLI::App& app) {
+  app.add_option("--program", program,
+                 "Run the providers of another program, e.g. scripts/torch_sdpa.py")
+      ->type_name("FILE")
+      ->excludes("--plugin");
+}
+
+void ProgramFlags::apply(SweepConfig& config, const DeviceFlags& device) const {
+  if (program.empty()) return;
+  config.program = program;
+  if (!device.providers) config.providers.clear();
+}
+
 void MeasureFlags::add(CLI::App& app) {
   app.add_option("--warmup", warmup_runs, "Warm-up runs, at least")->check(CLI::Range(0, 1000000));
   app.add_option("--min-samples", min_samples, "Samples, at least")->check(CLI::Range(1, 1000000));
@@ -115,7 +128,8 @@ void IsolationFlags::apply(MeasureOptions& options) const {
 
 std::unique_ptr<Runner> IsolationFlags::make_runner(const SweepConfig& config) const {
   watch_for_interrupts();
-  const RunnerOptions options{config.device, config.threads, config.providers, config.plugins};
+  const RunnerOptions options{config.device, config.threads, config.providers, config.plugins,
+                              config.program};
   if (no_isolate) {
     auto runner = make_local_runner(options, Watch{interrupted});
     for (const PluginFile& plugin : config.plugins) load_plugin(plugin.path, plugin.xxh3);

@@ -32,6 +32,16 @@ struct DeviceFlags {
 // --cudnn PATH, which takes effect at once (device/cudnn_library.h).
 void add_cudnn_option(CLI::App&);
 
+// Another program whose providers run instead of flashbench's own.
+struct ProgramFlags {
+  std::string program;
+
+  void add(CLI::App&);  // after DeviceFlags, as below
+
+  // The config's providers are flashbench's, those given by flag the program's.
+  void apply(SweepConfig&, const DeviceFlags&) const;
+};
+
 // How to measure; each overrides the config's own value.
 struct MeasureFlags {
   std::optional<int> warmup_runs, min_samples, max_samples, repetitions;

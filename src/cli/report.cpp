@@ -2,9 +2,11 @@
 
 #include <filesystem>
 #include <memory>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "compare/beside.h"
 #include "report/csv.h"
 #include "report/json.h"
 #include "report/markdown.h"
@@ -27,19 +29,27 @@ SweepResult read(const std::string& path) {
                                     : read_result(path);
 }
 
+// One file as it is, several beside each other.
+SweepResult read_all(const std::vector<std::string>& paths) {
+  std::vector<NamedResult> results;
+  for (const std::string& path : paths) results.push_back({path, read(path)});
+  return results.size() == 1 ? std::move(results.front().result) : beside(std::move(results));
+}
+
 }  // namespace
 
 void add_report(CLI::App& app, Invocation& invocation) {
   CLI::App& command = *app.add_subcommand(
       "report",
       "Print a result file, or an unfinished sweep's journal, as a table, CSV, Markdown "
-      "or JSON");
+      "or JSON; several files as one, their rows beside each other");
   struct Flags {
-    std::string path, format = "table";
+    std::vector<std::string> paths;
+    std::string format = "table";
     FilterFlags filter;
   };
   auto flags = std::make_shared<Flags>();
-  command.add_option("result", flags->path, "Result file (.json) or journal (.journal)")
+  command.add_option("result", flags->paths, "Result files (.json) or journals (.journal)")
       ->required()
       ->type_name("FILE");
   command.add_option("-f,--format", flags->format, "table, csv, md or json")
@@ -47,7 +57,7 @@ void add_report(CLI::App& app, Invocation& invocation) {
       ->capture_default_str();
   flags->filter.add(command);
   command.callback([flags, &invocation] {
-    SweepResult result = read(flags->path);
+    SweepResult result = read_all(flags->paths);
     std::erase_if(result.records,
                   [&](const Record& record) { return !flags->filter.keeps(record.item); });
     fmt::print("{}", formatted(result, flags->format));

@@ -25,6 +25,7 @@ struct RunFlags {
   uint64_t seed = 1;
   std::string q, k, v, d_o, dump;
   DeviceFlags device;
+  ProgramFlags program;
   MeasureFlags measure;
   IsolationFlags isolation;
   ExportFlags exports;
@@ -91,6 +92,7 @@ SweepConfig config_of(const RunFlags& flags) {
   config.name = "run";
   config.cases = {case_of(flags)};
   flags.device.apply(config);
+  flags.program.apply(config, flags.device);
   flags.measure.apply(config.measure);
   flags.isolation.apply(config.measure);
   config.json = {{"name", config.name}, {"case", config.cases[0].key()}};
@@ -175,6 +177,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
   add_problem_flags(command, *flags);
   add_tensor_flags(command, *flags);
   flags->device.add(command);
+  flags->program.add(command);
   flags->measure.add(command);
   flags->measure.add_repetitions(command);
   flags->isolation.add(command);

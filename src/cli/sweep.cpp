@@ -24,6 +24,7 @@ namespace {
 struct SweepFlags {
   ConfigFlags config;
   DeviceFlags device;
+  ProgramFlags program;
   MeasureFlags measure;
   IsolationFlags isolation;
   BaselineFlags baseline;
@@ -33,8 +34,9 @@ struct SweepFlags {
 };
 
 std::filesystem::path folder_of(const SweepFlags& flags, const SweepConfig& config) {
-  return flags.out.empty() ? std::filesystem::path("results") / config.name
-                           : std::filesystem::path(flags.out);
+  if (!flags.out.empty()) return flags.out;
+  const std::filesystem::path folder = std::filesystem::path("results") / config.name;
+  return config.program.empty() ? folder : folder / std::filesystem::path(config.program).stem();
 }
 
 void prepare_folder(const std::filesystem::path& folder) {
@@ -70,6 +72,7 @@ Journal open_journal(const std::filesystem::path& path, const JournalHeader& hea
 int sweep(const SweepFlags& flags, const Invocation& invocation) {
   SweepConfig config = flags.config.load();
   flags.device.apply(config);
+  flags.program.apply(config, flags.device);
   flags.measure.apply(config.measure);
   flags.isolation.apply(config.measure);
   if (flags.dry_run) {
@@ -116,11 +119,14 @@ void add_sweep(CLI::App& app, Invocation& invocation) {
   auto flags = std::make_shared<SweepFlags>();
   flags->config.add(command);
   flags->device.add(command);
+  flags->program.add(command);
   flags->measure.add(command);
   flags->measure.add_repetitions(command);
   flags->isolation.add(command);
   flags->baseline.add(command);
-  command.add_option("-o,--out", flags->out, "Folder for the result files (default: results/NAME)")
+  command
+      .add_option("-o,--out", flags->out,
+                  "Folder for the result files (default: results/NAME, or results/NAME/PROGRAM)")
       ->type_name("DIR");
   command.add_flag("--no-ceilings", flags->no_ceilings,
                    "Do not measure copy, read and GEMM before: the roofline then has no roof");

@@ -19,6 +19,7 @@ struct VerifyFlags {
   ConfigFlags config;
   std::string suite;
   DeviceFlags device;
+  ProgramFlags program;
   IsolationFlags isolation;
   ExportFlags exports;
   int repeat = 1;
@@ -49,6 +50,7 @@ int print_suite(const VerifyFlags& flags) {
 int verify(const VerifyFlags& flags, const Invocation& invocation) {
   SweepConfig config = load(flags);
   flags.device.apply(config);
+  flags.program.apply(config, flags.device);
   if (flags.dry_run) {
     return flags.suite.empty() ? print_dry_run(config, default_gflops(config)) : print_suite(flags);
   }
@@ -85,6 +87,7 @@ void add_verify(CLI::App& app, Invocation& invocation) {
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
   flags->device.add(command);
+  flags->program.add(command);
   flags->isolation.add(command);
   flags->exports.add(command);
   command.add_flag("--dry-run", flags->dry_run, "List the cases, a suite's with their purpose");

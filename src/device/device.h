@@ -177,6 +177,9 @@ class Device {
   virtual void watch_growth() {}
   virtual int64_t growth() { return 0; }
 
+  // Whether all that a provider takes shows in the account below.
+  virtual bool counts_memory() const { return true; }
+
   const MemoryUsage& used() const { return used_; }
   const MemoryUsage& peak() const { return peak_; }
   void reset_peak() { peak_ = used_; }
@@ -185,10 +188,9 @@ class Device {
   friend class Buffer;
   virtual void* raw_allocate(size_t bytes) = 0;  // null if there is no room
   virtual void raw_free(void* data) = 0;
-
- private:
   void account(MemoryUse use, int64_t bytes);
 
+ private:
   // Calls chunk(offset, bytes) for a piece of device memory after the other, copied to the host.
   template <typename Chunk>
   void for_chunks(const void* data, size_t bytes, const Chunk& chunk);

@@ -89,10 +89,10 @@ int64_t DeviceInputs::guard_bytes() const {
          d_o_.guard_bytes() + logsumexp_.guard_bytes();
 }
 
-HostOutputs::HostOutputs(const Problem& problem) : problem_(problem) {
+HostOutputs::HostOutputs(const Problem& problem, bool logsumexp) : problem_(problem) {
   if (problem.pass == Pass::forward) {
     o_.resize(query_bytes(problem));
-    logsumexp_.resize(row_bytes(problem));
+    if (logsumexp) logsumexp_.resize(row_bytes(problem));
   } else {
     dq_.resize(query_bytes(problem));
     dk_.resize(key_bytes(problem));
@@ -104,7 +104,7 @@ Outputs HostOutputs::view() {
   Outputs outputs;
   if (problem_.pass == Pass::forward) {
     outputs.o = query_view<void>(o_.data(), problem_);
-    outputs.logsumexp = reinterpret_cast<float*>(logsumexp_.data());
+    if (!logsumexp_.empty()) outputs.logsumexp = reinterpret_cast<float*>(logsumexp_.data());
   } else {
     outputs.dq = query_view<void>(dq_.data(), problem_);
     outputs.dk = key_view<void>(dk_.data(), problem_);
@@ -113,14 +113,15 @@ Outputs HostOutputs::view() {
   return outputs;
 }
 
-DeviceOutputs::DeviceOutputs(Device& device, const Problem& problem, Placement placement)
+DeviceOutputs::DeviceOutputs(Device& device, const Problem& problem, Placement placement,
+                             bool logsumexp)
     : problem_(problem) {
   const auto make = [&](const ConstTensorView& shape, Placement where) {
     return PlacedTensor(device, shape, where, MemoryUse::output);
   };
   if (problem.pass == Pass::forward) {
     o_ = make(query_shape(problem), placement);
-    logsumexp_ = make(row_shape(problem), row_placement(placement));
+    if (logsumexp) logsumexp_ = make(row_shape(problem), row_placement(placement));
   } else {
     dq_ = make(query_shape(problem), placement);
     dk_ = make(key_shape(problem), placement);
@@ -158,7 +159,7 @@ uint64_t DeviceOutputs::hash() const {
 }
 
 HostOutputs DeviceOutputs::to_host() const {
-  HostOutputs host(problem_);
+  HostOutputs host(problem_, !logsumexp_.empty());
   o_.read(host.o_.data());
   logsumexp_.read(host.logsumexp_.data());
   dq_.read(host.dq_.data());

@@ -36,7 +36,8 @@ class DeviceInputs {
 // Output tensors in host memory, dense.
 class HostOutputs {
  public:
-  explicit HostOutputs(const Problem& problem);
+  // A forward pass's logsumexp is left out where a provider gives none.
+  explicit HostOutputs(const Problem& problem, bool logsumexp = true);
   Outputs view();
 
   bool operator==(const HostOutputs&) const = default;  // bit for bit
@@ -51,7 +52,8 @@ class HostOutputs {
 // A problem's outputs on the device; they start poisoned.
 class DeviceOutputs {
  public:
-  DeviceOutputs(Device& device, const Problem& problem, Placement placement);
+  // `logsumexp`: as above.
+  DeviceOutputs(Device& device, const Problem& problem, Placement placement, bool logsumexp = true);
 
   Outputs view() const;
   void poison();

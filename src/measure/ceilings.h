@@ -2,6 +2,7 @@
 // roofline.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -12,6 +13,12 @@
 #include "measure/sampler.h"
 
 namespace flashbench {
+
+// Rows, columns and depth of the GEMM below: large enough that packing is hidden on a CPU
+// (docs/measuring.md), and to fill any GPU, yet short beside most attention: it runs in every
+// round, and what it heats the others pay for.
+inline constexpr int64_t kHostGemmSize = 1536;
+inline constexpr int64_t kCudaGemmSize = 4096;
 
 // A large GEMM on this device: the ceiling that providers' FLOP/s are compared with. It runs in
 // every case's rounds, so that the share of the ceiling is a ratio of neighbours in time.

@@ -11,10 +11,6 @@ namespace {
 
 constexpr int64_t kStreamBytes = int64_t{2} << 30;  // many times any L2
 
-// Large enough to fill any GPU, and short beside most attention: it runs in every round, and what
-// it heats the others pay for.
-constexpr int64_t kGemmSize = 4096;
-
 cudaStream_t stream_of(Device& device) {
   return static_cast<cudaStream_t>(device.stream().cuda);
 }
@@ -41,37 +37,38 @@ class CudaGemm final : public GemmCeiling {
         c_(matrix(device)),
         workspace_(device.allocate(kCublasWorkspaceBytes, MemoryUse::workspace)),
         cublas_(device.stream().cuda, workspace_.data(), workspace_.bytes()) {
-    fill_normal(a_, dtype, kGemmSize * kGemmSize, 1, stream_of(device));
-    fill_normal(b_, dtype, kGemmSize * kGemmSize, 2, stream_of(device));
+    fill_normal(a_, dtype, kCudaGemmSize * kCudaGemmSize, 1, stream_of(device));
+    fill_normal(b_, dtype, kCudaGemmSize * kCudaGemmSize, 2, stream_of(device));
   }
 
   void run() override {
     const Gemm gemm{.transpose_b = true,
-                    .rows = kGemmSize,
-                    .columns = kGemmSize,
-                    .depth = kGemmSize,
-                    .a = {a_.data(), dtype_, kGemmSize},
-                    .b = {b_.data(), dtype_, kGemmSize},
-                    .c = {c_.data(), dtype_, kGemmSize}};
+                    .rows = kCudaGemmSize,
+                    .columns = kCudaGemmSize,
+                    .depth = kCudaGemmSize,
+                    .a = {a_.data(), dtype_, kCudaGemmSize},
+                    .b = {b_.data(), dtype_, kCudaGemmSize},
+                    .c = {c_.data(), dtype_, kCudaGemmSize}};
     cublas_.multiply_strided(gemm, 1, 0, 0, 0);
   }
 
   double flops() const override {
-    return 2.0 * static_cast<double>(kGemmSize) * static_cast<double>(kGemmSize) *
-           static_cast<double>(kGemmSize);
+    return 2.0 * static_cast<double>(kCudaGemmSize) * static_cast<double>(kCudaGemmSize) *
+           static_cast<double>(kCudaGemmSize);
   }
 
   std::string description() const override {
     int version = 0;
     FLASHBENCH_CUBLAS(cublas_library().get_version(cublas_.handle(), &version));
-    return fmt::format("{0} {1}x{1}x{1} (A B^T), cuBLAS {2}", flashbench::name(dtype_), kGemmSize,
-                       version);
+    return fmt::format("{0} {1}x{1}x{1} (A B^T), cuBLAS {2}", flashbench::name(dtype_),
+                       kCudaGemmSize, version);
   }
 
  private:
   Buffer matrix(Device& device) const {
-    return device.allocate(static_cast<size_t>(kGemmSize * kGemmSize * element_size(dtype_)),
-                           MemoryUse::workspace);
+    return device.allocate(
+        static_cast<size_t>(kCudaGemmSize * kCudaGemmSize * element_size(dtype_)),
+        MemoryUse::workspace);
   }
 
   Dtype dtype_;

@@ -9,7 +9,6 @@ namespace flashbench {
 
 namespace {
 
-constexpr int64_t kGemmSize = 1536;  // large enough that packing is hidden: docs/measuring.md
 constexpr int64_t kStreamBytes = int64_t{512} << 20;
 
 // The half-open part of [0, total) that belongs to `item` of `items`.
@@ -29,7 +28,7 @@ class HostGemm final : public GemmCeiling {
  public:
   explicit HostGemm(Device& device)
       : device_(device), a_(room(device)), b_(room(device)), c_(room(device)) {
-    for (int64_t i = 0; i < kGemmSize * kGemmSize; ++i) {
+    for (int64_t i = 0; i < kHostGemmSize * kHostGemmSize; ++i) {
       a_.as<float>()[i] = random_value(Distribution::normal, 1, 0, static_cast<uint64_t>(i));
       b_.as<float>()[i] = random_value(Distribution::normal, 1, 1, static_cast<uint64_t>(i));
     }
@@ -41,23 +40,24 @@ class HostGemm final : public GemmCeiling {
     ThreadPool& pool = *device_.stream().threads;
     openblas_set_num_threads(1);
     pool.parallel_for(pool.threads(), [&](int64_t item, int) {
-      const auto [begin, end] = part(kGemmSize, item, pool.threads());
-      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(end - begin), kGemmSize,
-                  kGemmSize, 1.0f, a_.as<float>() + begin * kGemmSize, kGemmSize, b_.as<float>(),
-                  kGemmSize, 0.0f, c_.as<float>() + begin * kGemmSize, kGemmSize);
+      const auto [begin, end] = part(kHostGemmSize, item, pool.threads());
+      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(end - begin),
+                  kHostGemmSize, kHostGemmSize, 1.0f, a_.as<float>() + begin * kHostGemmSize,
+                  kHostGemmSize, b_.as<float>(), kHostGemmSize, 0.0f,
+                  c_.as<float>() + begin * kHostGemmSize, kHostGemmSize);
     });
   }
 
-  double flops() const override { return 2.0 * kGemmSize * kGemmSize * kGemmSize; }
+  double flops() const override { return 2.0 * kHostGemmSize * kHostGemmSize * kHostGemmSize; }
 
   std::string description() const override {
-    return fmt::format("sgemm {0}x{0}x{0}, {1}, {2} threads", kGemmSize, openblas_version(),
+    return fmt::format("sgemm {0}x{0}x{0}, {1}, {2} threads", kHostGemmSize, openblas_version(),
                        device_.info().threads);
   }
 
  private:
   static Buffer room(Device& device) {
-    return device.allocate(kGemmSize * kGemmSize * sizeof(float), MemoryUse::workspace);
+    return device.allocate(kHostGemmSize * kHostGemmSize * sizeof(float), MemoryUse::workspace);
   }
 
   Device& device_;

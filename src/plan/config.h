@@ -60,6 +60,7 @@ struct SweepConfig {
   int threads = 0;                     // CPU threads; 0: all available
   std::vector<std::string> providers;  // empty: all that the device supports
   std::vector<PluginFile> plugins;     // of the command line: a config loads no code
+  std::string program;                 // of the command line: what runs them; empty: flashbench
   MeasureOptions measure;
   VerifyOptions verify;
   std::vector<Case> cases;      // every block's axes multiplied out, in order, without duplicates

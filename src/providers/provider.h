@@ -26,7 +26,7 @@ class Session {
   // from its forward pass. Called once for each set of inputs, before run. Throws as prepare().
   virtual void prepare_inputs(const Inputs&) {}
 
-  // The timed work, and nothing else. Throws on failure.
+  // The timed work, and nothing else. Throws on failure; Unsupported too.
   virtual void run(const Inputs&, const Outputs&) = 0;
 
   // What really runs, e.g. "cpu_tiled_forward 256x256 AVX3".
@@ -37,7 +37,7 @@ class Session {
   virtual std::optional<int64_t> requested_bytes() const = 0;
 };
 
-// A problem that turns out not to run only when it is prepared; the message says why.
+// A problem that turns out not to run only when it is prepared or run; the message says why.
 class Unsupported : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -60,6 +60,12 @@ class Provider {
   // The dtype in which it keeps scores in memory, whose rounding its verdict allows for. A fused
   // kernel has them in fp32 registers.
   virtual Dtype scores_dtype(const Problem&) const { return Dtype::fp32; }
+
+  // Whether a forward pass gives the logsumexp; else Outputs have none, and none is checked.
+  virtual bool gives_logsumexp() const { return true; }
+
+  // The other program that it runs in (src/program); empty for this one.
+  virtual std::string_view program() const { return {}; }
 
   // A sentence that says why this problem cannot run here; empty if it can.
   virtual std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const = 0;

@@ -430,6 +430,8 @@ Json record_to_json(const Record& record, const std::vector<Record>& all) {
   }
   if (record.prepare_seconds) json["prepare_s"] = *record.prepare_seconds;
   if (!record.kernels.empty()) json["kernels"] = kernels_json(record.kernels);
+  if (!record.program.empty()) json["program"] = record.program;
+  if (!record.source.empty()) json["source"] = record.source;
   if (record.determinism) json["determinism"] = determinism_json(*record.determinism);
   if (record.from_naive) {
     json["from_naive"] = {{"max_abs", record.from_naive->max_abs},
@@ -450,6 +452,8 @@ Record record_from_json(const Json& document) {
     const StrictJson plugin = json.at("plugin");
     record.plugin = PluginFile{record.provider, plugin.at("path"), plugin.at("xxh3")};
   }
+  if (json.contains("program")) record.program = json.at("program");
+  if (json.contains("source")) record.source = json.at("source");
   record.kernel = json.at("kernel");
   record.status = named(kStatuses, json.at("status"));
   record.reason = json.at("reason");

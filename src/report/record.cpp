@@ -119,7 +119,8 @@ std::optional<double> speedup_vs_naive(const Record& record, const std::vector<R
   if (!own) return std::nullopt;
   const std::string key = record.item.key();
   for (const Record& other : all) {
-    if (other.provider != "naive" || other.item.key() != key) continue;
+    if (other.provider != "naive" || other.source != record.source) continue;
+    if (other.item.key() != key) continue;
     if (const auto naive = performance(other)) return naive->median / own->median;
   }
   return std::nullopt;
@@ -162,8 +163,10 @@ std::string_view verified(const Verdict& verdict) {
 std::string repro_command(const Record& record) {
   const Problem& p = record.item.problem;
   const InputSpec& inputs = record.item.inputs;
-  std::string command = fmt::format(
-      "flashbench run --providers {} --pass {} --dtype {} --mask {} --layout {} --batch {} "
+  std::string command = "flashbench run";
+  if (!record.program.empty()) command += fmt::format(" --program {}", record.program);
+  command += fmt::format(
+      " --providers {} --pass {} --dtype {} --mask {} --layout {} --batch {} "
       "--q-heads {} --kv-heads {} --q-len {} --kv-len {} --head-dim {}",
       record.provider, name(p.pass), name(p.dtype), name(p.mask), name(p.layout), p.batch,
       p.q_heads, p.kv_heads, p.q_len, p.kv_len, p.head_dim);

@@ -63,6 +63,8 @@ struct Record {
   Case item;
   std::string provider;
   std::optional<PluginFile> plugin;  // the file, where the provider is one
+  std::string program;  // other than flashbench that it ran in (sweep --program); empty: none
+  std::string source;   // the file that it was merged from; empty: none (compare/beside.h)
   std::string kernel;
   Status status = Status::skipped;
   std::string reason;                      // a sentence, unless ok
@@ -104,7 +106,8 @@ std::optional<Performance> performance(const Record&);
 std::optional<double> median_state(const Record&, double DeviceState::*member);
 std::optional<double> throttled_share(const Record&);
 
-// Median of naive on the same case divided by this record's; empty if either was not timed.
+// Median of naive on the same case divided by this record's; empty if either was not timed, or if
+// they are of two files: ratios are of times taken in the same rounds.
 std::optional<double> speedup_vs_naive(const Record&, const std::vector<Record>& all);
 
 // FLOPs per byte moved, by the measured bytes if there are any, else by those requested.

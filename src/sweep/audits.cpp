@@ -51,7 +51,7 @@ bool same_values(const Problem& p, const Outputs& a, const Outputs& b) {
   for (size_t i = 0; i < left.size(); ++i) {
     if (!same_values(left[i], right[i])) return false;
   }
-  if (p.pass == Pass::backward) return true;
+  if (a.logsumexp == nullptr) return true;
   return std::equal(a.logsumexp, a.logsumexp + p.query_rows(), b.logsumexp, same_value);
 }
 

@@ -138,21 +138,25 @@ void prepare_and_verify(Attempt& attempt, Scene& scene) {
   attempt.session = attempt.provider->prepare(scene.problem, device);
   attempt.record.prepare_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  attempt.outputs = std::make_unique<DeviceOutputs>(device, scene.problem, scene.item.placement);
+  attempt.outputs = std::make_unique<DeviceOutputs>(device, scene.problem, scene.item.placement,
+                                                    attempt.provider->gives_logsumexp());
   attempt.record.kernel = attempt.session->kernel();
   attempt.record.requested_bytes = attempt.session->requested_bytes();
   attempt.session->prepare_inputs(scene.inputs.view());
   attempt.session->run(scene.inputs.view(), attempt.outputs->view());
   device.synchronize();
+  attempt.record.kernel = attempt.session->kernel();  // another program's: known once it ran
   attempt.record.kernels = device.kernels_of(
       [&] { attempt.session->run(scene.inputs.view(), attempt.outputs->view()); });
 
   const MemoryUsage& peak = device.peak();
-  attempt.record.memory =
-      MemoryReport{{.input = before.input - scene.inputs.guard_bytes(),
-                    .output = peak.output - before.output - attempt.outputs->guard_bytes(),
-                    .workspace = peak.workspace - before.workspace},
-                   device.growth()};
+  if (device.counts_memory()) {
+    attempt.record.memory =
+        MemoryReport{{.input = before.input - scene.inputs.guard_bytes(),
+                      .output = peak.output - before.output - attempt.outputs->guard_bytes(),
+                      .workspace = peak.workspace - before.workspace},
+                     device.growth()};
+  }
   attempt.verified_outputs = std::make_unique<HostOutputs>(take_outputs(*attempt.outputs));
   attempt.verified_hash = attempt.outputs->hash();
   scene.check_inputs();
@@ -217,6 +221,7 @@ Attempt start(const Provider& provider, int index, const Case& item, Scene& scen
   attempt.index = index;
   attempt.record.item = item;
   attempt.record.provider = provider.name();
+  attempt.record.program = provider.program();
   if (scene.watch.interrupted()) {
     attempt.end(Status::skipped, "interrupted");
     return attempt;
@@ -319,6 +324,7 @@ std::vector<Record> all_ended(const Case& item, const std::vector<const Provider
     Record record;
     record.item = item;
     record.provider = provider->name();
+    record.program = provider->program();
     record.status = status;
     record.reason = reason;
     records.push_back(std::move(record));

@@ -35,7 +35,9 @@ void dump_outputs(const std::filesystem::path& folder, const Problem& p, const O
   make_folder(folder);
   if (p.pass == Pass::forward) {
     write_tensor(folder / "o.npy", outputs.o, p.layout);
-    write_logsumexp(folder / "logsumexp.npy", outputs.logsumexp, p);
+    if (outputs.logsumexp != nullptr) {
+      write_logsumexp(folder / "logsumexp.npy", outputs.logsumexp, p);
+    }
   } else {
     write_tensor(folder / "dq.npy", outputs.dq, p.layout);
     write_tensor(folder / "dk.npy", outputs.dk, p.layout);

@@ -132,17 +132,18 @@ class IsolatedRunner : public Runner {
  private:
   using Outcome = std::variant<std::vector<Record>, AbnormalEnd>;
 
-  static Record ended(const Case& item, const std::string& provider, const AbnormalEnd& end) {
+  Record ended(const Case& item, const std::string& provider, const AbnormalEnd& end) const {
     Record record;
     record.item = item;
     record.provider = provider;
+    record.program = options_.program;
     record.status = end.status;
     record.reason = end.reason;
     return record;
   }
 
-  static std::vector<Record> all(const Case& item, const std::vector<std::string>& providers,
-                                 const AbnormalEnd& end) {
+  std::vector<Record> all(const Case& item, const std::vector<std::string>& providers,
+                          const AbnormalEnd& end) const {
     std::vector<Record> records;
     for (const std::string& provider : providers) records.push_back(ended(item, provider, end));
     return records;

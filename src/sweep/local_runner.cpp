@@ -2,6 +2,7 @@
 #include <map>
 #include <vector>
 
+#include "program/program.h"
 #include "providers/plugin.h"
 #include "report/environment.h"
 #include "sweep/case_counters.h"
@@ -15,13 +16,14 @@ namespace {
 
 constexpr double kCeilingSeconds = 1;  // each, at most, before a sweep; `info` takes its time
 
+// Providers on a device, and the ceiling that they are compared with there.
 class LocalRunner : public Runner {
  public:
-  // `plugins` are those among the providers that are to be kept.
-  LocalRunner(std::unique_ptr<Device> device, std::vector<std::unique_ptr<Provider>> plugins,
+  // `kept` are those among the providers that are nobody else's.
+  LocalRunner(std::unique_ptr<Device> device, std::vector<std::unique_ptr<Provider>> kept,
               std::vector<const Provider*> providers, const Watch& watch)
       : device_(std::move(device)),
-        plugins_(std::move(plugins)),
+        kept_(std::move(kept)),
         providers_(std::move(providers)),
         watch_(watch) {}
 
@@ -36,7 +38,7 @@ class LocalRunner : public Runner {
   std::vector<Ceiling> ceilings(const MeasureOptions& options) override {
     MeasureOptions measure = options;
     measure.max_seconds = std::min(measure.max_seconds, kCeilingSeconds);
-    return measure_ceilings(*device_, measure, watch_.interrupted);
+    return measure_ceilings(own_device(), measure, watch_.interrupted);
   }
 
   std::vector<Record> run(const Case& item, const std::vector<std::string>& providers,
@@ -56,11 +58,18 @@ class LocalRunner : public Runner {
     return count_case(item, named(providers), *device_, reader(), options, watch_);
   }
 
+ protected:
+  // The device as this process has it, and the GEMM that runs beside the providers.
+  virtual Device& own_device() { return *device_; }
+  virtual std::unique_ptr<GemmCeiling> make_gemm(Dtype dtype) {
+    return make_gemm_ceiling(*device_, dtype);
+  }
+
  private:
   GemmCeiling& gemm_of(Dtype dtype) {
     if (device_->info().kind == DeviceKind::cpu) dtype = Dtype::fp32;  // one for all
     std::unique_ptr<GemmCeiling>& gemm = gemms_[dtype];
-    if (gemm == nullptr) gemm = make_gemm_ceiling(*device_, dtype);
+    if (gemm == nullptr) gemm = make_gemm(dtype);
     return *gemm;
   }
 
@@ -80,12 +89,50 @@ class LocalRunner : public Runner {
   }
 
   std::unique_ptr<Device> device_;
-  std::vector<std::unique_ptr<Provider>> plugins_;
+  std::vector<std::unique_ptr<Provider>> kept_;
   std::vector<const Provider*> providers_;
   Watch watch_;
   std::map<Dtype, std::unique_ptr<GemmCeiling>> gemms_;
   std::unique_ptr<CounterReader> reader_;  // once counters are asked for
 };
+
+// The same with another program's providers and GEMM.
+class ProgramRunner final : public LocalRunner {
+ public:
+  // `program` is the device.
+  ProgramRunner(ProgramDevice& program, std::unique_ptr<Device> device,
+                std::vector<std::unique_ptr<Provider>> kept, std::vector<const Provider*> providers,
+                const Watch& watch)
+      : LocalRunner(std::move(device), std::move(kept), std::move(providers), watch),
+        program_(program) {}
+
+  CounterState counters() override {
+    return {.reason =
+                "another program's kernels run in its own process, where CUPTI of this one counts "
+                "nothing"};
+  }
+
+ protected:
+  Device& own_device() override { return program_.beside(); }
+  std::unique_ptr<GemmCeiling> make_gemm(Dtype dtype) override {
+    return make_program_gemm(program_, dtype);
+  }
+
+ private:
+  ProgramDevice& program_;
+};
+
+std::unique_ptr<Runner> make_program_runner(std::unique_ptr<Device> beside,
+                                            const RunnerOptions& options, const Watch& watch) {
+  auto device =
+      std::make_unique<ProgramDevice>(std::move(beside), options.program, options.providers);
+  ProgramDevice& program = *device;
+  auto kept = make_program_providers(program);
+  std::vector<const Provider*> providers;
+  for (const auto& provider : kept) providers.push_back(provider.get());
+  return std::make_unique<ProgramRunner>(program, std::move(device), std::move(kept),
+                                         std::move(providers), watch);
+}
 
 }  // namespace
 
@@ -98,6 +145,7 @@ std::unique_ptr<Runner> make_local_runner(std::unique_ptr<Device> device,
 
 std::unique_ptr<Runner> make_local_runner(const RunnerOptions& options, const Watch& watch) {
   auto device = make_device(options.device, options.threads);
+  if (!options.program.empty()) return make_program_runner(std::move(device), options, watch);
   std::vector<std::unique_ptr<Provider>> plugins;
   for (const PluginFile& plugin : options.plugins) {
     plugins.push_back(make_plugin_provider(plugin.provider, plugin.path, plugin.xxh3));

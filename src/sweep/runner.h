@@ -23,6 +23,7 @@ struct RunnerOptions {
   int threads = 0;                     // CPU threads; 0: all available
   std::vector<std::string> providers;  // by name; empty: all that the device supports
   std::vector<PluginFile> plugins;     // run too, after those, unless they are named among them
+  std::string program{};               // whose providers they are; empty: flashbench's own
 };
 
 class Runner {
@@ -54,8 +55,9 @@ class Runner {
   virtual void renew() {}
 };
 
-// Runs in this process, and loads plugins into it when they are first needed. Throws NoDevice;
-// BadInput for an unknown provider or device.
+// Runs in this process, and loads plugins into it when they are first needed; or in a program that
+// it starts. Throws NoDevice; BadInput for an unknown provider or device, or a program that cannot
+// be started.
 std::unique_ptr<Runner> make_local_runner(const RunnerOptions&, const Watch&);
 std::unique_ptr<Runner> make_local_runner(std::unique_ptr<Device>, std::vector<const Provider*>,
                                           const Watch&);

@@ -70,11 +70,13 @@ Json to_json(const RunnerOptions& options) {
   return {{"device", options.device},
           {"threads", options.threads},
           {"providers", options.providers},
-          {"plugins", std::move(plugins)}};
+          {"plugins", std::move(plugins)},
+          {"program", options.program}};
 }
 
 RunnerOptions runner_options(const Json& json) {
-  RunnerOptions options{json.at("device"), json.at("threads"), json.at("providers"), {}};
+  RunnerOptions options{
+      json.at("device"), json.at("threads"), json.at("providers"), {}, json.at("program")};
   for (const Json& plugin : json.at("plugins")) options.plugins.push_back(plugin_file(plugin));
   return options;
 }

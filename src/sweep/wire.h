@@ -1,7 +1,7 @@
 // What a sweep and its worker say to each other, as JSON texts.
 //
 //   request                                    answer
-//   {"do": "open", device, threads, providers, plugins}
+//   {"do": "open", device, threads, providers, plugins, program}
 //                                              {device, providers}   once, first
 //   {"do": "load", plugin}                     {}                    for each plugin, then
 //   {"do": "ceilings", measure}                {ceilings}

@@ -183,7 +183,7 @@ std::string check_spread_forward(const Problem& p, const Spread& spread, const O
   std::string wrong = check_nan("o", out.o, [&](int64_t b, int64_t h, int64_t row, int64_t) {
     return spread.reached(b, h, row) == Reached::yes;
   });
-  if (!wrong.empty()) return wrong;
+  if (!wrong.empty() || out.logsumexp == nullptr) return wrong;
   return first_of_rows(out.o, [&](int64_t b, int64_t h, int64_t row) -> std::string {
     const float found = out.logsumexp[(b * p.q_heads + h) * p.q_len + row];
     const bool nan = spread.reached(b, h, row) == Reached::yes, empty = spread.empty(b, h, row);

@@ -65,7 +65,8 @@ class Oracle {
   ~Oracle();
   Oracle(Oracle&&) noexcept;
 
-  // Judges outputs on the host. Never throws for wrong values: they are what it looks for.
+  // Judges outputs on the host; without a logsumexp, O alone. Never throws for wrong values: they
+  // are what it looks for.
   Verdict judge(const Outputs& outputs) const;
 
   // A forward pass in the problem's dtype to feed a backward pass: the exact O rounded to the dtype

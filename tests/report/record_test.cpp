@@ -87,5 +87,13 @@ TEST(TensorOperations, AreNotJudgedWhereNoneAreClaimed) {
   EXPECT_FALSE(tensor_operations(record));
 }
 
+TEST(Record, ReproCommandNamesTheProgram) {
+  Record record = sample_record("torch:flash", 1);
+  record.program = "scripts/torch_sdpa.py";
+  EXPECT_EQ(repro_command(record).find(
+                "flashbench run --program scripts/torch_sdpa.py --providers torch:flash "),
+            0u);
+}
+
 }  // namespace
 }  // namespace flashbench

@@ -30,10 +30,11 @@ TEST(Wire, OptionsComeBackAsTheyWere) {
 
   const PluginFile plugin{"plugin:p", "/path/p.so", "0123456789abcdef"};
   const RunnerOptions runner =
-      wire::runner_options(wire::to_json(RunnerOptions{"cpu", 3, {"a"}, {plugin}}));
+      wire::runner_options(wire::to_json(RunnerOptions{"cpu", 3, {"a"}, {plugin}, "p"}));
   EXPECT_EQ(runner.device, "cpu");
   EXPECT_EQ(runner.threads, 3);
   EXPECT_EQ(runner.providers, std::vector<std::string>{"a"});
+  EXPECT_EQ(runner.program, "p");
   EXPECT_EQ(runner.plugins, std::vector<PluginFile>{plugin});
 }
 

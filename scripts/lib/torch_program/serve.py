@@ -1,0 +1,136 @@
+"""Answers flashbench's requests, a line of JSON each (src/program/process.h), until it closes."""
+
+import json
+import os
+import sys
+
+import torch
+
+from torch_program import sessions
+from torch_program.clock import make_clock
+from torch_program.memory import Memory
+from torch_program.providers import Unsupported, all_providers
+
+
+class BadRequest(Exception):
+    """What was asked for is not to be had."""
+
+
+def serve():
+    # What libraries print must not come between the answers.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    server = Server()
+    for line in sys.stdin:
+        answers.write(json.dumps(answer_or_error(server, json.loads(line))) + "\n")
+
+
+def answer_or_error(server, request):
+    try:
+        return getattr(server, request.pop("do"))(**request) or {}
+    except torch.OutOfMemoryError as error:
+        return failure("out_of_memory", error)
+    except Unsupported as error:
+        return failure("unsupported", error)
+    except BadRequest as error:
+        return failure("bad_input", error)
+    except Exception as error:  # of any library: the row says which
+        # After an error of the device nothing that this process does on it succeeds.
+        return failure("device_lost" if "CUDA error" in str(error) else "other", error)
+
+
+def failure(kind, error):
+    """In a line, without PyTorch's advice on its allocator."""
+    message = str(error).strip().split("\n")[0].split(" Including non-PyTorch memory")[0]
+    return {"error": {"kind": kind, "message": message or type(error).__name__}}
+
+
+class Server:
+    """A method for each request, named like it; it returns the answer."""
+
+    def open(self, kind, index, threads, cold_bytes, providers):
+        if kind == "cuda":
+            if not torch.cuda.is_available():
+                raise BadRequest("this PyTorch cannot use the GPU: expected a build with CUDA for "
+                                 f"its driver, found {torch.__version__}")
+            self.device = torch.device("cuda", index)
+            torch.cuda.set_device(self.device)
+        else:
+            self.device = torch.device("cpu")
+            torch.set_num_threads(threads)
+        self.memory = Memory(self.device)
+        self.clock = make_clock(self.device, cold_bytes)
+        self.sessions = {}
+        self.providers = chosen(all_providers(self.device), providers)
+        return {"providers": [{"name": p.name, "description": p.description,
+                               "logsumexp": p.gives_logsumexp}
+                              for p in self.providers.values()],
+                "facts": facts(self.device)}
+
+    def allocate(self, bytes):
+        return {"address": self.memory.allocate(bytes)}
+
+    def free(self, address):
+        self.memory.free(address)
+
+    def write(self, address, bytes, file):
+        self.memory.write(address, bytes, file)
+
+    def read(self, address, bytes, file):
+        self.memory.read(address, bytes, file)
+
+    def poison(self, address, bytes):
+        self.memory.poison(address, bytes)
+
+    def poisoned_elements(self, address, elements, element_bytes):
+        return {"count": self.memory.poisoned_elements(address, elements, element_bytes)}
+
+    def flip_signs(self, address, elements, element_bytes):
+        self.memory.flip_signs(address, elements, element_bytes)
+
+    def hash(self, address, bytes, seed):
+        return {"hash": self.memory.hash(address, bytes, seed)}
+
+    def evict_caches(self):
+        self.clock.evict_caches()
+
+    def prepare(self, provider, problem):
+        return self.keep(sessions.make_session(self.clock, self.providers[provider], problem))
+
+    def prepare_gemm(self, dtype, size):
+        return self.keep(sessions.Gemm(self.clock, self.device, dtype, size))
+
+    def keep(self, session):
+        number = max(self.sessions, default=0) + 1
+        self.sessions[number] = session
+        return {"session": number}
+
+    def prepare_inputs(self, session, inputs):
+        self.sessions[session].prepare_inputs(self.tensors(inputs))
+
+    def run(self, session, outputs, timed):
+        return self.sessions[session].run(self.tensors(outputs), timed)
+
+    def close(self, session):
+        del self.sessions[session]
+
+    def tensors(self, views):
+        return {name: self.memory.tensor(view) for name, view in views.items()}
+
+
+def chosen(providers, names):
+    """By name, in the order of the list; all but those on request only if none is named."""
+    known = {provider.name: provider for provider in providers}
+    for name in names:
+        if name not in known:
+            raise BadRequest(f"providers: expected one of {', '.join(known)}, got \"{name}\"")
+    return {name: provider for name, provider in known.items()
+            if (name in names if names else not provider.on_request_only)}
+
+
+def facts(device):
+    found = {"torch": torch.__version__}
+    if device.type == "cuda":
+        found["torch_cuda"] = str(torch.version.cuda)
+        found["torch_cudnn"] = str(torch.backends.cudnn.version())
+    return found

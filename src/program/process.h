@@ -1,0 +1,66 @@
+// Another program that runs providers, e.g. scripts/torch_sdpa.py: started with the argument
+// `serve`, asked on its standard input and answering on its standard output, a line of JSON each.
+// What it is asked, in the order in which things happen; all but `open` name what they are about by
+// address or number:
+//
+//   open {kind, index, threads, cold_bytes, providers}   {providers: [{name, description,
+//                                                          logsumexp}], facts}
+//   allocate {bytes}                                      {address}
+//   write, read {address, bytes, file: {path, bytes}}     from the start of the file, and to it
+//   poison {address, bytes}                               fills with 0xff
+//   poisoned_elements {address, elements, element_bytes}  {count}
+//   flip_signs {address, elements, element_bytes}
+//   hash {address, bytes, seed}                           {hash}
+//   prepare {provider, problem}                           {session}
+//   prepare_gemm {dtype, size}                            {session}
+//   prepare_inputs {session, inputs: {q, k, v, o, d_o}}
+//   run {session, outputs: {o, logsumexp | dq, dk, dv}, timed}
+//                               {kernel, seconds} or, not timed, {kernel} and, where they are
+//                               known, {host_seconds, seconds_behind, workspace_bytes}
+//   evict_caches {}
+//   close {session}, free {address}
+//
+// A tensor is {address, dtype, shape, strides} in the order [batch, heads, length, head_dim], the
+// strides in elements. providers: those wanted by name; none: all but those on request only.
+//
+// In place of any answer: {"error": {kind, message}}, with a kind of out_of_memory, unsupported,
+// bad_input, device_lost (the program can do no more) or other.
+#pragma once
+
+#include <sys/types.h>
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+
+namespace flashbench {
+
+class ProgramProcess {
+ public:
+  using Json = nlohmann::ordered_json;
+
+  // Starts it, with this process's standard error. Throws BadInput where it cannot be started.
+  explicit ProgramProcess(std::string path);
+  ~ProgramProcess();
+  ProgramProcess(const ProgramProcess&) = delete;
+  ProgramProcess& operator=(const ProgramProcess&) = delete;
+
+  // Sends a request and waits for the answer. Throws OutOfMemory, Unsupported, BadInput or
+  // std::runtime_error, as the answer says. If the program ends before its first answer, BadInput;
+  // if later, or if it lost the device, this process ends too: its parent knows what was at work,
+  // and starts both again.
+  Json ask(const Json& request);
+
+ private:
+  std::string line();
+  [[noreturn]] void give_up();
+  std::string how_it_ended();
+
+  std::string path_;
+  pid_t pid_ = -1;
+  int socket_ = -1;
+  std::string received_;  // and not yet taken
+  bool answered_ = false;
+};
+
+}  // namespace flashbench

@@ -1,0 +1,17 @@
+// The providers and the GEMM ceiling of another program, on the device that it gives.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "measure/ceilings.h"
+#include "program/program_device.h"
+#include "providers/provider.h"
+
+namespace flashbench {
+
+// The device must outlive them.
+std::vector<std::unique_ptr<Provider>> make_program_providers(ProgramDevice&);
+std::unique_ptr<GemmCeiling> make_program_gemm(ProgramDevice&, Dtype);
+
+}  // namespace flashbench

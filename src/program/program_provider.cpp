@@ -1,0 +1,107 @@
+#include "program/program.h"
+
+namespace flashbench {
+
+namespace {
+
+using Json = ProgramDevice::Json;
+
+Json problem_json(const Problem& p) {
+  return {{"pass", name(p.pass)},   {"dtype", name(p.dtype)},
+          {"mask", name(p.mask)},   {"batch", p.batch},
+          {"q_heads", p.q_heads},   {"kv_heads", p.kv_heads},
+          {"q_len", p.q_len},       {"kv_len", p.kv_len},
+          {"head_dim", p.head_dim}, {"softmax_scale", p.softmax_scale()}};
+}
+
+Json tensor_json(const ConstTensorView& t) {
+  return {{"address", reinterpret_cast<uint64_t>(t.data)},
+          {"dtype", name(t.dtype)},
+          {"shape", {t.batch, t.heads, t.length, t.head_dim}},
+          {"strides", {t.batch_stride, t.head_stride, t.row_stride, 1}}};
+}
+
+Json inputs_json(const Inputs& in) {
+  Json json{{"q", tensor_json(in.q)}, {"k", tensor_json(in.k)}, {"v", tensor_json(in.v)}};
+  if (in.d_o.data != nullptr) json["d_o"] = tensor_json(in.d_o);
+  return json;
+}
+
+Json outputs_json(const Problem& p, const Outputs& out) {
+  if (p.pass == Pass::backward) {
+    return {{"dq", tensor_json(out.dq)}, {"dk", tensor_json(out.dk)}, {"dv", tensor_json(out.dv)}};
+  }
+  Json json{{"o", tensor_json(out.o)}};
+  if (out.logsumexp != nullptr) {
+    json["logsumexp"] = tensor_json(dense_view<const void>(out.logsumexp, Dtype::fp32, Layout::bhsd,
+                                                           p.batch, p.q_heads, p.q_len, 1));
+  }
+  return json;
+}
+
+class ProgramSession final : public Session {
+ public:
+  ProgramSession(ProgramDevice& device, const std::string& provider, const Problem& problem)
+      : device_(device),
+        problem_(problem),
+        session_(
+            device
+                .ask(
+                    {{"do", "prepare"}, {"provider", provider}, {"problem", problem_json(problem)}})
+                .at("session")),
+        kernel_(provider) {}
+  ~ProgramSession() override { device_.ask({{"do", "close"}, {"session", session_}}); }
+
+  void prepare_inputs(const Inputs& in) override {
+    device_.ask({{"do", "prepare_inputs"}, {"session", session_}, {"inputs", inputs_json(in)}});
+  }
+  void run(const Inputs&, const Outputs& out) override {
+    kernel_ = device_.run(session_, outputs_json(problem_, out)).at("kernel");
+  }
+  std::string kernel() const override { return kernel_; }
+  std::optional<int64_t> requested_bytes() const override { return std::nullopt; }
+
+ private:
+  ProgramDevice& device_;
+  Problem problem_;
+  int session_;
+  std::string kernel_;  // after a run: what really ran
+};
+
+class ProgramProvider final : public Provider {
+ public:
+  ProgramProvider(ProgramDevice& device, const ProgramDevice::Offer& offer)
+      : device_(device), offer_(offer) {}
+
+  std::string_view name() const override { return offer_.name; }
+  std::string_view description() const override { return offer_.description; }
+  DeviceKind device_kind() const override { return device_.info().kind; }
+  std::string_view program() const override { return device_.path(); }
+  bool gives_logsumexp() const override { return offer_.gives_logsumexp; }
+
+  // What it does not support shows when it runs.
+  std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const override {
+    return std::nullopt;
+  }
+  int64_t workspace_bytes(const Problem&, const DeviceInfo&) const override { return 0; }
+
+  std::unique_ptr<Session> prepare(const Problem& problem, Device&) const override {
+    return std::make_unique<ProgramSession>(device_, offer_.name, problem);
+  }
+
+ private:
+  ProgramDevice& device_;
+  ProgramDevice::Offer offer_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Provider>> make_program_providers(ProgramDevice& device) {
+  std::vector<std::unique_ptr<Provider>> providers;
+  for (const ProgramDevice::Offer& offer : device.offers()) {
+    providers.push_back(std::make_unique<ProgramProvider>(device, offer));
+  }
+  return providers;
+}
+
+}  // namespace flashbench

@@ -1,0 +1,173 @@
+#!/usr/bin/python3
+"""A program as `flashbench --program` runs it (src/program/process.h), in NumPy: one provider that is
+right, and others that are wrong, refuse or end in ways that the tool must take."""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import zlib
+
+import numpy as np
+import reference
+
+DTYPES = {"fp32": np.float32, "fp16": np.float16, "bf16": np.uint16}
+PROVIDERS = ["exact", "without_logsumexp", "wrong", "stale", "changes_inputs", "refuses", "raises",
+             "no_memory", "works_on", "loses_device", "dies"]
+ON_REQUEST_ONLY = PROVIDERS[2:]
+
+
+def serve():
+    program = Program()
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = getattr(program, request.pop("do"))(**request) or {}
+        except Failure as failure:
+            answer = {"error": {"kind": failure.kind, "message": str(failure)}}
+        print(json.dumps(answer), flush=True)
+
+
+class Failure(Exception):
+    def __init__(self, kind, message):
+        super().__init__(message)
+        self.kind = kind
+
+
+def at(address, size):
+    return np.ctypeslib.as_array((ctypes.c_ubyte * size).from_address(address))
+
+
+def tensor(view):
+    dtype = np.dtype(DTYPES[view["dtype"]])
+    strides = [n * dtype.itemsize for n in view["strides"]]
+    size = sum((n - 1) * s for n, s in zip(view["shape"], strides)) + dtype.itemsize
+    return np.lib.stride_tricks.as_strided(at(view["address"], size).view(dtype), view["shape"],
+                                           strides)
+
+
+def load(view):
+    values = tensor(view)
+    return (reference.from_bf16(values) if view["dtype"] == "bf16" else values).astype(np.float64)
+
+
+def store(view, values):
+    tensor(view)[...] = (reference.to_bf16(values) if view["dtype"] == "bf16"
+                         else values.astype(DTYPES[view["dtype"]]))
+
+
+class Session:
+    def __init__(self, provider, problem):
+        self.provider, self.problem = provider, problem
+        self.kept = None
+
+    def prepare_inputs(self, inputs):
+        self.inputs = inputs
+
+    def run(self, outputs):
+        if self.provider == "refuses":
+            raise Failure("unsupported", "it does not like this problem")
+        if self.provider == "raises":
+            raise Failure("other", "something broke")
+        if self.provider == "no_memory":
+            raise Failure("out_of_memory", "there is none left")
+        if self.provider == "loses_device":
+            raise Failure("device_lost", "an illegal address was read")
+        if self.provider == "dies":
+            print("these are my last words", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGSEGV)
+        results = self.kept if self.provider == "stale" and self.kept else self.results()
+        self.kept = results
+        for name, view in outputs.items():
+            store(view, results[name].reshape(view["shape"]))
+        if self.provider == "changes_inputs":
+            tensor(self.inputs["q"])[0, 0, 0, 0] = 0
+
+    def results(self):
+        p, x = self.problem, {name: load(view) for name, view in self.inputs.items()}
+        arguments = (p["mask"], p["softmax_scale"] * (1.01 if self.provider == "wrong" else 1))
+        if p["pass"] == "forward":
+            return reference.forward(x["q"], x["k"], x["v"], *arguments)[0]
+        return reference.backward(x["q"], x["k"], x["v"], x["d_o"], *arguments)[0]
+
+
+class Gemm:
+    provider = "gemm"
+
+    def __init__(self, size):
+        self.a = np.zeros((size, size), np.float32)
+
+    def run(self, outputs):
+        self.a @ self.a.T
+
+
+class Program:
+    def open(self, kind, index, threads, cold_bytes, providers):
+        for name in providers:
+            if name not in PROVIDERS:
+                raise Failure("bad_input", f"providers: expected one of {', '.join(PROVIDERS)}, got "
+                                           f"\"{name}\"")
+        self.blocks, self.sessions = {}, []
+        chosen = providers or [name for name in PROVIDERS if name not in ON_REQUEST_ONLY]
+        return {"providers": [{"name": name, "description": "NumPy",
+                               "logsumexp": name != "without_logsumexp"} for name in chosen],
+                "facts": {"numpy": np.__version__}}
+
+    def allocate(self, bytes):
+        block = np.empty(bytes + 64, np.uint8)
+        address = (block.ctypes.data + 63) // 64 * 64
+        self.blocks[address] = block
+        return {"address": address}
+
+    def free(self, address):
+        del self.blocks[address]
+
+    def write(self, address, bytes, file):
+        at(address, bytes)[:] = np.memmap(file["path"], np.uint8, "r", shape=(bytes,))
+
+    def read(self, address, bytes, file):
+        np.memmap(file["path"], np.uint8, "r+", shape=(bytes,))[:] = at(address, bytes)
+
+    def poison(self, address, bytes):
+        at(address, bytes)[:] = 0xFF
+
+    def poisoned_elements(self, address, elements, element_bytes):
+        values = at(address, elements * element_bytes).reshape(elements, element_bytes)
+        return {"count": int((values == 0xFF).all(axis=1).sum())}
+
+    def flip_signs(self, address, elements, element_bytes):
+        at(address, elements * element_bytes)[element_bytes - 1::element_bytes] ^= 0x80
+
+    def hash(self, address, bytes, seed):
+        return {"hash": zlib.crc32(at(address, bytes).tobytes(), seed & 0xFFFFFFFF)}
+
+    def evict_caches(self):
+        pass
+
+    def prepare(self, provider, problem):
+        return self.keep(Session(provider, problem))
+
+    def prepare_gemm(self, dtype, size):
+        return self.keep(Gemm(size // 8))
+
+    def keep(self, session):
+        self.sessions.append(session)
+        return {"session": len(self.sessions) - 1}
+
+    def prepare_inputs(self, session, inputs):
+        self.sessions[session].prepare_inputs(inputs)
+
+    def run(self, session, outputs, timed):
+        self.sessions[session].run(outputs)
+        behind = 1 if self.sessions[session].provider == "works_on" else 0
+        return {"kernel": "numpy", **({"seconds": 0.001} if timed else {"seconds_behind": behind})}
+
+    def close(self, session):
+        self.sessions[session] = None
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["serve"]:
+        sys.exit("numpy_program.py: expected the argument serve")
+    serve()

@@ -1,0 +1,177 @@
+"""Providers of another program: its rows are as ours, whatever it does."""
+
+import csv
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).parent / "numpy_program.py"
+
+
+@pytest.fixture(autouse=True)
+def no_bytecode(monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+
+
+def sweep(flashbench, *arguments, expect=0, **config):
+    """The rows of a sweep with the program, by provider."""
+    process = flashbench("sweep", "--config", flashbench.config(**config), "--program", PROGRAM,
+                         "--out", "out", "--no-ceilings", "--quiet", *arguments, expect=expect)
+    document = json.loads((flashbench.folder / "out/tiny.json").read_text())
+    rows = {}
+    for row in document["results"]:
+        rows.setdefault(row["provider"], []).append(row)
+    return rows, document, process
+
+
+def test_rows_are_verified_and_timed(flashbench):
+    rows, document, _ = sweep(flashbench)
+    assert set(rows) == {"exact", "without_logsumexp"}
+    for row in rows["exact"]:
+        assert row["status"] == "ok", row["reason"]
+        assert row["kernel"] == "numpy"
+        assert row["performance"]["median_ms"] == pytest.approx(1)
+        assert row["performance"]["share_of_ceiling"] is not None
+        assert row["memory"] is None  # nobody counted it
+        expected = ["o", "logsumexp"] if row["case"]["pass"] == "forward" else ["dq", "dk", "dv"]
+        assert [tensor["tensor"] for tensor in row["correctness"]["tensors"]] == expected
+    assert document["devices"][0]["program"] == str(PROGRAM)
+    assert document["devices"][0]["numpy"]
+
+
+def test_outputs_that_a_provider_does_not_give_are_not_checked(flashbench):
+    rows, _, _ = sweep(flashbench, "--filter", "pass=forward")
+    for row in rows["without_logsumexp"]:
+        assert row["status"] == "ok"
+        assert [tensor["tensor"] for tensor in row["correctness"]["tensors"]] == ["o"]
+        assert 0.9 < row["correctness"]["checked_fraction"] < 1
+
+
+@pytest.mark.parametrize("changes", [{"dtype": ["fp16", "bf16"]}, {"layout": "bhsd"},
+                                     {"mask": ["causal_top_left", "causal_bottom_right"]},
+                                     {"placement": ["strided", "offset"]}, {"scale": -0.3},
+                                     {"q_heads": 4, "kv_heads": 2},
+                                     {"distribution": ["one_hot", "late_maximum"]}], ids=str)
+def test_every_axis_reaches_the_program(flashbench, changes):
+    case = {"pass": ["forward", "backward"], "seq": 33, "q_heads": 2, "head_dim": 16, **changes}
+    rows, _, _ = sweep(flashbench, "--providers", "exact", cases=[case])
+    assert {row["status"] for row in rows["exact"]} == {"ok"}
+
+
+@pytest.mark.parametrize("provider, status, reason, code", [
+    ("wrong", "failed", "is off by", 3),
+    ("stale", "failed", "do not follow its inputs", 3),
+    ("works_on", "failed", "once its stream was done", 3),
+    ("changes_inputs", "failed", "it changed its inputs", 3),
+    ("refuses", "unsupported", "it does not like this problem", 0),
+    ("raises", "error", "something broke", 4),
+    ("no_memory", "out_of_memory", "there is none left", 4),
+    ("loses_device", "crashed", "an illegal address was read", 4),
+    ("dies", "crashed", "was killed by signal 11", 4),
+])
+def test_what_goes_wrong_is_the_providers_row(flashbench, provider, status, reason, code):
+    rows, _, _ = sweep(flashbench, "--providers", f"exact,{provider}", "--filter", "seq=33",
+                       expect=code)
+    for row in rows[provider]:
+        assert row["status"] == status
+        assert reason in row["reason"]
+        assert row["performance"] is None
+    assert {row["status"] for row in rows["exact"]} == {"ok"}
+
+
+def test_repro_command_repeats_a_row(flashbench):
+    _, document, _ = sweep(flashbench, "--filter", "pass=backward,seq=33")
+    words = document["results"][0]["repro"].split()
+    assert words[:4] == ["flashbench", "run", "--program", str(PROGRAM)]
+    flashbench(*words[1:], "--device", "cpu", "--no-time", "--json", "again.json", "-q")
+    again = json.loads((flashbench.folder / "again.json").read_text())["results"]
+    assert [row["key"] for row in again] == [document["results"][0]["key"]]
+
+
+def test_a_sweep_of_a_program_has_a_folder_of_its_own(flashbench):
+    flashbench("sweep", "--config", flashbench.config(), "--program", PROGRAM, "-q")
+    assert (flashbench.folder / "results/tiny/numpy_program/tiny.csv").exists()
+
+
+def test_a_sweep_with_a_program_is_resumed(flashbench):
+    sweep(flashbench, "--providers", "exact,dies", expect=4)
+    _, document, process = sweep(flashbench, "--providers", "exact,dies", "--resume", expect=4)
+    assert document["meta"]["resumed"]
+
+
+@pytest.mark.parametrize("program, said", [
+    ("missing.py", "missing.py: cannot start it: No such file or directory"),
+    ("/bin/false", "/bin/false: it ended with exit code 1"),
+])
+def test_a_program_that_does_not_start(flashbench, program, said):
+    process = flashbench("verify", "--config", flashbench.config(), "--program", program, expect=2)
+    assert said in process.stderr
+
+
+def test_an_unknown_provider_of_a_program(flashbench):
+    process = flashbench("verify", "--config", flashbench.config(), "--program", PROGRAM,
+                         "--providers", "naive", expect=2)
+    assert "expected one of exact, without_logsumexp" in process.stderr
+
+
+def test_report_puts_rows_beside_each_other(flashbench, tmp_path):
+    flashbench("sweep", "--config", flashbench.config(), "--out", "own", "-q")
+    sweep(flashbench)
+    files = ["own/tiny.json", "out/tiny.json"]
+    table = flashbench("report", *files).stdout
+    assert table.index("naive") < table.index("exact")
+    rows = list(csv.DictReader(flashbench("report", *files, "--format", "csv").stdout.splitlines()))
+    cases = [(row["pass"], row["q_len"]) for row in rows]
+    assert [cases.index(case) for case in cases] == sorted(cases.index(case) for case in cases)
+    for row in rows:
+        # Times of two runs are no ratio.
+        assert (row["speedup_vs_naive"] == "") == (row["provider"] not in ("naive", "tiled"))
+    (tmp_path / "all.json").write_text(flashbench("report", *files, "--format", "json").stdout)
+    assert flashbench("report", "all.json").stdout == table
+
+
+def test_report_refuses_a_row_twice(flashbench):
+    sweep(flashbench)
+    process = flashbench("report", "out/tiny.json", "out/tiny.json", expect=2)
+    assert "both have exact" in process.stderr
+
+
+def test_report_refuses_other_devices(flashbench):
+    flashbench("sweep", "--config", flashbench.config(), "--out", "own", "--threads", 1, "-q")
+    sweep(flashbench, "--threads", "2")
+    process = flashbench("report", "own/tiny.json", "out/tiny.json", expect=5)
+    assert "threads" in process.stderr
+
+
+def test_the_program_ends_with_the_sweep(flashbench):
+    process = flashbench.start("sweep", "--config", flashbench.config(measure={
+        "min_samples": 1000000, "max_samples": 1000000, "max_seconds": 60}), "--program",
+        str(PROGRAM), "--out", "out", "-q")
+    assert eventually(lambda: programs_of(flashbench))
+    process.kill()
+    process.communicate()
+    assert eventually(lambda: not programs_of(flashbench))
+
+
+def eventually(condition):
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        if condition():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def programs_of(flashbench):
+    return [pid for pid in os.listdir("/proc") if pid.isdigit() and is_program_of(pid, flashbench)]
+
+
+def is_program_of(pid, flashbench):
+    try:
+        return (os.readlink(f"/proc/{pid}/cwd") == str(flashbench.folder)
+                and b"numpy_program" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    except OSError:
+        return False
