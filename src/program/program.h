@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "measure/ceilings.h"
+#include "measure/counters.h"
 #include "program/program_device.h"
 #include "providers/provider.h"
 
@@ -13,5 +14,12 @@ namespace flashbench {
 // The device must outlive them.
 std::vector<std::unique_ptr<Provider>> make_program_providers(ProgramDevice&);
 std::unique_ptr<GemmCeiling> make_program_gemm(ProgramDevice&, Dtype);
+
+// Why there are no hardware counters.
+inline CounterState no_program_counters() {
+  return {.reason =
+              "another program's kernels run in its own process, where CUPTI of this one counts "
+              "nothing"};
+}
 
 }  // namespace flashbench

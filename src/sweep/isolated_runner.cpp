@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "program/program.h"
 #include "report/json.h"
 #include "sweep/runner.h"
 #include "sweep/wire.h"
@@ -89,6 +90,8 @@ class IsolatedRunner : public Runner {
   }
 
   CounterState counters() override {
+    // Known without a worker, which would start the program once more.
+    if (!options_.program.empty()) return no_program_counters();
     if (device_.at("kind") == name(DeviceKind::cpu)) {
       return make_counter_reader(*make_host_device(1))->state();
     }

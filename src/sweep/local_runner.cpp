@@ -106,11 +106,7 @@ class ProgramRunner final : public LocalRunner {
       : LocalRunner(std::move(device), std::move(kept), std::move(providers), watch),
         program_(program) {}
 
-  CounterState counters() override {
-    return {.reason =
-                "another program's kernels run in its own process, where CUPTI of this one counts "
-                "nothing"};
-  }
+  CounterState counters() override { return no_program_counters(); }
 
  protected:
   Device& own_device() override { return program_.beside(); }
