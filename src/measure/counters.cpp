@@ -85,9 +85,9 @@ std::vector<std::string> wanted_metrics(const std::vector<std::string>& listed, 
 std::optional<double> total(const CounterValues& values, Counted counted) {
   std::optional<double> sum;
   for (const auto& [name, value] : values) {
-    const auto metric = std::find_if(kMetrics.begin(), kMetrics.end(), [&](const Metric& m) {
-      return std::string(m.name).append(kSum) == name;
-    });
+    const auto metric = std::find_if(
+        kMetrics.begin(), kMetrics.end(),
+        [&name = name](const Metric& m) { return std::string(m.name).append(kSum) == name; });
     if (metric != kMetrics.end() && metric->counted == counted) sum = sum.value_or(0) + value;
   }
   return sum;

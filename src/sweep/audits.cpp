@@ -16,9 +16,11 @@ namespace {
 
 constexpr int kColdEvery = 4;
 
-// To find a device idle takes some 10 us; the least of a few looks is free of other processes.
+// To find a device idle takes some 10 us, and longer through another program; the least of a few
+// looks is free of other processes. What is small beside the run changes no figure.
 constexpr int kLooksBehind = 3;
 constexpr double kMostSecondsBehind = 50e-6;
+constexpr double kMostShareBehind = 0.02;
 
 double largest_lambda(const Verdict& verdict) {
   double lambda = 0;
@@ -91,12 +93,13 @@ Determinism repeat_runs(const Audited& a, int runs, const std::function<bool()>&
 }
 
 void require_nothing_behind(const Audited& a) {
+  const auto run = [&] { a.session.run(a.inputs.view(), a.outputs.view()); };
   double least = std::numeric_limits<double>::infinity();
   for (int i = 0; i < kLooksBehind && least > kMostSecondsBehind; ++i) {
-    least = std::min(
-        least, a.device.seconds_behind([&] { a.session.run(a.inputs.view(), a.outputs.view()); }));
+    least = std::min(least, a.device.seconds_behind(run));
   }
   if (least <= kMostSecondsBehind) return;
+  if (least <= kMostShareBehind * a.device.time(run)) return;
   throw WrongResult(
       fmt::format("the device worked for {:.0f} us more once its stream was done: work on another "
                   "stream, which "

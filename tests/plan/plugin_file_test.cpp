@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "attention/error.h"
@@ -12,7 +13,12 @@ namespace flashbench {
 namespace {
 
 std::string written(const std::string& name, const std::string& text = "some bytes") {
-  const std::string path = testing::TempDir() + name;
+  // A folder of each test's own: they run side by side.
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) /
+      testing::UnitTest::GetInstance()->current_test_info()->name();
+  std::filesystem::create_directories(folder);
+  const std::string path = folder / name;
   std::ofstream(path) << text;
   return path;
 }
