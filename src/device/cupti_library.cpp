@@ -1,7 +1,8 @@
 #include "device/cupti_library.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
+
+#include "device/shared_library.h"
 
 namespace flashbench {
 
@@ -10,61 +11,45 @@ namespace {
 // The library's name has the major version of the toolkit.
 constexpr int kMajor = CUPTI_API_VERSION / 10000;
 
-// Stays open for as long as the process lives.
+// By the loader's path, then where the toolkit had it that this was built with: beside the other
+// libraries, or in a folder of its own.
+std::vector<std::string> places() {
+  const std::string name = fmt::format("libcupti.so.{}", kMajor);
+  return {name, FLASHBENCH_CUDA_LIBRARY_DIR "/" + name,
+          FLASHBENCH_CUDA_LIBRARY_DIR "/../extras/CUPTI/lib64/" + name};
+}
+
 struct Opened {
   CuptiLibrary library;
-  std::string error;
+  SharedLibrary file{places()};
 
   Opened() {
-    void* handle = open();
-    if (handle == nullptr) return;
-    error.clear();
-    find(handle, library.version, "cuptiGetVersion");
-    find(handle, library.result_string, "cuptiGetResultString");
-    find(handle, library.host_initialize, "cuptiProfilerHostInitialize");
-    find(handle, library.host_deinitialize, "cuptiProfilerHostDeinitialize");
-    find(handle, library.host_supported_chips, "cuptiProfilerHostGetSupportedChips");
-    find(handle, library.host_base_metrics, "cuptiProfilerHostGetBaseMetrics");
-    find(handle, library.host_add_metrics, "cuptiProfilerHostConfigAddMetrics");
-    find(handle, library.host_config_image_size, "cuptiProfilerHostGetConfigImageSize");
-    find(handle, library.host_config_image, "cuptiProfilerHostGetConfigImage");
-    find(handle, library.host_passes, "cuptiProfilerHostGetNumOfPasses");
-    find(handle, library.host_evaluate, "cuptiProfilerHostEvaluateToGpuValues");
-    find(handle, library.initialize, "cuptiProfilerInitialize");
-    find(handle, library.device_supported, "cuptiProfilerDeviceSupported");
-    find(handle, library.chip_name, "cuptiDeviceGetChipName");
-    find(handle, library.counter_availability, "cuptiProfilerGetCounterAvailability");
-    find(handle, library.enable, "cuptiRangeProfilerEnable");
-    find(handle, library.disable, "cuptiRangeProfilerDisable");
-    find(handle, library.counter_data_size, "cuptiRangeProfilerGetCounterDataSize");
-    find(handle, library.counter_data_initialize, "cuptiRangeProfilerCounterDataImageInitialize");
-    find(handle, library.set_config, "cuptiRangeProfilerSetConfig");
-    find(handle, library.start, "cuptiRangeProfilerStart");
-    find(handle, library.stop, "cuptiRangeProfilerStop");
-    find(handle, library.push_range, "cuptiRangeProfilerPushRange");
-    find(handle, library.pop_range, "cuptiRangeProfilerPopRange");
-    find(handle, library.decode, "cuptiRangeProfilerDecodeData");
-    find(handle, library.counter_data_info, "cuptiRangeProfilerGetCounterDataInfo");
-  }
-
- private:
-  // By the loader's path, then where the toolkit had it that this was built with: beside the other
-  // libraries, or in a folder of its own.
-  void* open() {
-    const std::string name = fmt::format("libcupti.so.{}", kMajor);
-    for (const std::string& place :
-         {name, FLASHBENCH_CUDA_LIBRARY_DIR "/" + name,
-          FLASHBENCH_CUDA_LIBRARY_DIR "/../extras/CUPTI/lib64/" + name}) {
-      if (void* handle = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;
-      if (error.empty()) error = dlerror();
-    }
-    return nullptr;
-  }
-
-  template <typename Function>
-  void find(void* handle, Function& function, const char* name) {
-    function = reinterpret_cast<Function>(dlsym(handle, name));
-    if (function == nullptr) error = fmt::format("it has no {}", name);
+    file.find(library.version, "cuptiGetVersion");
+    file.find(library.result_string, "cuptiGetResultString");
+    file.find(library.host_initialize, "cuptiProfilerHostInitialize");
+    file.find(library.host_deinitialize, "cuptiProfilerHostDeinitialize");
+    file.find(library.host_supported_chips, "cuptiProfilerHostGetSupportedChips");
+    file.find(library.host_base_metrics, "cuptiProfilerHostGetBaseMetrics");
+    file.find(library.host_add_metrics, "cuptiProfilerHostConfigAddMetrics");
+    file.find(library.host_config_image_size, "cuptiProfilerHostGetConfigImageSize");
+    file.find(library.host_config_image, "cuptiProfilerHostGetConfigImage");
+    file.find(library.host_passes, "cuptiProfilerHostGetNumOfPasses");
+    file.find(library.host_evaluate, "cuptiProfilerHostEvaluateToGpuValues");
+    file.find(library.initialize, "cuptiProfilerInitialize");
+    file.find(library.device_supported, "cuptiProfilerDeviceSupported");
+    file.find(library.chip_name, "cuptiDeviceGetChipName");
+    file.find(library.counter_availability, "cuptiProfilerGetCounterAvailability");
+    file.find(library.enable, "cuptiRangeProfilerEnable");
+    file.find(library.disable, "cuptiRangeProfilerDisable");
+    file.find(library.counter_data_size, "cuptiRangeProfilerGetCounterDataSize");
+    file.find(library.counter_data_initialize, "cuptiRangeProfilerCounterDataImageInitialize");
+    file.find(library.set_config, "cuptiRangeProfilerSetConfig");
+    file.find(library.start, "cuptiRangeProfilerStart");
+    file.find(library.stop, "cuptiRangeProfilerStop");
+    file.find(library.push_range, "cuptiRangeProfilerPushRange");
+    file.find(library.pop_range, "cuptiRangeProfilerPopRange");
+    file.find(library.decode, "cuptiRangeProfilerDecodeData");
+    file.find(library.counter_data_info, "cuptiRangeProfilerGetCounterDataInfo");
   }
 };
 
@@ -76,8 +61,8 @@ const Opened& opened() {
 }  // namespace
 
 std::optional<std::string> why_no_cupti() {
-  if (opened().error.empty()) return std::nullopt;
-  return fmt::format("CUPTI {} cannot be opened: {}", kMajor, opened().error);
+  if (opened().file.error().empty()) return std::nullopt;
+  return fmt::format("CUPTI {} cannot be opened: {}", kMajor, opened().file.error());
 }
 
 const CuptiLibrary& cupti_library() {

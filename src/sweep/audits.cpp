@@ -102,8 +102,7 @@ void require_nothing_behind(const Audited& a) {
   if (least <= kMostShareBehind * a.device.time(run)) return;
   throw WrongResult(
       fmt::format("the device worked for {:.0f} us more once its stream was done: work on another "
-                  "stream, which "
-                  "the time does not cover",
+                  "stream, which the time does not cover",
                   least * 1e6));
 }
 
