@@ -1,6 +1,7 @@
 #include "kernels/common/fused_forward.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace flashbench::kernels {
 
@@ -17,10 +18,19 @@ int64_t fused_forward_requested_bytes(const Launch& at) {
          static_cast<int64_t>(sizeof(float)) * p.query_rows();
 }
 
-int64_t section_heads(const Problem& p, const DeviceInfo& device) {
-  const int64_t bytes_per_kv_head = 2 * p.kv_len * p.head_dim * element_size(p.dtype);
-  const int64_t kv_heads = device.last_level_cache_bytes * 2 / 3 / bytes_per_kv_head;
-  return std::clamp<int64_t>(kv_heads, 1, p.batch * p.kv_heads) * p.heads_per_kv_head();
+int64_t section_heads(const Problem& p, const BlockSizes& blocks, const DeviceInfo& device) {
+  const int64_t heads = p.batch * p.kv_heads;
+  const double bytes_per_head =
+      2.0 * static_cast<double>(p.kv_len * p.head_dim * element_size(p.dtype));
+  const double blocks_per_head =
+      static_cast<double>((p.q_len + blocks.q - 1) / blocks.q * p.heads_per_kv_head());
+  const auto l2_bytes = static_cast<double>(device.last_level_cache_bytes);
+  const double best = p.mask == Mask::none ? l2_bytes / 16 / bytes_per_head
+                                           : std::min(2.5 * device.threads / blocks_per_head,
+                                                      l2_bytes / 2 / bytes_per_head);
+  const double nearest = std::max(1.0, std::round(best));
+  const int64_t sections = std::max<int64_t>(1, std::llround(static_cast<double>(heads) / nearest));
+  return (heads + sections - 1) / sections * p.heads_per_kv_head();
 }
 
 }  // namespace flashbench::kernels

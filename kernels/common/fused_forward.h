@@ -11,8 +11,9 @@ namespace flashbench::kernels {
 // they see them.
 int64_t fused_forward_requested_bytes(const Launch&);
 
-// How many query heads are mixed, so that their K and V share the L2 cache: they take up to two
-// thirds of it.
-int64_t section_heads(const Problem&, const DeviceInfo&);
+// How many query heads' thread blocks are mixed, so that their K and V share the L2 cache. Sections
+// are as even as can be. Causal ones are larger: thread blocks start with the longest of a section,
+// and end together if the last section has enough of them.
+int64_t section_heads(const Problem&, const BlockSizes&, const DeviceInfo&);
 
 }  // namespace flashbench::kernels

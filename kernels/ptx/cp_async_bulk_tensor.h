@@ -28,6 +28,15 @@ __device__ __forceinline__ void cp_async_bulk_tensor_4d(uint32_t to, const CUten
       : "memory");
 }
 
+// Brings the box at coordinates (c0, ..., c3) to the L2 cache.
+__device__ __forceinline__ void cp_async_bulk_prefetch_tensor_4d(const CUtensorMap& tensor, int c0,
+                                                                 int c1, int c2, int c3) {
+  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];"
+               :
+               : "l"(&tensor), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+               : "memory");
+}
+
 // The box from shared address `from`; what lies outside of the tensor is not written.
 __device__ __forceinline__ void cp_async_bulk_tensor_4d(const CUtensorMap& tensor, int c0, int c1,
                                                         int c2, int c3, uint32_t from) {

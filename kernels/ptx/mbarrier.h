@@ -33,7 +33,22 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint32_t barrier, uint
 }
 
 // Whether the phase of this parity is complete: phases have parities 0, 1, 0, ..., and that before
-// the first counts as complete with parity 1. May wait for a while before it says no.
+// the first counts as complete with parity 1. Never waits.
+__device__ __forceinline__ bool mbarrier_test_wait_parity(uint32_t barrier, uint32_t parity) {
+  uint32_t complete;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}\n"
+      : "=r"(complete)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return complete != 0;
+}
+
+// The same; may wait for a while before it says no.
 __device__ __forceinline__ bool mbarrier_try_wait_parity(uint32_t barrier, uint32_t parity) {
   uint32_t complete;
   asm volatile(

@@ -38,18 +38,29 @@ __device__ __forceinline__ void keep_here(float (&registers)[kCount]) {
 
 // A matrix in shared memory of 16-bit elements in rows of 128 bytes, swizzled by 128 bytes (16-byte
 // chunk c of row r lies at chunk c ^ r % 8), groups of 8 rows 1024 bytes apart and aligned to that.
-// `panel_bytes` is the way to the next 64 elements along the rows; it counts only where rows run
-// along M or N.
-__device__ __forceinline__ uint64_t wgmma_matrix(uint32_t address, uint32_t panel_bytes) {
-  constexpr uint64_t kEightRows = 1024 >> 4, kSwizzle128 = 1;
-  return (address & 0x3FFFF) >> 4 | uint64_t{panel_bytes >> 4} << 16 | kEightRows << 32 |
-         kSwizzle128 << 62;
-}
+class WgmmaMatrix {
+ public:
+  // `panel_bytes` is the way to the next 64 elements along the rows; it counts only where rows run
+  // along M or N.
+  __device__ __forceinline__ WgmmaMatrix(uint32_t address, uint32_t panel_bytes)
+      : low_((address & 0x3FFFF) >> 4 | (panel_bytes >> 4) << 16) {}
 
-// A matrix descriptor moved on by `bytes`, a multiple of 16.
-__device__ __forceinline__ uint64_t advance(uint64_t matrix, int bytes) {
-  return matrix + static_cast<uint64_t>(bytes >> 4);
-}
+  // The matrix `bytes`, a multiple of 16, further on. Only the low word of a descriptor changes:
+  // one addition between two wgmmas, where 64 bits would be three.
+  __device__ __forceinline__ WgmmaMatrix advance(int bytes) const {
+    WgmmaMatrix moved = *this;
+    moved.low_ += static_cast<uint32_t>(bytes >> 4);
+    return moved;
+  }
+
+  __device__ __forceinline__ uint64_t descriptor() const {
+    constexpr uint64_t kEightRows = 1024 >> 4, kSwizzle128 = 1;
+    return low_ | kEightRows << 32 | kSwizzle128 << 62;
+  }
+
+ private:
+  uint32_t low_;
+};
 
 // Wgmma<kN>: D [64, kN], in registers. Thread t of the warpgroup, warp w and lane l, holds rows
 // 16w + l/4 (d[4j], d[4j + 1]) and 8 further (d[4j + 2], d[4j + 3]), columns 8j + 2(l%4) + {0, 1}.
@@ -103,7 +114,7 @@ struct Wgmma;
                "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type                  \
                " {" FLASHBENCH_TEXT_##d_count "}, %" #d_count ", %" #n1 ", p, 1, 1, 0, 0;\n}\n" \
                : FLASHBENCH_D_##d_count                                                         \
-               : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
+               : "l"(a.descriptor()), "l"(b.descriptor()), "r"(static_cast<int>(accumulate)))
 #define FLASHBENCH_WGMMA_REGISTERS(n, type, d_count, n1, n2, n3, n4)                           \
   asm volatile(                                                                                \
       "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"                                               \
@@ -111,30 +122,30 @@ struct Wgmma;
       " {" FLASHBENCH_TEXT_##d_count "}, {%" #d_count ", %" #n1 ", %" #n2 ", %" #n3 "}, %" #n4 \
                                      ", p, 1, 1, 1;\n}\n"                                      \
       : FLASHBENCH_D_##d_count                                                                 \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor()))
 
-#define FLASHBENCH_WGMMA(n, d_count, n1, n2, n3, n4)                                      \
-  template <>                                                                             \
-  struct Wgmma<n> {                                                                       \
-    template <typename T>                                                                 \
-    static __device__ __forceinline__ void multiply_shared(float (&d)[n / 2], uint64_t a, \
-                                                           uint64_t b, bool accumulate) { \
-      if constexpr (std::is_same_v<T, __half>) {                                          \
-        FLASHBENCH_WGMMA_SHARED(n, "f16", d_count, n1, n2);                               \
-      } else {                                                                            \
-        FLASHBENCH_WGMMA_SHARED(n, "bf16", d_count, n1, n2);                              \
-      }                                                                                   \
-    }                                                                                     \
-    template <typename T>                                                                 \
-    static __device__ __forceinline__ void multiply_registers(float (&d)[n / 2],          \
-                                                              const uint32_t (&a)[4],     \
-                                                              uint64_t b) {               \
-      if constexpr (std::is_same_v<T, __half>) {                                          \
-        FLASHBENCH_WGMMA_REGISTERS(n, "f16", d_count, n1, n2, n3, n4);                    \
-      } else {                                                                            \
-        FLASHBENCH_WGMMA_REGISTERS(n, "bf16", d_count, n1, n2, n3, n4);                   \
-      }                                                                                   \
-    }                                                                                     \
+#define FLASHBENCH_WGMMA(n, d_count, n1, n2, n3, n4)                                         \
+  template <>                                                                                \
+  struct Wgmma<n> {                                                                          \
+    template <typename T>                                                                    \
+    static __device__ __forceinline__ void multiply_shared(float (&d)[n / 2], WgmmaMatrix a, \
+                                                           WgmmaMatrix b, bool accumulate) { \
+      if constexpr (std::is_same_v<T, __half>) {                                             \
+        FLASHBENCH_WGMMA_SHARED(n, "f16", d_count, n1, n2);                                  \
+      } else {                                                                               \
+        FLASHBENCH_WGMMA_SHARED(n, "bf16", d_count, n1, n2);                                 \
+      }                                                                                      \
+    }                                                                                        \
+    template <typename T>                                                                    \
+    static __device__ __forceinline__ void multiply_registers(float (&d)[n / 2],             \
+                                                              const uint32_t (&a)[4],        \
+                                                              WgmmaMatrix b) {               \
+      if constexpr (std::is_same_v<T, __half>) {                                             \
+        FLASHBENCH_WGMMA_REGISTERS(n, "f16", d_count, n1, n2, n3, n4);                       \
+      } else {                                                                               \
+        FLASHBENCH_WGMMA_REGISTERS(n, "bf16", d_count, n1, n2, n3, n4);                      \
+      }                                                                                      \
+    }                                                                                        \
   }
 
 FLASHBENCH_WGMMA(64, 32, 33, 34, 35, 36);

@@ -571,7 +571,7 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void*, Strea
       .diagonal = static_cast<int>(diagonal(p)),
       .q_blocks = static_cast<int>(q_blocks),
       .batch_heads = static_cast<int>(p.batch * p.q_heads),
-      .section_heads = static_cast<int>(section_heads(p, at.device)),
+      .section_heads = static_cast<int>(section_heads(p, at.blocks, at.device)),
       .scale_log2 = static_cast<float>(p.softmax_scale() * std::numbers::log2e),
   };
   launch_kernel(kernel_at(at), q_blocks * p.batch * p.q_heads, arguments, stream);

@@ -40,20 +40,22 @@ constexpr Variant variant_of() {
 }
 
 constexpr Config configuration(int head_dim, int block_q, int block_kv, int stages) {
-  // At head_dim 256 shared memory has no room for O, and turns gain 1 to 3%; elsewhere they lose.
-  const bool small = head_dim <= 128;
+  // At head_dim 256 shared memory has no room for O, and turns gain 2%; elsewhere they lose.
+  const bool large = head_dim > 192;
   return {.head_dim = head_dim,
           .block_q = block_q,
           .block_kv = block_kv,
           .stages = stages,
-          .stage_o = small,
-          .turns = !small};
+          .stage_o = !large,
+          .turns = large};
 }
 
 // What `flashbench tune` tries.
 constexpr std::array kVariants{
-    variant_of<configuration(64, 192, 128, 2)>(), variant_of<configuration(64, 128, 128, 3)>(),
-    variant_of<configuration(128, 192, 80, 3)>(), variant_of<configuration(128, 128, 128, 2)>(),
+    variant_of<configuration(64, 192, 128, 2)>(), variant_of<configuration(64, 192, 64, 4)>(),
+    variant_of<configuration(96, 192, 64, 4)>(),  variant_of<configuration(128, 192, 64, 4)>(),
+    variant_of<configuration(128, 192, 80, 3)>(), variant_of<configuration(192, 128, 64, 2)>(),
+    variant_of<configuration(192, 128, 80, 2)>(), variant_of<configuration(256, 128, 64, 2)>(),
     variant_of<configuration(256, 128, 80, 2)>(),
 };
 
@@ -68,19 +70,8 @@ std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& d
   return std::nullopt;
 }
 
-// Three consumers hide more of the softmax than two, and a third fewer blocks read K and V. But
-// their 192 queries are often more than what is left of a short sequence, and cross the diagonal in
-// more blocks.
-bool has_long_enough_queries(const Problem& p) {
-  if (p.mask == Mask::none) return p.head_dim <= 64 || p.q_len >= 1536;
-  return p.q_len >= (p.head_dim <= 64 ? 1536 : 6144);
-}
-
 std::vector<BlockSizes> candidates(const Problem& p, const DeviceInfo& device) {
-  std::vector<BlockSizes> fitting = fitting_blocks(kVariants, p, device);
-  const int rows = p.head_dim <= 128 && has_long_enough_queries(p) ? 192 : 128;
-  std::erase_if(fitting, [&](const BlockSizes& blocks) { return blocks.q != rows; });
-  return fitting;
+  return fitting_blocks(kVariants, p, device);
 }
 
 BlockSizes choose(const Problem& p, const DeviceInfo& device) {
@@ -129,7 +120,7 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
       .diagonal = static_cast<int>(diagonal(p)),
       .q_blocks = static_cast<int>(q_blocks),
       .batch_heads = static_cast<int>(p.batch * p.q_heads),
-      .section_heads = static_cast<int>(section_heads(p, at.device)),
+      .section_heads = static_cast<int>(section_heads(p, at.blocks, at.device)),
       .last_taken = static_cast<unsigned*>(workspace),
       .scale_log2 = static_cast<float>(p.softmax_scale() * std::numbers::log2e),
   };

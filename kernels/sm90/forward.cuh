@@ -1,11 +1,12 @@
 // Attention forward for Hopper (sm_90a). A thread block owns a block of queries of one head at a
 // time and walks over the blocks of keys, from the last that it sees to the first. Its warpgroups
-// have roles: the producer has the copy engine (TMA) bring Q, K and V to shared memory, some blocks
-// ahead; each consumer has 64 queries, multiplies by wgmma and keeps S, P and O in registers.
+// have roles: of the producer, one warp has the copy engine (TMA) bring K and V to shared memory,
+// another Q, both as far ahead as there is room; each consumer has 64 queries, multiplies by wgmma
+// and keeps S, P and O in registers.
 //
 // A consumer multiplies P V of one block of keys and Q K^T of the next at once, then takes the
-// softmax, beside which the others' products run. The next block may be the next tile's: between
-// tiles, too, the tensor cores go on.
+// softmax, beside which the others' products run. A tile's O is stored beside the next tile's first
+// product.
 #pragma once
 
 #include <cuda.h>
@@ -37,7 +38,7 @@ inline constexpr int kConsumerRows = 64;  // the rows of one wgmma
 inline constexpr int kWarpRows = 16;
 
 struct Config {
-  int head_dim;  // multiple of 64
+  int head_dim;  // multiple of 32
   int block_q;   // kConsumerRows for each consumer
   int block_kv;  // multiple of 16
   int stages;    // blocks of K, and of V, in shared memory
@@ -60,9 +61,9 @@ struct Arguments {
   __device__ int visible_keys(int query) const { return min(kv_len, query + diagonal + 1); }
 };
 
-// A block of queries of one head, and how many keys it sees.
+// A block of queries of one head, and how many blocks of keys it sees.
 struct alignas(16) Tile {
-  int batch, head, first_query, key_end;
+  int batch, head, first_query, kv_blocks;
 };
 
 // Where a role stands in a ring of stages.
@@ -83,6 +84,11 @@ __device__ __forceinline__ void arrive(const uint64_t& barrier) {
   ptx::mbarrier_arrive(ptx::shared_address(&barrier));
 }
 
+// Whether the phase of this parity is complete.
+__device__ __forceinline__ bool is_full(const uint64_t& barrier, uint32_t parity) {
+  return ptx::mbarrier_test_wait_parity(ptx::shared_address(&barrier), parity);
+}
+
 // Until the phase of this parity is complete.
 __device__ __forceinline__ void wait(const uint64_t& barrier, uint32_t parity) {
   while (!ptx::mbarrier_try_wait_parity(ptx::shared_address(&barrier), parity)) {
@@ -97,7 +103,7 @@ struct Forward {
   static constexpr int kStages = kConfig.stages;
   static constexpr int kConsumers = kBlockQ / kConsumerRows;
   static constexpr int kThreads = 128 * (1 + kConsumers);
-  static_assert(kHeadDim % 64 == 0 && kBlockKv % 16 == 0);
+  static_assert(kHeadDim % 32 == 0 && kBlockKv % 16 == 0);
   static_assert(kConsumers == 2 || kConsumers == 3);
 
   // Of a thread. All warpgroups together have 512 times as many as one has threads.
@@ -106,7 +112,7 @@ struct Forward {
 
   // A matrix in shared memory is a row of panels, 64 columns (128 bytes, as far as a swizzle goes)
   // wide.
-  static constexpr int kPanels = kHeadDim / 64;
+  static constexpr int kPanels = (kHeadDim + 63) / 64;
   static constexpr int kRowBytes = 128;
   static constexpr int kQPanelBytes = kConsumerRows * kRowBytes;
   static constexpr int kKvPanelBytes = kBlockKv * kRowBytes;
@@ -148,7 +154,7 @@ struct Forward {
     }
     for (int i = 0; i < kTileSlots; ++i) {
       ptx::mbarrier_init(ptx::shared_address(&shared.tile_full[i]), 1);
-      ptx::mbarrier_init(ptx::shared_address(&shared.tile_empty[i]), kWarps * kConsumers);
+      ptx::mbarrier_init(ptx::shared_address(&shared.tile_empty[i]), 1 + kWarps * kConsumers);
     }
     ptx::fence_mbarrier_init();
   }
@@ -163,12 +169,15 @@ struct Forward {
     const int batch_head = first_head + within % heads;
     const int first_query = (a.q_blocks - 1 - within / heads) * kBlockQ;
     return {batch_head / a.heads, batch_head % a.heads, first_query,
-            max(0, a.visible_keys(min(first_query + kBlockQ, a.q_len) - 1))};
+            kv_blocks(a, first_query, kBlockQ)};
   }
-  static constexpr int kNoTile = -1;  // as key_end: there is none any more
+  static constexpr int kNoTile = -1;  // as kv_blocks: there is none any more
 
-  static __device__ int last_block(const Tile& tile) {
-    return (tile.key_end + kBlockKv - 1) / kBlockKv - 1;
+  // How many blocks of keys these queries see, as far as they exist.
+  static __device__ int kv_blocks(const Arguments& a, int first_query, int queries) {
+    if (first_query >= a.q_len) return 0;
+    const int keys = a.visible_keys(min(first_query + queries, a.q_len) - 1);
+    return (max(0, keys) + kBlockKv - 1) / kBlockKv;
   }
 
   // ---- The producer
@@ -194,73 +203,86 @@ struct Forward {
     return last >= tiles - 1 ? 0 : last + 1;
   }
 
-  static __device__ void produce(const Arguments& a, Shared& shared) {
-    Ring k_ring, v_ring;
-    TileRing tile_ring;
-    uint32_t q_parity = 0;
-    const auto publish = [&](const Tile& tile) {
+  // To the L2 cache, while there is no room in shared memory.
+  static __device__ void prefetch_q(const Arguments& a, const Tile& tile) {
+#pragma unroll
+    for (int i = 0; i < kConsumers * kPanels; ++i) {
+      ptx::cp_async_bulk_prefetch_tensor_4d(a.q, i % kPanels * 64,
+                                            tile.first_query + i / kPanels * kConsumerRows,
+                                            tile.head, tile.batch);
+    }
+  }
+
+  // Takes tiles, makes them known, and loads their K and V. A tile is taken when the one before has
+  // been loaded, no earlier, so that thread blocks end together.
+  static __device__ void produce_kv(const Arguments& a, Shared& shared) {
+    Ring ring;
+    const unsigned tiles = static_cast<unsigned>(a.batch_heads * a.q_blocks);
+    unsigned index = blockIdx.x;
+    for (TileRing tile_ring;; tile_ring.advance()) {
+      const bool more = index < tiles;
+      const Tile tile = more ? tile_at(a, static_cast<int>(index)) : Tile{0, 0, 0, kNoTile};
       wait(shared.tile_empty[tile_ring.stage], tile_ring.parity ^ 1);
       shared.tiles[tile_ring.stage] = tile;
       arrive(shared.tile_full[tile_ring.stage]);
-      tile_ring.advance();
-    };
-
-    const unsigned tiles = static_cast<unsigned>(a.batch_heads * a.q_blocks);
-    for (unsigned index = blockIdx.x; index < tiles;) {
-      const Tile tile = tile_at(a, static_cast<int>(index));
-      publish(tile);
-      index = gridDim.x + take_tile(a.last_taken, tiles);
-
+      if (!more) return;
       const int kv_head = tile.head / a.heads_per_kv_head;
-      const int last = last_block(tile);
-      for (int block = last; block >= 0; --block) {
-        wait(shared.k_empty[k_ring.stage], k_ring.parity ^ 1);
-        copy<kKvPanelBytes>(a.k, shared.k[k_ring.stage], shared.k_full[k_ring.stage],
-                            block * kBlockKv, kv_head, tile.batch, ptx::CachePolicy::evict_last);
-        k_ring.advance();
-        if (block == last) {
-          for (int i = 0; i < kConsumers; ++i) {
-            wait(shared.q_empty[i], q_parity ^ 1);
-            copy<kQPanelBytes>(a.q, shared.q[i], shared.q_full[i],
-                               tile.first_query + kConsumerRows * i, tile.head, tile.batch,
-                               ptx::CachePolicy::evict_first);
-          }
-          q_parity ^= 1;
-        }
-        wait(shared.v_empty[v_ring.stage], v_ring.parity ^ 1);
-        copy<kKvPanelBytes>(a.v, shared.v[v_ring.stage], shared.v_full[v_ring.stage],
-                            block * kBlockKv, kv_head, tile.batch, ptx::CachePolicy::evict_last);
-        v_ring.advance();
+      for (int block = tile.kv_blocks - 1; block >= 0; --block, ring.advance()) {
+        wait(shared.k_empty[ring.stage], ring.parity ^ 1);
+        copy<kKvPanelBytes>(a.k, shared.k[ring.stage], shared.k_full[ring.stage], block * kBlockKv,
+                            kv_head, tile.batch, ptx::CachePolicy::evict_last);
+        wait(shared.v_empty[ring.stage], ring.parity ^ 1);
+        copy<kKvPanelBytes>(a.v, shared.v[ring.stage], shared.v_full[ring.stage], block * kBlockKv,
+                            kv_head, tile.batch, ptx::CachePolicy::evict_last);
       }
+      index = gridDim.x + take_tile(a.last_taken, tiles);
     }
-    publish({0, 0, 0, kNoTile});
+  }
+
+  // Loads Q of the tiles that see a key: to the L2 cache while there is no room in shared memory.
+  static __device__ void produce_q(const Arguments& a, Shared& shared) {
+    uint32_t parity = 0;
+    for (TileRing tile_ring;; tile_ring.advance()) {
+      wait(shared.tile_full[tile_ring.stage], tile_ring.parity);
+      const Tile tile = shared.tiles[tile_ring.stage];
+      arrive(shared.tile_empty[tile_ring.stage]);
+      if (tile.kv_blocks == kNoTile) return;
+      if (tile.kv_blocks == 0) continue;
+      prefetch_q(a, tile);
+      for (int i = 0; i < kConsumers; ++i) {
+        wait(shared.q_empty[i], parity ^ 1);
+        copy<kQPanelBytes>(a.q, shared.q[i], shared.q_full[i], tile.first_query + kConsumerRows * i,
+                           tile.head, tile.batch, ptx::CachePolicy::evict_first);
+      }
+      parity ^= 1;
+    }
   }
 
   // ---- A consumer
 
   // S = Q K^T, under way.
-  static __device__ void issue_qk(float (&s)[kSFloats], uint64_t q, uint64_t k) {
+  static __device__ void issue_qk(float (&s)[kSFloats], ptx::WgmmaMatrix q, ptx::WgmmaMatrix k) {
     ptx::keep_here(s);
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kHeadDim / 16; ++step) {
       const int panel = step / 4, bytes = step % 4 * 32;
-      ptx::Wgmma<kBlockKv>::template multiply_shared<T>(
-          s, ptx::advance(q, panel * kQPanelBytes + bytes),
-          ptx::advance(k, panel * kKvPanelBytes + bytes), step > 0);
+      ptx::Wgmma<kBlockKv>::template multiply_shared<T>(s, q.advance(panel * kQPanelBytes + bytes),
+                                                        k.advance(panel * kKvPanelBytes + bytes),
+                                                        step > 0);
     }
     ptx::wgmma_commit_group();
   }
 
   // O += P V, under way.
   static __device__ void issue_pv(float (&o)[kOFloats], const uint32_t (&p)[kPSteps][4],
-                                  uint64_t v) {
+                                  ptx::WgmmaMatrix v) {
     ptx::keep_here(o);
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kPSteps; ++step) {
       ptx::Wgmma<kHeadDim>::template multiply_registers<T>(o, p[step],
-                                                           ptx::advance(v, step * 16 * kRowBytes));
+                                                           v.advance(step * 16 * kRowBytes));
     }
     ptx::wgmma_commit_group();
   }
@@ -483,104 +505,127 @@ struct Forward {
     constexpr int kTurnThreads = 256;
     if (kConfig.turns && consumer == 0) ptx::barrier_arrive(my_turn, kTurnThreads);
 
-    const uint64_t q = ptx::wgmma_matrix(ptx::shared_address(shared.q[consumer]), kQPanelBytes);
-    const uint64_t k = ptx::wgmma_matrix(ptx::shared_address(shared.k), kKvPanelBytes);
-    const uint64_t v = ptx::wgmma_matrix(ptx::shared_address(shared.v), kKvPanelBytes);
-    constexpr int kStageBytes = kPanels * kKvPanelBytes;
+    const ptx::WgmmaMatrix q(ptx::shared_address(shared.q[consumer]), kQPanelBytes);
+    const ptx::WgmmaMatrix k(ptx::shared_address(shared.k), kKvPanelBytes);
+    const ptx::WgmmaMatrix v(ptx::shared_address(shared.v), kKvPanelBytes);
+    constexpr int kKvBytes = kPanels * kKvPanelBytes;
 
     Ring k_ring, v_ring;
     TileRing tile_ring;
     uint32_t q_parity = 0;
-
-    // Goes on to the next tile that sees a key, and says if there is one. A tile is let go of when
-    // it has been stored.
-    const auto next_tile = [&]() {
-      for (;; release(shared.tile_empty[tile_ring.stage]), tile_ring.advance()) {
-        wait(shared.tile_full[tile_ring.stage], tile_ring.parity);
-        const Tile& tile = shared.tiles[tile_ring.stage];
-        if (tile.key_end != 0) return tile.key_end != kNoTile;
-        const float nothing[kOFloats] = {};
-        store(a, shared, tile, consumer, nothing, Rows());
-      }
+    const auto release_q = [&]() {
+      release(shared.q_empty[consumer]);
+      q_parity ^= 1;
     };
-
-    if (!next_tile()) return;
-    int block = last_block(shared.tiles[tile_ring.stage]);
-    float s[kSFloats], o[kOFloats] = {};
-    uint32_t p[kPSteps][4];
-    Rows rows;
-
-    wait(shared.q_full[consumer], q_parity);
-    wait(shared.k_full[k_ring.stage], k_ring.parity);
-    q_parity ^= 1;
-    issue_qk(s, q, ptx::advance(k, k_ring.stage * kStageBytes));
-    ptx::wgmma_wait_group<0>();
-    ptx::keep_here(s);
-    int done = 0;
-    bool fresh = true;  // no maximum yet to try
-    for (;;) {
-      // S is done with K, and after the first block of keys with Q.
+    const auto release_k = [&]() {
       release(shared.k_empty[k_ring.stage]);
       k_ring.advance();
-      if (block == 0) release(shared.q_empty[consumer]);
-
-      // S becomes P.
-      const int first_query = shared.tiles[tile_ring.stage].first_query;
-      const bool masked =
-          (block + 1) * kBlockKv > a.visible_keys(first_query + kConsumerRows * consumer);
-      if (masked || fresh || !try_maximum(s, p, rows, a.scale_log2)) {
-        scale(s, a.scale_log2);
-        if (masked) {
-          const int first_key = block * kBlockKv + lane % 4 * 2;
-          const int row = first_query + row_in_tile;
-          mask(s, {a.visible_keys(row) - first_key, a.visible_keys(row + 8) - first_key});
-        }
-        raise_maximum(s, rows, o);
-        exponentiate<true>(s, p, {base_of(rows.maximum[0]), base_of(rows.maximum[1])}, rows.sum,
-                           a.scale_log2);
-      }
-      fresh = false;
-
-      // The next block of keys, of this tile or the next.
-      const bool tile_is_done = block == 0;
-      done = tile_ring.stage;
-      if (tile_is_done) {
-        tile_ring.advance();
-        if (!next_tile()) break;
-        block = last_block(shared.tiles[tile_ring.stage]);
-        wait(shared.q_full[consumer], q_parity);
-        q_parity ^= 1;
-      } else {
-        --block;
-      }
-
-      // P V of the block before, Q K^T of this one.
-      wait(shared.v_full[v_ring.stage], v_ring.parity);
-      wait(shared.k_full[k_ring.stage], k_ring.parity);
-      if constexpr (kConfig.turns) ptx::barrier_sync(my_turn, kTurnThreads);
-      issue_pv(o, p, ptx::advance(v, v_ring.stage * kStageBytes));
-      issue_qk(s, q, ptx::advance(k, k_ring.stage * kStageBytes));
-      if constexpr (kConfig.turns) ptx::barrier_arrive(next_turn, kTurnThreads);
-      ptx::wgmma_wait_group<1>();
-      ptx::keep_here(o);
+    };
+    const auto release_v = [&]() {
       release(shared.v_empty[v_ring.stage]);
       v_ring.advance();
-      if (tile_is_done) {
-        store(a, shared, shared.tiles[done], consumer, o, rows);
-        release(shared.tile_empty[done]);
-#pragma unroll
-        for (int i = 0; i < kOFloats; ++i) o[i] = 0;
-        rows = Rows();
-        fresh = true;
+    };
+    // Lets go of a block of keys of which this consumer sees none. Nothing else keeps the lane that
+    // lets go from being ahead of others that still wait: by two phases, they would wait for ever.
+    const auto skip_block = [&]() {
+      if constexpr (kConfig.turns) {
+        ptx::barrier_sync(my_turn, kTurnThreads);
+        ptx::barrier_arrive(next_turn, kTurnThreads);
       }
+      wait(shared.k_full[k_ring.stage], k_ring.parity);
+      __syncwarp();
+      release_k();
+      wait(shared.v_full[v_ring.stage], v_ring.parity);
+      __syncwarp();
+      release_v();
+    };
+    int block = 0;         // of keys, of the tile at tile_ring; -1: this consumer sees none
+    int first_masked = 0;  // the first block of keys that not all of its queries see whole
+    // Begins the tile at tile_ring, from the last block that this consumer sees, and says if there
+    // is a tile.
+    const auto begin_tile = [&]() {
+      wait(shared.tile_full[tile_ring.stage], tile_ring.parity);
+      const Tile& tile = shared.tiles[tile_ring.stage];
+      const int first_query = tile.first_query + kConsumerRows * consumer;
+      block = tile.kv_blocks == kNoTile ? -1 : kv_blocks(a, first_query, kConsumerRows) - 1;
+      first_masked = a.visible_keys(first_query) / kBlockKv;
+      for (int i = tile.kv_blocks - 1; i > block; --i) skip_block();
+      if (tile.kv_blocks > 0) wait(shared.q_full[consumer], q_parity);
+      if (block >= 0) {
+        wait(shared.k_full[k_ring.stage], k_ring.parity);
+      } else if (tile.kv_blocks > 0) {
+        __syncwarp();
+        release_q();
+      }
+      return tile.kv_blocks != kNoTile;
+    };
+
+    float s[kSFloats], o[kOFloats];
+    uint32_t p[kPSteps][4];
+    bool more = begin_tile();
+    // Also where no key is seen, of no use there: a product under way on one path only would have
+    // the compiler wait for it on both.
+    issue_qk(s, q, k.advance(k_ring.stage * kKvBytes));
+    while (more) {
+      Rows rows;
+      bool fresh = true;  // no maximum yet to try
+#pragma unroll
+      for (int i = 0; i < kOFloats; ++i) o[i] = 0;
       ptx::wgmma_wait_group<0>();
       ptx::keep_here(s);
+      for (; block >= 0; --block) {
+        // S is done with K, and after the first block of keys with Q.
+        release_k();
+        if (block == 0) release_q();
+
+        // Asked before the exponentials, as the answer takes a while.
+        const bool v_is_full = is_full(shared.v_full[v_ring.stage], v_ring.parity);
+        const bool k_is_full = block > 0 && is_full(shared.k_full[k_ring.stage], k_ring.parity);
+
+        // S becomes P.
+        const bool masked = block >= first_masked;
+        if (masked || fresh || !try_maximum(s, p, rows, a.scale_log2)) {
+          scale(s, a.scale_log2);
+          if (masked) {
+            const int first_key = block * kBlockKv + lane % 4 * 2;
+            const int row = shared.tiles[tile_ring.stage].first_query + row_in_tile;
+            mask(s, {a.visible_keys(row) - first_key, a.visible_keys(row + 8) - first_key});
+          }
+          raise_maximum(s, rows, o);
+          exponentiate<true>(s, p, {base_of(rows.maximum[0]), base_of(rows.maximum[1])}, rows.sum,
+                             a.scale_log2);
+        }
+        fresh = false;
+
+        if (!v_is_full) wait(shared.v_full[v_ring.stage], v_ring.parity);
+        if (block > 0 && !k_is_full) wait(shared.k_full[k_ring.stage], k_ring.parity);
+        if constexpr (kConfig.turns) ptx::barrier_sync(my_turn, kTurnThreads);
+        issue_pv(o, p, v.advance(v_ring.stage * kKvBytes));
+        if (block > 0) {
+          issue_qk(s, q, k.advance(k_ring.stage * kKvBytes));
+          if constexpr (kConfig.turns) ptx::barrier_arrive(next_turn, kTurnThreads);
+          ptx::wgmma_wait_group<1>();
+          ptx::keep_here(o);
+          release_v();
+          ptx::wgmma_wait_group<0>();
+          ptx::keep_here(s);
+        } else {
+          if constexpr (kConfig.turns) ptx::barrier_arrive(next_turn, kTurnThreads);
+          ptx::wgmma_wait_group<0>();
+          ptx::keep_here(o);
+          release_v();
+        }
+      }
+
+      // O is stored beside the next tile's first product.
+      const int done = tile_ring.stage;
+      tile_ring.advance();
+      more = begin_tile();
+      issue_qk(s, q, k.advance(k_ring.stage * kKvBytes));
+      store(a, shared, shared.tiles[done], consumer, o, rows);
+      release(shared.tile_empty[done]);
     }
-    wait(shared.v_full[v_ring.stage], v_ring.parity);
-    issue_pv(o, p, ptx::advance(v, v_ring.stage * kStageBytes));
     ptx::wgmma_wait_group<0>();
-    ptx::keep_here(o);
-    store(a, shared, shared.tiles[done], consumer, o, rows);
     if (kConfig.stage_o && lane == 0) ptx::cp_async_bulk_wait_group_read_0();
   }
 
@@ -598,7 +643,8 @@ struct Forward {
     const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
     if (warpgroup == 0) {
       ptx::setmaxnreg_dec<kProducerRegisters>();
-      if (threadIdx.x == 0) produce(a, shared);
+      if (threadIdx.x == 0) produce_kv(a, shared);
+      if (threadIdx.x == 32) produce_q(a, shared);
     } else {
       ptx::setmaxnreg_inc<kConsumerRegisters>();
       consume(a, shared, warpgroup - 1);
