@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 
 #include "attention/error.h"
 #include "cli/commands.h"
@@ -18,6 +19,8 @@ namespace {
 struct VerifyFlags {
   ConfigFlags config;
   std::string suite;
+  std::optional<uint64_t> seed;  // of the suite random, as is count
+  std::optional<int64_t> count;
   DeviceFlags device;
   ProgramFlags program;
   IsolationFlags isolation;
@@ -26,17 +29,25 @@ struct VerifyFlags {
   bool dry_run = false, quiet = false;
 };
 
+Suite suite_of(const VerifyFlags& flags) {
+  if (!flags.seed && !flags.count) return make_suite(flags.suite);
+  RandomSeeds seeds;
+  seeds.seed = flags.seed.value_or(seeds.seed);
+  seeds.count = flags.count.value_or(seeds.count);
+  return make_suite(flags.suite, seeds);
+}
+
 SweepConfig load(const VerifyFlags& flags) {
   if (flags.suite.empty() == flags.config.path.empty()) {
     throw BadInput("expected one of --config FILE and --suite NAME");
   }
   if (flags.suite.empty()) return flags.config.load();
-  return flags.config.filter.keep(suite_config(make_suite(flags.suite)), flags.suite);
+  return flags.config.filter.keep(suite_config(suite_of(flags)), flags.suite);
 }
 
 // The cases of a suite, below what they are for.
 int print_suite(const VerifyFlags& flags) {
-  const Suite suite = make_suite(flags.suite);
+  const Suite suite = suite_of(flags);
   fmt::print("{}\n", suite.description);
   for (const SuiteGroup& group : suite.groups) {
     fmt::print("\n{}: {}\n", group.name, group.purpose);
@@ -81,6 +92,18 @@ void add_verify(CLI::App& app, Invocation& invocation) {
       ->check(CLI::IsMember(suite_names()))
       ->excludes("--config")
       ->excludes("--set");
+  command
+      .add_option(
+          "--seed", flags->seed,
+          fmt::format("Suite random: of its first problem (default: {})", RandomSeeds().seed))
+      ->needs("--suite");
+  command
+      .add_option(
+          "--count", flags->count,
+          fmt::format("Suite random: how many problems, from successive seeds (default: {})",
+                      RandomSeeds().count))
+      ->check(CLI::Range(int64_t{1}, kMaxCases))
+      ->needs("--suite");
   command
       .add_option("--repeat", flags->repeat,
                   "Runs of each provider on each case, whose outputs are compared bit by bit")

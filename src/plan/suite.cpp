@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "attention/error.h"
+#include "plan/random_cases.h"
 
 namespace flashbench {
 
@@ -290,13 +291,31 @@ Suite large() {
       {.fp64_flops = 1e9}};
 }
 
+Suite random(const RandomSeeds& seeds) {
+  constexpr int64_t kLongest = 3000;  // some tiles of any kernel, and a reference that costs little
+  Cases cases;
+  for (int64_t i = 0; i < seeds.count; ++i) {
+    cases.push_back(random_case(seeds.seed + static_cast<uint64_t>(i), kLongest));
+  }
+  return {
+      "random",
+      "Problems drawn at random; --seed and --count 1 take the one whose inputs have that seed.",
+      {{"random", "outputs are right", std::move(cases)}},
+      {},
+      seeds};
+}
+
 }  // namespace
 
 std::vector<std::string> suite_names() {
-  return {"adversarial", "large"};
+  return {"adversarial", "large", "random"};
 }
 
-Suite make_suite(std::string_view name) {
+Suite make_suite(std::string_view name, const std::optional<RandomSeeds>& seeds) {
+  if (name == "random") return random(seeds.value_or(RandomSeeds()));
+  if (seeds) {
+    throw BadInput(fmt::format("a seed and a count are for the suite random, got \"{}\"", name));
+  }
   if (name == "adversarial") return adversarial();
   if (name == "large") return large();
   throw BadInput(
@@ -309,6 +328,10 @@ SweepConfig suite_config(const Suite& suite) {
   config.description = suite.description;
   config.verify = suite.verify;
   config.json = {{"name", config.name}, {"suite", config.name}};
+  if (suite.seeds) {
+    config.json["seed"] = suite.seeds->seed;
+    config.json["count"] = suite.seeds->count;
+  }
   std::set<std::string> keys;
   for (const SuiteGroup& group : suite.groups) {
     for (const Case& item : group.cases) {

@@ -66,10 +66,35 @@ def test_a_config_can_be_listed_too(flashbench):
         (["--suite", "nonsense"], "nonsense"),
         (["--suite", "adversarial", "--filter", "head_dim=7"], "adversarial: no case is left"),
         (["--suite", "adversarial", "--repeat", "0"], "--repeat"),
+        (["--suite", "adversarial", "--seed", "1"], 'for the suite random, got "adversarial"'),
+        (["--suite", "random", "--count", "0"], "--count"),
+        (["--config", "x.json", "--count", "3"], "--count requires --suite"),
     ],
 )
 def test_bad_arguments(flashbench, arguments, said):
     assert said in flashbench("verify", *arguments, expect=2).stderr
+
+
+def test_random_problems_pass_and_their_seed_tells_one(flashbench):
+    process = flashbench("verify", "--suite", "random", "--seed", "90", "--count", "12", "--device",
+                         "cpu", "--json", "r.json", "--quiet")
+    assert process.stdout.count("passed") == 12 * len(CPU_PROVIDERS)
+    result = json.loads((flashbench.folder / "r.json").read_text())
+    assert result["config"] == {"name": "random", "suite": "random", "seed": 90, "count": 12}
+    keys = list(dict.fromkeys(row["key"] for row in result["results"]))
+    assert [re.search(r"/seed(\d+)", key)[1] for key in keys] == [str(90 + i) for i in range(12)]
+
+    flashbench("verify", "--suite", "random", "--seed", "95", "--count", "1", "--device", "cpu",
+               "--json", "alone.json", "--quiet")
+    alone = json.loads((flashbench.folder / "alone.json").read_text())
+    assert {row["key"] for row in alone["results"]} == {keys[5]}
+
+
+def test_a_wrong_output_for_a_random_problem_names_its_seed(faulty):
+    process = faulty("nan", "verify", "--suite", "random", "--count", "2", expect=3)  # both in fp32
+    headings = [line for line in process.stdout.splitlines() if line.startswith("forward")]
+    assert [heading.split("/seed")[1] for heading in headings] == ["1", "2"]
+    assert len(re.findall(r"^  failed: ", process.stdout, re.MULTILINE)) == 2
 
 
 def test_a_row_of_a_suite_can_be_run_alone(flashbench):

@@ -120,12 +120,69 @@ TEST(Suite, LargeIsPastTheRangeOf32Bits) {
   }
 }
 
+// A count that is never reached by chance shows that what is wanted is drawn at all.
+TEST(Suite, RandomDrawsFromAllAxes) {
+  const std::vector<Case> cases = all_cases(make_suite("random"));
+  ASSERT_EQ(cases.size(), 500u);
+  const auto share = [&](auto has) {
+    return static_cast<double>(std::count_if(cases.begin(), cases.end(), has)) / 500;
+  };
+  for (const Pass pass : kPasses) {
+    for (const Dtype dtype : kDtypes) {
+      for (const Mask mask : kMasks) {
+        EXPECT_GT(share([&](const Case& c) {
+                    const Problem& p = c.problem;
+                    return p.pass == pass && p.dtype == dtype && p.mask == mask;
+                  }),
+                  0.02);
+      }
+    }
+  }
+  const auto expect_some = [&](auto has) { EXPECT_GT(share(has), 0.05); };
+  for (const Layout layout : kLayouts) {
+    expect_some([&](const Case& c) { return c.problem.layout == layout; });
+  }
+  for (const Placement placement : kPlacements) {
+    expect_some([&](const Case& c) { return c.placement == placement; });
+  }
+  expect_some([](const Case& c) { return c.problem.q_len > 1500 && c.problem.kv_len < 500; });
+  expect_some([](const Case& c) { return c.problem.q_len < 500 && c.problem.kv_len > 1500; });
+  expect_some([](const Case& c) { return c.problem.q_len == 1; });
+  expect_some([](const Case& c) { return c.problem.head_dim > 128; });
+  expect_some([](const Case& c) { return c.problem.heads_per_kv_head() == 8; });
+  expect_some([](const Case& c) { return c.problem.scale.value_or(0) < 0; });
+  expect_some([](const Case& c) { return c.inputs.distribution == Distribution::outliers; });
+}
+
+TEST(Suite, RandomSaysItsSeedsAndOneOfThemTellsAProblem) {
+  const Suite suite = make_suite("random", RandomSeeds{.seed = 40, .count = 30});
+  const SweepConfig config = suite_config(suite);
+  ASSERT_EQ(config.cases.size(), 30u);
+  EXPECT_EQ(config.json.at("seed"), 40);
+  EXPECT_EQ(config.json.at("count"), 30);
+  for (uint64_t seed = 40; seed < 70; ++seed) {
+    const Case& item = config.cases[seed - 40];
+    EXPECT_EQ(item.inputs.seed, seed);
+    const Suite alone = make_suite("random", RandomSeeds{.seed = seed, .count = 1});
+    EXPECT_EQ(all_cases(alone)[0].key(), item.key());
+    EXPECT_LE(std::max(item.problem.q_len, item.problem.kv_len), 3000);
+  }
+  // Pinned: a seed that was reported must give the same problem in any build of this version.
+  EXPECT_EQ(config.cases[0].key(),
+            "forward/bf16/none/bshd/b1/hq16/hkv2/q1856/k482/d96/scale2.28/outliers/seed40");
+}
+
+TEST(Suite, OnlyRandomTakesSeeds) {
+  EXPECT_THROW(make_suite("large", RandomSeeds()), BadInput);
+}
+
 TEST(Suite, AnUnknownOneIsRefusedWithTheKnownOnes) {
   try {
     make_suite("adverserial");
     FAIL();
   } catch (const BadInput& error) {
-    EXPECT_STREQ(error.what(), "expected a suite (adversarial, large), got \"adverserial\"");
+    EXPECT_STREQ(error.what(),
+                 "expected a suite (adversarial, large, random), got \"adverserial\"");
   }
 }
 
