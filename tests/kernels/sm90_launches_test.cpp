@@ -1,0 +1,83 @@
+// The forward kernel for Hopper, launched again and again while the GPU is busy with other work:
+// thread blocks start late, in any order, and never all at once.
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <vector>
+
+#include "device/cuda.h"
+#include "device/cuda_bytes.h"
+#include "tests/kernels/cuda_problem.h"
+
+namespace flashbench::kernels {
+
+extern const AttentionKernel kSm90Forward;
+
+namespace {
+
+Problem problem(Dtype dtype, Mask mask, int64_t q_len, int64_t kv_len, int64_t head_dim) {
+  Problem p;
+  p.dtype = dtype;
+  p.mask = mask;
+  p.batch = 2;
+  p.q_heads = 24;
+  p.kv_heads = 8;
+  p.q_len = q_len;
+  p.kv_len = kv_len;
+  p.head_dim = head_dim;
+  return p;
+}
+
+// Of each: more tiles than an H200 has multiprocessors, so that they are dealt out by the counter
+// that one launch leaves for the next.
+const std::vector<Problem> kProblems{
+    problem(Dtype::bf16, Mask::none, 513, 777, 64),
+    problem(Dtype::fp16, Mask::causal_bottom_right, 700, 900, 64),
+    problem(Dtype::bf16, Mask::causal_top_left, 515, 333, 128),
+    problem(Dtype::fp16, Mask::none, 400, 100, 120),
+    problem(Dtype::bf16, Mask::causal_bottom_right, 450, 321, 256),
+};
+
+TEST(CudaSm90Launches, TenThousandBesideOtherWorkLeaveTheSameOutputs) {
+  if (const auto why = why_no_cuda()) GTEST_SKIP() << *why;
+  const std::unique_ptr<Device> device = make_cuda_device(0), other = make_cuda_device(0);
+  if (const auto why = kSm90Forward.why_unsupported(kProblems[0], device->info())) {
+    GTEST_SKIP() << *why;
+  }
+  constexpr int kBatches = 100, kLaunches = 100, kLaunchesAFlip = 12;
+  constexpr double kSeconds = 20;
+  const Buffer load = other->allocate(size_t{256} << 20, MemoryUse::workspace);
+  const auto flip = [&] {
+    cuda_bytes::flip_signs(load.data(), int64_t{1} << 26, 4,
+                           static_cast<cudaStream_t>(other->stream().cuda));
+  };
+
+  std::deque<CudaProblem> problems;
+  std::vector<uint64_t> first;
+  for (const Problem& p : kProblems) {
+    problems.emplace_back(*device, kSm90Forward, p).launch();
+    finish_or_exit({device->stream()}, kSeconds, "the first launch of " + p.id());
+    EXPECT_EQ(problems.back().outputs().unwritten_elements(), 0) << p.id();
+    first.push_back(problems.back().outputs().hash());
+  }
+
+  for (int batch = 0; batch < kBatches; ++batch) {
+    if (batch + 1 == kBatches) {
+      for (CudaProblem& one : problems) one.outputs().poison();
+    }
+    for (int i = 0; i < kLaunches; ++i) {
+      if (i % kLaunchesAFlip == 0) flip();
+      problems[static_cast<size_t>(i) % problems.size()].launch();
+    }
+    // Few enough are queued that no launch has to wait for room.
+    finish_or_exit({device->stream(), other->stream()}, kSeconds,
+                   "launch " + std::to_string((batch + 1) * kLaunches) + " or one before");
+  }
+  for (size_t i = 0; i < problems.size(); ++i) {
+    EXPECT_EQ(problems[i].outputs().hash(), first[i]) << kProblems[i].id();
+    EXPECT_EQ(problems[i].outputs().damage(), "") << kProblems[i].id();
+  }
+}
+
+}  // namespace
+}  // namespace flashbench::kernels
