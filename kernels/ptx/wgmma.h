@@ -90,13 +90,14 @@ struct Wgmma;
   FLASHBENCH_TEXT_48 ", " FLASHBENCH_TEXT_8( \
       48, 49, 50, 51, 52, 53, 54, 55) ", " FLASHBENCH_TEXT_8(56, 57, 58, 59, 60, 61, 62, 63)
 #define FLASHBENCH_D_64 FLASHBENCH_D_48, FLASHBENCH_D_8(48), FLASHBENCH_D_8(56)
-#define FLASHBENCH_TEXT_88                                                       \
+#define FLASHBENCH_TEXT_96                                                       \
   FLASHBENCH_TEXT_64                                                             \
   ", " FLASHBENCH_TEXT_8(64, 65, 66, 67, 68, 69, 70, 71) ", " FLASHBENCH_TEXT_8( \
-      72, 73, 74, 75, 76, 77, 78, 79) ", " FLASHBENCH_TEXT_8(80, 81, 82, 83, 84, 85, 86, 87)
-#define FLASHBENCH_D_88 FLASHBENCH_D_64, FLASHBENCH_D_8(64), FLASHBENCH_D_8(72), FLASHBENCH_D_8(80)
-#define FLASHBENCH_TEXT_96 FLASHBENCH_TEXT_88 ", " FLASHBENCH_TEXT_8(88, 89, 90, 91, 92, 93, 94, 95)
-#define FLASHBENCH_D_96 FLASHBENCH_D_88, FLASHBENCH_D_8(88)
+      72, 73, 74, 75, 76, 77, 78,                                                \
+      79) ", " FLASHBENCH_TEXT_8(80, 81, 82, 83, 84, 85, 86,                     \
+                                 87) ", " FLASHBENCH_TEXT_8(88, 89, 90, 91, 92, 93, 94, 95)
+#define FLASHBENCH_D_96 \
+  FLASHBENCH_D_64, FLASHBENCH_D_8(64), FLASHBENCH_D_8(72), FLASHBENCH_D_8(80), FLASHBENCH_D_8(88)
 #define FLASHBENCH_TEXT_128                                                                      \
   FLASHBENCH_TEXT_96                                                                             \
   ", " FLASHBENCH_TEXT_8(96, 97, 98, 99, 100, 101, 102, 103) ", " FLASHBENCH_TEXT_8(             \
@@ -152,7 +153,6 @@ FLASHBENCH_WGMMA(64, 32, 33, 34, 35, 36);
 FLASHBENCH_WGMMA(80, 40, 41, 42, 43, 44);
 FLASHBENCH_WGMMA(96, 48, 49, 50, 51, 52);
 FLASHBENCH_WGMMA(128, 64, 65, 66, 67, 68);
-FLASHBENCH_WGMMA(176, 88, 89, 90, 91, 92);
 FLASHBENCH_WGMMA(192, 96, 97, 98, 99, 100);
 FLASHBENCH_WGMMA(256, 128, 129, 130, 131, 132);
 
@@ -163,8 +163,6 @@ FLASHBENCH_WGMMA(256, 128, 129, 130, 131, 132);
 #undef FLASHBENCH_TEXT_128
 #undef FLASHBENCH_D_96
 #undef FLASHBENCH_TEXT_96
-#undef FLASHBENCH_D_88
-#undef FLASHBENCH_TEXT_88
 #undef FLASHBENCH_D_64
 #undef FLASHBENCH_TEXT_64
 #undef FLASHBENCH_D_48

@@ -1,41 +1,11 @@
-// Kernels of our own on a GPU, launched as the provider launches them, and watched: one that hangs
-// fails the test.
+// A kernel of our own on a GPU, launched as the provider launches it.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <initializer_list>
-#include <string>
-
-#include "device/cuda_call.h"
 #include "device/device_tensors.h"
 #include "device/inputs.h"
 #include "kernels/attention.h"
 
 namespace flashbench::kernels {
-
-// Waits until what the streams have been given so far is done. After `seconds` without that it ends
-// the process: a kernel that hangs cannot be stopped, and whatever else is asked of the GPU, even
-// to free memory, would wait for it.
-inline void finish_or_exit(std::initializer_list<Stream> streams, double seconds,
-                           const std::string& what) {
-  using Clock = std::chrono::steady_clock;
-  const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
-  for (const Stream& stream : streams) {
-    cudaError_t status;
-    while ((status = cudaStreamQuery(static_cast<cudaStream_t>(stream.cuda))) ==
-           cudaErrorNotReady) {
-      if (Clock::now() < deadline) continue;
-      std::printf("%s: not done after %g seconds\n", what.c_str(), seconds);
-      std::fflush(stdout);
-      std::_Exit(1);
-    }
-    FLASHBENCH_CUDA(status);
-  }
-}
 
 // A problem on a GPU for a kernel: normal inputs, and outputs and workspace that start poisoned.
 class CudaProblem {

@@ -8,6 +8,7 @@
 #include "device/cuda.h"
 #include "device/cuda_bytes.h"
 #include "tests/kernels/cuda_problem.h"
+#include "tests/kernels/on_gpu.h"
 
 namespace flashbench::kernels {
 

@@ -1,0 +1,394 @@
+// Each wrapper of an instruction that came with Hopper, alone, against what its header says.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <limits>
+
+#include "attention/half.h"
+#include "device/cuda.h"
+#include "kernels/ptx/cp_async_bulk_tensor.h"
+#include "kernels/ptx/mbarrier.h"
+#include "kernels/ptx/red.h"
+#include "kernels/ptx/setmaxnreg.h"
+#include "kernels/ptx/shared_address.h"
+#include "kernels/ptx/stmatrix.h"
+#include "kernels/ptx/wgmma.h"
+#include "kernels/sm90/tensor_map.h"
+#include "tests/kernels/on_gpu.h"
+
+namespace flashbench::kernels {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+class CudaPtxSm90 : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto why = why_no_cuda()) GTEST_SKIP() << *why;
+    if (make_cuda_device(0)->info().compute_capability != 90) GTEST_SKIP() << "no Hopper";
+  }
+};
+
+// Where a 16-bit element of a row of 64 lies in shared memory swizzled by 128 bytes; its index.
+__host__ __device__ constexpr int swizzled(int row, int column) {
+  return row * 64 + ((column / 8 ^ row % 8) * 8 + column % 8);
+}
+
+// ---- wgmma
+
+constexpr int kDepth = 32;  // K: two steps
+
+template <int kN>
+struct WgmmaShared {
+  static constexpr int kPanels = (kN + 63) / 64;
+  alignas(1024) uint16_t a[64 * 64], b[kN * 64];          // rows along K
+  alignas(1024) uint16_t b_panels[kPanels][kDepth * 64];  // rows along N
+};
+
+// D = A B with all operands in shared memory, and D1 = 1 + A B with A in registers. A [64, kDepth],
+// B [kDepth, kN], D [64, kN], by rows.
+template <typename T, int kN>
+__global__ void __launch_bounds__(128)
+    wgmma_kernel(const uint16_t* a, const uint16_t* b, float* d, float* d1) {
+  extern __shared__ __align__(1024) char shared_memory[];
+  auto& shared = *reinterpret_cast<WgmmaShared<kN>*>(shared_memory);
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int i = thread; i < 64 * kDepth; i += 128) {
+    shared.a[swizzled(i / kDepth, i % kDepth)] = a[i];
+  }
+  for (int i = thread; i < kDepth * kN; i += 128) {
+    const int k = i / kN, n = i % kN;
+    shared.b[swizzled(n, k)] = b[i];
+    shared.b_panels[n / 64][swizzled(k, n % 64)] = b[i];
+  }
+  ptx::fence_proxy_async();
+  __syncthreads();
+
+  const int row = thread / 32 * 16 + thread % 32 / 4, column = thread % 4 * 2;
+  float sums[kN / 2];
+  const auto store = [&](float* to) {
+    for (int i = 0; i < kN / 2; ++i) {
+      to[(row + i / 2 % 2 * 8) * kN + i / 4 * 8 + column + i % 2] = sums[i];
+    }
+  };
+
+  const ptx::WgmmaMatrix a_matrix(ptx::shared_address(shared.a), 0);
+  const ptx::WgmmaMatrix b_matrix(ptx::shared_address(shared.b), 0);
+  for (float& x : sums) x = kNan;  // which the first step drops
+  ptx::keep_here(sums);
+  ptx::wgmma_fence();
+  for (int step = 0; step < kDepth / 16; ++step) {
+    ptx::Wgmma<kN>::template multiply_shared<T>(sums, a_matrix.advance(step * 32),
+                                                b_matrix.advance(step * 32), step > 0);
+  }
+  ptx::wgmma_commit_group();
+  ptx::wgmma_wait_group<0>();
+  ptx::keep_here(sums);
+  store(d);
+
+  uint32_t a_registers[kDepth / 16][4];
+  for (int step = 0; step < kDepth / 16; ++step) {
+    for (int i = 0; i < 4; ++i) {
+      const uint16_t* at = a + (row + i % 2 * 8) * kDepth + step * 16 + column + i / 2 * 8;
+      a_registers[step][i] = at[0] | uint32_t{at[1]} << 16;
+    }
+  }
+  const ptx::WgmmaMatrix panels(ptx::shared_address(shared.b_panels), kDepth * 128);
+  for (float& x : sums) x = 1;
+  ptx::keep_here(sums);
+  ptx::wgmma_fence();
+  for (int step = 0; step < kDepth / 16; ++step) {
+    ptx::Wgmma<kN>::template multiply_registers<T>(sums, a_registers[step],
+                                                   panels.advance(step * 16 * 128));
+  }
+  ptx::wgmma_commit_group();
+  ptx::wgmma_wait_group<0>();
+  ptx::keep_here(sums);
+  store(d1);
+}
+
+// Small integers, so that products and sums are exact.
+std::vector<uint16_t> integers(size_t count, Dtype dtype, unsigned seed) {
+  std::vector<uint16_t> values(count);
+  for (size_t i = 0; i < count; ++i) {
+    seed = seed * 1664525 + 1013904223;
+    store_element(values.data(), dtype, static_cast<int64_t>(i),
+                  static_cast<float>(static_cast<int>(seed >> 24) % 9 - 4));
+  }
+  return values;
+}
+
+template <typename T, int kN>
+void expect_products(Dtype dtype) {
+  const std::vector<uint16_t> a = integers(64 * kDepth, dtype, 1);
+  const std::vector<uint16_t> b = integers(kDepth * kN, dtype, 2);
+  const OnGpu<uint16_t> a_gpu(a), b_gpu(b);
+  const OnGpu<float> d_gpu(64 * kN), d1_gpu(64 * kN);
+  run(wgmma_kernel<T, kN>, 1, 128, sizeof(WgmmaShared<kN>), a_gpu.data(), b_gpu.data(),
+      d_gpu.data(), d1_gpu.data());
+  const std::vector<float> d = d_gpu.to_host(), d1 = d1_gpu.to_host();
+  int wrong = 0, wrong1 = 0;
+  for (int i = 0; i < 64 * kN; ++i) {
+    float expected = 0;
+    for (int k = 0; k < kDepth; ++k) {
+      expected += load_element(a.data(), dtype, i / kN * kDepth + k) *
+                  load_element(b.data(), dtype, k * kN + i % kN);
+    }
+    wrong += d[static_cast<size_t>(i)] != expected;
+    wrong1 += d1[static_cast<size_t>(i)] != expected + 1;
+  }
+  EXPECT_EQ(wrong, 0) << name(dtype) << " in shared memory, N " << kN;
+  EXPECT_EQ(wrong1, 0) << name(dtype) << " with A in registers, N " << kN;
+}
+
+template <int... kN>
+void expect_products_of_all() {
+  (expect_products<__half, kN>(Dtype::fp16), ...);
+  (expect_products<__nv_bfloat16, kN>(Dtype::bf16), ...);
+}
+
+TEST_F(CudaPtxSm90, WgmmaMultipliesFromSharedMemoryAndFromRegisters) {
+  expect_products_of_all<64, 80, 96, 128, 192, 256>();
+}
+
+// ---- stmatrix, red
+
+// Rows of the four matrices lie 48 bytes apart, the last first; what a lane holds of matrix i is
+// 1000 i + 2 lane and one more.
+__global__ void stmatrix_kernel(uint16_t* out) {
+  __shared__ alignas(16) uint16_t rows[32][24];
+  const uint32_t lane = threadIdx.x;
+  uint32_t r[4];
+  for (uint32_t i = 0; i < 4; ++i) {
+    r[i] = (1000 * i + 2 * lane) | (1000 * i + 2 * lane + 1) << 16;
+  }
+  ptx::stmatrix_x4(ptx::shared_address(rows[31 - lane]), r);
+  __syncwarp();
+  for (uint32_t i = 0; i < 8; ++i) out[lane * 8 + i] = rows[31 - lane][i];
+}
+
+TEST_F(CudaPtxSm90, StmatrixStoresRowsOfFragments) {
+  const OnGpu<uint16_t> out(256);
+  run(stmatrix_kernel, 1, 32, 0, out.data());
+  const std::vector<uint16_t> values = out.to_host();
+  for (size_t i = 0; i < 256; ++i) {
+    EXPECT_EQ(values[i], 1000 * (i / 64) + i % 64) << i;  // row r is of lanes 4 r to 4 r + 3
+  }
+}
+
+__global__ void red_v4_kernel(float* sums) {
+  const float x = static_cast<float>(1 + blockIdx.x);
+  ptx::red_add_v4_f32(sums + threadIdx.x % 2 * 4, {x, 2 * x, 3 * x, 4 * x});
+}
+
+TEST_F(CudaPtxSm90, RedAddsFourAtATime) {
+  const OnGpu<float> sums(8, 0.5f);
+  run(red_v4_kernel, 100, 64, 0, sums.data());
+  const std::vector<float> values = sums.to_host();
+  for (size_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(values[i], 0.5f + 32 * 5050 * static_cast<float>(1 + i % 4));
+  }
+}
+
+// ---- mbarrier
+
+// How often the barrier says no before it says that the phase of this parity is complete; -1 if it
+// never does.
+__device__ int refusals(uint32_t barrier, uint32_t parity) {
+  for (int i = 0; i < 1000; ++i) {
+    if (ptx::mbarrier_try_wait_parity(barrier, parity)) return i;
+  }
+  return -1;
+}
+
+// Whether the phases of parity 0 and 1 count as complete (bits 0 and 1, of an answer that may wait,
+// and 2 and 3, of one that does not) at the start and after each of six arrivals of three that are
+// asked for.
+__global__ void arrivals_kernel(int* out) {
+  __shared__ uint64_t memory;
+  const uint32_t barrier = ptx::shared_address(&memory);
+  ptx::mbarrier_init(barrier, 3);
+  ptx::fence_mbarrier_init();
+  for (int i = 0; i < 7; ++i) {
+    if (i > 0) ptx::mbarrier_arrive(barrier);
+    out[i] = ptx::mbarrier_try_wait_parity(barrier, 0) |
+             ptx::mbarrier_try_wait_parity(barrier, 1) << 1 |
+             ptx::mbarrier_test_wait_parity(barrier, 0) << 2 |
+             ptx::mbarrier_test_wait_parity(barrier, 1) << 3;
+  }
+}
+
+TEST_F(CudaPtxSm90, MbarrierCountsArrivalsAndPhases) {
+  const OnGpu<int> out(7, -1);
+  run(arrivals_kernel, 1, 1, 0, out.data());
+  EXPECT_EQ(out.to_host(), (std::vector<int>{10, 10, 10, 5, 5, 5, 10}));
+}
+
+// A value handed on from one thread to another and back, a phase each.
+__global__ void hand_over_kernel(int* wrong) {
+  __shared__ uint64_t full_memory, empty_memory;
+  __shared__ volatile int value;
+  const uint32_t full = ptx::shared_address(&full_memory),
+                 empty = ptx::shared_address(&empty_memory);
+  if (threadIdx.x == 0) {
+    ptx::mbarrier_init(full, 1);
+    ptx::mbarrier_init(empty, 1);
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();
+  for (int round = 0; round < 1000; ++round) {
+    const uint32_t parity = round % 2;
+    if (threadIdx.x == 0) {
+      if (refusals(empty, parity ^ 1) < 0) atomicAdd(wrong, 1);
+      value = round;
+      ptx::mbarrier_arrive(full);
+    } else if (threadIdx.x == 32) {
+      if (refusals(full, parity) < 0 || value != round) atomicAdd(wrong, 1);
+      ptx::mbarrier_arrive(empty);
+    }
+  }
+}
+
+TEST_F(CudaPtxSm90, MbarriersHandOnAValue) {
+  const OnGpu<int> wrong(1);
+  run(hand_over_kernel, 1, 64, 0, wrong.data());
+  EXPECT_EQ(wrong.to_host()[0], 0);
+}
+
+// ---- cp.async.bulk.tensor
+
+constexpr int kBoxRows = 16;
+
+struct Coordinates {
+  int column, row, head, batch;
+};
+
+// A box to shared memory in two halves of the rows, by maps of kBoxRows / 2 rows: `complete` is
+// whether the barrier was before anything, after one half alone and after both.
+__global__ void load_kernel(const __grid_constant__ CUtensorMap tensor, Coordinates at,
+                            uint16_t* out, int* complete) {
+  __shared__ alignas(1024) uint16_t box[kBoxRows * 64];
+  __shared__ uint64_t memory;
+  const uint32_t barrier = ptx::shared_address(&memory);
+  constexpr int kHalf = kBoxRows / 2;
+  ptx::prefetch_tensormap(tensor);
+  ptx::mbarrier_init(barrier, 1);
+  ptx::fence_mbarrier_init();
+  ptx::mbarrier_arrive_expect_tx(barrier, sizeof(box));
+  complete[0] = ptx::mbarrier_try_wait_parity(barrier, 0);
+  ptx::cp_async_bulk_prefetch_tensor_4d(tensor, at.column, at.row, at.head, at.batch);
+  const auto load = [&](int half, ptx::CachePolicy policy) {
+    ptx::cp_async_bulk_tensor_4d(ptx::shared_address(box) + half * kHalf * 128, tensor, at.column,
+                                 at.row + half * kHalf, at.head, at.batch, barrier, policy);
+  };
+  load(0, ptx::CachePolicy::evict_first);
+  for (const long long start = clock64(); clock64() - start < 100000;) {
+  }
+  complete[1] = ptx::mbarrier_try_wait_parity(barrier, 0);
+  load(1, ptx::CachePolicy::evict_last);
+  complete[2] = refusals(barrier, 0) >= 0;
+  for (int i = 0; i < kBoxRows * 64; ++i) out[i] = box[i];
+}
+
+// A box from shared memory, element i with the value i + 1.
+__global__ void store_kernel(const __grid_constant__ CUtensorMap tensor, Coordinates at) {
+  __shared__ alignas(1024) uint16_t box[kBoxRows * 64];
+  for (int i = 0; i < kBoxRows * 64; ++i) {
+    box[swizzled(i / 64, i % 64)] = static_cast<uint16_t>(i + 1);
+  }
+  ptx::fence_proxy_async();
+  ptx::cp_async_bulk_tensor_4d(tensor, at.column, at.row, at.head, at.batch,
+                               ptx::shared_address(box));
+  ptx::cp_async_bulk_commit_group();
+  ptx::cp_async_bulk_wait_group_read_0();
+}
+
+// [2, 3, 40, 72]: boxes end within the tensor, at its edges and beyond. None begins before it: on
+// an H200 a store that did so was an illegal instruction.
+struct TmaCase {
+  Layout layout;
+  Coordinates at;
+};
+const TmaCase kTmaCases[] = {
+    {Layout::bshd, {0, 0, 0, 0}},  {Layout::bhsd, {0, 8, 2, 1}},   {Layout::bshd, {64, 3, 1, 1}},
+    {Layout::bshd, {0, 32, 2, 0}}, {Layout::bhsd, {64, 33, 2, 1}}, {Layout::bhsd, {0, 40, 0, 0}},
+};
+constexpr int64_t kBatch = 2, kHeads = 3, kRows = 40, kColumns = 72;
+
+// The index in the tensor of element (row, column) of a box; -1 where the box is outside.
+int64_t index_in_tensor(const TensorView& t, const Coordinates& at, int row, int column) {
+  const int64_t r = at.row + row, c = at.column + column;
+  return r >= kRows || c >= kColumns ? -1 : t.offset(at.batch, at.head, r) + c;
+}
+
+TEST_F(CudaPtxSm90, BulkCopiesFillUpWithZerosAndCountTheirBytes) {
+  std::vector<uint16_t> values(kBatch * kHeads * kRows * kColumns);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint16_t>(i + 1);
+  const OnGpu<uint16_t> memory(values);
+  for (const TmaCase& one : kTmaCases) {
+    const TensorView t =
+        dense_view<void>(memory.data(), Dtype::fp16, one.layout, kBatch, kHeads, kRows, kColumns);
+    const OnGpu<uint16_t> out(kBoxRows * 64, uint16_t{0xFFFF});
+    const OnGpu<int> complete(3, -1);
+    run(load_kernel, 1, 1, 0, sm90::tensor_map(t, kBoxRows / 2), one.at, out.data(),
+        complete.data());
+    EXPECT_EQ(complete.to_host(), (std::vector<int>{0, 0, 1}));
+    const std::vector<uint16_t> box = out.to_host();
+    int wrong = 0;
+    for (int i = 0; i < kBoxRows * 64; ++i) {
+      const int64_t index = index_in_tensor(t, one.at, i / 64, i % 64);
+      wrong += box[static_cast<size_t>(swizzled(i / 64, i % 64))] !=
+               (index < 0 ? 0 : values[static_cast<size_t>(index)]);
+    }
+    EXPECT_EQ(wrong, 0) << one.at.column << ", " << one.at.row << ", " << name(one.layout);
+  }
+}
+
+TEST_F(CudaPtxSm90, BulkStoresLeaveWhatIsOutsideAlone) {
+  constexpr uint16_t kBefore = 0x5555;
+  for (const TmaCase& one : kTmaCases) {
+    const OnGpu<uint16_t> memory(kBatch * kHeads * kRows * kColumns, kBefore);
+    const TensorView t =
+        dense_view<void>(memory.data(), Dtype::bf16, one.layout, kBatch, kHeads, kRows, kColumns);
+    std::vector<uint16_t> expected = memory.to_host();
+    for (int i = 0; i < kBoxRows * 64; ++i) {
+      const int64_t index = index_in_tensor(t, one.at, i / 64, i % 64);
+      if (index >= 0) expected[static_cast<size_t>(index)] = static_cast<uint16_t>(i + 1);
+    }
+    run(store_kernel, 1, 1, 0, sm90::tensor_map(t, kBoxRows), one.at);
+    EXPECT_EQ(memory.to_host(), expected)
+        << one.at.column << ", " << one.at.row << ", " << name(one.layout);
+  }
+}
+
+// ---- setmaxnreg
+
+// Three warpgroups have all registers; two want more, and the first gives some up late. When it did
+// (0), and when the others went on (1, 2), by the multiprocessor's clock.
+__global__ void __launch_bounds__(384, 1) registers_kernel(long long* when) {
+  const unsigned warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
+  if (warpgroup == 0) {
+    for (const long long start = clock64(); clock64() - start < 100000;) {
+    }
+    __syncwarp();
+    if (threadIdx.x == 0) when[0] = clock64();
+    ptx::setmaxnreg_dec<40>();
+  } else {
+    ptx::setmaxnreg_inc<232>();
+    if (threadIdx.x % 128 == 0) when[warpgroup] = clock64();
+  }
+}
+
+TEST_F(CudaPtxSm90, SetmaxnregWaitsForRegistersGivenUp) {
+  cudaFuncAttributes attributes;
+  FLASHBENCH_CUDA(cudaFuncGetAttributes(&attributes, registers_kernel));
+  ASSERT_EQ(attributes.numRegs, 168) << "a thread block then has none to spare";
+  const OnGpu<long long> when(3, -1);
+  run(registers_kernel, 1, 384, 0, when.data());
+  const std::vector<long long> clock = when.to_host();
+  EXPECT_GT(clock[1], clock[0]);
+  EXPECT_GT(clock[2], clock[0]);
+}
+
+}  // namespace
+}  // namespace flashbench::kernels
