@@ -118,6 +118,12 @@ Cases masked_rows() {
   Cases cases;
   const Case item = base(Distribution::normal);
   add(cases, item, kPasses, kDtypes, std::array{Mask::causal_bottom_right}, {{300, 100}, {257, 1}});
+  // So many blocks of queries without a key that each multiprocessor has some in a row.
+  Case many = item;
+  many.problem.q_heads = 512;
+  many.problem.head_dim = 8;
+  add(cases, many, kForward, std::array{Dtype::fp16}, std::array{Mask::causal_bottom_right},
+      {{257, 1}});
   return cases;
 }
 
