@@ -39,17 +39,6 @@ constexpr Variant variant_of() {
           forward_kernel<BFloat16>};
 }
 
-constexpr Config configuration(int head_dim, int block_q, int block_kv, int stages) {
-  // At head_dim 256 shared memory has no room for O, and turns gain 2%; elsewhere they lose.
-  const bool large = head_dim > 192;
-  return {.head_dim = head_dim,
-          .block_q = block_q,
-          .block_kv = block_kv,
-          .stages = stages,
-          .stage_o = !large,
-          .turns = large};
-}
-
 // What `flashbench tune` tries.
 constexpr std::array kVariants{
     variant_of<configuration(64, 192, 128, 2)>(), variant_of<configuration(64, 192, 64, 4)>(),

@@ -1,0 +1,157 @@
+// The forward kernel for Hopper with its roles held up at random: whoever comes late, and on
+// however many multiprocessors, outputs are the same bit for bit.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "device/cuda.h"
+#include "kernels/common/launch.h"
+#include "kernels/sm90/forward.cuh"
+#include "tests/kernels/cuda_problem.h"
+#include "tests/kernels/on_gpu.h"
+#include "verify/oracle.h"
+
+namespace flashbench::kernels {
+
+extern const AttentionKernel kSm90Forward;
+
+namespace sm90 {
+namespace {
+
+__constant__ unsigned held_up;  // bit i: warpgroup i
+__constant__ unsigned seed;
+
+struct RandomDelay {
+  static __device__ void before_barrier() {
+    const unsigned warp = threadIdx.x / 32;
+    if ((held_up >> warp / 4 & 1) == 0) return;
+    // Lanes that go together read the same clock.
+    unsigned x = (static_cast<unsigned>(clock()) + seed + 97 * warp + blockIdx.x) * 0x9E3779B1;
+    x ^= x >> 15;
+    if (x % 4 == 0) __nanosleep(x >> 16 & 0x7FF);
+  }
+};
+
+// A variant of the kernel that delays hold up.
+struct Delayed {
+  BlockSizes blocks;
+  CudaKernel<Arguments> kernel;
+};
+template <typename T, Config kConfig>
+Delayed delayed() {
+  using Kernel = Forward<T, kConfig, RandomDelay>;
+  return {
+      {.q = kConfig.block_q,
+       .kv = kConfig.block_kv,
+       .warps = Kernel::kThreads / 32,
+       .stages = kConfig.stages},
+      {"sm90_forward", forward_kernel<Kernel>, Kernel::kThreads, sizeof(typename Kernel::Shared)}};
+}
+
+struct Sample {
+  Problem problem;
+  Delayed kernel;
+};
+
+Problem problem(Dtype dtype, Mask mask, int64_t q_len, int64_t kv_len, int64_t head_dim) {
+  Problem p;
+  p.dtype = dtype;
+  p.mask = mask;
+  p.batch = 2;
+  p.q_heads = 6;
+  p.kv_heads = 2;
+  p.q_len = q_len;
+  p.kv_len = kv_len;
+  p.head_dim = head_dim;
+  return p;
+}
+
+std::vector<Sample> samples() {
+  const Delayed d64 = delayed<__nv_bfloat16, configuration(64, 192, 128, 2)>();
+  const Delayed d128 = delayed<__half, configuration(128, 192, 64, 4)>();
+  const Delayed d256 = delayed<__nv_bfloat16, configuration(256, 128, 64, 2)>();
+  constexpr auto kTop = Mask::causal_top_left, kBottom = Mask::causal_bottom_right;
+  return {{problem(Dtype::bf16, Mask::none, 500, 1201, 64), d64},
+          {problem(Dtype::bf16, Mask::none, 1, 1, 64), d64},
+          {problem(Dtype::bf16, kBottom, 1601, 1700, 64), d64},
+          {problem(Dtype::fp16, Mask::none, 300, 777, 128), d128},
+          {problem(Dtype::fp16, kTop, 1000, 333, 120), d128},
+          {problem(Dtype::fp16, kBottom, 600, 450, 128), d128},
+          {problem(Dtype::bf16, Mask::none, 129, 500, 256), d256},
+          {problem(Dtype::bf16, kBottom, 700, 701, 256), d256}};
+}
+
+// What a kernel is launched with: its arguments, on how many thread blocks.
+struct Captured {
+  Arguments arguments;
+  int64_t thread_blocks;
+};
+Captured capture(const CudaProblem& problem, cudaStream_t stream) {
+  FLASHBENCH_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  problem.launch();
+  cudaGraph_t graph = nullptr;
+  FLASHBENCH_CUDA(cudaStreamEndCapture(stream, &graph));
+  size_t count = 1;
+  cudaGraphNode_t node;
+  FLASHBENCH_CUDA(cudaGraphGetNodes(graph, &node, &count));
+  cudaKernelNodeParams launched;
+  FLASHBENCH_CUDA(cudaGraphKernelNodeGetParams(node, &launched));
+  const Captured captured{*static_cast<const Arguments*>(launched.kernelParams[0]),
+                          launched.gridDim.x};
+  FLASHBENCH_CUDA(cudaGraphDestroy(graph));
+  return captured;
+}
+
+class CudaSm90Delays : public testing::TestWithParam<int> {};
+
+TEST_P(CudaSm90Delays, ChangeNoBit) {
+  if (const auto why = why_no_cuda()) GTEST_SKIP() << *why;
+  const std::unique_ptr<Device> device = make_cuda_device(0);
+  const auto [p, delayed] = samples()[static_cast<size_t>(GetParam())];
+  if (const auto why = kSm90Forward.why_unsupported(p, device->info())) GTEST_SKIP() << *why;
+  ASSERT_THAT(kSm90Forward.candidates(p, device->info()), testing::Contains(delayed.blocks));
+
+  CudaProblem one(*device, kSm90Forward, p, delayed.blocks);
+  const auto stream = static_cast<cudaStream_t>(device->stream().cuda);
+  const Captured captured = capture(one, stream);
+  const auto hash_of_run = [&](unsigned warpgroups, unsigned run, int64_t thread_blocks) {
+    one.outputs().poison();
+    FLASHBENCH_CUDA(cudaMemcpyToSymbolAsync(held_up, &warpgroups, sizeof(warpgroups), 0,
+                                            cudaMemcpyHostToDevice, stream));
+    FLASHBENCH_CUDA(
+        cudaMemcpyToSymbolAsync(seed, &run, sizeof(run), 0, cudaMemcpyHostToDevice, stream));
+    launch_kernel(delayed.kernel, thread_blocks, captured.arguments, device->stream());
+    finish_or_exit({device->stream()}, 10, p.id() + " in run " + std::to_string(run));
+    return one.outputs().hash();
+  };
+
+  const uint64_t undelayed = hash_of_run(0, 0, captured.thread_blocks);
+  EXPECT_EQ(one.outputs().damage(), "");
+  HostOutputs host = one.outputs().to_host();
+  const Oracle oracle(p, one.host_inputs(), Dtype::fp32, {}, *device);
+  const Verdict verdict = oracle.judge(host.view());
+  EXPECT_TRUE(verdict.passed()) << verdict.reason;
+
+  constexpr unsigned kRuns = 100, kSubsets = 16;  // of a producer and up to three consumers
+  const int64_t grids[] = {1, 3, captured.thread_blocks};
+  for (unsigned run = 1; run <= kRuns; ++run) {
+    const int64_t thread_blocks = std::min(grids[run % 3], captured.thread_blocks);
+    ASSERT_EQ(hash_of_run(run % kSubsets, run, thread_blocks), undelayed)
+        << "run " << run << ", warpgroups held up " << run % kSubsets << ", " << thread_blocks
+        << " thread blocks";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, CudaSm90Delays, testing::Range(0, static_cast<int>(samples().size())),
+                         [](const auto& info) {
+                           std::string name =
+                               samples()[static_cast<size_t>(info.param)].problem.id();
+                           std::ranges::replace(name, '/', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace sm90
+}  // namespace flashbench::kernels
