@@ -97,23 +97,6 @@ TEST(CudaKernelFacts, FitAMultiprocessor) {
   }
 }
 
-TEST(Sm90Forward, TakesLongBlocksForLongQueriesOnly) {
-  const auto found = std::ranges::find(cuda_kernels(), "sm90_forward", &AttentionKernel::name);
-  ASSERT_NE(found, cuda_kernels().end());
-  const auto rows = [&](int64_t head_dim, Mask mask, int64_t q_len) {
-    Problem p = problem(Pass::forward, Dtype::bf16, mask, head_dim);
-    p.q_len = q_len;
-    return (*found)->choose(p, gpu(90)).q;
-  };
-  EXPECT_EQ(rows(128, Mask::none, 512), 128);
-  EXPECT_EQ(rows(128, Mask::none, 2048), 192);
-  EXPECT_EQ(rows(128, Mask::causal_bottom_right, 2048), 128);
-  EXPECT_EQ(rows(128, Mask::causal_bottom_right, 8192), 192);
-  EXPECT_EQ(rows(64, Mask::none, 512), 192);
-  EXPECT_EQ(rows(64, Mask::causal_bottom_right, 512), 128);
-  EXPECT_EQ(rows(256, Mask::none, 16384), 128);
-}
-
 // A row that names no candidate would be passed over in silence.
 TEST(TunedBlocks, AreOnesThatTheirKernelHas) {
   constexpr TunedBlocks kRows[] = {
