@@ -27,6 +27,7 @@ class Track {
 
   void warm_up() {
     const Working working(contender_);
+    const Spending spending(timing_.warmup_seconds);
     guarded([&] {
       replay_ = device_.replayable(contender_.run);
       return 0;
@@ -46,7 +47,7 @@ class Track {
 
   void take_sample() {
     const Working working(contender_);
-    const auto start = std::chrono::steady_clock::now();
+    const Spending spending(timing_.sample_seconds);
     const double seconds = guarded([&] {
       if (options_.cache == CacheState::cold) {
         contender_.before();
@@ -62,12 +63,13 @@ class Track {
     });
     if (timing_.error) return;
     timing_.measurement.seconds.push_back(seconds);
-    spent_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (spent_ >= options_.max_seconds) out_of_time_ = true;
   }
 
   bool failed() const { return timing_.error != nullptr; }
-  bool can_go_on() const { return !failed() && !out_of_time_ && samples().size() < max_samples(); }
+  bool can_go_on() const {
+    const bool out_of_time = !samples().empty() && timing_.sample_seconds >= options_.max_seconds;
+    return !failed() && !out_of_time && samples().size() < max_samples();
+  }
 
   bool precise() const {
     if (samples().size() < static_cast<size_t>(options_.min_samples)) return false;
@@ -95,6 +97,21 @@ class Track {
 
    private:
     const Contender& contender_;
+  };
+
+  // Adds the wall time of its life to a sum.
+  class Spending {
+   public:
+    explicit Spending(double& sum) : sum_(sum) {}
+    ~Spending() {
+      sum_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    }
+    Spending(const Spending&) = delete;
+    Spending& operator=(const Spending&) = delete;
+
+   private:
+    double& sum_;
+    const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   };
 
   const std::vector<double>& samples() const { return timing_.measurement.seconds; }
@@ -128,8 +145,6 @@ class Track {
   const MeasureOptions& options_;
   Replay replay_;
   Timing timing_;
-  double spent_ = 0;
-  bool out_of_time_ = false;
 };
 
 }  // namespace

@@ -44,10 +44,11 @@ struct Measurement {
   std::optional<double> host_seconds{};
 };
 
-// One contender's outcome: a measurement, or what `run` or `after` threw.
+// One contender's outcome: a measurement, or what `run` or `after` threw. Seconds by the wall.
 struct Timing {
   Measurement measurement;
   std::exception_ptr error;
+  double warmup_seconds = 0, sample_seconds = 0;
 };
 
 // Warms each contender up (at least warmup_runs and warmup_seconds, and until the medians of the

@@ -136,6 +136,12 @@ Json kernels_json(const std::vector<KernelFacts>& kernels) {
   return list;
 }
 
+Json wall_json(const WallTime& wall) {
+  Json json = Json::object();
+  for (const auto& [phase, seconds] : wall.phases()) json[phase] = seconds;
+  return json;
+}
+
 Json values_json(const CounterValues& values) {
   Json json = Json::object();
   for (const auto& [name, value] : values) json[name] = value;
@@ -278,6 +284,13 @@ std::vector<KernelFacts> kernels_from(const StrictJson& json) {
                        .blocks_per_multiprocessor = kernel.at("blocks_per_multiprocessor")});
   }
   return kernels;
+}
+
+WallTime wall_from(const StrictJson& json) {
+  if (!json.json().is_object()) json.fail("an object");
+  WallTime wall;
+  for (const auto& [phase, value] : json.json().items()) wall.add(phase, json.at(phase.c_str()));
+  return wall;
 }
 
 CounterValues values_from(const StrictJson& json) {
@@ -429,6 +442,7 @@ Json record_to_json(const Record& record, const std::vector<Record>& all) {
     json["plugin"] = {{"path", record.plugin->path}, {"xxh3", record.plugin->xxh3}};
   }
   if (record.prepare_seconds) json["prepare_s"] = *record.prepare_seconds;
+  if (!record.wall.phases().empty()) json["wall_s"] = wall_json(record.wall);
   if (!record.kernels.empty()) json["kernels"] = kernels_json(record.kernels);
   if (!record.program.empty()) json["program"] = record.program;
   if (!record.source.empty()) json["source"] = record.source;
@@ -459,6 +473,7 @@ Record record_from_json(const Json& document) {
   record.reason = json.at("reason");
   record.verdict = verdict_from(json.at("correctness"));
   if (json.contains("prepare_s")) record.prepare_seconds = json.at("prepare_s");
+  if (json.contains("wall_s")) record.wall = wall_from(json.at("wall_s"));
   if (json.contains("determinism")) record.determinism = determinism_from(json.at("determinism"));
   if (json.contains("from_naive")) {
     const StrictJson distance = json.at("from_naive");

@@ -14,6 +14,7 @@
 #include "measure/sampler.h"
 #include "measure/stats.h"
 #include "plan/config.h"
+#include "report/wall_time.h"
 #include "verify/oracle.h"
 
 namespace flashbench {
@@ -80,6 +81,7 @@ struct Record {
   std::vector<KernelFacts> kernels;       // of one run, in order, on a device that tells
   std::optional<Energy> energy;           // of runs on end
   std::optional<CounterReport> counters;  // where it was timed
+  WallTime wall;  // what it took to get here; what a case's rows share is in the first of them
 };
 
 // Everything that a result file says.

@@ -24,11 +24,13 @@ namespace {
 // A case's inputs on host and device, and what its outputs must be.
 struct Scene {
   // `scores`: a provider's, for whose oracle there is use in any case.
-  Scene(const Case& c, Device& d, Dtype scores, const CaseRunOptions& o, const Watch& w)
+  Scene(const Case& c, Device& d, Dtype scores, const CaseRunOptions& o, const Watch& w,
+        PhaseClock& p)
       : item(c),
         device(d),
         options(o),
         watch(w),
+        clock(p),
         problem(item.problem),
         host(problem, item.inputs, *d.stream().threads),
         inputs(d, problem, item.placement, with_exact_forward(scores)),
@@ -46,6 +48,7 @@ struct Scene {
   const Oracle& oracle(Dtype scores) {
     auto& made = oracles[static_cast<size_t>(scores)];
     if (made == nullptr) {
+      const PhaseClock::Phase phase(clock, "reference");
       made =
           std::make_unique<Oracle>(problem, host.inputs(), scores,
                                    OracleBudget{.fp64_flops = options.verify.fp64_flops}, device);
@@ -55,6 +58,7 @@ struct Scene {
 
   // The oracle's verdict on a provider's outputs, and what is known of these inputs beyond it.
   Verdict judge(const Provider& provider, HostOutputs& outputs) {
+    const PhaseClock::Phase phase(clock, "judge");
     Verdict verdict = oracle(provider.scores_dtype(problem)).judge(outputs.view());
     if (!verdict.passed()) return verdict;
     verdict.reason = broken_expectation(problem, item.inputs, host.inputs(), outputs.view());
@@ -72,12 +76,19 @@ struct Scene {
   Device& device;
   const CaseRunOptions& options;
   const Watch& watch;
+  PhaseClock& clock;
   Problem problem;
   HostTensors host;
   std::array<std::unique_ptr<Oracle>, kDtypes.size()> oracles;
   DeviceInputs inputs;
   uint64_t input_hash;
 };
+
+Scene make_scene(const Case& item, Device& device, Dtype scores, const CaseRunOptions& options,
+                 const Watch& watch, PhaseClock& clock) {
+  const PhaseClock::Phase phase(clock, "inputs");
+  return Scene(item, device, scores, options, watch, clock);
+}
 
 // One provider's way through the case.
 struct Attempt {
@@ -101,12 +112,13 @@ struct Attempt {
   }
 };
 
-// Runs `work`; what it throws becomes the attempt's status. The provider counts as at work until
-// its session has ended, too.
+// Runs `work` in a phase; what it throws becomes the attempt's status. The provider counts as at
+// work until its session has ended, too.
 template <typename Work>
-void guarded(Attempt& attempt, const Scene& scene, Work work) {
+void guarded(Attempt& attempt, const Scene& scene, const char* phase, Work work) {
   const AtWork at_work(scene.watch, attempt.index);
   try {
+    const PhaseClock::Phase in(scene.clock, phase);
     work();
   } catch (const WrongResult& error) {
     attempt.end(Status::failed, error.what());
@@ -121,10 +133,24 @@ void guarded(Attempt& attempt, const Scene& scene, Work work) {
   } catch (const std::exception& error) {
     attempt.end(Status::error, error.what());
   }
+  attempt.record.wall.add(scene.clock.take());
 }
 
 void require_passed(const Verdict& verdict) {
   if (!verdict.passed()) throw WrongResult(verdict.reason);
+}
+
+void prepare(Attempt& attempt, Scene& scene) {
+  const PhaseClock::Phase phase(scene.clock, "prepare");
+  const auto start = std::chrono::steady_clock::now();
+  attempt.session = attempt.provider->prepare(scene.problem, scene.device);
+  attempt.record.prepare_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+HostOutputs take_outputs(const DeviceOutputs& outputs, Scene& scene) {
+  const PhaseClock::Phase phase(scene.clock, "outputs");
+  return take_outputs(outputs);
 }
 
 // Prepares the provider, runs it once on poisoned outputs and judges what it wrote.
@@ -134,10 +160,7 @@ void prepare_and_verify(Attempt& attempt, Scene& scene) {
   device.reset_peak();
   device.watch_growth();
 
-  const auto start = std::chrono::steady_clock::now();
-  attempt.session = attempt.provider->prepare(scene.problem, device);
-  attempt.record.prepare_seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  prepare(attempt, scene);
   attempt.outputs = std::make_unique<DeviceOutputs>(device, scene.problem, scene.item.placement,
                                                     attempt.provider->gives_logsumexp());
   attempt.record.kernel = attempt.session->kernel();
@@ -157,7 +180,7 @@ void prepare_and_verify(Attempt& attempt, Scene& scene) {
                       .workspace = peak.workspace - before.workspace},
                      device.growth()};
   }
-  attempt.verified_outputs = std::make_unique<HostOutputs>(take_outputs(*attempt.outputs));
+  attempt.verified_outputs = std::make_unique<HostOutputs>(take_outputs(*attempt.outputs, scene));
   attempt.verified_hash = attempt.outputs->hash();
   scene.check_inputs();
   attempt.record.verdict = scene.judge(*attempt.provider, *attempt.verified_outputs);
@@ -203,7 +226,7 @@ void repeat(Attempt& attempt, Scene& scene) {
 // The last look at a provider, after all else.
 void audit(Attempt& attempt, Scene& scene) {
   if (!attempt.alive()) return;
-  guarded(attempt, scene, [&] {
+  guarded(attempt, scene, "audit", [&] {
     require_nothing_behind(audited(attempt, scene));
     require_fresh_outputs(audited(attempt, scene));
   });
@@ -226,7 +249,7 @@ Attempt start(const Provider& provider, int index, const Case& item, Scene& scen
     attempt.end(Status::skipped, "interrupted");
     return attempt;
   }
-  guarded(attempt, scene, [&] {
+  guarded(attempt, scene, "verify", [&] {
     if (auto why = why_unsupported(attempt, scene)) {
       return attempt.end(Status::unsupported, *why);
     }
@@ -254,7 +277,7 @@ Contender timed(Attempt& attempt, Scene& scene) {
 void verify_timed(Attempt& attempt, Scene& scene) {
   scene.check_inputs();
   if (attempt.outputs->hash() == attempt.verified_hash) return;
-  HostOutputs outputs = take_outputs(*attempt.outputs);
+  HostOutputs outputs = take_outputs(*attempt.outputs, scene);
   attempt.record.verdict = scene.judge(*attempt.provider, outputs);
   require_passed(attempt.record.verdict);
 }
@@ -263,6 +286,7 @@ void take_energy(Attempt& attempt, Scene& scene) {
   const AtWork at_work(scene.watch, attempt.index);
   const MeasureOptions& options = scene.options.measure;
   if (options.energy_seconds == 0 || !scene.device.energy()) return;
+  const PhaseClock::Phase phase(scene.clock, "energy");
   const Replay replay = scene.device.replayable(
       [&] { attempt.session->run(scene.inputs.view(), attempt.outputs->view()); });
   attempt.record.energy =
@@ -282,15 +306,19 @@ void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& ge
 
   const std::vector<Timing> timings = measure_interleaved(
       scene.device, contenders, scene.options.measure, seed, scene.watch.interrupted);
+  const Timing& ceiling = timings.back();
+  alive.front()->record.wall.add("gemm", ceiling.warmup_seconds + ceiling.sample_seconds);
   for (size_t i = 0; i < alive.size(); ++i) {
     Attempt& attempt = *alive[i];
-    guarded(attempt, scene, [&] {
+    attempt.record.wall.add("warm_up", timings[i].warmup_seconds);
+    attempt.record.wall.add("samples", timings[i].sample_seconds);
+    guarded(attempt, scene, "verify", [&] {
       if (timings[i].error) std::rethrow_exception(timings[i].error);
       if (timings[i].measurement.seconds.empty()) {
         return attempt.end(Status::skipped, "interrupted before it was timed");
       }
       attempt.record.measurement = timings[i].measurement;
-      attempt.record.gemm = timings.back().measurement;
+      attempt.record.gemm = ceiling.measurement;
       attempt.record.gemm_flops = gemm.flops();
       verify_timed(attempt, scene);
       take_energy(attempt, scene);
@@ -305,6 +333,7 @@ void compare_with_naive(std::vector<Attempt>& attempts, Scene& scene) {
   if (naive == attempts.end()) return;
   for (Attempt& attempt : attempts) {
     if (!attempt.alive() || &attempt == &*naive) continue;
+    const PhaseClock::Phase phase(scene.clock, "distance");
     attempt.record.from_naive = distance(scene.problem, *attempt.verified_outputs,
                                          *naive->verified_outputs, *scene.device.stream().threads);
   }
@@ -343,7 +372,9 @@ std::vector<Record> run_case(const Case& item, const std::vector<const Provider*
     return all_ended(item, providers, Status::skipped, why);
   }
   try {
-    Scene scene(item, device, providers.front()->scores_dtype(item.problem), options, watch);
+    PhaseClock clock;
+    Scene scene = make_scene(item, device, providers.front()->scores_dtype(item.problem), options,
+                             watch, clock);
     if (!options.dump.empty()) dump_inputs(options.dump, scene.problem, scene.host.inputs());
     std::vector<Attempt> attempts;
     for (size_t i = 0; i < providers.size(); ++i) {
@@ -354,7 +385,7 @@ std::vector<Record> run_case(const Case& item, const std::vector<const Provider*
     }
     for (Attempt& attempt : attempts) audit(attempt, scene);
     compare_with_naive(attempts, scene);
-    for (Attempt& attempt : attempts) guarded(attempt, scene, [&] { attempt.session.reset(); });
+    for (Attempt& attempt : attempts) guarded(attempt, scene, "end", [&] { attempt.session.reset(); });
     return records_of(attempts);
   } catch (const OutOfMemory& error) {
     return all_ended(item, providers, Status::out_of_memory, error.what());

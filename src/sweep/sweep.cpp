@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 
 #include "device/checksum.h"
@@ -95,8 +96,11 @@ class Sweep {
     repetition_ = step.repetition;
     progress_.begin_step(case_heading(*step.item));
     try {
+      const auto start = Clock::now();
       add(step, runner_.run(*step.item, runner_.providers(), options_.cases));
+      account_for(entries_.back().records, "rest", start);
       if (options_.cases.time && step.repetition == 0) count(*step.item, entries_.back().records);
+      account_for(entries_.back().records, "counters", start);
     } catch (const NoDevice& error) {
       stopped_ = error.what();
       return add(step, skipped(step));
@@ -114,6 +118,16 @@ class Sweep {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  // The time since `start` that none of a case's rows has on its account goes to the first one's.
+  static void account_for(std::vector<Record>& records, const char* phase,
+                          Clock::time_point start) {
+    double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    for (const Record& record : records) seconds -= record.wall.total();
+    if (!records.empty()) records.front().wall.add(phase, std::max(seconds, 0.0));
+  }
+
   void add(const Step& step, std::vector<Record> records) {
     for (Record& record : records) {
       for (const PluginFile& plugin : plugins_) {

@@ -33,6 +33,8 @@ SweepResult gpu_result() {
   Record& record = result.records[1];
   record.from_naive = Distance{0.25, 0.0625};
   record.prepare_seconds = 0.125;
+  record.wall.add("inputs", 0.5);
+  record.wall.add("samples", 0.25);
   record.kernels = {{"ours::forward<64>", 2048, 128, 255, 1024, 98304, 16, 2}, {"theirs", 1}};
   record.energy = Energy{.joules = 140, .seconds = 0.25, .seconds_per_run = 0.0078125};
   record.counters = CounterReport{
@@ -62,6 +64,7 @@ TEST(Json, StatesLaunchesAndDistancesComeBack) {
   EXPECT_EQ(throttled_share(record), 0.5);                      // idle is no reason
   EXPECT_EQ(record.from_naive->max_abs, 0.25);
   EXPECT_EQ(record.prepare_seconds, 0.125);
+  EXPECT_EQ(record.wall.phases(), result.records[1].wall.phases());
   EXPECT_EQ(record.kernels.at(0).local_bytes, 16);
   EXPECT_EQ(record.energy->joules_per_run(), 4.375);
   EXPECT_EQ(measured_bytes(*record.counters), 1300000) << "with what it left in the L2";

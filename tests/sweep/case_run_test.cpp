@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <set>
 #include <stdexcept>
+#include <string>
 
 #include "fake_provider.h"
 
@@ -56,6 +59,32 @@ TEST_F(CaseRun, AllProvidersPassInBothPasses) {
       EXPECT_FALSE(record.kernel.empty());
     }
   }
+}
+
+// What a case's providers share is on the account of the first.
+TEST_F(CaseRun, EveryRowSaysWhereItsTimeWent) {
+  const auto providers = choose_providers({}, DeviceKind::cpu);
+  const auto start = std::chrono::steady_clock::now();
+  const auto records = run_case(item_, providers, *device_, gemm_.get(), options_);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  double sum = 0;
+  for (const Record& record : records) {
+    std::set<std::string> phases;
+    for (const auto& [phase, seconds] : record.wall.phases()) {
+      EXPECT_GE(seconds, 0) << phase;
+      phases.insert(phase);
+    }
+    const bool first = &record == &records.front();
+    for (const char* phase : {"inputs", "reference", "gemm"}) {
+      EXPECT_EQ(phases.contains(phase), first) << record.provider << ": " << phase;
+    }
+    for (const char* phase :
+         {"prepare", "verify", "outputs", "judge", "warm_up", "samples", "audit"}) {
+      EXPECT_TRUE(phases.contains(phase)) << record.provider << ": " << phase;
+    }
+    sum += record.wall.total();
+  }
+  EXPECT_LE(sum, took.count());
 }
 
 TEST_F(CaseRun, VerifyingAloneTakesNoTime) {
