@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/host_memory.h"
 #include "attention/tensors.h"
 #include "device/device.h"
 #include "device/placed_tensor.h"
@@ -36,7 +37,8 @@ class DeviceInputs {
 // Output tensors in host memory, dense.
 class HostOutputs {
  public:
-  // A forward pass's logsumexp is left out where a provider gives none.
+  // Room for outputs, uninitialised. A forward pass's logsumexp is left out where a provider gives
+  // none.
   explicit HostOutputs(const Problem& problem, bool logsumexp = true);
   Outputs view();
 
@@ -45,8 +47,8 @@ class HostOutputs {
  private:
   friend class DeviceOutputs;
   Problem problem_;
-  std::vector<std::byte> o_, dq_, dk_, dv_;
-  std::vector<std::byte> logsumexp_;
+  HostVector<std::byte> o_, dq_, dk_, dv_;
+  HostVector<std::byte> logsumexp_;
 };
 
 // A problem's outputs on the device; they start poisoned.

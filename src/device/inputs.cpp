@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <numbers>
+#include <utility>
 
 #include "attention/error.h"
 #include "attention/half.h"
@@ -53,6 +57,46 @@ void fill_pattern(const Problem& p, TensorView view, const InputSpec& spec, int 
   });
 }
 
+using Bytes = HostVector<std::byte>;
+
+// A random tensor that lies in memory as its elements are counted: it depends on its number of
+// elements alone, and on nothing else of the problem's shape. Of cases that follow on one another
+// many ask for the same, and to make it takes longer than to run attention on it.
+struct RandomTensor {
+  Distribution distribution;
+  uint64_t seed;
+  Dtype dtype;
+  std::shared_ptr<const Bytes> bytes;
+};
+
+class RandomTensors {
+ public:
+  // The one that was made last with this number, if it is the same.
+  std::shared_ptr<const Bytes> find(const InputSpec& spec, int tensor, Dtype dtype, size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const RandomTensor& last = last_[static_cast<size_t>(tensor)];
+    const bool same = last.bytes != nullptr && last.distribution == spec.distribution &&
+                      last.seed == spec.seed && last.dtype == dtype && last.bytes->size() == bytes;
+    return same ? last.bytes : nullptr;
+  }
+  void keep(const InputSpec& spec, int tensor, Dtype dtype, std::shared_ptr<const Bytes> bytes) {
+    if (bytes->size() > kMostKept) return;
+    const std::lock_guard lock(mutex_);
+    last_[static_cast<size_t>(tensor)] = {spec.distribution, spec.seed, dtype, std::move(bytes)};
+  }
+
+ private:
+  static constexpr size_t kMostKept = size_t{128} << 20;
+
+  std::mutex mutex_;
+  std::array<RandomTensor, 4> last_{};  // by tensor number
+};
+
+RandomTensors& random_tensors() {
+  static RandomTensors tensors;
+  return tensors;
+}
+
 void fill_random(TensorView view, const InputSpec& spec, int tensor, ThreadPool& pool) {
   pool.parallel_for(view.batch * view.length, [&](int64_t item, int) {
     const int64_t b = item / view.length, row = item % view.length;
@@ -96,6 +140,28 @@ void fill_from_file(TensorView view, Layout layout, const std::string& path) {
   std::memcpy(view.data, array.data.data(), array.data.size());
 }
 
+// The tensor with this number; `shape` is a view of it without data.
+std::shared_ptr<const Bytes> filled(TensorView shape, const Problem& problem, const InputSpec& spec,
+                                    int tensor, const std::string& path, ThreadPool& pool) {
+  const bool random = spec.distribution != Distribution::files && !is_pattern(spec.distribution);
+  const bool in_order = random && problem.layout == Layout::bshd;
+  if (in_order) {
+    auto kept = random_tensors().find(spec, tensor, shape.dtype, bytes_of(shape));
+    if (kept != nullptr) return kept;
+  }
+  auto bytes = std::make_shared<Bytes>(bytes_of(shape));
+  shape.data = bytes->data();
+  if (random) {
+    fill_random(shape, spec, tensor, pool);
+  } else if (spec.distribution == Distribution::files) {
+    fill_from_file(shape, problem.layout, path);
+  } else {
+    fill_pattern(problem, shape, spec, tensor, pool);
+  }
+  if (in_order) random_tensors().keep(spec, tensor, shape.dtype, bytes);
+  return bytes;
+}
+
 }  // namespace
 
 std::string InputSpec::id() const {
@@ -124,42 +190,26 @@ float random_value(Distribution distribution, uint64_t seed, int tensor, uint64_
 
 HostTensors::HostTensors(const Problem& problem, const InputSpec& spec, ThreadPool& pool)
     : problem_(problem) {
-  const auto query_bytes = bytes_of(query_view<const void>(nullptr, problem));
-  const auto key_bytes = bytes_of(key_view<const void>(nullptr, problem));
-  q_.resize(query_bytes);
-  k_.resize(key_bytes);
-  v_.resize(key_bytes);
+  const TensorView query = query_view<void>(nullptr, problem);
+  const TensorView key = key_view<void>(nullptr, problem);
+  q_ = filled(query, problem, spec, 0, spec.q, pool);
+  k_ = filled(key, problem, spec, 1, spec.k, pool);
+  v_ = filled(key, problem, spec, 2, spec.v, pool);
   if (problem.pass == Pass::backward) {
-    o_.resize(query_bytes);
-    d_o_.resize(query_bytes);
+    d_o_ = filled(query, problem, spec, 3, spec.d_o, pool);
+    o_.resize(bytes_of(query));
     logsumexp_.resize(static_cast<size_t>(problem.query_rows()));
-  }
-
-  const auto fill = [&](TensorView view, int tensor, const std::string& path) {
-    if (spec.distribution == Distribution::files) {
-      fill_from_file(view, problem.layout, path);
-    } else if (is_pattern(spec.distribution)) {
-      fill_pattern(problem, view, spec, tensor, pool);
-    } else {
-      fill_random(view, spec, tensor, pool);
-    }
-  };
-  fill(query_view<void>(q_.data(), problem), 0, spec.q);
-  fill(key_view<void>(k_.data(), problem), 1, spec.k);
-  fill(key_view<void>(v_.data(), problem), 2, spec.v);
-  if (problem.pass == Pass::backward) {
-    fill(query_view<void>(d_o_.data(), problem), 3, spec.d_o);
   }
 }
 
 Inputs HostTensors::inputs() const {
   Inputs inputs;
-  inputs.q = query_view<const void>(q_.data(), problem_);
-  inputs.k = key_view<const void>(k_.data(), problem_);
-  inputs.v = key_view<const void>(v_.data(), problem_);
+  inputs.q = query_view<const void>(q_->data(), problem_);
+  inputs.k = key_view<const void>(k_->data(), problem_);
+  inputs.v = key_view<const void>(v_->data(), problem_);
   if (problem_.pass == Pass::backward) {
     inputs.o = query_view<const void>(o_.data(), problem_);
-    inputs.d_o = query_view<const void>(d_o_.data(), problem_);
+    inputs.d_o = query_view<const void>(d_o_->data(), problem_);
     inputs.logsumexp = logsumexp_.data();
   }
   return inputs;

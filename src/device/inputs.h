@@ -3,9 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
-#include <vector>
 
+#include "attention/host_memory.h"
 #include "attention/problem.h"
 #include "attention/tensors.h"
 #include "device/thread_pool.h"
@@ -41,8 +42,11 @@ class HostTensors {
 
  private:
   Problem problem_;
-  std::vector<std::byte> q_, k_, v_, o_, d_o_;
-  std::vector<float> logsumexp_;
+  // Random tensors are shared with the next problem that asks for the same.
+  using Bytes = HostVector<std::byte>;
+  std::shared_ptr<const Bytes> q_, k_, v_, d_o_;
+  Bytes o_;
+  HostVector<float> logsumexp_;
 };
 
 // Element `index` of tensor number `tensor` (0 Q, 1 K, 2 V, 3 dO) before rounding to a dtype, where

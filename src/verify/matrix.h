@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "attention/host_memory.h"
 #include "attention/tensors.h"
 #include "verify/row_blocks.h"
 
@@ -29,9 +30,7 @@ class Matrix {
  public:
   Matrix() = default;
   Matrix(int64_t rows, int64_t cols)
-      : data_(std::make_unique_for_overwrite<T[]>(static_cast<size_t>(rows * cols))),
-        rows_(rows),
-        cols_(cols) {}
+      : data_(make_host_array<T>(static_cast<size_t>(rows * cols))), rows_(rows), cols_(cols) {}
 
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
@@ -40,7 +39,7 @@ class Matrix {
   MatrixRef<const T> view() const { return ref(); }
 
  private:
-  std::unique_ptr<T[]> data_;
+  HostArray<T> data_;
   int64_t rows_ = 0, cols_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "attention/host_memory.h"
 #include "attention/problem.h"
 #include "attention/tensors.h"
 #include "device/device.h"
@@ -15,7 +16,7 @@ namespace flashbench::verify {
 
 // The exact forward pass of every row, rounded: what a backward pass starts from.
 struct ExactForward {
-  std::vector<std::byte> o;      // in the problem's dtype and layout
+  HostVector<std::byte> o;       // in the problem's dtype and layout
   std::vector<float> logsumexp;  // [batch, q_heads, q_len]
 };
 

@@ -81,6 +81,41 @@ TEST(HostTensors, TensorsAndSeedsDiffer) {
   EXPECT_NE(first(one.inputs().k), first(one.inputs().v));
 }
 
+// Problems of one number of elements have the same random tensors, and do not make them twice;
+// others get their own.
+TEST(HostTensors, SameElementsAreSharedAndNoOthers) {
+  ThreadPool pool(1);
+  const Problem wide{
+      .batch = 2, .q_heads = 4, .kv_heads = 4, .q_len = 6, .kv_len = 6, .head_dim = 8};
+  Problem tall = wide;
+  tall.q_heads = tall.kv_heads = 1;
+  tall.q_len = tall.kv_len = 12;
+  tall.head_dim = 16;
+  const HostTensors first(wide, {}, pool), same(tall, {}, pool);
+  EXPECT_EQ(first.inputs().k.data, same.inputs().k.data);
+
+  const auto fresh = [&](Problem problem, const InputSpec& spec) {
+    const HostTensors made(problem, spec, pool);
+    const ConstTensorView k = made.inputs().k;
+    EXPECT_NE(k.data, first.inputs().k.data);
+    // Element 9 in the order [batch, length, heads, head_dim]: of row 0, head 1.
+    const float expected =
+        round_to(problem.dtype, random_value(spec.distribution, spec.seed, 1, 9));
+    EXPECT_EQ(load_element(k.data, k.dtype, k.offset(0, 1, 0) + 1), expected);
+  };
+  fresh(wide, {.seed = 2});
+  fresh(wide, {.distribution = Distribution::uniform});
+  Problem other = wide;
+  other.dtype = Dtype::bf16;
+  fresh(other, {});
+  other = wide;
+  other.kv_len = 7;
+  fresh(other, {});
+  other = wide;
+  other.layout = Layout::bhsd;
+  fresh(other, {});
+}
+
 class NpyInputs : public testing::Test {
  protected:
   NpyInputs() { std::filesystem::create_directories(folder_); }
