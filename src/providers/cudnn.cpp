@@ -1,6 +1,8 @@
 // cuDNN's fused attention. What it can, and how, is for cuDNN to say (cudnn_graph.h), fp32 apart.
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "device/cudnn_library.h"
 #include "providers/cudnn_graph.h"
 #include "providers/providers.h"
@@ -31,15 +33,19 @@ struct Tensors {
 
 class CudnnSession final : public Session {
  public:
-  CudnnSession(const Problem& problem, bool deterministic, Device& device)
+  // `graph`: one for dense tensors.
+  CudnnSession(const Problem& problem, bool deterministic, Device& device,
+               std::unique_ptr<CudnnGraph> graph)
       : problem_(problem), deterministic_(deterministic), device_(device) {
-    plan_for(Tensors::dense(problem));
+    plan(std::move(graph));
   }
 
   // Only here is known that tensors lie otherwise than densely.
   void prepare_inputs(const Inputs& in) override {
     const Tensors tensors = Tensors::like(in.q, in.k);
-    if (!graph_->fits(tensors.in, tensors.out)) plan_for(tensors);
+    if (graph_->fits(tensors.in, tensors.out)) return;
+    plan(make_cudnn_graph(problem_, deterministic_, device_.info().compute_capability, tensors.in,
+                          tensors.out));
   }
 
   void run(const Inputs& in, const Outputs& out) override {
@@ -54,10 +60,9 @@ class CudnnSession final : public Session {
   std::optional<int64_t> requested_bytes() const override { return std::nullopt; }
 
  private:
-  void plan_for(const Tensors& tensors) {
+  void plan(std::unique_ptr<CudnnGraph> graph) {
     workspace_ = Buffer();
-    graph_ = make_cudnn_graph(problem_, deterministic_, device_.info().compute_capability,
-                              tensors.in, tensors.out);
+    graph_ = std::move(graph);
     graph_->build_plan(device_.stream().cuda);
     workspace_ =
         device_.allocate(static_cast<size_t>(graph_->workspace_bytes()), MemoryUse::workspace);
@@ -97,7 +102,7 @@ class CudnnProvider final : public Provider {
       return "cuDNN's attention is for fp16 and bf16";
     }
     try {
-      dense_graph(p, info);
+      asked_ = {p, dense_graph(p, info)};
       return std::nullopt;
     } catch (const std::exception& error) {
       return error.what();
@@ -114,7 +119,10 @@ class CudnnProvider final : public Provider {
     return graph->workspace_bytes();
   }
   std::unique_ptr<Session> prepare(const Problem& p, Device& device) const override {
-    return std::make_unique<CudnnSession>(p, deterministic_, device);
+    auto asked = std::exchange(asked_, {});
+    const bool same = asked.graph != nullptr && asked.problem == p;
+    return std::make_unique<CudnnSession>(
+        p, deterministic_, device, same ? std::move(asked.graph) : dense_graph(p, device.info()));
   }
 
  private:
@@ -123,7 +131,14 @@ class CudnnProvider final : public Provider {
     return make_cudnn_graph(p, deterministic_, info.compute_capability, tensors.in, tensors.out);
   }
 
+  // To ask cuDNN whether it can is to make the graph that prepare() will want next.
+  struct Asked {
+    Problem problem;
+    std::unique_ptr<CudnnGraph> graph;
+  };
+
   bool deterministic_;
+  mutable Asked asked_;
 };
 
 }  // namespace

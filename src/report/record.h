@@ -73,9 +73,10 @@ struct Record {
   std::optional<Determinism> determinism;  // where it was asked for
   std::optional<Distance> from_naive;      // of its outputs; where naive's were right too
   std::optional<Measurement> measurement;
-  std::optional<Measurement> gemm;        // the GEMM ceiling in the same rounds
-  double gemm_flops = 0;                  // FLOPs of one of its runs
-  std::optional<double> prepare_seconds;  // wall time of making it ready: plans, workspace
+  std::optional<Measurement> gemm;  // the GEMM ceiling in the same rounds
+  double gemm_flops = 0;            // FLOPs of one of its runs
+  std::optional<double>
+      prepare_seconds;  // by the wall, to say that it can and get ready: plans, workspace
   std::optional<int64_t> requested_bytes;
   std::optional<MemoryReport> memory;
   std::vector<KernelFacts> kernels;       // of one run, in order, on a device that tells

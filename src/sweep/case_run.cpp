@@ -140,9 +140,17 @@ void require_passed(const Verdict& verdict) {
   if (!verdict.passed()) throw WrongResult(verdict.reason);
 }
 
+std::optional<std::string> why_unsupported(const Attempt& attempt, const Scene& scene) {
+  const DeviceInfo& info = scene.device.info();
+  if (auto why = attempt.provider->why_unsupported(scene.problem, info)) return why;
+  return attempt.provider->why_unsupported_placement(scene.problem, scene.item.placement, info);
+}
+
+// To say whether it can may be a part of getting ready, and is timed with it.
 void prepare(Attempt& attempt, Scene& scene) {
   const PhaseClock::Phase phase(scene.clock, "prepare");
   const auto start = std::chrono::steady_clock::now();
+  if (const auto why = why_unsupported(attempt, scene)) throw Unsupported(*why);
   attempt.session = attempt.provider->prepare(scene.problem, scene.device);
   attempt.record.prepare_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -232,12 +240,6 @@ void audit(Attempt& attempt, Scene& scene) {
   });
 }
 
-std::optional<std::string> why_unsupported(const Attempt& attempt, const Scene& scene) {
-  const DeviceInfo& info = scene.device.info();
-  if (auto why = attempt.provider->why_unsupported(scene.problem, info)) return why;
-  return attempt.provider->why_unsupported_placement(scene.problem, scene.item.placement, info);
-}
-
 Attempt start(const Provider& provider, int index, const Case& item, Scene& scene) {
   Attempt attempt;
   attempt.provider = &provider;
@@ -250,9 +252,6 @@ Attempt start(const Provider& provider, int index, const Case& item, Scene& scen
     return attempt;
   }
   guarded(attempt, scene, "verify", [&] {
-    if (auto why = why_unsupported(attempt, scene)) {
-      return attempt.end(Status::unsupported, *why);
-    }
     prepare_and_verify(attempt, scene);
     if (scene.options.repeat > 1) repeat(attempt, scene);
   });
@@ -385,7 +384,8 @@ std::vector<Record> run_case(const Case& item, const std::vector<const Provider*
     }
     for (Attempt& attempt : attempts) audit(attempt, scene);
     compare_with_naive(attempts, scene);
-    for (Attempt& attempt : attempts) guarded(attempt, scene, "end", [&] { attempt.session.reset(); });
+    for (Attempt& attempt : attempts)
+      guarded(attempt, scene, "end", [&] { attempt.session.reset(); });
     return records_of(attempts);
   } catch (const OutOfMemory& error) {
     return all_ended(item, providers, Status::out_of_memory, error.what());
