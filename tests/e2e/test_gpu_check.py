@@ -1,0 +1,84 @@
+"""scripts/gpu-check, with a GPU, a flashbench and a PyTorch that only write down how they are called."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from conftest import REPOSITORY
+
+NVIDIA_SMI = "#!/bin/sh\necho 'NVIDIA H200'\n"
+FLASHBENCH = """#!/bin/sh
+echo "cudnn=$FLASHBENCH_CUDNN $*" >>"$CALLS"
+"""
+# Says where its packages lie, as `python3 -c` is asked; serves as the shebang's python3 of torch_sdpa.py too.
+PYTHON = """#!/bin/sh
+if [ "$1" = -c ]; then
+  case $2 in
+    *nvidia.cudnn*) [ -n "$CUDNN" ] && echo "$CUDNN" ;;
+    "import torch") [ -n "$TORCH" ] ;;
+    *) [ -n "$TORCH" ] && echo /nowhere/torch ;;
+  esac
+  exit
+fi
+exec /usr/bin/python3 "$@"
+"""
+CXX = """#!/bin/sh
+while [ "$1" != -o ]; do shift; done
+touch "$2"
+"""
+
+
+@pytest.fixture
+def gpu_check(tmp_path):
+    repository = tmp_path / "repository"
+    for part in ["scripts", "configs", "cmake", "examples/plugin/torch_flash"]:
+        shutil.copytree(REPOSITORY / part, repository / part)
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, text in [("nvidia-smi", NVIDIA_SMI), ("flashbench", FLASHBENCH), ("python3", PYTHON), ("cxx", CXX)]:
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+
+    def run(*steps, **environment):
+        calls = tmp_path / "calls"
+        calls.write_text("")
+        inherited = {name: value for name, value in os.environ.items() if name != "FLASHBENCH_CUDNN"}
+        process = subprocess.run(
+            [repository / "scripts/gpu-check", "--binary", folder / "flashbench", "--out", tmp_path / "out", *steps],
+            env={**inherited, "PATH": f"{folder}:{os.environ['PATH']}", "CXX": str(folder / "cxx"),
+                 "CALLS": str(calls), **environment},
+            capture_output=True, text=True, timeout=60)
+        assert process.returncode == 0, process.stderr
+        return calls.read_text().splitlines(), process.stderr
+
+    return run
+
+
+def test_the_sweeps_that_make_the_committed_results(gpu_check, tmp_path):
+    calls, said = gpu_check("grid", "fp16", "ladder", "short", "fp32", "torch")
+    expected = [f"cudnn= sweep --config configs/{name}.json --out {tmp_path}/out --resume"
+                for name in ["h200", "fp16", "ladder", "short", "fp32"]]
+    assert calls == expected
+    assert "python3 has no PyTorch: no rows of its backends" in said
+    assert "the grid goes without FlashAttention-2" in said
+
+
+def test_pytorch_is_a_peer_in_the_grid_and_has_a_sweep_of_its_own(gpu_check, tmp_path):
+    (grid, torch), said = gpu_check("grid", "torch", TORCH="1", CUDNN="/its/cudnn/lib")
+    plugin = tmp_path / "repository/build/plugin/torch_flash.so"
+    assert grid == (f"cudnn=/its/cudnn/lib sweep --config configs/h200.json --out {tmp_path}/out --resume "
+                    f"--plugin {plugin}")
+    assert torch.startswith("cudnn=/its/cudnn/lib sweep --program scripts/torch_sdpa.py --config configs/h200.json ")
+    assert torch.endswith(f" --out {tmp_path}/out/torch_sdpa --resume")
+    assert "no PyTorch" not in said
+
+
+def test_the_users_cudnn_comes_first(gpu_check):
+    calls, _ = gpu_check("fp16", CUDNN="/its/cudnn/lib", FLASHBENCH_CUDNN="/mine")
+    assert calls[0].startswith("cudnn=/mine ")
+
+
+def test_each_step_is_known(gpu_check):
+    with pytest.raises(AssertionError, match="unknown step peer"):
+        gpu_check("peer")
