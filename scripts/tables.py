@@ -1,18 +1,29 @@
 #!/usr/bin/python3
-"""Tables for the documents, in Markdown, from result CSVs.
+"""Tables for the documents, in Markdown, from result CSVs: of the grid of the FlashAttention papers
+(hidden size 2048, 16,384 tokens).
 
-  scripts/tables.py speed results/h200/h200.csv      speed-up and TFLOP/s over length
+  scripts/tables.py speed results/h200/h200.csv      TFLOP/s and speed-up of tiled over length
   scripts/tables.py memory results/h200/h200.csv     peak memory over length, and the share saved
-  scripts/tables.py ladder results/h200/ladder.csv   what each provider reaches
-  scripts/tables.py crossover results/h200/short.csv the length from which tiled is faster than naive
+  scripts/tables.py ladder results/h200/ladder.csv   time, TFLOP/s, bytes measured and peak memory of
+                                                     each provider and the ceiling, full attention
+  scripts/tables.py crossover FILE.csv...            the lengths at which tiled is faster than naive
+  scripts/tables.py rivals results/h200/h200.csv     how many times faster than cuDNN and
+                                                     FlashAttention-2 our kernels are
+  scripts/tables.py rival results/h200/h200.csv --provider cudnn       the same by head_dim and mask
   scripts/tables.py traffic results/h200/h200.csv    measured over compulsory bytes of memory / bytes
                                                      through the L2 over those that the loops request
   scripts/tables.py operations results/h200/h200.csv counted tensor-core operations over claimed FLOPs
+
+scripts/docs writes them into the documents.
 """
 import argparse
 import sys
 
+import numpy as np
 import pandas as pd
+
+RIVALS = {"cudnn": "cuDNN", "plugin:torch_flash": "FlashAttention-2"}
+OURS = [("tiled", "forward"), ("tiled", "backward"), ("tiled:sm80", "forward")]
 
 
 def read(path):
@@ -21,10 +32,14 @@ def read(path):
                  & (frame.q_heads == frame.kv_heads)]
 
 
-def grid(frame, dtype):
-    """The FlashAttention grid: hidden size 2048, 16,384 tokens."""
-    return frame[(frame.dtype == dtype) & (frame.q_heads * frame.head_dim == 2048)
-                 & (frame.batch * frame.q_len == 16384)]
+def grid(frame):
+    """Without repetitions of a case."""
+    return frame[(frame.q_heads * frame.head_dim == 2048) & (frame.batch * frame.q_len == 16384)]
+
+
+def short(frame):
+    """Of configs/short.json: that hidden size in batches of 16."""
+    return frame[(frame.q_heads * frame.head_dim == 2048) & (frame.batch == 16)]
 
 
 def mask(name):
@@ -35,11 +50,11 @@ def length(tokens):
     return f"{tokens // 1024}k" if tokens >= 1024 else str(tokens)
 
 
-def print_table(header, rows):
-    print("| " + " | ".join(header) + " |")
-    print("|" + "|".join(["---"] + ["---:"] * (len(header) - 1)) + "|")
-    for row in rows:
-        print("| " + " | ".join(row) + " |")
+def table(header, rows):
+    lines = ["| " + " | ".join(header) + " |",
+             "|" + "|".join(["---"] + ["---:"] * (len(header) - 1)) + "|"]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines)
 
 
 def over_length(frame, keys, label, cell):
@@ -49,12 +64,10 @@ def over_length(frame, keys, label, cell):
     for key, group in frame.groupby(keys, sort=False):
         by_length = {n: cell(part) for n, part in group.groupby("q_len")}
         rows.append([label(key)] + [by_length.get(n, "") for n in lengths])
-    print_table([""] + [length(n) for n in lengths], rows)
+    return table([""] + [length(n) for n in lengths], rows)
 
 
-def speed(frame, dtype):
-    frame = grid(frame, dtype)
-
+def speed(frame, _):
     def cell(part):
         tiled = part[part.provider == "tiled"]
         if tiled.empty:
@@ -62,12 +75,12 @@ def speed(frame, dtype):
         row = tiled.iloc[0]
         return f"{row.tflops_convention:.0f} ({row.speedup_vs_naive:.2f}x)"
 
-    over_length(frame, ["pass", "head_dim", "mask"],
-                lambda key: f"{key[0]} d{key[1]} {mask(key[2])}", cell)
+    return over_length(grid(frame), ["pass", "head_dim", "mask"],
+                       lambda key: f"{key[0]} d{key[1]} {mask(key[2])}", cell)
 
 
-def memory(frame, dtype):
-    frame = grid(frame, dtype)
+def memory(frame, _):
+    frame = grid(frame)
     frame = frame[frame["mask"] == "none"]
 
     def cell(part):
@@ -76,68 +89,178 @@ def memory(frame, dtype):
             return ""
         return f"{peak['naive']:.0f} / {peak['tiled']:.0f} ({100 * (1 - peak['tiled'] / peak['naive']):.0f}%)"
 
-    over_length(frame, ["pass", "head_dim"], lambda key: f"{key[0]} d{key[1]}", cell)
+    return over_length(frame, ["pass", "head_dim"], lambda key: f"{key[0]} d{key[1]}", cell)
 
 
-def ladder(frame, dtype):
-    frame = grid(frame, dtype)
-    over_length(frame, ["head_dim", "mask", "provider"],
-                lambda key: f"d{key[0]} {mask(key[1])} {key[2]}",
-                lambda part: f"{part.iloc[0].tflops_convention:.0f}")
+def ladder(frame, _):
+    """A row for each provider, in the order of the file; columns for each head_dim, at one length."""
+    frame = grid(frame)
+    frame = frame[(frame["mask"] == "none") & (frame["pass"] == "forward")]
+    if frame.q_len.nunique() != 1:
+        raise ValueError(f"expected one length, found {frame.q_len.nunique()}: choose one by --length")
+    head_dims = sorted(frame.head_dim.unique())
+
+    def cells(milliseconds, tflops, moved, peak):
+        return [f"{milliseconds:.3f}", f"{tflops:.0f}", "" if np.isnan(moved) else f"{moved / 2**20:.0f}",
+                f"{peak / 2**20:.0f}"]
+
+    def of_provider(row):
+        return cells(row.median_ms, row.tflops, row.bytes_measured, row.peak_bytes)
+
+    def of_ceiling(row):
+        """The GEMM in the same rounds, which moves and keeps what no implementation can do without."""
+        share = row.pct_of_ceiling / 100
+        return cells(row.median_ms * share, row.tflops / share, row.bytes_compulsory,
+                     row.peak_bytes - row.workspace_bytes)
+
+    header = [""]
+    for head_dim in head_dims:
+        header += [f"d{head_dim} ms", "TFLOP/s", "MiB moved", "MiB peak"]
+    lines = {name: [name] for name in frame.provider.unique()}
+    ceiling = ["ceiling"]
+    for head_dim in head_dims:
+        part = frame[frame.head_dim == head_dim].set_index("provider")
+        for name, line in lines.items():
+            line += of_provider(part.loc[name]) if name in part.index else [""] * 4
+        ceiling += of_ceiling(part.iloc[0])
+    return table(header, [*lines.values(), ceiling])
 
 
-def crossover(frame, dtype):
-    frame = frame[(frame.dtype == dtype) & (frame.provider == "tiled")]
-    over_length(frame, ["pass", "head_dim", "mask"],
-                lambda key: f"{key[0]} d{key[1]} {mask(key[2])}",
-                lambda part: f"{part.iloc[0].speedup_vs_naive:.2f}x")
+def crossover(frame, _):
+    """The lengths at which it is faster than naive in every one of the files."""
+    frame = pd.concat([grid(frame), short(frame)])
+    tiled = frame[frame.provider == "tiled"]
+    head_dims = sorted(tiled.head_dim.unique())
+
+    def faster_at(rows):
+        worst = rows.groupby("q_len").speedup_vs_naive.min()
+        lengths, faster = list(worst.index), list(worst.index[worst > 1])
+        if faster in (lengths, []):
+            return "all" if faster else "none"
+        if faster == lengths[-len(faster):]:
+            return f"from {length(faster[0])}"
+        if faster == lengths[:len(faster)]:
+            return f"up to {length(faster[-1])}"
+        return ", ".join(map(length, faster))
+
+    rows = []
+    for (which, masked), group in tiled.groupby(["pass", "mask"], sort=False):
+        cells = {d: faster_at(part) for d, part in group.groupby("head_dim")}
+        rows.append([f"{which} {mask(masked)}"] + [cells.get(d, "") for d in head_dims])
+    return table([""] + [f"d{d}" for d in head_dims], rows)
+
+
+def times_faster(frame, rival, ours, which):
+    """The rival's time over ours, for each case that both have."""
+    case = ["head_dim", "mask", "q_len"]
+    times = frame[frame["pass"] == which].set_index(["provider", *case]).median_ms
+    if not {rival, ours} <= set(times.index.get_level_values("provider")):
+        return pd.Series(dtype=float)
+    return (times[rival] / times[ours]).dropna()
+
+
+def mean(ratios):
+    return float(np.exp(np.log(ratios).mean()))
+
+
+def mean_and_range(ratios):
+    return "" if ratios.empty else f"{mean(ratios):.2f} ({ratios.min():.2f} to {ratios.max():.2f})"
+
+
+def rivals(frame, _):
+    frame = grid(frame)
+    known = [name for name in RIVALS if name in set(frame.provider)]
+    if not known:
+        raise ValueError(f"expected rows of {' or '.join(RIVALS)}, found none")
+    rows = [[f"`{ours}` {which}"] + [mean_and_range(times_faster(frame, name, ours, which)) for name in known]
+            for ours, which in OURS]
+    return table([""] + [RIVALS[name] for name in known], rows)
+
+
+def rival(frame, arguments):
+    frame = grid(frame)
+    columns = [(ours, which, masked) for ours, which in OURS for masked in ["none", "causal_bottom_right"]]
+    ratios = {}
+    for ours, which in OURS:
+        ratios[ours, which] = times_faster(frame, arguments.provider, ours, which)
+    if all(values.empty for values in ratios.values()):
+        raise ValueError(f"expected rows of {arguments.provider} and tiled, found none")
+
+    def cell(head_dim, ours, which, masked):
+        values = ratios[ours, which]
+        if values.empty:
+            return ""
+        part = values[(values.index.get_level_values("head_dim") == head_dim)
+                      & (values.index.get_level_values("mask") == masked)]
+        return "" if part.empty else f"{mean(part):.2f}"
+
+    rows = [[f"d{d}"] + [cell(d, *column) for column in columns] for d in sorted(frame.head_dim.unique())]
+    return table([""] + [f"`{ours}` {which} {mask(masked)}" for ours, which, masked in columns], rows)
 
 
 def counted(frame, column):
-    """The rows of the grid with this column of the hardware counters' figures."""
+    """The rows with this column of the hardware counters' figures."""
     if column not in frame.columns or frame[column].isna().all():
         raise ValueError(f"no row has {column}: the sweep read no hardware counters")
     return frame[frame[column].notna()]
 
 
-def traffic(frame, dtype):
-    frame = counted(grid(frame, dtype), "l2_bytes")
-
+def traffic(frame, _):
     def cell(part):
         row = part.iloc[0]
-        return f"{row.bytes_measured / row.bytes_compulsory:.2f} / {row.l2_bytes / row.bytes_requested:.2f}"
+        through_l2 = row.l2_bytes / row.bytes_requested
+        return (f"{row.bytes_measured / row.bytes_compulsory:.2f} / "
+                + ("–" if np.isnan(through_l2) else f"{through_l2:.2f}"))
 
-    over_length(frame, ["pass", "head_dim", "mask", "provider"],
-                lambda key: f"{key[0]} d{key[1]} {mask(key[2])} {key[3]}", cell)
-
-
-def operations(frame, dtype):
-    frame = counted(grid(frame, dtype), "tensor_ops_per_flop")
-    over_length(frame, ["pass", "head_dim", "mask", "provider"],
-                lambda key: f"{key[0]} d{key[1]} {mask(key[2])} {key[3]}",
-                lambda part: f"{part.iloc[0].tensor_ops_per_flop:.3f}")
+    return over_length(counted(grid(frame), "l2_bytes"), ["pass", "head_dim", "mask", "provider"],
+                       lambda key: f"{key[0]} d{key[1]} {mask(key[2])} {key[3]}", cell)
 
 
-TABLES = {"speed": speed, "memory": memory, "ladder": ladder, "crossover": crossover, "traffic": traffic,
-          "operations": operations}
+def operations(frame, _):
+    return over_length(counted(grid(frame), "tensor_ops_per_flop"), ["pass", "head_dim", "mask", "provider"],
+                       lambda key: f"{key[0]} d{key[1]} {mask(key[2])} {key[3]}",
+                       lambda part: f"{part.iloc[0].tensor_ops_per_flop:.3f}")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__,
+TABLES = {"speed": speed, "memory": memory, "ladder": ladder, "crossover": crossover, "rivals": rivals,
+          "rival": rival, "traffic": traffic, "operations": operations}
+
+
+def parse(words):
+    parser = argparse.ArgumentParser(description=__doc__, prog="tables.py",
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=TABLES)
-    parser.add_argument("csv", help="a result of flashbench sweep")
+    parser.add_argument("csv", nargs="+", help="results of flashbench sweep")
     parser.add_argument("--dtype", default="bf16", choices=["bf16", "fp16", "fp32"])
-    arguments = parser.parse_args()
+    parser.add_argument("--mask", choices=["full", "causal"], help="of this mask alone")
+    parser.add_argument("--length", type=int, nargs="+", help="of these lengths alone")
+    parser.add_argument("--provider", default="cudnn", help="whose time is over ours (table rival)")
+    return parser.parse_args(words)
+
+
+def make(words):
+    """The table that these arguments ask for. Throws OSError and ValueError, with the file's name."""
+    arguments = parse(words)
+    frames = []
+    for path in arguments.csv:
+        try:
+            frames.append(read(path))
+        except (OSError, ValueError, AttributeError) as error:
+            raise ValueError(f"{path}: expected the CSV of a sweep: {error}") from None
+    frame = pd.concat(frames)
+    frame = frame[frame.dtype == arguments.dtype]
+    if arguments.mask:
+        frame = frame[frame["mask"].map(mask) == arguments.mask]
+    if arguments.length:
+        frame = frame[frame.q_len.isin(arguments.length)]
     try:
-        frame = read(arguments.csv)
-    except (OSError, ValueError, AttributeError) as error:
-        sys.exit(f"{arguments.csv}: expected the CSV of a sweep: {error}")
-    try:
-        TABLES[arguments.table](frame, arguments.dtype)
+        return TABLES[arguments.table](frame, arguments)
     except ValueError as error:
-        sys.exit(f"{arguments.csv}: {error}")
+        raise ValueError(f"{', '.join(arguments.csv)}: {error}") from None
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        print(make(sys.argv[1:]))
+    except ValueError as problem:
+        sys.exit(f"tables.py: {problem}")

@@ -1,0 +1,59 @@
+"""scripts/docs: the documents say what the committed results say."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from conftest import REPOSITORY
+
+
+def docs(repository, binary, *arguments):
+    return subprocess.run([repository / "scripts/docs", *arguments], capture_output=True, text=True,
+                          env={**os.environ, "FLASHBENCH": str(binary)})
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """A repository with what the script works on."""
+    for path in ["scripts", "docs"]:
+        shutil.copytree(REPOSITORY / path, tmp_path / path, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in [REPOSITORY / "README.md", *(REPOSITORY / "results").rglob("*.csv"),
+                 *(REPOSITORY / "results").rglob("*.json")]:
+        target = tmp_path / path.relative_to(REPOSITORY)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    return tmp_path
+
+
+def test_the_documents_are_what_the_results_say(binary):
+    process = docs(REPOSITORY, binary, "--check")
+    assert process.returncode == 0, process.stderr
+    assert "not run" not in process.stderr
+
+
+def test_what_was_changed_by_hand_is_noticed_and_written_once(copy, binary):
+    changes = {"docs/kernels.md": ("| ceiling | ", "| ceiling | 1"), "README.md": ("10 rows: 10 ok", "11 rows: 11 ok")}
+    texts = {page: (copy / page).read_text(encoding="utf-8") for page in changes}
+    for page, (old, new) in changes.items():
+        assert old in texts[page]
+        (copy / page).write_text(texts[page].replace(old, new, 1), encoding="utf-8")
+    check = docs(copy, binary, "--check")
+    assert check.returncode == 1
+    for page, (_, new) in changes.items():
+        assert page in check.stderr and new in check.stderr
+
+    written = docs(copy, binary)
+    assert written.returncode == 0, written.stderr
+    assert {page: (copy / page).read_text(encoding="utf-8") for page in changes} == texts
+    assert "results/h200/plots/ladder_flops_forward_bf16.png" in written.stdout
+    assert docs(copy, binary, "--check").returncode == 0
+
+
+def test_a_table_that_cannot_be_made_names_its_page(copy, binary):
+    page = copy / "docs/kernels.md"
+    page.write_text(page.read_text(encoding="utf-8").replace("results/h200/ladder.csv --length", "nowhere.csv --length"),
+                    encoding="utf-8")
+    process = docs(copy, binary, "--check")
+    assert process.returncode == 1
+    assert "docs/kernels.md: nowhere.csv: expected the CSV of a sweep" in process.stderr
