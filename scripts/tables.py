@@ -13,10 +13,12 @@
   scripts/tables.py traffic results/h200/h200.csv    measured over compulsory bytes of memory / bytes
                                                      through the L2 over those that the loops request
   scripts/tables.py operations results/h200/h200.csv counted tensor-core operations over claimed FLOPs
+  scripts/tables.py wall results/h200/h200.json      where the time of the whole sweep went
 
 scripts/docs writes them into the documents.
 """
 import argparse
+import json
 import sys
 
 import numpy as np
@@ -222,6 +224,26 @@ def operations(frame, _):
                        lambda part: f"{part.iloc[0].tensor_ops_per_flop:.3f}")
 
 
+def wall(paths):
+    """Seconds by phase, over all rows of results in JSON."""
+    seconds, cases = {}, set()
+    for path in paths:
+        try:
+            with open(path, encoding="utf-8") as file:
+                rows = json.load(file)["results"]
+            for row in rows:
+                cases.add((path, row["key"]))
+                for phase, taken in row.get("wall_s", {}).items():
+                    seconds[phase] = seconds.get(phase, 0) + taken
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path}: expected the JSON of a sweep: {error!r}") from None
+    if not seconds:
+        raise ValueError(f"{', '.join(paths)}: no row has wall_s: an older flashbench made it")
+    rows = [[phase, f"{taken:.1f}", f"{taken / len(cases):.2f}"] for phase, taken in
+            [*sorted(seconds.items(), key=lambda item: -item[1]), ("all", sum(seconds.values()))]]
+    return table(["phase", "seconds", "a case"], rows)
+
+
 TABLES = {"speed": speed, "memory": memory, "ladder": ladder, "crossover": crossover, "rivals": rivals,
           "rival": rival, "traffic": traffic, "operations": operations}
 
@@ -229,7 +251,7 @@ TABLES = {"speed": speed, "memory": memory, "ladder": ladder, "crossover": cross
 def parse(words):
     parser = argparse.ArgumentParser(description=__doc__, prog="tables.py",
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=TABLES)
+    parser.add_argument("table", choices=[*TABLES, "wall"])
     parser.add_argument("csv", nargs="+", help="results of flashbench sweep")
     parser.add_argument("--dtype", default="bf16", choices=["bf16", "fp16", "fp32"])
     parser.add_argument("--mask", choices=["full", "causal"], help="of this mask alone")
@@ -241,6 +263,8 @@ def parse(words):
 def make(words):
     """The table that these arguments ask for. Throws OSError and ValueError, with the file's name."""
     arguments = parse(words)
+    if arguments.table == "wall":
+        return wall(arguments.csv)
     frames = []
     for path in arguments.csv:
         try:

@@ -1,6 +1,7 @@
 """scripts/tables.py on rows whose tables are known."""
 
 import csv
+import json
 import subprocess
 
 import pytest
@@ -83,6 +84,19 @@ def test_traffic_of_a_library_that_keeps_its_loops_to_itself(tables):
 def test_rows_that_did_not_end_well_are_in_no_table(tables):
     rows = [row("tiled", 1.0, speedup_vs_naive=2), row("tiled", 1.0, mask="causal_bottom_right", status="failed")]
     assert tables("speed", rows) == ["| forward d64 full | 200 (2.00x) |"]
+
+
+def test_wall_adds_up_phases_over_rows(tables, tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps({"results": [{"key": "a", "wall_s": {"inputs": 1, "samples": 2}},
+                                            {"key": "a", "wall_s": {"samples": 3}},
+                                            {"key": "b", "wall_s": {"samples": 1}}]}))
+    assert tables("wall", options=[path]) == ["| samples | 6.0 | 3.00 |", "| inputs | 1.0 | 0.50 |",
+                                              "| all | 7.0 | 3.50 |"]
+    path.write_text(json.dumps({"results": [{"key": "a"}]}))
+    assert "no row has wall_s" in tables("wall", options=[path], expect=1)
+    path.write_text("[1]")
+    assert "expected the JSON of a sweep" in tables("wall", options=[path], expect=1)
 
 
 def test_what_is_no_result_is_a_sentence(tables):
