@@ -112,7 +112,7 @@ std::unique_ptr<CounterReader> make_counter_reader(Device& device) {
 }
 
 CounterReport count_run(Device& device, CounterReader& reader, Dtype dtype, CacheState cache,
-                        const CounterReader::Launch& run) {
+                        CounterDetail detail, const CounterReader::Launch& run) {
   CounterReport report;
   report.state = reader.state();
   report.cache = cache;
@@ -133,10 +133,14 @@ CounterReport count_run(Device& device, CounterReader& reader, Dtype dtype, Cach
   try {
     report.passes = reader.passes(dtype);
     report.run = reader.count(dtype, before, run);
-    report.run_and_eviction = reader.count(dtype, before, run_and_evict);
-    report.eviction_bytes = device.eviction_bytes();
-    report.launches = reader.count_launches(dtype, before, run);
-    if (report.launches.size() == 1) report.launches.clear();
+    if (detail == CounterDetail::everything || cache == CacheState::cold) {
+      report.run_and_eviction = reader.count(dtype, before, run_and_evict);
+      report.eviction_bytes = device.eviction_bytes();
+    }
+    if (detail == CounterDetail::everything) {
+      report.launches = reader.count_launches(dtype, before, run);
+      if (report.launches.size() == 1) report.launches.clear();
+    }
   } catch (const CounterError& error) {
     report = CounterReport{.state = report.state, .cache = cache};
     report.state.status = error.status;

@@ -63,12 +63,20 @@ std::optional<double> total(const CounterValues&, Counted);
 // One provider's run of a case, counted.
 struct CounterReport {
   CounterState state{};
-  CacheState cache = CacheState::warm;    // before the run, as in the timing
-  int passes = 0;                         // runs that it took to read all metrics
-  CounterValues run{};                    // a range around one run
-  CounterValues run_and_eviction{};       // around a run and a read of `eviction_bytes`, which
-  int64_t eviction_bytes = 0;             // drives what the run left in the L2 out to memory
+  CacheState cache = CacheState::warm;  // before the run, as in the timing
+  int passes = 0;                       // runs that it took to read all metrics
+  CounterValues run{};                  // a range around one run
+  // Around a run and a read of `eviction_bytes`, which drives what the run left in the L2 out to
+  // memory.
+  CounterValues run_and_eviction{};
+  int64_t eviction_bytes = 0;
   std::vector<CounterValues> launches{};  // each kernel of a run alone; empty if there is but one
+};
+
+// To take the counters, for a range or for all launches, costs a fifth of a second.
+enum class CounterDetail {
+  run,  // the run; after a cold cache, run_and_eviction too, without which it says too little
+  everything,  // run_and_eviction in any case, and launches
 };
 
 // Bytes to and from memory that the run is answerable for. After a cold cache: what moved while it
@@ -117,7 +125,7 @@ std::unique_ptr<CounterReader> make_cuda_counter_reader(Device&);
 
 // Counts a run, from the state of the caches that its timing has. What goes wrong is in the
 // report's state.
-CounterReport count_run(Device&, CounterReader&, Dtype, CacheState,
+CounterReport count_run(Device&, CounterReader&, Dtype, CacheState, CounterDetail,
                         const CounterReader::Launch& run);
 
 }  // namespace flashbench

@@ -20,7 +20,7 @@ namespace flashbench {
 enum class CacheState { warm, cold };
 std::string_view name(CacheState);
 
-// Whether hardware counters are read: where they can be; or else nothing is run; or not at all.
+// Hardware counters: where they can be read; or else nothing is run, and in detail; or not at all.
 enum class CounterMode { automatic, on, off };
 inline constexpr std::array kCounterModes{CounterMode::automatic, CounterMode::on,
                                           CounterMode::off};

@@ -241,6 +241,7 @@ std::optional<std::string> why_no_cudnn() {
 std::unique_ptr<CudnnGraph> make_cudnn_graph(const Problem& p, bool deterministic,
                                              int compute_capability, const Inputs& in,
                                              const Outputs& out) {
+  if (const auto why = why_no_cudnn()) throw Unsupported(*why);
   return std::make_unique<Graph>(p, deterministic, compute_capability, tensors_of(p.pass, in, out));
 }
 

@@ -396,8 +396,10 @@ Json counter_report_to_json(const CounterReport& report) {
   json["cache"] = name(report.cache);
   json["passes"] = report.passes;
   json["run"] = values_json(report.run);
-  json["run_and_eviction"] = values_json(report.run_and_eviction);
-  json["eviction_bytes"] = report.eviction_bytes;
+  if (!report.run_and_eviction.empty()) {
+    json["run_and_eviction"] = values_json(report.run_and_eviction);
+    json["eviction_bytes"] = report.eviction_bytes;
+  }
   if (!report.launches.empty()) {
     json["launches"] = Json::array();
     for (const CounterValues& launch : report.launches) {
@@ -415,8 +417,10 @@ CounterReport counter_report_from_json(const Json& document) {
   report.cache = cache_from(json.at("cache"));
   report.passes = json.at("passes");
   report.run = values_from(json.at("run"));
-  report.run_and_eviction = values_from(json.at("run_and_eviction"));
-  report.eviction_bytes = json.at("eviction_bytes");
+  if (json.contains("run_and_eviction")) {
+    report.run_and_eviction = values_from(json.at("run_and_eviction"));
+    report.eviction_bytes = json.at("eviction_bytes");
+  }
   if (json.contains("launches")) {
     for (const StrictJson& launch : json.at("launches").elements()) {
       report.launches.push_back(values_from(launch));

@@ -28,15 +28,19 @@ CounterReport failed(const CounterReader& reader, const std::string& reason) {
 }
 
 CounterReport count(const Provider& provider, const Case& item, Device& device,
-                    const DeviceInputs& inputs, CounterReader& reader, CacheState cache) {
+                    const DeviceInputs& inputs, CounterReader& reader,
+                    const MeasureOptions& options) {
   try {
+    const auto detail =
+        options.counters == CounterMode::on ? CounterDetail::everything : CounterDetail::run;
     const auto session = provider.prepare(item.problem, device);
     const DeviceOutputs outputs(device, item.problem, item.placement);
     const auto run = [&] { session->run(inputs.view(), outputs.view()); };
     session->prepare_inputs(inputs.view());
     run();  // loads what is loaded lazily
     device.synchronize();
-    CounterReport report = count_run(device, reader, item.problem.dtype, cache, run);
+    CounterReport report =
+        count_run(device, reader, item.problem.dtype, options.cache, detail, run);
     // Without a name for each they say nothing.
     if (report.launches.size() != device.kernels_of(run).size()) report.launches.clear();
     return report;
@@ -56,9 +60,9 @@ std::vector<CounterReport> count_case(const Case& item,
   std::vector<CounterReport> reports;
   for (size_t i = 0; i < providers.size(); ++i) {
     const AtWork at_work(watch, static_cast<int>(i));
-    reports.push_back(watch.interrupted() ? failed(reader, "interrupted")
-                                          : count(*providers[i], item, device, inputs, reader,
-                                                  options.measure.cache));
+    reports.push_back(watch.interrupted()
+                          ? failed(reader, "interrupted")
+                          : count(*providers[i], item, device, inputs, reader, options.measure));
   }
   return reports;
 }

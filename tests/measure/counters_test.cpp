@@ -43,8 +43,8 @@ class FakeReader final : public CounterReader {
 // Logs its evictions.
 class CountersTest : public testing::Test {
  protected:
-  CounterReport count(CacheState cache) {
-    return count_run(*device_, reader_, Dtype::bf16, cache, [&] { reader_.log_ += "r"; });
+  CounterReport count(CacheState cache, CounterDetail detail = CounterDetail::everything) {
+    return count_run(*device_, reader_, Dtype::bf16, cache, detail, [&] { reader_.log_ += "r"; });
   }
 
   std::unique_ptr<Device> device_ = make_host_device(1);
@@ -64,6 +64,19 @@ TEST_F(CountersTest, AColdRunAnswersForWhatItLeftInTheCache) {
   const CounterReport report = count(CacheState::cold);
   EXPECT_EQ(reader_.log_, "[r][r]<r>");
   EXPECT_EQ(measured_bytes(report), 130);
+}
+
+TEST_F(CountersTest, WithoutDetailsARunIsOneRange) {
+  const CounterReport warm = count(CacheState::warm, CounterDetail::run);
+  EXPECT_EQ(reader_.log_, "r[r]");
+  EXPECT_EQ(measured_bytes(warm), 110);
+  EXPECT_TRUE(warm.run_and_eviction.empty());
+  EXPECT_EQ(warm.eviction_bytes, 0);
+}
+
+TEST_F(CountersTest, WithoutDetailsAColdRunStillAnswersForWhatItLeft) {
+  EXPECT_EQ(measured_bytes(count(CacheState::cold, CounterDetail::run)), 130);
+  EXPECT_EQ(reader_.log_, "[r][r]");
 }
 
 TEST_F(CountersTest, ARunOfSeveralLaunchesIsCountedApartToo) {

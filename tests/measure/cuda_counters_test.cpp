@@ -33,7 +33,7 @@ class CudaCountersTest : public testing::Test {
     const size_t bytes = size_t{1} << 30;
     const Buffer from = device_->allocate(bytes, MemoryUse::workspace);
     const Buffer to = device_->allocate(bytes, MemoryUse::workspace);
-    return count_run(*device_, *reader_, Dtype::bf16, cache, [&] {
+    return count_run(*device_, *reader_, Dtype::bf16, cache, CounterDetail::everything, [&] {
       cuda_rates::copy(to.data(), from.data(), bytes,
                        static_cast<cudaStream_t>(device_->stream().cuda));
     });
@@ -65,8 +65,8 @@ TEST_F(CudaCountersTest, ACopyReadsAndWritesItsBytes) {
 TEST_F(CudaCountersTest, AProductsTensorOperationsAreTwoForEachMultiplyAdd) {
   for (Dtype dtype : {Dtype::bf16, Dtype::fp16}) {
     const auto gemm = make_gemm_ceiling(*device_, dtype);
-    const CounterReport report =
-        count_run(*device_, *reader_, dtype, CacheState::warm, [&] { gemm->run(); });
+    const CounterReport report = count_run(*device_, *reader_, dtype, CacheState::warm,
+                                           CounterDetail::run, [&] { gemm->run(); });
     ASSERT_EQ(report.state.status, CounterStatus::ok) << report.state.reason;
     expect_near(total(report.run, Counted::tensor), gemm->flops());
   }
@@ -74,8 +74,8 @@ TEST_F(CudaCountersTest, AProductsTensorOperationsAreTwoForEachMultiplyAdd) {
 
 TEST_F(CudaCountersTest, AnFp32ProductKeepsOffTensorCores) {
   const auto gemm = make_gemm_ceiling(*device_, Dtype::fp32);
-  const CounterReport report =
-      count_run(*device_, *reader_, Dtype::fp32, CacheState::warm, [&] { gemm->run(); });
+  const CounterReport report = count_run(*device_, *reader_, Dtype::fp32, CacheState::warm,
+                                         CounterDetail::run, [&] { gemm->run(); });
   EXPECT_EQ(total(report.run, Counted::tensor), 0);
 }
 
@@ -84,10 +84,11 @@ TEST_F(CudaCountersTest, LaunchesAddUpToTheRun) {
   const Buffer a = device_->allocate(bytes, MemoryUse::workspace);
   const Buffer b = device_->allocate(bytes, MemoryUse::workspace);
   const auto stream = static_cast<cudaStream_t>(device_->stream().cuda);
-  const CounterReport report = count_run(*device_, *reader_, Dtype::bf16, CacheState::cold, [&] {
-    cuda_rates::copy(b.data(), a.data(), bytes, stream);
-    cuda_rates::copy(a.data(), b.data(), bytes / 2, stream);
-  });
+  const CounterReport report =
+      count_run(*device_, *reader_, Dtype::bf16, CacheState::cold, CounterDetail::everything, [&] {
+        cuda_rates::copy(b.data(), a.data(), bytes, stream);
+        cuda_rates::copy(a.data(), b.data(), bytes / 2, stream);
+      });
   ASSERT_EQ(report.state.status, CounterStatus::ok) << report.state.reason;
   ASSERT_EQ(report.launches.size(), 2u);
   const double sum =

@@ -76,6 +76,19 @@ TEST(Json, StatesLaunchesAndDistancesComeBack) {
   EXPECT_THAT(to_csv(again), HasSubstr(",1840,"));
 }
 
+TEST(Json, CountersWithoutDetailsComeBack) {
+  SweepResult result = gpu_result();
+  CounterReport& report = *result.records[1].counters;
+  report.run_and_eviction.clear();
+  report.eviction_bytes = 0;
+  report.launches.clear();
+  report.cache = CacheState::warm;
+  const SweepResult again = result_from_json(to_json(result), "memory");
+  EXPECT_EQ(to_json(again), to_json(result));
+  EXPECT_EQ(measured_bytes(*again.records[1].counters), 1200000);
+  EXPECT_THAT(to_csv(again), HasSubstr(",1000000,200000,3000000,ok,"));
+}
+
 TEST(Json, EverySampleHasAState) {
   SweepResult result = gpu_result();
   result.records[1].measurement->states.pop_back();

@@ -38,14 +38,20 @@ TEST(CaseCounters, EveryProviderHasAReportInBothPasses) {
     Case item;
     item.problem = {.pass = pass, .q_len = 8, .kv_len = 8, .head_dim = 8};
     runs = 0;
-    const auto reports = count_case(item, {&broken, &counted}, *device, reader, {});
+    CaseRunOptions options;
+    const auto reports = count_case(item, {&broken, &counted}, *device, reader, options);
     ASSERT_EQ(reports.size(), 2u);
     EXPECT_EQ(reports[0].state.status, CounterStatus::failed);
     EXPECT_EQ(reports[0].state.reason, "broken");
     EXPECT_FALSE(measured_bytes(reports[0]));
     EXPECT_EQ(reports[1].state.status, CounterStatus::ok);
     EXPECT_EQ(measured_bytes(reports[1]), 2);
-    EXPECT_EQ(runs, 5) << "one that loads, and two ranges of two runs each";
+    EXPECT_EQ(runs, 3) << "one that loads, one before the range and one in it";
+
+    options.measure.counters = CounterMode::on;
+    runs = 0;
+    count_case(item, {&counted}, *device, reader, options);
+    EXPECT_EQ(runs, 5) << "and another range of two";
   }
   EXPECT_EQ(device->used().total(), 0);
 }
