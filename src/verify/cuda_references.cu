@@ -341,7 +341,12 @@ bool better_on_gpu(const Problem& p, const Selection& selection, Device& device)
     }
   }
   constexpr double kGemms = 6;  // more or less, for each row of dQ, dK, dV or O
-  const double host_seconds = kGemms * 2 * static_cast<double>(p.head_dim) * pairs /
+  double gemm_pairs = kGemms * pairs;
+  if (p.pass == Pass::backward) {  // which begins with the forward pass of every row
+    gemm_pairs += 2 * static_cast<double>(p.query_rows()) * static_cast<double>(p.kv_len);
+    heads += static_cast<double>(all_heads(p).size());
+  }
+  const double host_seconds = 2 * static_cast<double>(p.head_dim) * gemm_pairs /
                               (kHostFlopsOfThread * device.stream().threads->threads());
   if (host_seconds < kGpuSecondsToBegin + kGpuSecondsOfHead * heads) return false;
 

@@ -240,6 +240,13 @@ TEST_P(CudaOracle, AgreesOnSamples) {
   }
 }
 
+// Few rows are the host's; but a backward pass begins with the forward pass of all rows.
+TEST_P(CudaOracle, IsChosenForAllThatThereIsToCompute) {
+  const Problem p = problem_of(pass(), dtype(), Mask::none, {1, 32, 32, 16384, 16384, 64});
+  const Selection few = select_rows(p, {1, 1});
+  EXPECT_EQ(better_on_gpu(p, few, *device_), pass() == Pass::backward);
+}
+
 TEST_P(CudaOracle, AgreesOnScoresIn16Bits) {
   for (const Dtype scores : {Dtype::fp16, Dtype::bf16}) {
     for (const Distribution distribution : {Distribution::normal, Distribution::late_maximum}) {
