@@ -7,6 +7,21 @@
 
 namespace flashbench::kernels {
 
+// Two batches, three query heads for each of `kv_heads`.
+inline Problem grouped_problem(Dtype dtype, Mask mask, int64_t kv_heads, int64_t q_len,
+                               int64_t kv_len, int64_t head_dim) {
+  Problem p;
+  p.dtype = dtype;
+  p.mask = mask;
+  p.batch = 2;
+  p.q_heads = 3 * kv_heads;
+  p.kv_heads = kv_heads;
+  p.q_len = q_len;
+  p.kv_len = kv_len;
+  p.head_dim = head_dim;
+  return p;
+}
+
 // A problem on a GPU for a kernel: normal inputs, and outputs and workspace that start poisoned.
 class CudaProblem {
  public:

@@ -55,32 +55,19 @@ struct Sample {
   Delayed kernel;
 };
 
-Problem problem(Dtype dtype, Mask mask, int64_t q_len, int64_t kv_len, int64_t head_dim) {
-  Problem p;
-  p.dtype = dtype;
-  p.mask = mask;
-  p.batch = 2;
-  p.q_heads = 6;
-  p.kv_heads = 2;
-  p.q_len = q_len;
-  p.kv_len = kv_len;
-  p.head_dim = head_dim;
-  return p;
-}
-
 std::vector<Sample> samples() {
   const Delayed d64 = delayed<__nv_bfloat16, configuration(64, 192, 128, 2)>();
   const Delayed d128 = delayed<__half, configuration(128, 192, 64, 4)>();
   const Delayed d256 = delayed<__nv_bfloat16, configuration(256, 128, 64, 2)>();
   constexpr auto kTop = Mask::causal_top_left, kBottom = Mask::causal_bottom_right;
-  return {{problem(Dtype::bf16, Mask::none, 500, 1201, 64), d64},
-          {problem(Dtype::bf16, Mask::none, 1, 1, 64), d64},
-          {problem(Dtype::bf16, kBottom, 1601, 1700, 64), d64},
-          {problem(Dtype::fp16, Mask::none, 300, 777, 128), d128},
-          {problem(Dtype::fp16, kTop, 1000, 333, 120), d128},
-          {problem(Dtype::fp16, kBottom, 600, 450, 128), d128},
-          {problem(Dtype::bf16, Mask::none, 129, 500, 256), d256},
-          {problem(Dtype::bf16, kBottom, 700, 701, 256), d256}};
+  return {{grouped_problem(Dtype::bf16, Mask::none, 2, 500, 1201, 64), d64},
+          {grouped_problem(Dtype::bf16, Mask::none, 2, 1, 1, 64), d64},
+          {grouped_problem(Dtype::bf16, kBottom, 2, 1601, 1700, 64), d64},
+          {grouped_problem(Dtype::fp16, Mask::none, 2, 300, 777, 128), d128},
+          {grouped_problem(Dtype::fp16, kTop, 2, 1000, 333, 120), d128},
+          {grouped_problem(Dtype::fp16, kBottom, 2, 600, 450, 128), d128},
+          {grouped_problem(Dtype::bf16, Mask::none, 2, 129, 500, 256), d256},
+          {grouped_problem(Dtype::bf16, kBottom, 2, 700, 701, 256), d256}};
 }
 
 // What a kernel is launched with: its arguments, on how many thread blocks.

@@ -16,27 +16,14 @@ extern const AttentionKernel kSm90Forward;
 
 namespace {
 
-Problem problem(Dtype dtype, Mask mask, int64_t q_len, int64_t kv_len, int64_t head_dim) {
-  Problem p;
-  p.dtype = dtype;
-  p.mask = mask;
-  p.batch = 2;
-  p.q_heads = 24;
-  p.kv_heads = 8;
-  p.q_len = q_len;
-  p.kv_len = kv_len;
-  p.head_dim = head_dim;
-  return p;
-}
-
 // Of each: more tiles than an H200 has multiprocessors, so that they are dealt out by the counter
 // that one launch leaves for the next.
 const std::vector<Problem> kProblems{
-    problem(Dtype::bf16, Mask::none, 513, 777, 64),
-    problem(Dtype::fp16, Mask::causal_bottom_right, 700, 900, 64),
-    problem(Dtype::bf16, Mask::causal_top_left, 515, 333, 128),
-    problem(Dtype::fp16, Mask::none, 400, 100, 120),
-    problem(Dtype::bf16, Mask::causal_bottom_right, 450, 321, 256),
+    grouped_problem(Dtype::bf16, Mask::none, 8, 513, 777, 64),
+    grouped_problem(Dtype::fp16, Mask::causal_bottom_right, 8, 700, 900, 64),
+    grouped_problem(Dtype::bf16, Mask::causal_top_left, 8, 515, 333, 128),
+    grouped_problem(Dtype::fp16, Mask::none, 8, 400, 100, 120),
+    grouped_problem(Dtype::bf16, Mask::causal_bottom_right, 8, 450, 321, 256),
 };
 
 TEST(CudaSm90Launches, TenThousandBesideOtherWorkLeaveTheSameOutputs) {
