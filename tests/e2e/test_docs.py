@@ -1,6 +1,7 @@
 """scripts/docs: the documents say what the committed results say."""
 
 import os
+import re
 import shutil
 import subprocess
 
@@ -33,8 +34,9 @@ def test_the_documents_are_what_the_results_say(binary):
 
 
 def test_what_was_changed_by_hand_is_noticed_and_written_once(copy, binary):
-    changes = {"docs/kernels.md": ("| ceiling | ", "| ceiling | 1"), "README.md": ("10 rows: 10 ok", "11 rows: 11 ok")}
-    texts = {page: (copy / page).read_text(encoding="utf-8") for page in changes}
+    texts = {page: (copy / page).read_text(encoding="utf-8") for page in ("docs/kernels.md", "README.md")}
+    rows = re.search(r"\d+ rows: \d+ ok", texts["README.md"]).group()
+    changes = {"docs/kernels.md": ("| ceiling | ", "| ceiling | 1"), "README.md": (rows, "1" + rows)}
     for page, (old, new) in changes.items():
         assert old in texts[page]
         (copy / page).write_text(texts[page].replace(old, new, 1), encoding="utf-8")
