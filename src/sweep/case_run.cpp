@@ -384,8 +384,9 @@ std::vector<Record> run_case(const Case& item, const std::vector<const Provider*
     }
     for (Attempt& attempt : attempts) audit(attempt, scene);
     compare_with_naive(attempts, scene);
-    for (Attempt& attempt : attempts)
+    for (Attempt& attempt : attempts) {
       guarded(attempt, scene, "end", [&] { attempt.session.reset(); });
+    }
     return records_of(attempts);
   } catch (const OutOfMemory& error) {
     return all_ended(item, providers, Status::out_of_memory, error.what());
