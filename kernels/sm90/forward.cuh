@@ -588,6 +588,13 @@ struct Forward {
     while (more) {
       Rows rows;
       bool fresh = true;  // no maximum yet to try
+      // Rows behind the last query are 0, and so are their scores, of which each block would take
+      // the careful way for its whole warp. An infinite maximum makes their P 0.
+      const int first_row = shared.tiles[tile_ring.stage].first_query + row_in_tile;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (first_row + 8 * i >= a.q_len) rows.maximum[i] = kInfinity;
+      }
 #pragma unroll
       for (int i = 0; i < kOFloats; ++i) o[i] = 0;
       ptx::wgmma_wait_group<0>();
@@ -607,8 +614,8 @@ struct Forward {
           scale(s, a.scale_log2);
           if (masked) {
             const int first_key = block * kBlockKv + lane % 4 * 2;
-            const int row = shared.tiles[tile_ring.stage].first_query + row_in_tile;
-            mask(s, {a.visible_keys(row) - first_key, a.visible_keys(row + 8) - first_key});
+            mask(s, {a.visible_keys(first_row) - first_key,
+                     a.visible_keys(first_row + 8) - first_key});
           }
           raise_maximum(s, rows, o);
           exponentiate<true>(s, p, {base_of(rows.maximum[0]), base_of(rows.maximum[1])}, rows.sum,
