@@ -22,6 +22,7 @@ struct Terms {
   double scale;
   int64_t head_dim;
   Rounding rounding;
+  double d_s_floor;
   StoredScores stored;
 };
 
@@ -196,7 +197,7 @@ __global__ void gradients(Terms terms, GradientTile t) {
   const int64_t i = blockIdx.x, query = t.queries[i], sees = t.visible[query];
   const double logsumexp = t.statistics.logsumexp[query], d = t.statistics.d[query];
   const bool over_queries = t.query_terms != 0;
-  const double floor = squared(terms.rounding.intermediate_floor);
+  const double p_floor = squared(terms.rounding.intermediate_floor);
   const double own =
       squared(terms.rounding.intermediate) + sum_variance(over_queries ? t.query_terms : sees);
   const double score_step = sum_variance(terms.head_dim) * squared(terms.scale) * t.q_norms[i];
@@ -211,12 +212,13 @@ __global__ void gradients(Terms terms, GradientTile t) {
       const double score = t.p[at], d_p = t.d_s[at], centred = d_p - d;
       p = exp(score - logsumexp);
       d_s = p * centred;
-      p_variance = d_s_variance = floor;
+      p_variance = p_floor;
+      d_s_variance = squared(terms.d_s_floor);
       if (p != 0) {  // a score of -inf is certain, and its key may not be finite
         const double relative =
             own + score_step * t.k_norms[j] + stored_variance(terms.stored, score) + common;
         p_variance += squared(p) * relative;
-        d_s_variance += squared(d_s) * relative + floor * squared(centred) +
+        d_s_variance += squared(d_s) * relative + p_floor * squared(centred) +
                         squared(p) * (d_p_step * t.v_norms[j] + stored_variance(terms.stored, d_p) +
                                       d_variance);
       }
@@ -277,7 +279,9 @@ __global__ void accumulate_visible(bool over_queries, const double* weights, Row
 }
 
 Terms terms_of(const Problem& p, Dtype scores) {
-  return {p.softmax_scale(), p.head_dim, rounding_of(p.dtype), stored_scores(scores)};
+  const Rounding rounding = rounding_of(p.dtype);
+  return {p.softmax_scale(), p.head_dim, rounding, d_s_floor(rounding, p.softmax_scale()),
+          stored_scores(scores)};
 }
 
 HeadStatistics head_of(const GpuStatistics& all, const Problem& p, const GpuRows& queries) {

@@ -67,7 +67,9 @@ Tile compute_tile(const Problem& p, const StoredScores& stored, const QueryRows&
   gemm(Transpose::no, Transpose::yes, 1.0, queries.d_o.values.view(), keys.v.values.view(), 0.0,
        tile.d_s.ref());
 
-  const double step = summation_variance(p.head_dim), floor = square(rounding.intermediate_floor);
+  const double step = summation_variance(p.head_dim);
+  const double p_floor = square(rounding.intermediate_floor);
+  const double d_s_floor_squared = square(d_s_floor(rounding, p.softmax_scale()));
   for (int64_t i = 0; i < rows; ++i) {
     const auto row = static_cast<size_t>(i);
     const double own = square(rounding.intermediate) +
@@ -88,13 +90,13 @@ Tile compute_tile(const Problem& p, const StoredScores& stored, const QueryRows&
       probability = std::exp(score - statistics.logsumexp);
       const double centred = d_p - statistics.d;
       d_s = probability * centred;
-      tile.p_variance.row(i)[j] = floor;
-      tile.d_s_variance.row(i)[j] = floor;
+      tile.p_variance.row(i)[j] = p_floor;
+      tile.d_s_variance.row(i)[j] = d_s_floor_squared;
       if (probability == 0) continue;  // a score of -inf is certain, and its key may not be finite
       const double relative = own + score_step * square(keys.k_norms[col]) + stored.variance(score);
       const double p_squared = square(probability);
       tile.p_variance.row(i)[j] += p_squared * relative;
-      tile.d_s_variance.row(i)[j] += square(d_s) * relative + floor * square(centred) +
+      tile.d_s_variance.row(i)[j] += square(d_s) * relative + p_floor * square(centred) +
                                      p_squared * d_p_step * square(keys.v_norms[col]) +
                                      p_squared * stored.variance(d_p);
     }

@@ -33,6 +33,12 @@ inline Rounding rounding_of(Dtype dtype) {
   return {};
 }
 
+// Absolute error of a subnormal element of dS, which may be stored times the scale: cuDNN does so.
+inline double d_s_floor(const Rounding& rounding, double scale) {
+  const double factor = std::abs(scale);
+  return rounding.intermediate_floor / (factor > 0 && factor < 1 ? factor : 1);
+}
+
 // How far from `value` its nearest neighbour in the dtype may be.
 inline double storage_error(const Rounding& rounding, double value) {
   return std::max(rounding.roundoff * std::abs(value), rounding.flush);

@@ -128,6 +128,8 @@ class Kernel {
     return simulation_.scores_in_dtype ? round_to(p_.dtype, value) : value;
   }
   float score(float dot_product) const { return stored(dot_product * scale_); }
+  // What the dS that are multiplied have of the scale.
+  float ds_scale() const { return simulation_.ds_scaled ? scale_ : 1; }
 
   // scores[j] = sum over columns of a[column] * bt[column][first + j]
   void dot_products(const float* a, const std::vector<float>& bt, int64_t first, int64_t count,
@@ -241,7 +243,7 @@ void Kernel::backward_group(int64_t batch, int64_t kv_head) const {
           const float scaled = score(scores[index]);
           const float probability = flushing_exp(scaled - logsumexp);
           const float factor = simulation_.ds_of_rounded_p ? rounded(probability) : probability;
-          d_p[index] = rounded(factor * (stored(d_p[index]) - d));
+          d_p[index] = rounded(factor * (stored(d_p[index]) - d) * ds_scale());
           scores[index] = unnormalised ? std::exp(scaled) : rounded(probability);
         }
         if (!is(Defect::dq_misses_tile) || first + tile_keys < visible) {
@@ -256,11 +258,11 @@ void Kernel::backward_group(int64_t batch, int64_t kv_head) const {
           add_scaled(dv.data() + key_offset, scores[index], d_o.row(row));
         }
       }
-      for (float& element : dq) element *= is(Defect::zeros) ? 0 : scale_;
+      for (float& element : dq) element *= is(Defect::zeros) ? 0 : scale_ / ds_scale();
       store_row(out_.dq, batch, head, row, dq.data());
     }
   }
-  for (float& element : dk) element *= is(Defect::zeros) ? 0 : scale_;
+  for (float& element : dk) element *= is(Defect::zeros) ? 0 : scale_ / ds_scale();
   for (float& element : dv) element *= is(Defect::zeros) ? 0 : 1;
   const int64_t rows = is(Defect::stale_row) ? p_.kv_len - 1 : p_.kv_len;
   for (int64_t row = 0; row < rows; ++row) {

@@ -58,6 +58,7 @@ struct Simulation {
   bool truncate = false;  // products are summed rounding toward zero, harsher than tensor cores do
   Defect defect = Defect::none;
   bool scores_in_dtype = false;  // and dP, as a chain of 16-bit GEMMs has them
+  bool ds_scaled = false;        // times the softmax scale before it is rounded
 };
 
 // Whether the defect can change what one run with key tiles of this size computes for the problem.
