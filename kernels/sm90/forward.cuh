@@ -29,10 +29,12 @@ namespace flashbench::kernels::sm90 {
 
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// The scores' maximum that the exponents refer to may lag behind the true one by this power of two
-// before O and the sum are rescaled: P then stays far below the largest fp16.
-inline constexpr float kRescaleThreshold = 8;
-inline constexpr float kLargestP = 256;
+// The exponents may refer to a maximum of the scores that lags behind the true one, as long as a
+// thread's P of a block of keys add up to no more than this, far below the largest fp16. Where a
+// block is looked at closely, its maximum may be ahead by this power of two before O and the sum
+// are rescaled: the next block, if it is like this one, has a sum that is small enough.
+inline constexpr float kLargestSum = 256;
+inline constexpr float kRescaleThreshold = 3;
 
 inline constexpr int kConsumerRows = 64;  // the rows of one wgmma
 inline constexpr int kWarpRows = 16;
@@ -392,11 +394,12 @@ struct Forward {
   static __device__ bool try_maximum(const float (&s)[kSFloats], uint32_t (&p)[kPSteps][4],
                                      Rows& rows, float scale_log2) {
     constexpr float kOnes = kSFloats / 2, kTrace = kOnes * 0x1p-16f;
+    static_assert(kOnes * 8 <= kLargestSum);  // 2^kRescaleThreshold
     float sum[2] = {0, 0};
     exponentiate<false>(s, p, rows.maximum, sum, scale_log2);
     bool good = true;  // false also for a sum of NaN, and that of a row without a maximum
 #pragma unroll
-    for (float x : sum) good &= x <= kLargestP && fabsf(x - kOnes) > kTrace;
+    for (float x : sum) good &= x <= kLargestSum && fabsf(x - kOnes) > kTrace;
     if (!__all_sync(~0u, good)) return false;
     rows.sum[0] += sum[0];
     rows.sum[1] += sum[1];
