@@ -10,6 +10,10 @@ from conftest import REPOSITORY
 NVIDIA_SMI = "#!/bin/sh\necho 'NVIDIA H200'\n"
 FLASHBENCH = """#!/bin/sh
 echo "cudnn=$FLASHBENCH_CUDNN $*" >>"$CALLS"
+[ -n "$STATUS" ] || exit 0
+mkdir -p "$TORCH_RESULT"
+printf 'provider,status\ntorch:flash,ok\ntorch:math,%s\n' "$STATUS" >"$TORCH_RESULT/h200.csv"
+exit 4
 """
 # Says where its packages lie, as `python3 -c` is asked; serves as the shebang's python3 of torch_sdpa.py too.
 PYTHON = """#!/bin/sh
@@ -72,6 +76,16 @@ def test_pytorch_is_a_peer_in_the_grid_and_has_a_sweep_of_its_own(gpu_check, tmp
     assert torch.startswith("cudnn=/its/cudnn/lib sweep --program scripts/torch_sdpa.py --config configs/h200.json ")
     assert torch.endswith(f" --out {tmp_path}/out/torch_sdpa --resume")
     assert "no PyTorch" not in said
+
+
+@pytest.mark.parametrize("status, accepted", [("out_of_memory", True), ("crashed", False)])
+def test_pytorch_may_run_out_of_memory(gpu_check, tmp_path, status, accepted):
+    environment = {"TORCH": "1", "STATUS": status, "TORCH_RESULT": str(tmp_path / "out/torch_sdpa")}
+    if accepted:
+        gpu_check("torch", **environment)
+    else:
+        with pytest.raises(AssertionError):
+            gpu_check("torch", **environment)
 
 
 def test_the_users_cudnn_comes_first(gpu_check):
