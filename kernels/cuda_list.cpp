@@ -6,19 +6,15 @@
 
 namespace flashbench::kernels {
 
-extern const AttentionKernel kSm90Forward;
+extern const AttentionKernel kSm90Forward, kSm90Backward;
 extern const AttentionKernel kSm80Forward, kSm80Backward, kSm80BackwardDeterministic;
 extern const AttentionKernel kSimtForward, kSimtBackward;
 extern const AttentionKernel kFa1Forward;
 
 std::span<const AttentionKernel* const> cuda_kernels() {
-  static constexpr std::array kKernels{&kSm90Forward,
-                                       &kSm80Forward,
-                                       &kSm80Backward,
-                                       &kSimtForward,
-                                       &kSimtBackward,
-                                       &kFa1Forward,
-                                       &kSm80BackwardDeterministic};
+  static constexpr std::array kKernels{
+      &kSm90Forward, &kSm90Backward, &kSm80Forward, &kSm80Backward,
+      &kSimtForward, &kSimtBackward, &kFa1Forward,  &kSm80BackwardDeterministic};
   return kKernels;
 }
 

@@ -8,6 +8,22 @@ __device__ __forceinline__ void barrier_sync(int number, int threads) {
   asm volatile("barrier.cta.sync.aligned %0, %1;" : : "r"(number), "r"(threads) : "memory");
 }
 
+// The same; true if `value` is true in all of these threads.
+__device__ __forceinline__ bool barrier_and(int number, int threads, bool value) {
+  int all;
+  asm volatile(
+      "{\n"
+      ".reg .pred p, q;\n"
+      "setp.ne.s32 p, %3, 0;\n"
+      "barrier.cta.red.and.pred.aligned q, %1, %2, p;\n"
+      "selp.s32 %0, 1, 0, q;\n"
+      "}\n"
+      : "=r"(all)
+      : "r"(number), "r"(threads), "r"(static_cast<int>(value))
+      : "memory");
+  return all != 0;
+}
+
 // Arrives and does not wait.
 __device__ __forceinline__ void barrier_arrive(int number, int threads) {
   asm volatile("barrier.cta.arrive.aligned %0, %1;" : : "r"(number), "r"(threads) : "memory");

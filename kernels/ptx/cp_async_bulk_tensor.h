@@ -28,6 +28,17 @@ __device__ __forceinline__ void cp_async_bulk_tensor_4d(uint32_t to, const CUten
       : "memory");
 }
 
+// `bytes`, a multiple of 16, from global to shared memory, both 16-byte aligned; they count at
+// `barrier`.
+__device__ __forceinline__ void cp_async_bulk(uint32_t to, const void* from, int bytes,
+                                              uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+      :
+      : "r"(to), "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
 // Brings the box at coordinates (c0, ..., c3) to the L2 cache.
 __device__ __forceinline__ void cp_async_bulk_prefetch_tensor_4d(const CUtensorMap& tensor, int c0,
                                                                  int c1, int c2, int c3) {

@@ -66,6 +66,7 @@ class WgmmaMatrix {
 // 16w + l/4 (d[4j], d[4j + 1]) and 8 further (d[4j + 2], d[4j + 3]), columns 8j + 2(l%4) + {0, 1}.
 //   multiply_shared: D = A B (`accumulate`: D += A B), A [64, 16] and B [16, kN] in shared memory,
 //     both with rows of 128 bytes that run along K.
+//   multiply_shared_rows: the same, with the rows of B along N.
 //   multiply_registers: D += A B, A in registers (mma_m16n8k16's, for rows 16w to 16w + 15), B in
 //     shared memory with rows that run along N.
 template <int kN>
@@ -77,6 +78,9 @@ struct Wgmma;
 #define FLASHBENCH_D_8(i)                                                                     \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
       "+f"(d[i + 6]), "+f"(d[i + 7])
+#define FLASHBENCH_TEXT_16 \
+  FLASHBENCH_TEXT_8(0, 1, 2, 3, 4, 5, 6, 7) ", " FLASHBENCH_TEXT_8(8, 9, 10, 11, 12, 13, 14, 15)
+#define FLASHBENCH_D_16 FLASHBENCH_D_8(0), FLASHBENCH_D_8(8)
 #define FLASHBENCH_TEXT_32                                                     \
   FLASHBENCH_TEXT_8(0, 1, 2, 3, 4, 5, 6, 7)                                    \
   ", " FLASHBENCH_TEXT_8(8, 9, 10, 11, 12, 13, 14, 15) ", " FLASHBENCH_TEXT_8( \
@@ -109,12 +113,13 @@ struct Wgmma;
   FLASHBENCH_D_96, FLASHBENCH_D_8(96), FLASHBENCH_D_8(104), FLASHBENCH_D_8(112), FLASHBENCH_D_8(120)
 
 // `d_count` registers of D; n1 to n5 are the numbers of the operands after them.
-#define FLASHBENCH_WGMMA_SHARED(n, type, d_count, n1, n2)                                       \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #n2                                         \
-               ", 0;\n"                                                                         \
-               "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type                  \
-               " {" FLASHBENCH_TEXT_##d_count "}, %" #d_count ", %" #n1 ", p, 1, 1, 0, 0;\n}\n" \
-               : FLASHBENCH_D_##d_count                                                         \
+#define FLASHBENCH_WGMMA_SHARED(n, type, d_count, n1, n2, b_along_n)               \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #n2                            \
+               ", 0;\n"                                                            \
+               "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type     \
+               " {" FLASHBENCH_TEXT_##d_count "}, %" #d_count ", %" #n1            \
+                                              ", p, 1, 1, 0, " #b_along_n ";\n}\n" \
+               : FLASHBENCH_D_##d_count                                            \
                : "l"(a.descriptor()), "l"(b.descriptor()), "r"(static_cast<int>(accumulate)))
 #define FLASHBENCH_WGMMA_REGISTERS(n, type, d_count, n1, n2, n3, n4)                           \
   asm volatile(                                                                                \
@@ -125,30 +130,40 @@ struct Wgmma;
       : FLASHBENCH_D_##d_count                                                                 \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor()))
 
-#define FLASHBENCH_WGMMA(n, d_count, n1, n2, n3, n4)                                         \
-  template <>                                                                                \
-  struct Wgmma<n> {                                                                          \
-    template <typename T>                                                                    \
-    static __device__ __forceinline__ void multiply_shared(float (&d)[n / 2], WgmmaMatrix a, \
-                                                           WgmmaMatrix b, bool accumulate) { \
-      if constexpr (std::is_same_v<T, __half>) {                                             \
-        FLASHBENCH_WGMMA_SHARED(n, "f16", d_count, n1, n2);                                  \
-      } else {                                                                               \
-        FLASHBENCH_WGMMA_SHARED(n, "bf16", d_count, n1, n2);                                 \
-      }                                                                                      \
-    }                                                                                        \
-    template <typename T>                                                                    \
-    static __device__ __forceinline__ void multiply_registers(float (&d)[n / 2],             \
-                                                              const uint32_t (&a)[4],        \
-                                                              WgmmaMatrix b) {               \
-      if constexpr (std::is_same_v<T, __half>) {                                             \
-        FLASHBENCH_WGMMA_REGISTERS(n, "f16", d_count, n1, n2, n3, n4);                       \
-      } else {                                                                               \
-        FLASHBENCH_WGMMA_REGISTERS(n, "bf16", d_count, n1, n2, n3, n4);                      \
-      }                                                                                      \
-    }                                                                                        \
+#define FLASHBENCH_WGMMA(n, d_count, n1, n2, n3, n4)                                              \
+  template <>                                                                                     \
+  struct Wgmma<n> {                                                                               \
+    template <typename T>                                                                         \
+    static __device__ __forceinline__ void multiply_shared(float (&d)[n / 2], WgmmaMatrix a,      \
+                                                           WgmmaMatrix b, bool accumulate) {      \
+      if constexpr (std::is_same_v<T, __half>) {                                                  \
+        FLASHBENCH_WGMMA_SHARED(n, "f16", d_count, n1, n2, 0);                                    \
+      } else {                                                                                    \
+        FLASHBENCH_WGMMA_SHARED(n, "bf16", d_count, n1, n2, 0);                                   \
+      }                                                                                           \
+    }                                                                                             \
+    template <typename T>                                                                         \
+    static __device__ __forceinline__ void multiply_shared_rows(float (&d)[n / 2], WgmmaMatrix a, \
+                                                                WgmmaMatrix b, bool accumulate) { \
+      if constexpr (std::is_same_v<T, __half>) {                                                  \
+        FLASHBENCH_WGMMA_SHARED(n, "f16", d_count, n1, n2, 1);                                    \
+      } else {                                                                                    \
+        FLASHBENCH_WGMMA_SHARED(n, "bf16", d_count, n1, n2, 1);                                   \
+      }                                                                                           \
+    }                                                                                             \
+    template <typename T>                                                                         \
+    static __device__ __forceinline__ void multiply_registers(float (&d)[n / 2],                  \
+                                                              const uint32_t (&a)[4],             \
+                                                              WgmmaMatrix b) {                    \
+      if constexpr (std::is_same_v<T, __half>) {                                                  \
+        FLASHBENCH_WGMMA_REGISTERS(n, "f16", d_count, n1, n2, n3, n4);                            \
+      } else {                                                                                    \
+        FLASHBENCH_WGMMA_REGISTERS(n, "bf16", d_count, n1, n2, n3, n4);                           \
+      }                                                                                           \
+    }                                                                                             \
   }
 
+FLASHBENCH_WGMMA(32, 16, 17, 18, 19, 20);
 FLASHBENCH_WGMMA(64, 32, 33, 34, 35, 36);
 FLASHBENCH_WGMMA(80, 40, 41, 42, 43, 44);
 FLASHBENCH_WGMMA(96, 48, 49, 50, 51, 52);
@@ -171,6 +186,8 @@ FLASHBENCH_WGMMA(256, 128, 129, 130, 131, 132);
 #undef FLASHBENCH_TEXT_40
 #undef FLASHBENCH_D_32
 #undef FLASHBENCH_TEXT_32
+#undef FLASHBENCH_D_16
+#undef FLASHBENCH_TEXT_16
 #undef FLASHBENCH_D_8
 #undef FLASHBENCH_TEXT_8
 

@@ -59,31 +59,6 @@ struct Workspace {
   size_t bytes = 0;
 };
 
-size_t workspace_bytes(const Launch& at) {
-  return Workspace(at.problem, nullptr).bytes;
-}
-
-// First: O, dO and L read; D, L in base 2 and the zeros of dQ's sums written. Main: K and V read
-// as far as any query sees them, dK and dV written; Q, dO, L and D read by every thread block whose
-// keys some query of the block sees, and dQ's sums added to, which counts once. Last: the sums
-// read, dQ written.
-int64_t requested_bytes(const Launch& at) {
-  const Problem& p = at.problem;
-  const int64_t element = element_size(p.dtype);
-  constexpr int64_t kFloat = sizeof(float);
-  const int64_t key_end = p.visible_keys(p.q_len - 1);
-  int64_t query_rows = 0;  // visited by all thread blocks of one query head
-  for (int64_t key = 0; key < key_end; key += at.blocks.kv) {
-    query_rows += p.q_len - first_query_that_sees(p, key) / at.blocks.q * at.blocks.q;
-  }
-  const int64_t visited = p.batch * p.q_heads * query_rows;
-  const int64_t first = p.query_elements() * (2 * element + kFloat) + p.query_rows() * 3 * kFloat;
-  const int64_t main = p.batch * p.kv_heads * (key_end + p.kv_len) * p.head_dim * 2 * element +
-                       visited * (p.head_dim * (2 * element + kFloat) + 2 * kFloat);
-  const int64_t last = p.query_elements() * (kFloat + element);
-  return first + main + last;
-}
-
 template <bool kDeterministic>
 const CudaKernel<BackwardArguments>& main_kernel(const Launch& at) {
   const MainVariant& variant = variant_at(main_variants(), at);
@@ -120,45 +95,78 @@ template <bool kDeterministic>
 void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
             Stream stream) {
   const Problem& p = at.problem;
-  const Workspace space(p, workspace);
-  const double scale = p.softmax_scale();
-  const BackwardArguments args{.q = strided(in.q),
-                               .k = strided(in.k),
-                               .v = strided(in.v),
-                               .o = strided(in.o),
-                               .d_o = strided(in.d_o),
-                               .dq = strided(out.dq),
-                               .dk = strided(out.dk),
-                               .dv = strided(out.dv),
-                               .logsumexp = in.logsumexp,
-                               .dq_sums = space.dq_sums,
-                               .logsumexp_base_2 = space.logsumexp_base_2,
-                               .d = space.d,
-                               .turns = space.turns,
-                               .tickets = space.tickets,
-                               .batch = static_cast<int>(p.batch),
-                               .q_heads = static_cast<int>(p.q_heads),
-                               .kv_heads = static_cast<int>(p.kv_heads),
-                               .group = static_cast<int>(p.heads_per_kv_head()),
-                               .q_len = static_cast<int>(p.q_len),
-                               .kv_len = static_cast<int>(p.kv_len),
-                               .head_dim = static_cast<int>(p.head_dim),
-                               .padded_q = static_cast<int>(space.padded_q),
-                               .section_heads = static_cast<int>(section_heads(p)),
-                               .key_end = static_cast<int>(p.visible_keys(p.q_len - 1)),
-                               .diagonal = static_cast<int>(diagonal(p)),
-                               .scale = static_cast<float>(scale),
-                               .scale_log2 = static_cast<float>(scale * std::numbers::log2e)};
-  const auto launch_rows = [&](const RowKernel& rows) {
-    launch_kernel(rows.kernel, p.batch * p.q_heads * (args.padded_q / rows.rows), args, stream);
-  };
+  const BackwardArguments args = backward_arguments(p, in, out, workspace);
   const int64_t key_blocks = (p.kv_len + at.blocks.kv - 1) / at.blocks.kv;
-  launch_rows(dot_do_o(p));
+  launch_rows(dot_do_o(p), p, args, stream);
   launch_kernel(main_kernel<kDeterministic>(at), p.batch * p.kv_heads * key_blocks, args, stream);
-  launch_rows(convert_dq(p));
+  launch_rows(convert_dq(p), p, args, stream);
 }
 
 }  // namespace
+
+void launch_rows(const RowKernel& rows, const Problem& p, const BackwardArguments& args,
+                 Stream stream) {
+  launch_kernel(rows.kernel, p.batch * p.q_heads * (args.padded_q / rows.rows), args, stream);
+}
+
+size_t backward_workspace_bytes(const Launch& at) {
+  return Workspace(at.problem, nullptr).bytes;
+}
+
+BackwardArguments backward_arguments(const Problem& p, const Inputs& in, const Outputs& out,
+                                     void* workspace) {
+  const Workspace space(p, workspace);
+  const double scale = p.softmax_scale();
+  return {.q = strided(in.q),
+          .k = strided(in.k),
+          .v = strided(in.v),
+          .o = strided(in.o),
+          .d_o = strided(in.d_o),
+          .dq = strided(out.dq),
+          .dk = strided(out.dk),
+          .dv = strided(out.dv),
+          .logsumexp = in.logsumexp,
+          .dq_sums = space.dq_sums,
+          .logsumexp_base_2 = space.logsumexp_base_2,
+          .d = space.d,
+          .turns = space.turns,
+          .tickets = space.tickets,
+          .batch = static_cast<int>(p.batch),
+          .q_heads = static_cast<int>(p.q_heads),
+          .kv_heads = static_cast<int>(p.kv_heads),
+          .group = static_cast<int>(p.heads_per_kv_head()),
+          .q_len = static_cast<int>(p.q_len),
+          .kv_len = static_cast<int>(p.kv_len),
+          .head_dim = static_cast<int>(p.head_dim),
+          .padded_q = static_cast<int>(space.padded_q),
+          .section_heads = static_cast<int>(section_heads(p)),
+          .key_end = static_cast<int>(p.visible_keys(p.q_len - 1)),
+          .diagonal = static_cast<int>(diagonal(p)),
+          .scale = static_cast<float>(scale),
+          .scale_log2 = static_cast<float>(scale * std::numbers::log2e)};
+}
+
+// First: O, dO and L read; D, L in base 2 and the zeros of dQ's sums written. Main: K and V read
+// as far as any query sees them, dK and dV written; Q, dO, L and D read by every thread block whose
+// keys some query of the block sees, and dQ's sums added to, which counts once. Last: the sums
+// read, dQ written.
+int64_t backward_requested_bytes(const Launch& at) {
+  const Problem& p = at.problem;
+  const int64_t element = element_size(p.dtype);
+  constexpr int64_t kFloat = sizeof(float);
+  const int64_t key_end = p.visible_keys(p.q_len - 1);
+  int64_t query_rows = 0;  // visited by all thread blocks of one query head
+  for (int64_t key = 0; key < key_end; key += at.blocks.kv) {
+    query_rows += p.q_len - first_query_that_sees(p, key) / at.blocks.q * at.blocks.q;
+  }
+  const int64_t visited = p.batch * p.q_heads * query_rows;
+  const int64_t first = p.query_elements() * (2 * element + kFloat) + p.query_rows() * 3 * kFloat;
+  const int64_t main = p.batch * p.kv_heads * (key_end + p.kv_len) * p.head_dim * 2 * element +
+                       visited * (p.head_dim * (2 * element + kFloat) + 2 * kFloat);
+  const int64_t last = p.query_elements() * (kFloat + element);
+  return first + main + last;
+}
+
 }  // namespace flashbench::kernels::sm80
 
 namespace flashbench::kernels {
@@ -172,8 +180,8 @@ extern const AttentionKernel kSm80Backward{.name = "sm80_backward",
                                            .candidates = sm80::candidates,
                                            .choose = sm80::choose,
                                            .variant = sm80::variant<false>,
-                                           .workspace_bytes = sm80::workspace_bytes,
-                                           .requested_bytes = sm80::requested_bytes,
+                                           .workspace_bytes = sm80::backward_workspace_bytes,
+                                           .requested_bytes = sm80::backward_requested_bytes,
                                            .facts = sm80::facts<false>,
                                            .launch = sm80::launch<false>};
 
@@ -186,8 +194,8 @@ extern const AttentionKernel kSm80BackwardDeterministic{
     .why_unsupported = sm80::why_unsupported_backward,
     .choose = sm80::choose,
     .variant = sm80::variant<true>,
-    .workspace_bytes = sm80::workspace_bytes,
-    .requested_bytes = sm80::requested_bytes,
+    .workspace_bytes = sm80::backward_workspace_bytes,
+    .requested_bytes = sm80::backward_requested_bytes,
     .facts = sm80::facts<true>,
     .launch = sm80::launch<true>};
 

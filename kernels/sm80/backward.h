@@ -54,6 +54,13 @@ struct RowKernel {
 };
 RowKernel dot_do_o(const Problem&);
 RowKernel convert_dq(const Problem&);
+void launch_rows(const RowKernel&, const Problem&, const BackwardArguments&, Stream);
+
+// What does not depend on the main kernel, of which sm90 has one of its own.
+size_t backward_workspace_bytes(const Launch&);
+BackwardArguments backward_arguments(const Problem&, const Inputs&, const Outputs&,
+                                     void* workspace);
+int64_t backward_requested_bytes(const Launch&);
 
 // The main kernel for one head_dim and choice of block sizes. Each thread block takes blocks.kv
 // keys of one K/V head.

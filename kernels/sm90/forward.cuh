@@ -22,8 +22,8 @@
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/setmaxnreg.h"
 #include "kernels/ptx/shared_address.h"
-#include "kernels/ptx/stmatrix.h"
 #include "kernels/ptx/wgmma.h"
+#include "kernels/sm90/roles.cuh"
 
 namespace flashbench::kernels::sm90 {
 
@@ -35,9 +35,6 @@ inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // are rescaled: the next block, if it is like this one, has a sum that is small enough.
 inline constexpr float kLargestSum = 256;
 inline constexpr float kRescaleThreshold = 3;
-
-inline constexpr int kConsumerRows = 64;  // the rows of one wgmma
-inline constexpr int kWarpRows = 16;
 
 struct Config {
   int head_dim;  // multiple of 32
@@ -79,27 +76,10 @@ struct alignas(16) Tile {
   int batch, head, first_query, kv_blocks;
 };
 
-// Where a role stands in a ring of stages.
-template <int kStages>
-struct RingPosition {
-  int stage = 0;
-  uint32_t parity = 0;  // of the phase of `full` in which the stage holds the next block
-
-  __device__ void advance() {
-    if (++stage == kStages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
-
-// What a role does before each of its waits and arrivals: nothing. Tests hold roles up there.
-struct NoDelay {
-  static __device__ void before_barrier() {}
-};
-
 template <typename T, Config kConfig, typename Delay = NoDelay>
-struct Forward {
+struct Forward : Barriers<Delay> {
+  using Barriers<Delay>::arrive, Barriers<Delay>::is_full, Barriers<Delay>::wait;
+
   static constexpr int kHeadDim = kConfig.head_dim;
   static constexpr int kBlockQ = kConfig.block_q;
   static constexpr int kBlockKv = kConfig.block_kv;
@@ -113,10 +93,7 @@ struct Forward {
   static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
   static constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : 160;
 
-  // A matrix in shared memory is a row of panels, 64 columns (128 bytes, as far as a swizzle goes)
-  // wide.
   static constexpr int kPanels = (kHeadDim + 63) / 64;
-  static constexpr int kRowBytes = 128;
   static constexpr int kQPanelBytes = kConsumerRows * kRowBytes;
   static constexpr int kKvPanelBytes = kBlockKv * kRowBytes;
   static constexpr int kOPanelBytes = kWarpRows * kRowBytes;  // of a warp
@@ -181,24 +158,6 @@ struct Forward {
     if (first_query >= a.q_len) return 0;
     const int keys = a.visible_keys(min(first_query + queries, a.q_len) - 1);
     return (max(0, keys) + kBlockKv - 1) / kBlockKv;
-  }
-
-  static __device__ __forceinline__ void arrive(const uint64_t& barrier) {
-    Delay::before_barrier();
-    ptx::mbarrier_arrive(ptx::shared_address(&barrier));
-  }
-
-  // Whether the phase of this parity is complete.
-  static __device__ __forceinline__ bool is_full(const uint64_t& barrier, uint32_t parity) {
-    Delay::before_barrier();
-    return ptx::mbarrier_test_wait_parity(ptx::shared_address(&barrier), parity);
-  }
-
-  // Until the phase of this parity is complete.
-  static __device__ __forceinline__ void wait(const uint64_t& barrier, uint32_t parity) {
-    Delay::before_barrier();
-    while (!ptx::mbarrier_try_wait_parity(ptx::shared_address(&barrier), parity)) {
-    }
   }
 
   // ---- The producer
@@ -475,19 +434,7 @@ struct Forward {
     const uint32_t staged = ptx::shared_address(stage);
     if (lane == 0) ptx::cp_async_bulk_wait_group_read_0();  // of the tile before
     __syncwarp();
-    const int row = lane % 16;
-#pragma unroll
-    for (int step = 0; step < kHeadDim / 16; ++step) {
-      uint32_t words[4];
-#pragma unroll
-      for (int w = 0; w < 4; ++w) {
-        const float* pair = o + 8 * step + 2 * w;
-        words[w] = ptx::cvt_rn_x2<T>(pair[0] * inverse[w % 2], pair[1] * inverse[w % 2]);
-      }
-      const int panel = step / 4, chunk = step % 4 * 2 + lane / 16;
-      ptx::stmatrix_x4(staged + panel * kOPanelBytes + row * kRowBytes + (chunk ^ row % 8) * 16,
-                       words);
-    }
+    stage_rows<T>(o, inverse, staged, kOPanelBytes);
     ptx::fence_proxy_async();
     __syncwarp();
     if (lane != 0) return;

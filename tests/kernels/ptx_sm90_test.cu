@@ -6,6 +6,7 @@
 
 #include "attention/half.h"
 #include "device/cuda.h"
+#include "kernels/ptx/barrier.h"
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/red.h"
@@ -45,11 +46,11 @@ struct WgmmaShared {
   alignas(1024) uint16_t b_panels[kPanels][kDepth * 64];  // rows along N
 };
 
-// D = A B with all operands in shared memory, and D1 = 1 + A B with A in registers. A [64, kDepth],
-// B [kDepth, kN], D [64, kN], by rows.
+// D = A B with all operands in shared memory, in the same way with the rows of B along N, and
+// D1 = 1 + A B with A in registers. A [64, kDepth], B [kDepth, kN], D [64, kN], by rows.
 template <typename T, int kN>
 __global__ void __launch_bounds__(128)
-    wgmma_kernel(const uint16_t* a, const uint16_t* b, float* d, float* d1) {
+    wgmma_kernel(const uint16_t* a, const uint16_t* b, float* d, float* d_rows, float* d1) {
   extern __shared__ __align__(1024) char shared_memory[];
   auto& shared = *reinterpret_cast<WgmmaShared<kN>*>(shared_memory);
   const int thread = static_cast<int>(threadIdx.x);
@@ -86,6 +87,19 @@ __global__ void __launch_bounds__(128)
   ptx::keep_here(sums);
   store(d);
 
+  const ptx::WgmmaMatrix panels(ptx::shared_address(shared.b_panels), kDepth * 128);
+  for (float& x : sums) x = kNan;
+  ptx::keep_here(sums);
+  ptx::wgmma_fence();
+  for (int step = 0; step < kDepth / 16; ++step) {
+    ptx::Wgmma<kN>::template multiply_shared_rows<T>(sums, a_matrix.advance(step * 32),
+                                                     panels.advance(step * 16 * 128), step > 0);
+  }
+  ptx::wgmma_commit_group();
+  ptx::wgmma_wait_group<0>();
+  ptx::keep_here(sums);
+  store(d_rows);
+
   uint32_t a_registers[kDepth / 16][4];
   for (int step = 0; step < kDepth / 16; ++step) {
     for (int i = 0; i < 4; ++i) {
@@ -93,7 +107,6 @@ __global__ void __launch_bounds__(128)
       a_registers[step][i] = at[0] | uint32_t{at[1]} << 16;
     }
   }
-  const ptx::WgmmaMatrix panels(ptx::shared_address(shared.b_panels), kDepth * 128);
   for (float& x : sums) x = 1;
   ptx::keep_here(sums);
   ptx::wgmma_fence();
@@ -123,9 +136,9 @@ void expect_products(Dtype dtype) {
   const std::vector<uint16_t> a = integers(64 * kDepth, dtype, 1);
   const std::vector<uint16_t> b = integers(kDepth * kN, dtype, 2);
   const OnGpu<uint16_t> a_gpu(a), b_gpu(b);
-  const OnGpu<float> d_gpu(64 * kN), d1_gpu(64 * kN);
+  const OnGpu<float> d_gpu(64 * kN), d_rows_gpu(64 * kN), d1_gpu(64 * kN);
   run(wgmma_kernel<T, kN>, 1, 128, sizeof(WgmmaShared<kN>), a_gpu.data(), b_gpu.data(),
-      d_gpu.data(), d1_gpu.data());
+      d_gpu.data(), d_rows_gpu.data(), d1_gpu.data());
   const std::vector<float> d = d_gpu.to_host(), d1 = d1_gpu.to_host();
   int wrong = 0, wrong1 = 0;
   for (int i = 0; i < 64 * kN; ++i) {
@@ -138,6 +151,7 @@ void expect_products(Dtype dtype) {
     wrong1 += d1[static_cast<size_t>(i)] != expected + 1;
   }
   EXPECT_EQ(wrong, 0) << name(dtype) << " in shared memory, N " << kN;
+  EXPECT_EQ(d_rows_gpu.to_host(), d) << name(dtype) << " with rows along N, N " << kN;
   EXPECT_EQ(wrong1, 0) << name(dtype) << " with A in registers, N " << kN;
 }
 
@@ -148,7 +162,53 @@ void expect_products_of_all() {
 }
 
 TEST_F(CudaPtxSm90, WgmmaMultipliesFromSharedMemoryAndFromRegisters) {
-  expect_products_of_all<64, 80, 96, 128, 192, 256>();
+  expect_products_of_all<32, 64, 80, 96, 128, 192, 256>();
+}
+
+// dQ's operand: half of the columns of a matrix with rows along N, which begin within a swizzle.
+__global__ void __launch_bounds__(128)
+    half_columns_kernel(const uint16_t* a, const uint16_t* b, float* d) {
+  __shared__ WgmmaShared<64> shared;
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int i = thread; i < 64 * 16; i += 128) shared.a[swizzled(i / 16, i % 16)] = a[i];
+  for (int i = thread; i < 16 * 64; i += 128) {
+    shared.b_panels[0][swizzled(i / 64, i % 64)] = b[i];
+  }
+  ptx::fence_proxy_async();
+  __syncthreads();
+  float sums[16];
+  for (float& x : sums) x = kNan;
+  ptx::keep_here(sums);
+  ptx::wgmma_fence();
+  ptx::Wgmma<32>::multiply_shared_rows<__half>(
+      sums, ptx::WgmmaMatrix(ptx::shared_address(shared.a), 0),
+      ptx::WgmmaMatrix(ptx::shared_address(shared.b_panels) + 64, 0), false);
+  ptx::wgmma_commit_group();
+  ptx::wgmma_wait_group<0>();
+  ptx::keep_here(sums);
+  const int row = thread / 32 * 16 + thread % 32 / 4, column = thread % 4 * 2;
+  for (int i = 0; i < 16; ++i) {
+    d[(row + i / 2 % 2 * 8) * 32 + i / 4 * 8 + column + i % 2] = sums[i];
+  }
+}
+
+TEST_F(CudaPtxSm90, WgmmaTakesColumnsFromWithinASwizzle) {
+  const std::vector<uint16_t> a = integers(64 * 16, Dtype::fp16, 3);
+  const std::vector<uint16_t> b = integers(16 * 64, Dtype::fp16, 4);
+  const OnGpu<uint16_t> a_gpu(a), b_gpu(b);
+  const OnGpu<float> d_gpu(64 * 32);
+  run(half_columns_kernel, 1, 128, 0, a_gpu.data(), b_gpu.data(), d_gpu.data());
+  const std::vector<float> d = d_gpu.to_host();
+  int wrong = 0;
+  for (int i = 0; i < 64 * 32; ++i) {
+    float expected = 0;
+    for (int k = 0; k < 16; ++k) {
+      expected += load_element(a.data(), Dtype::fp16, i / 32 * 16 + k) *
+                  load_element(b.data(), Dtype::fp16, k * 64 + 32 + i % 32);
+    }
+    wrong += d[static_cast<size_t>(i)] != expected;
+  }
+  EXPECT_EQ(wrong, 0);
 }
 
 // ---- stmatrix, red
@@ -176,6 +236,29 @@ TEST_F(CudaPtxSm90, StmatrixStoresRowsOfFragments) {
   }
 }
 
+// As above, each matrix stored as its transpose.
+__global__ void stmatrix_trans_kernel(uint16_t* out) {
+  __shared__ alignas(16) uint16_t rows[32][24];
+  const uint32_t lane = threadIdx.x;
+  uint32_t r[4];
+  for (uint32_t i = 0; i < 4; ++i) {
+    r[i] = (1000 * i + 2 * lane) | (1000 * i + 2 * lane + 1) << 16;
+  }
+  ptx::stmatrix_x4_trans(ptx::shared_address(rows[31 - lane]), r);
+  __syncwarp();
+  for (uint32_t i = 0; i < 8; ++i) out[lane * 8 + i] = rows[31 - lane][i];
+}
+
+TEST_F(CudaPtxSm90, StmatrixStoresTransposes) {
+  const OnGpu<uint16_t> out(256);
+  run(stmatrix_trans_kernel, 1, 32, 0, out.data());
+  const std::vector<uint16_t> values = out.to_host();
+  for (size_t i = 0; i < 256; ++i) {
+    const size_t row = i / 8 % 8, column = i % 8;  // of lanes 4 column to 4 column + 3
+    EXPECT_EQ(values[i], 1000 * (i / 64) + 8 * column + row) << i;
+  }
+}
+
 __global__ void red_v4_kernel(float* sums) {
   const float x = static_cast<float>(1 + blockIdx.x);
   ptx::red_add_v4_f32(sums + threadIdx.x % 2 * 4, {x, 2 * x, 3 * x, 4 * x});
@@ -188,6 +271,23 @@ TEST_F(CudaPtxSm90, RedAddsFourAtATime) {
   for (size_t i = 0; i < 8; ++i) {
     EXPECT_EQ(values[i], 0.5f + 32 * 5050 * static_cast<float>(1 + i % 4));
   }
+}
+
+// ---- barrier
+
+// Two warps of three, where all threads say yes or all but one.
+__global__ void barrier_and_kernel(int* out) {
+  if (threadIdx.x >= 64) return;
+  out[threadIdx.x] = ptx::barrier_and(1, 64, true);
+  out[64 + threadIdx.x] = ptx::barrier_and(1, 64, threadIdx.x != 40);
+  out[128 + threadIdx.x] = ptx::barrier_and(1, 64, false);
+}
+
+TEST_F(CudaPtxSm90, BarrierAndTellsAllWhetherAllSaidYes) {
+  const OnGpu<int> out(192, -1);
+  run(barrier_and_kernel, 1, 96, 0, out.data());
+  const std::vector<int> values = out.to_host();
+  for (size_t i = 0; i < 192; ++i) EXPECT_EQ(values[i], i < 64) << i;
 }
 
 // ---- mbarrier
@@ -290,6 +390,29 @@ __global__ void load_kernel(const __grid_constant__ CUtensorMap tensor, Coordina
   for (int i = 0; i < kBoxRows * 64; ++i) out[i] = box[i];
 }
 
+__global__ void bulk_kernel(const float* from, float* out, int* complete) {
+  __shared__ alignas(16) float values[64];
+  __shared__ uint64_t memory;
+  const uint32_t barrier = ptx::shared_address(&memory);
+  ptx::mbarrier_init(barrier, 1);
+  ptx::fence_mbarrier_init();
+  ptx::mbarrier_arrive_expect_tx(barrier, sizeof(values));
+  complete[0] = ptx::mbarrier_try_wait_parity(barrier, 0);
+  ptx::cp_async_bulk(ptx::shared_address(values), from, sizeof(values), barrier);
+  complete[1] = refusals(barrier, 0) >= 0;
+  for (int i = 0; i < 64; ++i) out[i] = values[i];
+}
+
+TEST_F(CudaPtxSm90, BulkCopiesOfBytesArrive) {
+  std::vector<float> values(68);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  const OnGpu<float> from(values), out(64, -1);
+  const OnGpu<int> complete(2, -1);
+  run(bulk_kernel, 1, 1, 0, from.data() + 4, out.data(), complete.data());
+  EXPECT_EQ(complete.to_host(), (std::vector<int>{0, 1}));
+  EXPECT_EQ(out.to_host(), std::vector<float>(values.begin() + 4, values.end()));
+}
+
 // A box from shared memory, element i with the value i + 1.
 __global__ void store_kernel(const __grid_constant__ CUtensorMap tensor, Coordinates at) {
   __shared__ alignas(1024) uint16_t box[kBoxRows * 64];
@@ -303,8 +426,8 @@ __global__ void store_kernel(const __grid_constant__ CUtensorMap tensor, Coordin
   ptx::cp_async_bulk_wait_group_read_0();
 }
 
-// [2, 3, 40, 72]: boxes end within the tensor, at its edges and beyond. None begins before it: on
-// an H200 a store that did so was an illegal instruction.
+// [2, 3, 40, 72]: boxes end within the tensor, at its edges and beyond. One that is loaded begins
+// before it; on an H200 a store that did so was an illegal instruction.
 struct TmaCase {
   Layout layout;
   Coordinates at;
@@ -313,19 +436,22 @@ const TmaCase kTmaCases[] = {
     {Layout::bshd, {0, 0, 0, 0}},  {Layout::bhsd, {0, 8, 2, 1}},   {Layout::bshd, {64, 3, 1, 1}},
     {Layout::bshd, {0, 32, 2, 0}}, {Layout::bhsd, {64, 33, 2, 1}}, {Layout::bhsd, {0, 40, 0, 0}},
 };
+const TmaCase kTmaLoads[] = {{Layout::bshd, {0, -5, 1, 1}}};
 constexpr int64_t kBatch = 2, kHeads = 3, kRows = 40, kColumns = 72;
 
 // The index in the tensor of element (row, column) of a box; -1 where the box is outside.
 int64_t index_in_tensor(const TensorView& t, const Coordinates& at, int row, int column) {
   const int64_t r = at.row + row, c = at.column + column;
-  return r >= kRows || c >= kColumns ? -1 : t.offset(at.batch, at.head, r) + c;
+  return r < 0 || r >= kRows || c >= kColumns ? -1 : t.offset(at.batch, at.head, r) + c;
 }
 
 TEST_F(CudaPtxSm90, BulkCopiesFillUpWithZerosAndCountTheirBytes) {
   std::vector<uint16_t> values(kBatch * kHeads * kRows * kColumns);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint16_t>(i + 1);
   const OnGpu<uint16_t> memory(values);
-  for (const TmaCase& one : kTmaCases) {
+  std::vector<TmaCase> cases(std::begin(kTmaCases), std::end(kTmaCases));
+  cases.insert(cases.end(), std::begin(kTmaLoads), std::end(kTmaLoads));
+  for (const TmaCase& one : cases) {
     const TensorView t =
         dense_view<void>(memory.data(), Dtype::fp16, one.layout, kBatch, kHeads, kRows, kColumns);
     const OnGpu<uint16_t> out(kBoxRows * 64, uint16_t{0xFFFF});

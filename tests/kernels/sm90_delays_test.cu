@@ -11,6 +11,7 @@
 #include "kernels/sm90/forward.cuh"
 #include "tests/kernels/cuda_problem.h"
 #include "tests/kernels/on_gpu.h"
+#include "tests/kernels/random_delay.cuh"
 #include "verify/oracle.h"
 
 namespace flashbench::kernels {
@@ -19,20 +20,6 @@ extern const AttentionKernel kSm90Forward;
 
 namespace sm90 {
 namespace {
-
-__constant__ unsigned held_up;  // bit i: warpgroup i
-__constant__ unsigned seed;
-
-struct RandomDelay {
-  static __device__ void before_barrier() {
-    const unsigned warp = threadIdx.x / 32;
-    if ((held_up >> warp / 4 & 1) == 0) return;
-    // Lanes that go together read the same clock.
-    unsigned x = (static_cast<unsigned>(clock()) + seed + 97 * warp + blockIdx.x) * 0x9E3779B1;
-    x ^= x >> 15;
-    if (x % 4 == 0) __nanosleep(x >> 16 & 0x7FF);
-  }
-};
 
 // A variant of the kernel that delays hold up.
 struct Delayed {
@@ -105,10 +92,7 @@ TEST_P(CudaSm90Delays, ChangeNoBit) {
   const Captured captured = capture(one, stream);
   const auto hash_of_run = [&](unsigned warpgroups, unsigned run, int64_t thread_blocks) {
     one.outputs().poison();
-    FLASHBENCH_CUDA(cudaMemcpyToSymbolAsync(held_up, &warpgroups, sizeof(warpgroups), 0,
-                                            cudaMemcpyHostToDevice, stream));
-    FLASHBENCH_CUDA(
-        cudaMemcpyToSymbolAsync(seed, &run, sizeof(run), 0, cudaMemcpyHostToDevice, stream));
+    hold_up(warpgroups, run, stream);
     launch_kernel(delayed.kernel, thread_blocks, captured.arguments, device->stream());
     finish_or_exit({device->stream()}, 10, p.id() + " in run " + std::to_string(run));
     return one.outputs().hash();

@@ -1,0 +1,153 @@
+// The backward pass for Hopper on the host: sm80's first and last launch, and between them a main
+// kernel of its own.
+#include "kernels/sm90/backward.cuh"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+
+#include "kernels/attention.h"
+#include "kernels/common/blocks.h"
+#include "kernels/common/launch.h"
+#include "kernels/common/mask.h"
+#include "kernels/sm80/backward.h"
+#include "kernels/sm90/tensor_map.h"
+
+namespace flashbench::kernels::sm90 {
+namespace {
+
+// A main kernel for one configuration, for both dtypes.
+struct BackwardVariant {
+  int head_dim;
+  BlockSizes blocks;
+  int threads, shared_bytes;
+  void (*fp16)(BackwardArguments);
+  void (*bf16)(BackwardArguments);
+};
+
+template <BackwardConfig kConfig>
+constexpr BackwardVariant variant_of() {
+  using Half = Backward<__half, kConfig>;
+  using BFloat16 = Backward<__nv_bfloat16, kConfig>;
+  return {kConfig.head_dim,
+          {.q = Half::kBlockQ,
+           .kv = Half::kBlockKv,
+           .warps = Half::kThreads / 32,
+           .stages = kConfig.stages},
+          Half::kThreads,
+          sizeof(typename Half::Shared),
+          backward_kernel<Half>,
+          backward_kernel<BFloat16>};
+}
+
+constexpr std::array kVariants{
+    variant_of<BackwardConfig{.head_dim = 64, .stages = 2}>(),
+    variant_of<BackwardConfig{.head_dim = 128, .stages = 2}>(),
+};
+
+std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
+  if (p.dtype == Dtype::fp32) return "tensor cores take fp16 and bf16, not fp32";
+  if (device.compute_capability != 90) {
+    return "needs a GPU of compute capability 9.0: wgmma is Hopper's alone";
+  }
+  if (std::ranges::none_of(kVariants, [&](const BackwardVariant& v) {
+        return v.head_dim == compiled_head_dim(p.head_dim);
+      })) {
+    return "it takes head_dim 40 to 64 and 104 to 128";
+  }
+  if (std::max(p.q_len, p.kv_len) >= kMaxLength) return "lengths must be below 2^30";
+  return std::nullopt;
+}
+
+std::vector<BlockSizes> candidates(const Problem& p, const DeviceInfo& device) {
+  return fitting_blocks(kVariants, p, device);
+}
+
+BlockSizes choose(const Problem& p, const DeviceInfo& device) {
+  return choose_blocks("sm90", p, device, candidates(p, device));
+}
+
+CudaKernel<BackwardArguments> main_kernel(const Launch& at) {
+  const BackwardVariant& v = variant_at(kVariants, at);
+  return {"sm90_backward_main", at.problem.dtype == Dtype::fp16 ? v.fp16 : v.bf16, v.threads,
+          v.shared_bytes};
+}
+
+std::vector<KernelFacts> facts(const Launch& at) {
+  return {kernel_facts(sm80::dot_do_o(at.problem).kernel), kernel_facts(main_kernel(at)),
+          kernel_facts(sm80::convert_dq(at.problem).kernel)};
+}
+
+std::string variant(const Launch& at) {
+  return "sm90_backward " + describe(at.blocks);
+}
+
+// The rows from `first` to `end`.
+ConstTensorView rows(ConstTensorView t, int64_t first, int64_t end) {
+  t.data = static_cast<const char*>(t.data) + first * t.row_stride * element_size(t.dtype);
+  t.length = end - first;
+  return t;
+}
+
+// Rows that the copy engine finds outside of a tensor are zeros to it: so are queries that see no
+// key and keys that no query sees, whatever they hold.
+BackwardArguments main_arguments(const Launch& at, const Inputs& in, const Outputs& out,
+                                 const sm80::BackwardArguments& shared) {
+  const Problem& p = at.problem;
+  const int64_t first_live = std::max<int64_t>(0, -diagonal(p));
+  return {.q = tensor_map(rows(in.q, first_live, p.q_len), at.blocks.q),
+          .d_o = tensor_map(rows(in.d_o, first_live, p.q_len), at.blocks.q),
+          .k = tensor_map(rows(in.k, 0, shared.key_end), at.blocks.kv),
+          .v = tensor_map(rows(in.v, 0, shared.key_end), at.blocks.kv),
+          .dk = tensor_map(out.dk, kWarpRows),
+          .dv = tensor_map(out.dv, kWarpRows),
+          .dq_sums = shared.dq_sums,
+          .logsumexp_base_2 = shared.logsumexp_base_2,
+          .d = shared.d,
+          .q_heads = shared.q_heads,
+          .kv_heads = shared.kv_heads,
+          .batch_kv_heads = shared.batch * shared.kv_heads,
+          .group = shared.group,
+          .q_len = shared.q_len,
+          .key_end = shared.key_end,
+          .padded_q = shared.padded_q,
+          .first_live = static_cast<int>(first_live),
+          .diagonal = shared.diagonal,
+          .key_blocks = static_cast<int>((p.kv_len + at.blocks.kv - 1) / at.blocks.kv),
+          .section_heads = shared.section_heads,
+          .scale = shared.scale,
+          .scale_log2 = shared.scale_log2};
+}
+
+void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
+            Stream stream) {
+  const Problem& p = at.problem;
+  const sm80::BackwardArguments shared = sm80::backward_arguments(p, in, out, workspace);
+  const BackwardArguments arguments = main_arguments(at, in, out, shared);
+  sm80::launch_rows(sm80::dot_do_o(p), p, shared, stream);
+  launch_kernel(main_kernel(at), int64_t{arguments.batch_kv_heads} * arguments.key_blocks,
+                arguments, stream);
+  sm80::launch_rows(sm80::convert_dq(p), p, shared, stream);
+}
+
+}  // namespace
+}  // namespace flashbench::kernels::sm90
+
+namespace flashbench::kernels {
+
+extern const AttentionKernel kSm90Backward{.name = "sm90_backward",
+                                           .family = "sm90",
+                                           .device = DeviceKind::cuda,
+                                           .pass = Pass::backward,
+                                           .needs_aligned_rows = true,
+                                           .why_unsupported = sm90::why_unsupported,
+                                           .candidates = sm90::candidates,
+                                           .choose = sm90::choose,
+                                           .variant = sm90::variant,
+                                           .workspace_bytes = sm80::backward_workspace_bytes,
+                                           .requested_bytes = sm80::backward_requested_bytes,
+                                           .facts = sm90::facts,
+                                           .launch = sm90::launch};
+
+}  // namespace flashbench::kernels

@@ -1,0 +1,489 @@
+// The main kernel of attention's backward pass for Hopper (sm_90a). A thread block owns a block of
+// keys of one K/V head and walks over the blocks of queries that see some of them,
+//   S = Q K^T,  P = 2^(c S - L),  dP = dO V^T,  dS = P o (dP - D)
+//   dV += P^T dO,  dK += dS^T Q,  dQ += dS K,
+// and keeps dK and dV in registers; dQ is summed over thread blocks in global memory, in fp32.
+//
+// One warp has the copy engine (TMA) bring K and V once, and Q and dO ahead of their use. Each of
+// two consumers has half of the keys, and computes S and dP transposed: what wgmma leaves of P^T
+// and dS^T in registers is what it takes as the left operand of dV and dK. dS goes to shared memory
+// for dQ alone, of which each consumer sums a half over all keys of the block.
+//
+// The tensor cores have something to do most of the time: dP beside the exponentials, dV beside dS,
+// and dK beside the sums of dQ that go to memory.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/ptx/barrier.h"
+#include "kernels/ptx/cp_async_bulk_tensor.h"
+#include "kernels/ptx/cvt.h"
+#include "kernels/ptx/ex2.h"
+#include "kernels/ptx/mbarrier.h"
+#include "kernels/ptx/setmaxnreg.h"
+#include "kernels/ptx/shared_address.h"
+#include "kernels/ptx/stmatrix.h"
+#include "kernels/ptx/wgmma.h"
+#include "kernels/sm80/dq_accumulator.cuh"
+#include "kernels/sm90/roles.cuh"
+
+namespace flashbench::kernels::sm90 {
+
+struct BackwardConfig {
+  int head_dim;  // multiple of 64
+  int stages;    // blocks of Q, and of dO, in shared memory
+};
+
+struct BackwardArguments {
+  CUtensorMap q, d_o;             // of the queries from first_live on, boxes of block_q rows
+  CUtensorMap k, v;               // of the keys before key_end, boxes of all keys of a thread block
+  CUtensorMap dk, dv;             // boxes of the 16 rows of a warp
+  float* dq_sums;                 // see kernels/sm80/backward.h
+  const float* logsumexp_base_2;  // [batch * q_heads, padded_q], +inf for rows that see no key
+  const float* d;                 // [batch * q_heads, padded_q]
+  int q_heads, kv_heads, batch_kv_heads, group, q_len, key_end, padded_q;
+  int first_live;  // queries before this one see no key
+  int diagonal;    // query q sees keys 0 to q + diagonal
+  int key_blocks, section_heads;
+  float scale, scale_log2;
+};
+
+template <typename T, BackwardConfig kConfig, typename Delay = NoDelay>
+struct Backward : Barriers<Delay> {
+  using Barriers<Delay>::arrive, Barriers<Delay>::wait;
+
+  static constexpr int kHeadDim = kConfig.head_dim;
+  static constexpr int kBlockQ = 64;
+  static constexpr int kStages = kConfig.stages;
+  static constexpr int kConsumers = 2;
+  static constexpr int kBlockKv = kConsumers * kConsumerRows;
+  static constexpr int kThreads = 128 * (1 + kConsumers);
+  static constexpr int kConsumerThreads = 128 * kConsumers;
+  static_assert(kHeadDim % 64 == 0);
+
+  static constexpr int kProducerRegisters = 24;
+  static constexpr int kConsumerRegisters = 240;
+
+  static constexpr int kPanels = kHeadDim / 64;
+  static constexpr int kQPanelBytes = kBlockQ * kRowBytes;
+  static constexpr int kKvPanelBytes = kBlockKv * kRowBytes;
+  static constexpr int kQBytes = kPanels * kQPanelBytes;
+  static constexpr int kKvBytes = kPanels * kKvPanelBytes;
+  static constexpr int kDsBytes = kConsumers * kQPanelBytes;  // a panel for each consumer's keys
+
+  // Registers of a thread.
+  static constexpr int kSFloats = kBlockQ / 2;     // of S^T [64 keys, kBlockQ]
+  static constexpr int kKeyFloats = kHeadDim / 2;  // of dK, dV [64 keys, kHeadDim]
+  static constexpr int kSteps = kBlockQ / 16;      // of a product over the queries of a block
+
+  static constexpr int kDqColumns = kHeadDim / kConsumers;  // of dQ, that a consumer sums
+  static constexpr int kDqFloats = kDqColumns / 2;
+
+  struct Shared {
+    alignas(1024) char k[kKvBytes];
+    alignas(1024) char v[kKvBytes];
+    alignas(1024) char q[kStages][kQBytes];
+    alignas(1024) char d_o[kStages][kQBytes];
+    alignas(1024) char ds[2][kDsBytes];
+    alignas(16) float logsumexp[kStages][kBlockQ];
+    alignas(16) float d[kStages][kBlockQ];
+    uint64_t k_full, v_full;
+    uint64_t q_full[kStages], q_empty[kStages];      // of Q and the logsumexp
+    uint64_t d_o_full[kStages], d_o_empty[kStages];  // of dO and D
+  };
+
+  using Ring = RingPosition<kStages>;
+
+  // What a thread block does: a block of keys, and the blocks of queries that see some of them, of
+  // all query heads of the group, one after the other.
+  struct Work {
+    int batch, kv_head, first_key, first_block, end_block, steps;
+
+    __device__ explicit Work(const BackwardArguments& a) {
+      const int item = static_cast<int>(blockIdx.x);
+      const int section = item / (a.section_heads * a.key_blocks);
+      const int section_head = section * a.section_heads;
+      const int heads = min(a.section_heads, a.batch_kv_heads - section_head);
+      const int within = item - section_head * a.key_blocks;
+      const int batch_head = section_head + within % heads;
+      batch = batch_head / a.kv_heads;
+      kv_head = batch_head % a.kv_heads;
+      first_key = within / heads * kBlockKv;
+      first_block = max(0, first_key - a.diagonal) / kBlockQ;
+      end_block = first_key < a.key_end ? (a.q_len + kBlockQ - 1) / kBlockQ : first_block;
+      steps = max(0, end_block - first_block) * a.group;
+    }
+  };
+
+  // One block of queries of a query head after the other.
+  struct Step {
+    int head, block;
+
+    __device__ Step(const BackwardArguments& a, const Work& work)
+        : head(work.kv_head * a.group), block(work.first_block) {}
+    __device__ void advance(const Work& work) {
+      if (++block == work.end_block) {
+        block = work.first_block;
+        ++head;
+      }
+    }
+  };
+
+  static __device__ void initialise_barriers(Shared& shared) {
+    constexpr int kWarps = 4 * kConsumers;
+    const auto init = [](uint64_t& barrier, int arrivals) {
+      ptx::mbarrier_init(ptx::shared_address(&barrier), arrivals);
+    };
+    init(shared.k_full, 1);
+    init(shared.v_full, 1);
+    for (int i = 0; i < kStages; ++i) {
+      init(shared.q_full[i], 1);
+      init(shared.d_o_full[i], 1);
+      init(shared.q_empty[i], kWarps);
+      init(shared.d_o_empty[i], kWarps);
+    }
+    ptx::fence_mbarrier_init();
+  }
+
+  // ---- The producer
+
+  // A block of rows of a head, panel by panel; `barrier` expects the bytes.
+  template <int kPanelBytes>
+  static __device__ void copy(const CUtensorMap& tensor, char* to, uint32_t barrier, int row,
+                              int head, int batch, ptx::CachePolicy policy) {
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) {
+      ptx::cp_async_bulk_tensor_4d(ptx::shared_address(to) + panel * kPanelBytes, tensor,
+                                   panel * 64, row, head, batch, barrier, policy);
+    }
+  }
+
+  static __device__ void produce(const BackwardArguments& a, Shared& shared, const Work& work) {
+    if (work.steps == 0) return;
+    const auto load_keys = [&](const CUtensorMap& tensor, char* to, uint64_t& full) {
+      const uint32_t barrier = ptx::shared_address(&full);
+      ptx::mbarrier_arrive_expect_tx(barrier, kKvBytes);
+      copy<kKvPanelBytes>(tensor, to, barrier, work.first_key, work.kv_head, work.batch,
+                          ptx::CachePolicy::evict_first);
+    };
+    Ring ring;
+    Step step(a, work);
+    const auto load_queries = [&](const CUtensorMap& tensor, char* to, const float* statistics,
+                                  float* to_statistics, uint64_t& full, uint64_t& empty) {
+      wait(empty, ring.parity ^ 1);
+      const uint32_t barrier = ptx::shared_address(&full);
+      constexpr int kStatisticsBytes = kBlockQ * static_cast<int>(sizeof(float));
+      ptx::mbarrier_arrive_expect_tx(barrier, kQBytes + kStatisticsBytes);
+      copy<kQPanelBytes>(tensor, to, barrier, step.block * kBlockQ - a.first_live, step.head,
+                         work.batch, ptx::CachePolicy::evict_last);
+      const int64_t first =
+          int64_t{work.batch * a.q_heads + step.head} * a.padded_q + step.block * kBlockQ;
+      ptx::cp_async_bulk(ptx::shared_address(to_statistics), statistics + first, kStatisticsBytes,
+                         barrier);
+    };
+    load_keys(a.k, shared.k, shared.k_full);
+    for (int i = 0; i < work.steps; ++i, ring.advance(), step.advance(work)) {
+      const int stage = ring.stage;
+      load_queries(a.q, shared.q[stage], a.logsumexp_base_2, shared.logsumexp[stage],
+                   shared.q_full[stage], shared.q_empty[stage]);
+      if (i == 0) load_keys(a.v, shared.v, shared.v_full);
+      load_queries(a.d_o, shared.d_o[stage], a.d, shared.d[stage], shared.d_o_full[stage],
+                   shared.d_o_empty[stage]);
+    }
+  }
+
+  // ---- A consumer
+
+  // A B^T, under way, for A [64, kHeadDim] and B [kBlockQ, kHeadDim].
+  static __device__ __forceinline__ void issue_transposed(float (&product)[kSFloats],
+                                                          ptx::WgmmaMatrix a, ptx::WgmmaMatrix b) {
+    ptx::keep_here(product);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kHeadDim / 16; ++step) {
+      const int panel = step / 4, bytes = step % 4 * 32;
+      ptx::Wgmma<kBlockQ>::template multiply_shared<T>(
+          product, a.advance(panel * kKvPanelBytes + bytes),
+          b.advance(panel * kQPanelBytes + bytes), step != 0);
+    }
+  }
+
+  // sum += A B, under way, for A [64, kBlockQ] in registers and B [kBlockQ, kHeadDim].
+  static __device__ __forceinline__ void issue_sum(float (&sum)[kKeyFloats],
+                                                   const uint32_t (&a)[kSteps][4],
+                                                   ptx::WgmmaMatrix b) {
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      ptx::Wgmma<kHeadDim>::template multiply_registers<T>(sum, a[step],
+                                                           b.advance(step * 16 * kRowBytes));
+    }
+  }
+
+  // dQ = dS K, under way, for this consumer's columns of K.
+  static __device__ __forceinline__ void issue_dq(float (&dq)[kDqFloats], ptx::WgmmaMatrix ds,
+                                                  ptx::WgmmaMatrix k) {
+    ptx::keep_here(dq);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kBlockKv / 16; ++step) {
+      ptx::Wgmma<kDqColumns>::template multiply_shared_rows<T>(
+          dq, ds.advance(step / 4 * kQPanelBytes + step % 4 * 32), k.advance(step * 16 * kRowBytes),
+          step != 0);
+    }
+  }
+
+  // Rounds to the operand A of a product over queries.
+  static __device__ __forceinline__ void round(const float (&x)[kSFloats],
+                                               uint32_t (&rounded)[kSteps][4]) {
+#pragma unroll
+    for (int i = 0; i < kSFloats; i += 2) {
+      rounded[i / 8][i / 2 % 4] = ptx::cvt_rn_x2<T>(x[i], x[i + 1]);
+    }
+  }
+
+  // Which elements of a thread's part of S^T count: column c of row half h does if
+  // from[h] <= c < end, columns counted from the thread's first.
+  struct Visible {
+    int from[2], end;
+    __device__ bool operator()(int i) const {
+      const int column = i / 4 * 8 + i % 2;
+      return column >= from[i / 2 % 2] && column < end;
+    }
+  };
+
+  // Sums of one block of dQ to where all thread blocks add up.
+  static __device__ __forceinline__ void add_dq(float* tiles, int lane,
+                                                const float (&dq)[kDqFloats]) {
+#pragma unroll
+    for (int j = 0; j < kDqColumns / 8; ++j) {
+      const float v[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
+      sm80::add_to_accumulator(tiles + j * 128, lane, v);
+    }
+  }
+
+  // The element at (row, column) of a matrix in shared memory with panels of this size.
+  static __device__ float element(const char* matrix, int panel_bytes, int row, int column) {
+    const int chunk = column % 64 / 8 ^ row % 8;
+    const char* at = matrix + column / 64 * panel_bytes + row * kRowBytes + chunk * 16;
+    return static_cast<float>(reinterpret_cast<const T*>(at)[column % 8]);
+  }
+
+  // The same from dS and K in shared memory, for queries that do not all see the same keys, where K
+  // is not all finite: a product over all keys would let what is masked through, as 0 * NaN is NaN.
+  // The first query sees the first `visible` keys of this block, each further one a key more, up to
+  // `key_end` of them.
+  static __device__ __forceinline__ void add_seen_keys(const char* ds, const char* k,
+                                                       int first_column, int visible, int key_end,
+                                                       float* tiles) {
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x) % 128; i < kBlockQ * kDqColumns; i += 128) {
+      const int row = i / kDqColumns, column = i % kDqColumns;
+      float sum = 0;
+#pragma unroll 1
+      for (int key = 0; key < min(visible + row, key_end); ++key) {
+        sum += element(ds, kQPanelBytes, row, key) *
+               element(k, kKvPanelBytes, key, first_column + column);
+      }
+      float* tile = tiles + (row / 16 * (kHeadDim / 8) + column / 8) * 128;
+      const int lane = row % 8 * 4 + column % 8 / 2, value = row % 16 / 8 * 2 + column % 2;
+      atomicAdd(tile + sm80::accumulator_index(lane, value), sum);
+    }
+  }
+
+  // The sums of this warp's keys, times `scale`, through the shared memory of those keys, from
+  // where the copy engine takes them.
+  static __device__ __forceinline__ void store(const CUtensorMap& tensor, char* keys,
+                                               const Work& work, int warp_key, int lane,
+                                               const float (&sum)[kKeyFloats], float scale) {
+    const uint32_t rows = ptx::shared_address(keys) + warp_key * kRowBytes;
+    stage_rows<T>(sum, {scale, scale}, rows, kKvPanelBytes);
+    ptx::fence_proxy_async();
+    __syncwarp();
+    if (lane != 0) return;
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) {
+      ptx::cp_async_bulk_tensor_4d(tensor, panel * 64, work.first_key + warp_key, work.kv_head,
+                                   work.batch, rows + panel * kKvPanelBytes);
+    }
+    ptx::cp_async_bulk_commit_group();
+  }
+
+  static __device__ void consume(const BackwardArguments& a, Shared& shared, const Work& work,
+                                 int consumer) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
+    constexpr int kBarrier = 1;  // of the consumers
+    const auto release = [&](const uint64_t& empty) {
+      if (lane == 0) arrive(empty);
+    };
+
+    const int first_dq_column = kDqColumns * consumer;
+    constexpr int kConsumerBytes = kConsumerRows * kRowBytes;
+    const ptx::WgmmaMatrix k_rows(ptx::shared_address(shared.k) + consumer * kConsumerBytes,
+                                  kKvPanelBytes);
+    const ptx::WgmmaMatrix v_rows(ptx::shared_address(shared.v) + consumer * kConsumerBytes,
+                                  kKvPanelBytes);
+    const ptx::WgmmaMatrix k_columns(ptx::shared_address(shared.k) +
+                                         first_dq_column / 64 * kKvPanelBytes +
+                                         first_dq_column % 64 * static_cast<int>(sizeof(T)),
+                                     kKvPanelBytes);
+    const ptx::WgmmaMatrix q(ptx::shared_address(shared.q), kQPanelBytes);
+    const ptx::WgmmaMatrix d_o(ptx::shared_address(shared.d_o), kQPanelBytes);
+    const ptx::WgmmaMatrix ds_rows(ptx::shared_address(shared.ds), kQPanelBytes);
+
+    // Where this lane's rows of stmatrix go: 16 keys of this warp, transposed.
+    const int ds_row = lane / 16 * 8 + lane % 8, ds_chunk = 2 * warp + lane / 8 % 2;
+    const uint32_t ds_store = ptx::shared_address(shared.ds) + consumer * kQPanelBytes +
+                              ds_row * kRowBytes + (ds_chunk ^ lane % 8) * 16;
+
+    const int warp_key = kConsumerRows * consumer + kWarpRows * warp;
+    const int first_column = lane % 4 * 2;  // this thread's first query of a block
+
+    float dk[kKeyFloats], dv[kKeyFloats];
+#pragma unroll
+    for (int i = 0; i < kKeyFloats; ++i) dk[i] = dv[i] = 0;
+
+    if (work.steps > 0) {
+      float s[kSFloats], dp[kSFloats], dq[kDqFloats];
+      uint32_t p[kSteps][4], ds[kSteps][4];
+      Ring ring;
+      Step step(a, work);
+      wait(shared.k_full, 0);
+      wait(shared.v_full, 0);
+      for (int i = 0; i < work.steps; ++i, ring.advance(), step.advance(work)) {
+        const int stage = ring.stage;
+        const int first_query = step.block * kBlockQ;
+        const bool masked =
+            min(a.key_end, first_query + a.diagonal + 1) < work.first_key + kBlockKv ||
+            first_query + kBlockQ > a.q_len;
+        Visible visible;
+        bool finite = true;
+
+        wait(shared.q_full[stage], ring.parity);
+        issue_transposed(s, k_rows, q.advance(stage * kQBytes));
+        ptx::wgmma_commit_group();
+        wait(shared.d_o_full[stage], ring.parity);
+        issue_transposed(dp, v_rows, d_o.advance(stage * kQBytes));
+        ptx::wgmma_commit_group();
+
+        // P
+        ptx::wgmma_wait_group<1>();
+        ptx::keep_here(s);
+        if (masked) {
+          const int key = work.first_key + warp_key + lane / 4;
+          const int column = first_query + first_column;
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            visible.from[half] =
+                key + 8 * half < a.key_end ? key + 8 * half - a.diagonal - column : kBlockQ;
+          }
+          visible.end = a.q_len - column;
+          // A row of K that is not finite shows in the scores of all queries, whether they see it
+          // or not.
+#pragma unroll
+          for (int j = 0; j < kSFloats; ++j) finite &= fabsf(s[j]) < INFINITY;
+        }
+#pragma unroll
+        for (int j = 0; j < kSFloats; j += 4) {
+          const float2 l =
+              *reinterpret_cast<const float2*>(&shared.logsumexp[stage][j * 2 + first_column]);
+#pragma unroll
+          for (int x = 0; x < 4; ++x) {
+            s[j + x] =
+                ptx::ex2_approx_ftz(__fmaf_rn(s[j + x], a.scale_log2, x % 2 == 0 ? -l.x : -l.y));
+          }
+        }
+        if (masked) {
+#pragma unroll
+          for (int j = 0; j < kSFloats; ++j) s[j] = visible(j) ? s[j] : 0;
+        }
+        round(s, p);
+        issue_sum(dv, p, d_o.advance(stage * kQBytes));
+        ptx::wgmma_commit_group();
+
+        // dS
+        ptx::wgmma_wait_group<1>();
+        ptx::keep_here(dp);
+#pragma unroll
+        for (int j = 0; j < kSFloats; j += 4) {
+          const float2 d = *reinterpret_cast<const float2*>(&shared.d[stage][j * 2 + first_column]);
+#pragma unroll
+          for (int x = 0; x < 4; ++x) dp[j + x] = s[j + x] * (dp[j + x] - (x % 2 == 0 ? d.x : d.y));
+        }
+        if (masked) {
+#pragma unroll
+          for (int j = 0; j < kSFloats; ++j) dp[j] = visible(j) ? dp[j] : 0;
+        }
+        round(dp, ds);
+#pragma unroll
+        for (int j = 0; j < kSteps; ++j) {
+          ptx::stmatrix_x4_trans(ds_store + i % 2 * kDsBytes + j * 16 * kRowBytes, ds[j]);
+        }
+        ptx::fence_proxy_async();
+        Delay::before_barrier();
+        finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
+
+        issue_dq(dq, ds_rows.advance(i % 2 * kDsBytes), k_columns);
+        ptx::wgmma_commit_group();
+        ptx::wgmma_wait_group<1>();  // dV, whose P takes registers
+        release(shared.d_o_empty[stage]);
+        issue_sum(dk, ds, q.advance(stage * kQBytes));
+        ptx::wgmma_commit_group();
+        ptx::wgmma_wait_group<1>();  // dQ
+        ptx::keep_here(dq);
+        const int64_t row = int64_t{work.batch * a.q_heads + step.head} * a.padded_q + first_query;
+        float* tiles = a.dq_sums + row * kHeadDim + first_dq_column / 8 * 128;
+        if (finite) {
+          add_dq(tiles + warp * (kHeadDim / 8) * 128, lane, dq);
+        } else {
+          add_seen_keys(shared.ds[i % 2], shared.k, first_dq_column,
+                        first_query + a.diagonal + 1 - work.first_key,
+                        min(a.key_end - work.first_key, kBlockKv), tiles);
+        }
+        ptx::wgmma_wait_group<0>();
+        release(shared.q_empty[stage]);
+      }
+    }
+
+    ptx::keep_here(dk);
+    ptx::keep_here(dv);
+    store(a.dv, shared.v, work, warp_key, lane, dv, 1);
+    ptx::barrier_sync(kBarrier, kConsumerThreads);  // K is read for dQ by both
+    store(a.dk, shared.k, work, warp_key, lane, dk, a.scale);
+    if (lane == 0) ptx::cp_async_bulk_wait_group_read_0();
+  }
+
+  static __device__ void run(const BackwardArguments& a) {
+    extern __shared__ __align__(1024) char shared_memory[];
+    Shared& shared = *reinterpret_cast<Shared*>(shared_memory);
+    if (threadIdx.x == 0) {
+      ptx::prefetch_tensormap(a.q);
+      ptx::prefetch_tensormap(a.d_o);
+      ptx::prefetch_tensormap(a.k);
+      ptx::prefetch_tensormap(a.v);
+      initialise_barriers(shared);
+    }
+    __syncthreads();
+    const Work work(a);
+    // The same in all lanes, which the compiler does not know of threadIdx.
+    const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
+    if (warpgroup == 0) {
+      ptx::setmaxnreg_dec<kProducerRegisters>();
+      if (threadIdx.x == 0) produce(a, shared, work);
+    } else {
+      ptx::setmaxnreg_inc<kConsumerRegisters>();
+      consume(a, shared, work, warpgroup - 1);
+    }
+  }
+};
+
+template <typename Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads, 1)
+    backward_kernel(const __grid_constant__ BackwardArguments arguments) {
+  Kernel::run(arguments);
+}
+
+}  // namespace flashbench::kernels::sm90

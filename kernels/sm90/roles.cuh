@@ -1,0 +1,80 @@
+// What the kernels for Hopper share: how warps with roles hand buffers to each other, and how a
+// warp lays out its rows of a result for the copy engine.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/ptx/cvt.h"
+#include "kernels/ptx/mbarrier.h"
+#include "kernels/ptx/shared_address.h"
+#include "kernels/ptx/stmatrix.h"
+
+namespace flashbench::kernels::sm90 {
+
+inline constexpr int kConsumerRows = 64;  // the rows of one wgmma
+inline constexpr int kWarpRows = 16;
+
+// A matrix in shared memory is a row of panels, 64 columns (as far as a swizzle goes) wide.
+inline constexpr int kRowBytes = 128;  // of a panel
+
+// Where a role stands in a ring of stages.
+template <int kStages>
+struct RingPosition {
+  int stage = 0;
+  uint32_t parity = 0;  // of the phase of `full` in which the stage holds the next block
+
+  __device__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// What a role does before each of its waits and arrivals: nothing. Tests hold roles up there.
+struct NoDelay {
+  static __device__ void before_barrier() {}
+};
+
+template <typename Delay>
+struct Barriers {
+  static __device__ __forceinline__ void arrive(const uint64_t& barrier) {
+    Delay::before_barrier();
+    ptx::mbarrier_arrive(ptx::shared_address(&barrier));
+  }
+
+  // Whether the phase of this parity is complete.
+  static __device__ __forceinline__ bool is_full(const uint64_t& barrier, uint32_t parity) {
+    Delay::before_barrier();
+    return ptx::mbarrier_test_wait_parity(ptx::shared_address(&barrier), parity);
+  }
+
+  // Until the phase of this parity is complete.
+  static __device__ __forceinline__ void wait(const uint64_t& barrier, uint32_t parity) {
+    Delay::before_barrier();
+    while (!ptx::mbarrier_try_wait_parity(ptx::shared_address(&barrier), parity)) {
+    }
+  }
+};
+
+// The 16 rows that a warp has of a wgmma's accumulators, rounded to T, to shared memory from where
+// the copy engine takes them; of a thread, its first row times factor[0], its other factor[1].
+template <typename T, int kFloats>
+__device__ __forceinline__ void stage_rows(const float (&accumulators)[kFloats],
+                                           const float (&factor)[2], uint32_t rows,
+                                           int panel_bytes) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, row = lane % 16;
+#pragma unroll
+  for (int step = 0; step < kFloats / 8; ++step) {
+    uint32_t words[4];
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      const float* pair = accumulators + 8 * step + 2 * w;
+      words[w] = ptx::cvt_rn_x2<T>(pair[0] * factor[w % 2], pair[1] * factor[w % 2]);
+    }
+    const int panel = step / 4, chunk = step % 4 * 2 + lane / 16;
+    ptx::stmatrix_x4(rows + panel * panel_bytes + row * kRowBytes + (chunk ^ row % 8) * 16, words);
+  }
+}
+
+}  // namespace flashbench::kernels::sm90
