@@ -2,16 +2,18 @@
 // of queries, whose O stays in registers while blocks of K and V pass by in shared memory; the
 // online softmax (Milakov and Gimelshein 2018, arXiv 1805.02867) rescales it where a maximum rises.
 //
-// A warp has all keys of its rows, so that what goes from S to P to the second product stays in it.
-// V is fetched while S is computed, and the next K while O is, where registers allow: one buffer of
-// each is enough.
+// Q, K and P lie transposed, so that both products are sums of outer products. A warp has all keys
+// of its rows, so that what goes from S to P to the second product stays in it. V is copied while S
+// is computed, and the next K while O is: one buffer of each is enough.
 #include <algorithm>
+#include <limits>
 
 #include "kernels/attention.h"
 #include "kernels/common/alignment.h"
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
 #include "kernels/ptx/ex2.h"
+#include "kernels/simt/outer_product.cuh"
 #include "kernels/simt/tile.cuh"
 
 namespace flashbench::kernels {
@@ -21,26 +23,32 @@ namespace {
 using namespace simt;
 
 // Rows per thread and keys per block are as many as registers hold beside O; warps as many as
-// shared memory of 227 KB (two thread blocks for an SM up to 128 columns) or, small, 99 KB holds Q
-// for.
-template <int kDim_, int kRows_, int kKeys_, int kWarps_, int kPass_ = 16>
+// shared memory of 227 KB (two thread blocks for an SM up to 128 columns), 163 KB or, small, 99 KB
+// holds Q for.
+template <int kDim_, int kRows_, int kKeys_, int kWarps_>
 struct Shape {
   static constexpr int kDim = kDim_;      // head_dim, padded
   static constexpr int kRows = kRows_;    // of a thread
   static constexpr int kKeys = kKeys_;    // of a block
   static constexpr int kWarps = kWarps_;  // of a thread block
-  static constexpr int kPass = kPass_;    // columns of P
   static constexpr int kThreads = kWarps * kWarp;
+  static constexpr int kThreadBlocks = 8 / kWarps;  // that an SM has registers for
   static constexpr int kWarpQueries = kRows * kLaneRows;
-  static constexpr int kQueries = kWarps * kWarpQueries;  // of a thread block
+  static constexpr int kQueries = kWarps * kWarpQueries;   // of a thread block
+  static constexpr int kColumns = kKeys / kLaneColumns;    // of S, of a thread
+  static constexpr int kDimColumns = kDim / kLaneColumns;  // of O, of a thread
 };
+
+// A tile of Q or K, transposed. The padding spreads the copies of a warp over all banks.
+template <int kRows>
+using TransposedSteps = Steps<kRows, 4>;
 
 template <typename S>
 struct Shared {
-  float q[S::kQueries][padded(S::kDim)];
-  float k[S::kKeys][padded(S::kDim)];
+  float q[TransposedSteps<S::kQueries>::offset(S::kDim)];
+  float k[TransposedSteps<S::kKeys>::offset(S::kDim)];
   float v[S::kKeys][S::kDim];
-  float pass[S::kWarps][S::kWarpQueries][pass_stride(S::kPass)];
+  float p[S::kWarps][S::kKeys][S::kWarpQueries];
 };
 
 template <typename T>
@@ -51,46 +59,173 @@ struct Arguments {
   int q_heads, heads_per_kv_head, heads;  // `heads` of all batches
   int q_len, kv_len, head_dim;
   int visible_from;  // query i sees clamp(i + visible_from, 0, kv_len) keys
-  float scale;       // to base 2
-  bool q_aligned, k_aligned, v_aligned, o_aligned;
+  float scale;       // of scores to base 2
+  bool v_aligned, o_aligned;
 
   __device__ int visible_keys(int query) const { return min(max(query + visible_from, 0), kv_len); }
 };
+
+// To shared memory, where it is once __pipeline_wait_prior(0) and a barrier have been passed.
+template <typename T>
+__device__ void copy_element(const T* from, bool exists, float* to) {
+  if (!exists) {
+    *to = 0;
+  } else if constexpr (sizeof(T) == sizeof(float)) {
+    __pipeline_memcpy_async(to, from, sizeof(float));
+  } else {
+    *to = to_float(*from);
+  }
+}
+
+// A tile [kTileRows, S::kDim] to shared memory as TransposedSteps. Columns that do not exist are 0.
+// In the place of rows that do not exist is the last: as keys they are masked, as queries not
+// stored.
+template <typename S, int kTileRows, typename T>
+__device__ void copy_transposed(const Rows<T>& rows, int first_row, float* tile) {
+  using To = TransposedSteps<kTileRows>;
+  int thread = static_cast<int>(threadIdx.x);
+  asm volatile("" : "+r"(thread));  // computed again for every tile: registers are for sums
+  const int row = thread / 8, column = thread % 8 * 4;
+#pragma unroll
+  for (int i = 0; i < kTileRows; i += S::kThreads / 8) {
+    const int at = min(first_row + row + i, rows.length - 1);
+    const T* const from = rows.data + at * rows.row_stride + column;
+    float* const to = tile + To::offset(column) + row + i;
+#pragma unroll
+    for (int c = 0; c < S::kDim; c += 32) {
+#pragma unroll
+      for (int j = c; j < c + 4; ++j) {
+        copy_element(from + j, column + c < rows.head_dim, to + To::offset(j));
+      }
+    }
+  }
+}
+
+// Steps of a product in one turn of its loop: few operations beside them, and not so many that
+// registers are short.
+constexpr int kUnrollS = 8, kUnrollO = 2;
+
+// Exponentials are relative to the maximum so far; it is raised where a score is beyond it by more
+// than this, to base 2. Most blocks then need neither their own maxima nor to rescale O.
+constexpr float kLag = 8;
+constexpr float kLowest = std::numeric_limits<float>::lowest();  // no maximum so far
 
 template <typename S>
 struct RowState {
   float maximum[S::kRows], sum[S::kRows];  // the sum of this lane's columns only
 };
 
-// S of one block, in base 2, becomes P; O is rescaled. Lane column j is key first_key + x + 8 j.
-template <typename S, typename T, int kColumns, int kDimColumns>
-__device__ void softmax_step(const Arguments<T>& arg, const Lane& lane, int first_query,
-                             int first_key, bool masked, float (&s)[S::kRows][kColumns],
-                             RowState<S>& state, float (&o)[S::kRows][kDimColumns]) {
+// How many of the columns of a block that begins at first_key row `i` of the lane sees.
+template <typename S, typename T>
+__device__ int visible_columns(const Arguments<T>& arg, const Lane& lane, int first_query,
+                               int first_key, int i) {
+  const int query = first_query + place<S::kRows, kLaneRows>(lane.y, i);
+  return arg.visible_keys(query) - first_key - place<S::kColumns, kLaneColumns>(lane.x, 0);
+}
+
+// Hides what a block's mask hides.
+template <typename S, typename T>
+__device__ void hide(const Arguments<T>& arg, const Lane& lane, int first_query, int first_key,
+                     float hidden, float (&s)[S::kRows][S::kColumns]) {
 #pragma unroll
   for (int i = 0; i < S::kRows; ++i) {
-    const int visible =
-        masked ? arg.visible_keys(first_query + lane.y + i * kLaneRows) - first_key - lane.x
-               : S::kKeys;
-    float maximum = -kInfinity;
+    const int visible = visible_columns<S>(arg, lane, first_query, first_key, i);
 #pragma unroll
-    for (int j = 0; j < kColumns; ++j) {
-      s[i][j] = j * kLaneColumns < visible ? s[i][j] * arg.scale : -kInfinity;
-      maximum = fmaxf(maximum, s[i][j]);
+    for (int j = 0; j < S::kColumns; ++j) {
+      if (place<S::kColumns, kLaneColumns>(0, j) >= visible) s[i][j] = hidden;
     }
-    maximum = fmaxf(state.maximum[i], row_max(maximum));
-    const float subtracted = maximum == -kInfinity ? 0.0f : maximum;
-    const float rescale = ptx::ex2_approx_ftz(state.maximum[i] - subtracted);
-    state.maximum[i] = maximum;
+  }
+}
+
+// Raises the maxima of rows to those of S, in base 2, if a score of the warp is far beyond its own;
+// O and the sums are rescaled.
+template <typename S>
+__device__ void raise_maxima(const float (&s)[S::kRows][S::kColumns], RowState<S>& state,
+                             float (&o)[S::kRows][S::kDimColumns]) {
+  float maximum[S::kRows];
+  bool beyond = false;
+#pragma unroll
+  for (int i = 0; i < S::kRows; ++i) {
+    maximum[i] = s[i][0];
+#pragma unroll
+    for (int j = 1; j < S::kColumns; ++j) maximum[i] = fmaxf(maximum[i], s[i][j]);
+    beyond = beyond || maximum[i] > state.maximum[i] + kLag;
+  }
+  if (!__any_sync(0xffffffff, beyond)) return;
+#pragma unroll
+  for (int i = 0; i < S::kRows; ++i) {
+    const float raised = fmaxf(state.maximum[i], row_max(maximum[i]));
+    const float rescale = ptx::ex2_approx_ftz(state.maximum[i] - raised);
+    state.maximum[i] = raised;
     state.sum[i] *= rescale;
 #pragma unroll
-    for (int j = 0; j < kColumns; ++j) {
-      s[i][j] = ptx::ex2_approx_ftz(s[i][j] - subtracted);
-      state.sum[i] += s[i][j];
-      if (masked && j * kLaneColumns >= visible) s[i][j] = kMasked;
-    }
+    for (int c = 0; c < S::kDimColumns; ++c) o[i][c] *= rescale;
+  }
+}
+
+// P from S.
+template <typename S>
+__device__ void exponentiate(RowState<S>& state, float (&s)[S::kRows][S::kColumns]) {
 #pragma unroll
-    for (int c = 0; c < kDimColumns; ++c) o[i][c] *= rescale;
+  for (int i = 0; i < S::kRows; ++i) {
+#pragma unroll
+    for (int j = 0; j < S::kColumns; ++j) {
+      s[i][j] = ptx::ex2_approx_ftz(s[i][j] - state.maximum[i]);
+      state.sum[i] += s[i][j];
+    }
+  }
+}
+
+// P of a warp to shared memory, transposed, as steps of the second product.
+template <typename S>
+__device__ void store_transposed(const float (&p)[S::kRows][S::kColumns], const Lane& lane,
+                                 float* tile) {
+  using Vector = typename Factors<S::kRows, kLaneRows>::Vector;
+  constexpr int kWidth = vector_width(S::kRows);
+#pragma unroll
+  for (int j = 0; j < S::kColumns; ++j) {
+    float* const step = tile + place<S::kColumns, kLaneColumns>(lane.x, j) * S::kWarpQueries;
+#pragma unroll
+    for (int i = 0; i < S::kRows; i += kWidth) {
+      Vector vector;
+#pragma unroll
+      for (int r = 0; r < kWidth; ++r) vector.values[r] = p[exchanged(i + r)][j];
+      *reinterpret_cast<Vector*>(step + place<S::kRows, kLaneRows>(lane.y, i)) = vector;
+    }
+  }
+}
+
+// S of the warp's queries and the block's keys.
+template <typename S>
+__device__ void multiply_queries_keys(const Shared<S>& shared, const Lane& lane,
+                                      float (&s)[S::kRows][S::kColumns]) {
+#pragma unroll
+  for (int i = 0; i < S::kRows; ++i) {
+#pragma unroll
+    for (int j = 0; j < S::kColumns; ++j) s[i][j] = 0;
+  }
+  add_product<false, false, kUnrollS, S::kDim, TransposedSteps<S::kQueries>,
+              TransposedSteps<S::kKeys>>(
+      shared.q + lane.warp * S::kWarpQueries + place<S::kRows, kLaneRows>(lane.y, 0),
+      shared.k + place<S::kColumns, kLaneColumns>(lane.x, 0), s);
+}
+
+// O += P V.
+template <typename S>
+__device__ void add_weighted_values(Shared<S>& shared, const Lane& lane, bool masked,
+                                    const float (&p)[S::kRows][S::kColumns],
+                                    float (&o)[S::kRows][S::kDimColumns]) {
+  using StepsP = Steps<S::kWarpQueries>;
+  using StepsV = Steps<S::kDim>;
+  float* const tile = shared.p[lane.warp][0];
+  store_transposed<S>(p, lane, tile);
+  __syncwarp();
+  const float* const left = tile + place<S::kRows, kLaneRows>(lane.y, 0);
+  const float* const right = shared.v[0] + place<S::kDimColumns, kLaneColumns>(lane.x, 0);
+  if (masked) {
+    add_product<true, true, kUnrollO, S::kKeys, StepsP, StepsV>(left, right, o);
+  } else {
+    add_product<false, true, kUnrollO, S::kKeys, StepsP, StepsV>(left, right, o);
   }
 }
 
@@ -101,7 +236,7 @@ __device__ void store_outputs(const Arguments<T>& arg, const Lane& lane, int bat
   T* const o_head = arg.o.head(batch, h);
 #pragma unroll
   for (int i = 0; i < S::kRows; ++i) {
-    const int query = first_query + lane.y + i * kLaneRows;
+    const int query = first_query + place<S::kRows, kLaneRows>(lane.y, i);
     const float sum = row_sum(state.sum[i]);
     if (query >= arg.q_len) continue;
     const float factor = sum == 0.0f ? 0.0f : 1.0f / sum;
@@ -115,7 +250,7 @@ __device__ void store_outputs(const Arguments<T>& arg, const Lane& lane, int bat
 }
 
 template <typename S, typename T>
-__global__ __launch_bounds__(S::kThreads, 2) void forward_kernel(Arguments<T> arg) {
+__global__ __launch_bounds__(S::kThreads, S::kThreadBlocks) void forward_kernel(Arguments<T> arg) {
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   Shared<S>& shared = *reinterpret_cast<Shared<S>*>(shared_bytes);
   const Lane lane;
@@ -127,48 +262,54 @@ __global__ __launch_bounds__(S::kThreads, 2) void forward_kernel(Arguments<T> ar
   const int first_query = tile * S::kQueries;
   const int warp_query = first_query + lane.warp * S::kWarpQueries;
   const int keys = arg.visible_keys(min(first_query + S::kQueries, arg.q_len) - 1);
-  const Rows<T> k_rows{arg.k.head(batch, kv_h), arg.k.row_stride, arg.kv_len, arg.head_dim,
-                       arg.k_aligned};
+  const int warp_keys = warp_query < arg.q_len
+                            ? arg.visible_keys(min(warp_query + S::kWarpQueries, arg.q_len) - 1)
+                            : 0;
+  // Q and K are copied element by element, whatever their alignment.
+  const Rows<T> q_rows{arg.q.head(batch, h), arg.q.row_stride, arg.q_len, arg.head_dim, false};
+  const Rows<T> k_rows{arg.k.head(batch, kv_h), arg.k.row_stride, arg.kv_len, arg.head_dim, false};
   const Rows<T> v_rows{arg.v.head(batch, kv_h), arg.v.row_stride, arg.kv_len, arg.head_dim,
                        arg.v_aligned};
-  {
-    TileLoad<T, S::kThreads, S::kQueries, S::kDim, padded(S::kDim)> q_load;
-    q_load.fetch({arg.q.head(batch, h), arg.q.row_stride, arg.q_len, arg.head_dim, arg.q_aligned},
-                 first_query, shared.q[0]);
-    q_load.commit(shared.q[0]);
+  copy_transposed<S, S::kQueries>(q_rows, first_query, shared.q);
+  copy_transposed<S, S::kKeys>(k_rows, 0, shared.k);
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < TransposedSteps<S::kQueries>::offset(S::kDim);
+       i += S::kThreads) {
+    shared.q[i] *= arg.scale;
   }
-  TileLoad<T, S::kThreads, S::kKeys, S::kDim, padded(S::kDim)> k_load;
-  TileLoad<T, S::kThreads, S::kKeys, S::kDim, S::kDim> v_load;
-  k_load.fetch(k_rows, 0, shared.k[0]);
-  k_load.commit(shared.k[0]);
   __syncthreads();
 
+  TileLoad<T, S::kThreads, S::kKeys, S::kDim, S::kDim> v_load;
   RowState<S> state;
-  float o[S::kRows][S::kDim / kLaneColumns];
+  float o[S::kRows][S::kDimColumns];
 #pragma unroll
   for (int i = 0; i < S::kRows; ++i) {
-    state.maximum[i] = -kInfinity;
+    state.maximum[i] = kLowest;
     state.sum[i] = 0;
 #pragma unroll
-    for (int c = 0; c < S::kDim / kLaneColumns; ++c) o[i][c] = 0;
+    for (int c = 0; c < S::kDimColumns; ++c) o[i][c] = 0;
   }
   for (int first_key = 0; first_key < keys; first_key += S::kKeys) {
-    if (v_load.kEarly) v_load.fetch(v_rows, first_key, shared.v[0]);
-    float s[S::kRows][S::kKeys / kLaneColumns];
-    multiply_transposed<S::kDim, padded(S::kDim), padded(S::kDim)>(
-        shared.q[lane.warp * S::kWarpQueries], shared.k[0], lane, s);
-    if (!v_load.kEarly) v_load.fetch(v_rows, first_key, shared.v[0]);
+    const int next_key = first_key + S::kKeys;
+    const bool seen = first_key < warp_keys;
+    v_load.fetch(v_rows, first_key, shared.v[0]);
+    float s[S::kRows][S::kColumns];
+    if (seen) multiply_queries_keys<S>(shared, lane, s);
     v_load.commit(shared.v[0]);
     __syncthreads();
-    const int next_key = first_key + S::kKeys;
-    const bool another = next_key < keys;
-    if (another && k_load.kEarly) k_load.fetch(k_rows, next_key, shared.k[0]);
-    const bool masked = next_key > arg.visible_keys(warp_query);
-    softmax_step(arg, lane, warp_query, first_key, masked, s, state, o);
-    accumulate_product<S::kPass, S::kDim>(s, masked, shared.pass[lane.warp][0], shared.v[0], lane,
-                                          o);
-    if (another && !k_load.kEarly) k_load.fetch(k_rows, next_key, shared.k[0]);
-    if (another) k_load.commit(shared.k[0]);
+    if (next_key < keys) copy_transposed<S, S::kKeys>(k_rows, next_key, shared.k);
+    if (seen) {
+      const bool masked = next_key > arg.visible_keys(warp_query);
+      if (masked) hide<S>(arg, lane, warp_query, first_key, -kInfinity, s);
+      raise_maxima(s, state, o);
+      exponentiate(state, s);
+      if (masked) hide<S>(arg, lane, warp_query, first_key, kMasked, s);
+      add_weighted_values<S>(shared, lane, masked, s, o);
+    }
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
     __syncthreads();
   }
   store_outputs(arg, lane, batch, h, warp_query, state, o);
@@ -183,9 +324,10 @@ bool with_shape(const Problem& p, const DeviceInfo& device, const Body& body) {
     body(shape);
     return true;
   };
-  return fits(Shape<32, 8, 64, 4, 32>{}) || fits(Shape<64, 8, 64, 4, 32>{}) ||
+  return fits(Shape<32, 8, 64, 4>{}) || fits(Shape<64, 8, 64, 4>{}) ||
          fits(Shape<128, 8, 32, 4>{}) || (p.head_dim <= 128 && fits(Shape<128, 8, 32, 2>{})) ||
-         fits(Shape<256, 4, 32, 4>{}) || fits(Shape<256, 4, 16, 2>{});
+         fits(Shape<256, 4, 32, 8>{}) || fits(Shape<256, 4, 32, 4>{}) ||
+         fits(Shape<256, 4, 16, 2>{});
 }
 
 template <typename S, typename T>
@@ -209,8 +351,6 @@ void launch_shape(const Problem& p, const Inputs& in, const Outputs& out, Stream
   arg.head_dim = static_cast<int>(p.head_dim);
   arg.visible_from = static_cast<int>(visible_from(p));
   arg.scale = static_cast<float>(p.softmax_scale()) * kLog2e;
-  arg.q_aligned = rows_aligned(in.q);
-  arg.k_aligned = rows_aligned(in.k);
   arg.v_aligned = rows_aligned(in.v);
   arg.o_aligned = rows_aligned(out.o);
   const int64_t tiles = (p.q_len + S::kQueries - 1) / S::kQueries;

@@ -1,5 +1,6 @@
 // What the fp32 kernels of this folder share: how tiles come from tensors of any dtype and
-// alignment into shared memory as fp32, and the products that a warp makes of them in registers.
+// alignment into shared memory as fp32, and the products that a warp makes of them in registers for
+// the backward pass (for the forward pass: outer_product.cuh).
 //
 // A warp has kRows * 4 rows and kColumns * 8 columns of a product: lane (y, x) of 4 x 8 has rows
 // y + 4 i and columns x + 8 j. Operands lie in shared memory as rows along the summed dimension or
@@ -116,10 +117,6 @@ class TileLoad {
   static constexpr bool kDirect = sizeof(T) == sizeof(float);
 
  public:
-  // Whether to fetch long before the commit: where sums take most registers, none are left to hold
-  // what is under way, and other thread blocks have to cover the wait.
-  static constexpr bool kEarly = kDim <= 64;
-
   __device__ void fetch(const Rows<T>& rows, int first_row, float* tile) {
     const Place place;
     const T* from = rows.data + (first_row + place.row(0)) * rows.row_stride + place.column(0);
