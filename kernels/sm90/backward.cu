@@ -42,8 +42,8 @@ constexpr BackwardVariant variant_of() {
 }
 
 constexpr std::array kVariants{
-    variant_of<BackwardConfig{.head_dim = 64, .stages = 2}>(),
-    variant_of<BackwardConfig{.head_dim = 128, .stages = 2}>(),
+    variant_of<BackwardConfig{.head_dim = 64, .stages = 3, .one_behind = true}>(),
+    variant_of<BackwardConfig{.head_dim = 128, .stages = 2, .one_behind = false}>(),
 };
 
 std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {

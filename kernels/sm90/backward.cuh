@@ -32,8 +32,9 @@
 namespace flashbench::kernels::sm90 {
 
 struct BackwardConfig {
-  int head_dim;  // multiple of 64
-  int stages;    // blocks of Q, and of dO, in shared memory
+  int head_dim;     // multiple of 64
+  int stages;       // blocks of Q, and of dO, in shared memory
+  bool one_behind;  // dQ and dK of a block of queries beside P and dS of the next
 };
 
 struct BackwardArguments {
@@ -92,6 +93,8 @@ struct Backward : Barriers<Delay> {
     uint64_t k_full, v_full;
     uint64_t q_full[kStages], q_empty[kStages];      // of Q and the logsumexp
     uint64_t d_o_full[kStages], d_o_empty[kStages];  // of dO and D
+    uint64_t ds_full[2];
+    bool not_finite;  // K, as far as a masked block has shown
   };
 
   using Ring = RingPosition<kStages>;
@@ -138,6 +141,8 @@ struct Backward : Barriers<Delay> {
     };
     init(shared.k_full, 1);
     init(shared.v_full, 1);
+    init(shared.ds_full[0], kWarps);
+    init(shared.ds_full[1], kWarps);
     for (int i = 0; i < kStages; ++i) {
       init(shared.q_full[i], 1);
       init(shared.d_o_full[i], 1);
@@ -244,16 +249,6 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // Which elements of a thread's part of S^T count: column c of row half h does if
-  // from[h] <= c < end, columns counted from the thread's first.
-  struct Visible {
-    int from[2], end;
-    __device__ bool operator()(int i) const {
-      const int column = i / 4 * 8 + i % 2;
-      return column >= from[i / 2 % 2] && column < end;
-    }
-  };
-
   // Sums of one block of dQ to where all thread blocks add up.
   static __device__ __forceinline__ void add_dq(float* tiles, int lane,
                                                 const float (&dq)[kDqFloats]) {
@@ -311,149 +306,314 @@ struct Backward : Barriers<Delay> {
     ptx::cp_async_bulk_commit_group();
   }
 
+  // What a consumer's thread is in charge of.
+  struct Part {
+    int consumer, warp, lane;
+    int warp_key;         // its warp's first key of the block
+    int first_query;      // its first query of a block
+    int first_dq_column;  // its consumer's first column of dQ
+    uint32_t ds_store;    // where its row of stmatrix goes: 16 keys of its warp, transposed
+
+    __device__ Part(const Shared& shared, int consumer_)
+        : consumer(consumer_),
+          warp(static_cast<int>(threadIdx.x) / 32 % 4),
+          lane(static_cast<int>(threadIdx.x) % 32),
+          warp_key(kConsumerRows * consumer + kWarpRows * warp),
+          first_query(lane % 4 * 2),
+          first_dq_column(kDqColumns * consumer) {
+      const int row = lane / 16 * 8 + lane % 8, chunk = 2 * warp + lane / 8 % 2;
+      ds_store = ptx::shared_address(shared.ds) + consumer * kQPanelBytes + row * kRowBytes +
+                 (chunk ^ lane % 8) * 16;
+    }
+  };
+
+  // The operands of a consumer's products.
+  struct Operands {
+    ptx::WgmmaMatrix k_rows, v_rows;  // its keys
+    ptx::WgmmaMatrix k_columns;       // its columns of dQ
+    ptx::WgmmaMatrix q, d_o, ds;
+
+    __device__ Operands(const Shared& shared, const Part& part)
+        : k_rows(ptx::shared_address(shared.k) + part.consumer * kConsumerRows * kRowBytes,
+                 kKvPanelBytes),
+          v_rows(ptx::shared_address(shared.v) + part.consumer * kConsumerRows * kRowBytes,
+                 kKvPanelBytes),
+          k_columns(ptx::shared_address(shared.k) + part.first_dq_column / 64 * kKvPanelBytes +
+                        part.first_dq_column % 64 * static_cast<int>(sizeof(T)),
+                    kKvPanelBytes),
+          q(ptx::shared_address(shared.q), kQPanelBytes),
+          d_o(ptx::shared_address(shared.d_o), kQPanelBytes),
+          ds(ptx::shared_address(shared.ds), kQPanelBytes) {}
+  };
+
+  // A block of queries as a consumer sees it.
+  struct Block {
+    int first_query;
+    int64_t first_row;  // the same of all heads, in the workspace
+    bool masked;        // whether some element of S does not count
+
+    __device__ Block(const BackwardArguments& a, const Work& work, const Step& step)
+        : first_query(step.block * kBlockQ),
+          first_row(int64_t{work.batch * a.q_heads + step.head} * a.padded_q + first_query),
+          masked(min(a.key_end, first_query + a.diagonal + 1) < work.first_key + kBlockKv ||
+                 first_query + kBlockQ > a.q_len) {}
+  };
+
+  // Which elements of a thread's part of S^T count: column c of row half h does if
+  // from[h] <= c < end, columns counted from the thread's first.
+  struct Visible {
+    int from[2], end;
+
+    __device__ Visible(const BackwardArguments& a, const Work& work, const Part& part,
+                       const Block& block) {
+      const int first = block.first_query + part.first_query;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int key = work.first_key + part.warp_key + part.lane / 4 + 8 * half;
+        from[half] = key < a.key_end ? key - a.diagonal - first : kBlockQ;
+      }
+      end = a.q_len - first;
+    }
+    __device__ bool operator()(int i) const {
+      const int column = i / 4 * 8 + i % 2;
+      return column >= from[i / 2 % 2] && column < end;
+    }
+    // Selected, not multiplied away: what a query does not see may be NaN.
+    __device__ void select(float (&x)[kSFloats]) const {
+#pragma unroll
+      for (int i = 0; i < kSFloats; ++i) x[i] = (*this)(i) ? x[i] : 0;
+    }
+  };
+
+  // A row of K that is not finite shows in the scores of all queries, whether they see it or not.
+  static __device__ __forceinline__ bool all_finite(const float (&s)[kSFloats]) {
+    bool finite = true;
+#pragma unroll
+    for (int i = 0; i < kSFloats; ++i) finite &= fabsf(s[i]) < INFINITY;
+    return finite;
+  }
+
+  // S becomes P. `logsumexp` is of the block's queries, in base 2.
+  static __device__ __forceinline__ void exponentiate(float (&s)[kSFloats], const float* logsumexp,
+                                                      int first_query, float scale_log2) {
+#pragma unroll
+    for (int i = 0; i < kSFloats; i += 4) {
+      const float2 l = *reinterpret_cast<const float2*>(&logsumexp[i * 2 + first_query]);
+#pragma unroll
+      for (int x = 0; x < 4; ++x) {
+        s[i + x] = ptx::ex2_approx_ftz(__fmaf_rn(s[i + x], scale_log2, x % 2 == 0 ? -l.x : -l.y));
+      }
+    }
+  }
+
+  // dP becomes dS. `d` is of the block's queries.
+  static __device__ __forceinline__ void multiply_by(const float (&p)[kSFloats],
+                                                     float (&dp)[kSFloats], const float* d,
+                                                     int first_query) {
+#pragma unroll
+    for (int i = 0; i < kSFloats; i += 4) {
+      const float2 row = *reinterpret_cast<const float2*>(&d[i * 2 + first_query]);
+#pragma unroll
+      for (int x = 0; x < 4; ++x) {
+        dp[i + x] = p[i + x] * (dp[i + x] - (x % 2 == 0 ? row.x : row.y));
+      }
+    }
+  }
+
+  // dS for the products that read it from shared memory.
+  static __device__ __forceinline__ void store_ds(const uint32_t (&ds)[kSteps][4], uint32_t to) {
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) ptx::stmatrix_x4_trans(to + i * 16 * kRowBytes, ds[i]);
+    ptx::fence_proxy_async();
+  }
+
+  // This consumer's part of the sums of dQ to where all thread blocks add up; `finite` is whether K
+  // is as far as that matters.
+  static __device__ __forceinline__ void sum_dq(const BackwardArguments& a, const Shared& shared,
+                                                const Work& work, const Part& part, int buffer,
+                                                int first_query, int64_t first_row, bool finite,
+                                                const float (&dq)[kDqFloats]) {
+    float* tiles = a.dq_sums + first_row * kHeadDim + part.first_dq_column / 8 * 128;
+    if (finite) {
+      add_dq(tiles + part.warp * (kHeadDim / 8) * 128, part.lane, dq);
+    } else {
+      add_seen_keys(shared.ds[buffer], shared.k, part.first_dq_column,
+                    first_query + a.diagonal + 1 - work.first_key,
+                    min(a.key_end - work.first_key, kBlockKv), tiles);
+    }
+  }
+
+  static __device__ __forceinline__ void release(const Part& part, const uint64_t& empty) {
+    if (part.lane == 0) arrive(empty);
+  }
+
+  static constexpr int kBarrier = 1;  // of the consumers
+
+  // All of a block of queries before the next.
+  static __device__ __forceinline__ void sum_block_by_block(const BackwardArguments& a,
+                                                            Shared& shared, const Work& work,
+                                                            const Part& part,
+                                                            float (&dk)[kKeyFloats],
+                                                            float (&dv)[kKeyFloats]) {
+    const Operands operands(shared, part);
+    float s[kSFloats], dp[kSFloats], dq[kDqFloats];
+    uint32_t p[kSteps][4], ds[kSteps][4];
+    Ring ring;
+    Step step(a, work);
+    wait(shared.k_full, 0);
+    wait(shared.v_full, 0);
+    for (int i = 0; i < work.steps; ++i, ring.advance(), step.advance(work)) {
+      const int stage = ring.stage;
+      const Block block(a, work, step);
+      const Visible visible(a, work, part, block);
+
+      wait(shared.q_full[stage], ring.parity);
+      issue_transposed(s, operands.k_rows, operands.q.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+      wait(shared.d_o_full[stage], ring.parity);
+      issue_transposed(dp, operands.v_rows, operands.d_o.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+
+      ptx::wgmma_wait_group<1>();  // S
+      ptx::keep_here(s);
+      bool finite = !block.masked || all_finite(s);
+      exponentiate(s, shared.logsumexp[stage], part.first_query, a.scale_log2);
+      if (block.masked) visible.select(s);
+      round(s, p);
+      issue_sum(dv, p, operands.d_o.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+
+      ptx::wgmma_wait_group<1>();  // dP
+      ptx::keep_here(dp);
+      multiply_by(s, dp, shared.d[stage], part.first_query);
+      if (block.masked) visible.select(dp);
+      round(dp, ds);
+      store_ds(ds, part.ds_store + i % 2 * kDsBytes);
+      Delay::before_barrier();
+      finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
+
+      issue_dq(dq, operands.ds.advance(i % 2 * kDsBytes), operands.k_columns);
+      ptx::wgmma_commit_group();
+      ptx::wgmma_wait_group<1>();  // dV, whose P takes registers
+      release(part, shared.d_o_empty[stage]);
+      issue_sum(dk, ds, operands.q.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+      ptx::wgmma_wait_group<1>();  // dQ
+      ptx::keep_here(dq);
+      sum_dq(a, shared, work, part, i % 2, block.first_query, block.first_row, finite, dq);
+      ptx::wgmma_wait_group<0>();
+      release(part, shared.q_empty[stage]);
+    }
+  }
+
+  // dQ and dK of a block of queries beside P and dS of the next, so that no consumer waits for the
+  // other to have stored its part of dS. Takes more registers.
+  static __device__ __forceinline__ void sum_one_behind(const BackwardArguments& a, Shared& shared,
+                                                        const Work& work, const Part& part,
+                                                        float (&dk)[kKeyFloats],
+                                                        float (&dv)[kKeyFloats]) {
+    const Operands operands(shared, part);
+    float s[kSFloats], dp[kSFloats], dq[kDqFloats];
+    uint32_t p[kSteps][4], ds[kSteps][4];
+    // Of the block before. Before the first one a dS of zeros adds nothing to dK.
+    uint32_t last_ds[kSteps][4];
+#pragma unroll
+    for (int i = 0; i < kSteps * 4; ++i) last_ds[i / 4][i % 4] = 0;
+    int last_stage = 0, last_query = 0;
+    int64_t last_row = 0;
+    bool last_masked = false;
+
+    // Where K may be read; `buffer` of dS.
+    const auto sum_last_dq = [&](int buffer) {
+      const bool finite = !last_masked || !*static_cast<const volatile bool*>(&shared.not_finite);
+      sum_dq(a, shared, work, part, buffer, last_query, last_row, finite, dq);
+    };
+    Ring ring;
+    Step step(a, work);
+    wait(shared.k_full, 0);
+    wait(shared.v_full, 0);
+    for (int i = 0; i < work.steps; ++i, ring.advance(), step.advance(work)) {
+      const int stage = ring.stage, last_buffer = (i + 1) % 2;
+      const Block block(a, work, step);
+      const Visible visible(a, work, part, block);
+
+      wait(shared.q_full[stage], ring.parity);
+      issue_transposed(s, operands.k_rows, operands.q.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+      if (i > 0) wait(shared.ds_full[last_buffer], (i - 1) / 2 % 2);
+      issue_dq(dq, operands.ds.advance(last_buffer * kDsBytes), operands.k_columns);
+      issue_sum(dk, last_ds, operands.q.advance(last_stage * kQBytes));
+      wait(shared.d_o_full[stage], ring.parity);
+      issue_transposed(dp, operands.v_rows, operands.d_o.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+
+      ptx::wgmma_wait_group<1>();  // S
+      ptx::keep_here(s);
+      if (block.masked && !all_finite(s)) *static_cast<volatile bool*>(&shared.not_finite) = true;
+      exponentiate(s, shared.logsumexp[stage], part.first_query, a.scale_log2);
+      if (block.masked) visible.select(s);
+      round(s, p);
+      issue_sum(dv, p, operands.d_o.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+
+      ptx::wgmma_wait_group<1>();  // dP, and dQ and dK of the block before
+      ptx::keep_here(dp);
+      ptx::keep_here(dq);
+      ptx::keep_here(last_ds);
+      if (i > 0) {
+        sum_last_dq(last_buffer);
+        release(part, shared.q_empty[last_stage]);
+      }
+      multiply_by(s, dp, shared.d[stage], part.first_query);
+      if (block.masked) visible.select(dp);
+      round(dp, ds);
+      store_ds(ds, part.ds_store + i % 2 * kDsBytes);
+      __syncwarp();
+      release(part, shared.ds_full[i % 2]);
+
+      ptx::wgmma_wait_group<0>();  // dV
+      ptx::keep_here(p);
+      release(part, shared.d_o_empty[stage]);
+#pragma unroll
+      for (int j = 0; j < kSteps * 4; ++j) last_ds[j / 4][j % 4] = ds[j / 4][j % 4];
+      last_stage = stage;
+      last_query = block.first_query;
+      last_row = block.first_row;
+      last_masked = block.masked;
+    }
+
+    const int last = work.steps - 1;
+    wait(shared.ds_full[last % 2], last / 2 % 2);
+    issue_dq(dq, operands.ds.advance(last % 2 * kDsBytes), operands.k_columns);
+    ptx::wgmma_commit_group();
+    issue_sum(dk, last_ds, operands.q.advance(last_stage * kQBytes));
+    ptx::wgmma_commit_group();
+    ptx::wgmma_wait_group<1>();
+    ptx::keep_here(dq);
+    sum_last_dq(last % 2);
+    ptx::wgmma_wait_group<0>();
+    ptx::keep_here(last_ds);
+  }
+
   static __device__ void consume(const BackwardArguments& a, Shared& shared, const Work& work,
                                  int consumer) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
-    constexpr int kBarrier = 1;  // of the consumers
-    const auto release = [&](const uint64_t& empty) {
-      if (lane == 0) arrive(empty);
-    };
-
-    const int first_dq_column = kDqColumns * consumer;
-    constexpr int kConsumerBytes = kConsumerRows * kRowBytes;
-    const ptx::WgmmaMatrix k_rows(ptx::shared_address(shared.k) + consumer * kConsumerBytes,
-                                  kKvPanelBytes);
-    const ptx::WgmmaMatrix v_rows(ptx::shared_address(shared.v) + consumer * kConsumerBytes,
-                                  kKvPanelBytes);
-    const ptx::WgmmaMatrix k_columns(ptx::shared_address(shared.k) +
-                                         first_dq_column / 64 * kKvPanelBytes +
-                                         first_dq_column % 64 * static_cast<int>(sizeof(T)),
-                                     kKvPanelBytes);
-    const ptx::WgmmaMatrix q(ptx::shared_address(shared.q), kQPanelBytes);
-    const ptx::WgmmaMatrix d_o(ptx::shared_address(shared.d_o), kQPanelBytes);
-    const ptx::WgmmaMatrix ds_rows(ptx::shared_address(shared.ds), kQPanelBytes);
-
-    // Where this lane's rows of stmatrix go: 16 keys of this warp, transposed.
-    const int ds_row = lane / 16 * 8 + lane % 8, ds_chunk = 2 * warp + lane / 8 % 2;
-    const uint32_t ds_store = ptx::shared_address(shared.ds) + consumer * kQPanelBytes +
-                              ds_row * kRowBytes + (ds_chunk ^ lane % 8) * 16;
-
-    const int warp_key = kConsumerRows * consumer + kWarpRows * warp;
-    const int first_column = lane % 4 * 2;  // this thread's first query of a block
-
+    const Part part(shared, consumer);
     float dk[kKeyFloats], dv[kKeyFloats];
 #pragma unroll
     for (int i = 0; i < kKeyFloats; ++i) dk[i] = dv[i] = 0;
-
     if (work.steps > 0) {
-      float s[kSFloats], dp[kSFloats], dq[kDqFloats];
-      uint32_t p[kSteps][4], ds[kSteps][4];
-      Ring ring;
-      Step step(a, work);
-      wait(shared.k_full, 0);
-      wait(shared.v_full, 0);
-      for (int i = 0; i < work.steps; ++i, ring.advance(), step.advance(work)) {
-        const int stage = ring.stage;
-        const int first_query = step.block * kBlockQ;
-        const bool masked =
-            min(a.key_end, first_query + a.diagonal + 1) < work.first_key + kBlockKv ||
-            first_query + kBlockQ > a.q_len;
-        Visible visible;
-        bool finite = true;
-
-        wait(shared.q_full[stage], ring.parity);
-        issue_transposed(s, k_rows, q.advance(stage * kQBytes));
-        ptx::wgmma_commit_group();
-        wait(shared.d_o_full[stage], ring.parity);
-        issue_transposed(dp, v_rows, d_o.advance(stage * kQBytes));
-        ptx::wgmma_commit_group();
-
-        // P
-        ptx::wgmma_wait_group<1>();
-        ptx::keep_here(s);
-        if (masked) {
-          const int key = work.first_key + warp_key + lane / 4;
-          const int column = first_query + first_column;
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            visible.from[half] =
-                key + 8 * half < a.key_end ? key + 8 * half - a.diagonal - column : kBlockQ;
-          }
-          visible.end = a.q_len - column;
-          // A row of K that is not finite shows in the scores of all queries, whether they see it
-          // or not.
-#pragma unroll
-          for (int j = 0; j < kSFloats; ++j) finite &= fabsf(s[j]) < INFINITY;
-        }
-#pragma unroll
-        for (int j = 0; j < kSFloats; j += 4) {
-          const float2 l =
-              *reinterpret_cast<const float2*>(&shared.logsumexp[stage][j * 2 + first_column]);
-#pragma unroll
-          for (int x = 0; x < 4; ++x) {
-            s[j + x] =
-                ptx::ex2_approx_ftz(__fmaf_rn(s[j + x], a.scale_log2, x % 2 == 0 ? -l.x : -l.y));
-          }
-        }
-        if (masked) {
-#pragma unroll
-          for (int j = 0; j < kSFloats; ++j) s[j] = visible(j) ? s[j] : 0;
-        }
-        round(s, p);
-        issue_sum(dv, p, d_o.advance(stage * kQBytes));
-        ptx::wgmma_commit_group();
-
-        // dS
-        ptx::wgmma_wait_group<1>();
-        ptx::keep_here(dp);
-#pragma unroll
-        for (int j = 0; j < kSFloats; j += 4) {
-          const float2 d = *reinterpret_cast<const float2*>(&shared.d[stage][j * 2 + first_column]);
-#pragma unroll
-          for (int x = 0; x < 4; ++x) dp[j + x] = s[j + x] * (dp[j + x] - (x % 2 == 0 ? d.x : d.y));
-        }
-        if (masked) {
-#pragma unroll
-          for (int j = 0; j < kSFloats; ++j) dp[j] = visible(j) ? dp[j] : 0;
-        }
-        round(dp, ds);
-#pragma unroll
-        for (int j = 0; j < kSteps; ++j) {
-          ptx::stmatrix_x4_trans(ds_store + i % 2 * kDsBytes + j * 16 * kRowBytes, ds[j]);
-        }
-        ptx::fence_proxy_async();
-        Delay::before_barrier();
-        finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
-
-        issue_dq(dq, ds_rows.advance(i % 2 * kDsBytes), k_columns);
-        ptx::wgmma_commit_group();
-        ptx::wgmma_wait_group<1>();  // dV, whose P takes registers
-        release(shared.d_o_empty[stage]);
-        issue_sum(dk, ds, q.advance(stage * kQBytes));
-        ptx::wgmma_commit_group();
-        ptx::wgmma_wait_group<1>();  // dQ
-        ptx::keep_here(dq);
-        const int64_t row = int64_t{work.batch * a.q_heads + step.head} * a.padded_q + first_query;
-        float* tiles = a.dq_sums + row * kHeadDim + first_dq_column / 8 * 128;
-        if (finite) {
-          add_dq(tiles + warp * (kHeadDim / 8) * 128, lane, dq);
-        } else {
-          add_seen_keys(shared.ds[i % 2], shared.k, first_dq_column,
-                        first_query + a.diagonal + 1 - work.first_key,
-                        min(a.key_end - work.first_key, kBlockKv), tiles);
-        }
-        ptx::wgmma_wait_group<0>();
-        release(shared.q_empty[stage]);
+      if constexpr (kConfig.one_behind) {
+        sum_one_behind(a, shared, work, part, dk, dv);
+      } else {
+        sum_block_by_block(a, shared, work, part, dk, dv);
       }
     }
-
     ptx::keep_here(dk);
     ptx::keep_here(dv);
-    store(a.dv, shared.v, work, warp_key, lane, dv, 1);
+    store(a.dv, shared.v, work, part.warp_key, part.lane, dv, 1);
     ptx::barrier_sync(kBarrier, kConsumerThreads);  // K is read for dQ by both
-    store(a.dk, shared.k, work, warp_key, lane, dk, a.scale);
-    if (lane == 0) ptx::cp_async_bulk_wait_group_read_0();
+    store(a.dk, shared.k, work, part.warp_key, part.lane, dk, a.scale);
+    if (part.lane == 0) ptx::cp_async_bulk_wait_group_read_0();
   }
 
   static __device__ void run(const BackwardArguments& a) {
@@ -465,6 +625,7 @@ struct Backward : Barriers<Delay> {
       ptx::prefetch_tensormap(a.k);
       ptx::prefetch_tensormap(a.v);
       initialise_barriers(shared);
+      shared.not_finite = false;
     }
     __syncthreads();
     const Work work(a);

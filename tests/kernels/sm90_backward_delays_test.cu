@@ -40,8 +40,10 @@ struct Sample {
 };
 
 std::vector<Sample> samples() {
-  const Delayed d64 = delayed<__nv_bfloat16, BackwardConfig{.head_dim = 64, .stages = 2}>();
-  const Delayed d128 = delayed<__half, BackwardConfig{.head_dim = 128, .stages = 2}>();
+  const Delayed d64 =
+      delayed<__nv_bfloat16, BackwardConfig{.head_dim = 64, .stages = 3, .one_behind = true}>();
+  const Delayed d128 =
+      delayed<__half, BackwardConfig{.head_dim = 128, .stages = 2, .one_behind = false}>();
   const auto problem = [](Dtype dtype, Mask mask, int64_t q_len, int64_t kv_len, int64_t head_dim) {
     Problem p = grouped_problem(dtype, mask, 2, q_len, kv_len, head_dim);
     p.pass = Pass::backward;
