@@ -76,6 +76,7 @@ class WgmmaMatrix {
 //   multiply_shared: D = A B (`accumulate`: D += A B), A [64, 16] and B [16, kN] in shared memory,
 //     both with rows of 128 bytes that run along K.
 //   multiply_shared_rows: the same, with the rows of B along N.
+//   multiply_shared_columns: the same, with the rows of A along M and those of B along N.
 //   multiply_registers: D += A B, A in registers (mma_m16n8k16's, for rows 16w to 16w + 15), B in
 //     shared memory with rows that run along N.
 template <int kN>
@@ -122,13 +123,13 @@ struct Wgmma;
   FLASHBENCH_D_96, FLASHBENCH_D_8(96), FLASHBENCH_D_8(104), FLASHBENCH_D_8(112), FLASHBENCH_D_8(120)
 
 // `d_count` registers of D; n1 to n5 are the numbers of the operands after them.
-#define FLASHBENCH_WGMMA_SHARED(n, type, d_count, n1, n2, b_along_n)               \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #n2                            \
-               ", 0;\n"                                                            \
-               "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type     \
-               " {" FLASHBENCH_TEXT_##d_count "}, %" #d_count ", %" #n1            \
-                                              ", p, 1, 1, 0, " #b_along_n ";\n}\n" \
-               : FLASHBENCH_D_##d_count                                            \
+#define FLASHBENCH_WGMMA_SHARED(n, type, d_count, n1, n2, a_along_m, b_along_n)                  \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #n2                                          \
+               ", 0;\n"                                                                          \
+               "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type                   \
+               " {" FLASHBENCH_TEXT_##d_count "}, %" #d_count ", %" #n1 ", p, 1, 1, " #a_along_m \
+                                              ", " #b_along_n ";\n}\n"                           \
+               : FLASHBENCH_D_##d_count                                                          \
                : "l"(a.descriptor()), "l"(b.descriptor()), "r"(static_cast<int>(accumulate)))
 #define FLASHBENCH_WGMMA_REGISTERS(n, type, d_count, n1, n2, n3, n4)                           \
   asm volatile(                                                                                \
@@ -146,18 +147,28 @@ struct Wgmma;
     static __device__ __forceinline__ void multiply_shared(float (&d)[n / 2], WgmmaMatrix a,      \
                                                            WgmmaMatrix b, bool accumulate) {      \
       if constexpr (std::is_same_v<T, __half>) {                                                  \
-        FLASHBENCH_WGMMA_SHARED(n, "f16", d_count, n1, n2, 0);                                    \
+        FLASHBENCH_WGMMA_SHARED(n, "f16", d_count, n1, n2, 0, 0);                                 \
       } else {                                                                                    \
-        FLASHBENCH_WGMMA_SHARED(n, "bf16", d_count, n1, n2, 0);                                   \
+        FLASHBENCH_WGMMA_SHARED(n, "bf16", d_count, n1, n2, 0, 0);                                \
       }                                                                                           \
     }                                                                                             \
     template <typename T>                                                                         \
     static __device__ __forceinline__ void multiply_shared_rows(float (&d)[n / 2], WgmmaMatrix a, \
                                                                 WgmmaMatrix b, bool accumulate) { \
       if constexpr (std::is_same_v<T, __half>) {                                                  \
-        FLASHBENCH_WGMMA_SHARED(n, "f16", d_count, n1, n2, 1);                                    \
+        FLASHBENCH_WGMMA_SHARED(n, "f16", d_count, n1, n2, 0, 1);                                 \
       } else {                                                                                    \
-        FLASHBENCH_WGMMA_SHARED(n, "bf16", d_count, n1, n2, 1);                                   \
+        FLASHBENCH_WGMMA_SHARED(n, "bf16", d_count, n1, n2, 0, 1);                                \
+      }                                                                                           \
+    }                                                                                             \
+    template <typename T>                                                                         \
+    static __device__ __forceinline__ void multiply_shared_columns(float (&d)[n / 2],             \
+                                                                   WgmmaMatrix a, WgmmaMatrix b,  \
+                                                                   bool accumulate) {             \
+      if constexpr (std::is_same_v<T, __half>) {                                                  \
+        FLASHBENCH_WGMMA_SHARED(n, "f16", d_count, n1, n2, 1, 1);                                 \
+      } else {                                                                                    \
+        FLASHBENCH_WGMMA_SHARED(n, "bf16", d_count, n1, n2, 1, 1);                                \
       }                                                                                           \
     }                                                                                             \
     template <typename T>                                                                         \

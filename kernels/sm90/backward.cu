@@ -42,8 +42,10 @@ constexpr BackwardVariant variant_of() {
 }
 
 constexpr std::array kVariants{
-    variant_of<BackwardConfig{.head_dim = 64, .stages = 3, .one_behind = true}>(),
-    variant_of<BackwardConfig{.head_dim = 128, .stages = 2, .one_behind = false}>(),
+    variant_of<BackwardConfig{.head_dim = 64, .stages = 3, .schedule = Schedule::one_behind}>(),
+    variant_of<BackwardConfig{
+        .head_dim = 128, .stages = 2, .schedule = Schedule::block_by_block}>(),
+    variant_of<BackwardConfig{.head_dim = 256, .stages = 2, .schedule = Schedule::half_columns}>(),
 };
 
 std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
@@ -54,7 +56,7 @@ std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& d
   if (std::ranges::none_of(kVariants, [&](const BackwardVariant& v) {
         return v.head_dim == compiled_head_dim(p.head_dim);
       })) {
-    return "it takes head_dim 40 to 64 and 104 to 128";
+    return "it takes head_dim 40 to 64, 104 to 128 and 200 to 256";
   }
   if (std::max(p.q_len, p.kv_len) >= kMaxLength) return "lengths must be below 2^30";
   return std::nullopt;

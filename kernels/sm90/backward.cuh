@@ -4,13 +4,11 @@
 //   dV += P^T dO,  dK += dS^T Q,  dQ += dS K,
 // and keeps dK and dV in registers; dQ is summed over thread blocks in global memory, in fp32.
 //
-// One warp has the copy engine (TMA) bring K and V once, and Q and dO ahead of their use. Each of
-// two consumers has half of the keys, and computes S and dP transposed: what wgmma leaves of P^T
-// and dS^T in registers is what it takes as the left operand of dV and dK. dS goes to shared memory
-// for dQ alone, of which each consumer sums a half over all keys of the block.
-//
-// The tensor cores have something to do most of the time: dP beside the exponentials, dV beside dS,
-// and dK beside the sums of dQ that go to memory.
+// One warp has the copy engine (TMA) bring K and V once, and Q and dO ahead of their use. Two
+// consumers share the products of a block, S and dP being computed transposed. Up to head_dim 128
+// each has half of the keys: what wgmma leaves of P^T and dS^T in registers is what it takes as the
+// left operand of dV and dK, and dS goes to shared memory for dQ alone, of which each consumer sums
+// half of the columns over all keys of the block. See Schedule.
 #pragma once
 
 #include <cuda.h>
@@ -31,10 +29,24 @@
 
 namespace flashbench::kernels::sm90 {
 
+// How the consumers share the work, and what runs beside what.
+enum class Schedule {
+  // Each has 64 keys. dP runs beside the exponentials, dV beside dS, and dK beside the sums of dQ
+  // that go to memory.
+  block_by_block,
+  // The same, with dQ and dK of a block of queries beside P and dS of the next, so that no consumer
+  // waits for the other to have stored its part of dS. Takes more registers.
+  one_behind,
+  // Where dK and dV of 64 keys are more than a consumer's registers hold: both have the same 64
+  // keys, each half of the columns of dK and dV, and half of the queries of S, so that P goes
+  // through shared memory too.
+  half_columns,
+};
+
 struct BackwardConfig {
-  int head_dim;     // multiple of 64
-  int stages;       // blocks of Q, and of dO, in shared memory
-  bool one_behind;  // dQ and dK of a block of queries beside P and dS of the next
+  int head_dim;  // multiple of 64, of 128 with half_columns
+  int stages;    // blocks of Q, and of dO, in shared memory
+  Schedule schedule;
 };
 
 struct BackwardArguments {
@@ -59,7 +71,8 @@ struct Backward : Barriers<Delay> {
   static constexpr int kBlockQ = 64;
   static constexpr int kStages = kConfig.stages;
   static constexpr int kConsumers = 2;
-  static constexpr int kBlockKv = kConsumers * kConsumerRows;
+  static constexpr bool kHalfColumns = kConfig.schedule == Schedule::half_columns;
+  static constexpr int kBlockKv = kHalfColumns ? kConsumerRows : kConsumers * kConsumerRows;
   static constexpr int kThreads = 128 * (1 + kConsumers);
   static constexpr int kConsumerThreads = 128 * kConsumers;
   static_assert(kHeadDim % 64 == 0);
@@ -72,12 +85,17 @@ struct Backward : Barriers<Delay> {
   static constexpr int kKvPanelBytes = kBlockKv * kRowBytes;
   static constexpr int kQBytes = kPanels * kQPanelBytes;
   static constexpr int kKvBytes = kPanels * kKvPanelBytes;
-  static constexpr int kDsBytes = kConsumers * kQPanelBytes;  // a panel for each consumer's keys
+  static constexpr int kDsBytes = kBlockKv / 64 * kQPanelBytes;
+
+  // Of a consumer: queries of S^T [64 keys, kSQueries], columns of dK and dV [64 keys,
+  // kKeyColumns].
+  static constexpr int kSQueries = kHalfColumns ? kBlockQ / kConsumers : kBlockQ;
+  static constexpr int kKeyColumns = kHalfColumns ? kHeadDim / kConsumers : kHeadDim;
 
   // Registers of a thread.
-  static constexpr int kSFloats = kBlockQ / 2;     // of S^T [64 keys, kBlockQ]
-  static constexpr int kKeyFloats = kHeadDim / 2;  // of dK, dV [64 keys, kHeadDim]
-  static constexpr int kSteps = kBlockQ / 16;      // of a product over the queries of a block
+  static constexpr int kSFloats = kSQueries / 2;
+  static constexpr int kKeyFloats = kKeyColumns / 2;
+  static constexpr int kSteps = kSQueries / 16;  // of the operand A that S^T becomes
 
   static constexpr int kDqColumns = kHeadDim / kConsumers;  // of dQ, that a consumer sums
   static constexpr int kDqFloats = kDqColumns / 2;
@@ -87,7 +105,9 @@ struct Backward : Barriers<Delay> {
     alignas(1024) char v[kKvBytes];
     alignas(1024) char q[kStages][kQBytes];
     alignas(1024) char d_o[kStages][kQBytes];
+    // dS [queries, keys]; with half_columns dS^T and P^T [keys, queries].
     alignas(1024) char ds[2][kDsBytes];
+    alignas(1024) char p[kHalfColumns ? 2 : 0][kDsBytes];
     alignas(16) float logsumexp[kStages][kBlockQ];
     alignas(16) float d[kStages][kBlockQ];
     uint64_t k_full, v_full;
@@ -201,7 +221,7 @@ struct Backward : Barriers<Delay> {
 
   // ---- A consumer
 
-  // A B^T, under way, for A [64, kHeadDim] and B [kBlockQ, kHeadDim].
+  // A B^T, under way, for A [64, kHeadDim] and B [kSQueries, kHeadDim].
   static __device__ __forceinline__ void issue_transposed(float (&product)[kSFloats],
                                                           ptx::WgmmaMatrix a, ptx::WgmmaMatrix b) {
     ptx::keep_here(product);
@@ -209,7 +229,7 @@ struct Backward : Barriers<Delay> {
 #pragma unroll
     for (int step = 0; step < kHeadDim / 16; ++step) {
       const int panel = step / 4, bytes = step % 4 * 32;
-      ptx::Wgmma<kBlockQ>::template multiply_shared<T>(
+      ptx::Wgmma<kSQueries>::template multiply_shared<T>(
           product, a.advance(panel * kKvPanelBytes + bytes),
           b.advance(panel * kQPanelBytes + bytes), step != 0);
     }
@@ -227,6 +247,17 @@ struct Backward : Barriers<Delay> {
     }
   }
 
+  // The same for A [64, kBlockQ] and B [kBlockQ, kKeyColumns] in shared memory.
+  static __device__ __forceinline__ void issue_sum(float (&sum)[kKeyFloats], ptx::WgmmaMatrix a,
+                                                   ptx::WgmmaMatrix b) {
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kBlockQ / 16; ++step) {
+      ptx::Wgmma<kKeyColumns>::template multiply_shared_rows<T>(
+          sum, a.advance(step * 32), b.advance(step * 16 * kRowBytes), true);
+    }
+  }
+
   // dQ = dS K, under way, for this consumer's columns of K.
   static __device__ __forceinline__ void issue_dq(float (&dq)[kDqFloats], ptx::WgmmaMatrix ds,
                                                   ptx::WgmmaMatrix k) {
@@ -234,9 +265,15 @@ struct Backward : Barriers<Delay> {
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kBlockKv / 16; ++step) {
-      ptx::Wgmma<kDqColumns>::template multiply_shared_rows<T>(
-          dq, ds.advance(step / 4 * kQPanelBytes + step % 4 * 32), k.advance(step * 16 * kRowBytes),
-          step != 0);
+      using Product = ptx::Wgmma<kDqColumns>;
+      const ptx::WgmmaMatrix keys = k.advance(step * 16 * kRowBytes);
+      if constexpr (kHalfColumns) {
+        Product::template multiply_shared_columns<T>(dq, ds.advance(step * 16 * kRowBytes), keys,
+                                                     step != 0);
+      } else {
+        Product::template multiply_shared_rows<T>(
+            dq, ds.advance(step / 4 * kQPanelBytes + step % 4 * 32), keys, step != 0);
+      }
     }
   }
 
@@ -279,7 +316,8 @@ struct Backward : Barriers<Delay> {
       float sum = 0;
 #pragma unroll 1
       for (int key = 0; key < min(visible + row, key_end); ++key) {
-        sum += element(ds, kQPanelBytes, row, key) *
+        sum += (kHalfColumns ? element(ds, kQPanelBytes, key, row)
+                             : element(ds, kQPanelBytes, row, key)) *
                element(k, kKvPanelBytes, key, first_column + column);
       }
       float* tile = tiles + (row / 16 * (kHeadDim / 8) + column / 8) * 128;
@@ -288,62 +326,63 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // The sums of this warp's keys, times `scale`, through the shared memory of those keys, from
-  // where the copy engine takes them.
-  static __device__ __forceinline__ void store(const CUtensorMap& tensor, char* keys,
-                                               const Work& work, int warp_key, int lane,
-                                               const float (&sum)[kKeyFloats], float scale) {
-    const uint32_t rows = ptx::shared_address(keys) + warp_key * kRowBytes;
-    stage_rows<T>(sum, {scale, scale}, rows, kKvPanelBytes);
-    ptx::fence_proxy_async();
-    __syncwarp();
-    if (lane != 0) return;
-#pragma unroll
-    for (int panel = 0; panel < kPanels; ++panel) {
-      ptx::cp_async_bulk_tensor_4d(tensor, panel * 64, work.first_key + warp_key, work.kv_head,
-                                   work.batch, rows + panel * kKvPanelBytes);
-    }
-    ptx::cp_async_bulk_commit_group();
-  }
-
   // What a consumer's thread is in charge of.
   struct Part {
     int consumer, warp, lane;
-    int warp_key;         // its warp's first key of the block
-    int first_query;      // its first query of a block
-    int first_dq_column;  // its consumer's first column of dQ
-    uint32_t ds_store;    // where its row of stmatrix goes: 16 keys of its warp, transposed
+    int first_row;         // its consumer's first key of the block
+    int first_q_row;       // its consumer's first query of a block
+    int warp_key;          // its warp's first key
+    int first_query;       // its own first query
+    int first_key_column;  // its consumer's first column of dK and dV
+    int first_dq_column;   // its consumer's first column of dQ
+    uint32_t ds_store;  // where in a buffer of dS its row of stmatrix goes: of 16 keys of its warp
 
-    __device__ Part(const Shared& shared, int consumer_)
+    __device__ explicit Part(int consumer_)
         : consumer(consumer_),
           warp(static_cast<int>(threadIdx.x) / 32 % 4),
           lane(static_cast<int>(threadIdx.x) % 32),
-          warp_key(kConsumerRows * consumer + kWarpRows * warp),
-          first_query(lane % 4 * 2),
+          first_row(kHalfColumns ? 0 : kConsumerRows * consumer),
+          first_q_row(kHalfColumns ? kSQueries * consumer : 0),
+          warp_key(first_row + kWarpRows * warp),
+          first_query(first_q_row + lane % 4 * 2),
+          first_key_column(kHalfColumns ? kKeyColumns * consumer : 0),
           first_dq_column(kDqColumns * consumer) {
-      const int row = lane / 16 * 8 + lane % 8, chunk = 2 * warp + lane / 8 % 2;
-      ds_store = ptx::shared_address(shared.ds) + consumer * kQPanelBytes + row * kRowBytes +
-                 (chunk ^ lane % 8) * 16;
+      if constexpr (kHalfColumns) {
+        const int row = lane % 16, chunk = kSQueries / 8 * consumer + lane / 16;
+        ds_store = (warp_key + row) * kRowBytes + (chunk ^ row % 8) * 16;
+      } else {  // transposed
+        const int row = lane / 16 * 8 + lane % 8, chunk = 2 * warp + lane / 8 % 2;
+        ds_store = consumer * kQPanelBytes + row * kRowBytes + (chunk ^ lane % 8) * 16;
+      }
     }
   };
 
   // The operands of a consumer's products.
   struct Operands {
-    ptx::WgmmaMatrix k_rows, v_rows;  // its keys
-    ptx::WgmmaMatrix k_columns;       // its columns of dQ
-    ptx::WgmmaMatrix q, d_o, ds;
+    ptx::WgmmaMatrix k_rows, v_rows;          // its keys
+    ptx::WgmmaMatrix q_rows, d_o_rows;        // its queries of S and dP
+    ptx::WgmmaMatrix q_columns, d_o_columns;  // its columns of dK and dV
+    ptx::WgmmaMatrix k_columns;               // its columns of dQ
+    ptx::WgmmaMatrix ds, p;
 
     __device__ Operands(const Shared& shared, const Part& part)
-        : k_rows(ptx::shared_address(shared.k) + part.consumer * kConsumerRows * kRowBytes,
-                 kKvPanelBytes),
-          v_rows(ptx::shared_address(shared.v) + part.consumer * kConsumerRows * kRowBytes,
-                 kKvPanelBytes),
-          k_columns(ptx::shared_address(shared.k) + part.first_dq_column / 64 * kKvPanelBytes +
-                        part.first_dq_column % 64 * static_cast<int>(sizeof(T)),
-                    kKvPanelBytes),
-          q(ptx::shared_address(shared.q), kQPanelBytes),
-          d_o(ptx::shared_address(shared.d_o), kQPanelBytes),
-          ds(ptx::shared_address(shared.ds), kQPanelBytes) {}
+        : k_rows(of(shared.k, kKvPanelBytes, part.first_row)),
+          v_rows(of(shared.v, kKvPanelBytes, part.first_row)),
+          q_rows(of(shared.q, kQPanelBytes, part.first_q_row)),
+          d_o_rows(of(shared.d_o, kQPanelBytes, part.first_q_row)),
+          q_columns(of(shared.q, kQPanelBytes, 0, part.first_key_column)),
+          d_o_columns(of(shared.d_o, kQPanelBytes, 0, part.first_key_column)),
+          k_columns(of(shared.k, kKvPanelBytes, 0, part.first_dq_column)),
+          ds(of(shared.ds, kQPanelBytes)),
+          p(of(shared.p, kQPanelBytes)) {}
+
+    // The matrix in shared memory from this row and column on.
+    static __device__ ptx::WgmmaMatrix of(const void* matrix, int panel_bytes, int row = 0,
+                                          int column = 0) {
+      return {ptx::shared_address(matrix) + column / 64 * panel_bytes + row * kRowBytes +
+                  column % 64 * static_cast<uint32_t>(sizeof(T)),
+              static_cast<uint32_t>(panel_bytes)};
+    }
   };
 
   // A block of queries as a consumer sees it.
@@ -420,10 +459,18 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // dS for the products that read it from shared memory.
-  static __device__ __forceinline__ void store_ds(const uint32_t (&ds)[kSteps][4], uint32_t to) {
+  // dS, or P, for the products that read it from shared memory.
+  static __device__ __forceinline__ void store_ds(const uint32_t (&ds)[kSteps][4],
+                                                  const char* buffer, const Part& part) {
+    const uint32_t to = ptx::shared_address(buffer) + part.ds_store;
 #pragma unroll
-    for (int i = 0; i < kSteps; ++i) ptx::stmatrix_x4_trans(to + i * 16 * kRowBytes, ds[i]);
+    for (int i = 0; i < kSteps; ++i) {
+      if constexpr (kHalfColumns) {
+        ptx::stmatrix_x4(to ^ i * 32, ds[i]);
+      } else {
+        ptx::stmatrix_x4_trans(to + i * 16 * kRowBytes, ds[i]);
+      }
+    }
     ptx::fence_proxy_async();
   }
 
@@ -449,7 +496,7 @@ struct Backward : Barriers<Delay> {
 
   static constexpr int kBarrier = 1;  // of the consumers
 
-  // All of a block of queries before the next.
+  // Schedule::block_by_block
   static __device__ __forceinline__ void sum_block_by_block(const BackwardArguments& a,
                                                             Shared& shared, const Work& work,
                                                             const Part& part,
@@ -468,10 +515,10 @@ struct Backward : Barriers<Delay> {
       const Visible visible(a, work, part, block);
 
       wait(shared.q_full[stage], ring.parity);
-      issue_transposed(s, operands.k_rows, operands.q.advance(stage * kQBytes));
+      issue_transposed(s, operands.k_rows, operands.q_rows.advance(stage * kQBytes));
       ptx::wgmma_commit_group();
       wait(shared.d_o_full[stage], ring.parity);
-      issue_transposed(dp, operands.v_rows, operands.d_o.advance(stage * kQBytes));
+      issue_transposed(dp, operands.v_rows, operands.d_o_rows.advance(stage * kQBytes));
       ptx::wgmma_commit_group();
 
       ptx::wgmma_wait_group<1>();  // S
@@ -480,7 +527,7 @@ struct Backward : Barriers<Delay> {
       exponentiate(s, shared.logsumexp[stage], part.first_query, a.scale_log2);
       if (block.masked) visible.select(s);
       round(s, p);
-      issue_sum(dv, p, operands.d_o.advance(stage * kQBytes));
+      issue_sum(dv, p, operands.d_o_columns.advance(stage * kQBytes));
       ptx::wgmma_commit_group();
 
       ptx::wgmma_wait_group<1>();  // dP
@@ -488,7 +535,7 @@ struct Backward : Barriers<Delay> {
       multiply_by(s, dp, shared.d[stage], part.first_query);
       if (block.masked) visible.select(dp);
       round(dp, ds);
-      store_ds(ds, part.ds_store + i % 2 * kDsBytes);
+      store_ds(ds, shared.ds[i % 2], part);
       Delay::before_barrier();
       finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
 
@@ -496,7 +543,7 @@ struct Backward : Barriers<Delay> {
       ptx::wgmma_commit_group();
       ptx::wgmma_wait_group<1>();  // dV, whose P takes registers
       release(part, shared.d_o_empty[stage]);
-      issue_sum(dk, ds, operands.q.advance(stage * kQBytes));
+      issue_sum(dk, ds, operands.q_columns.advance(stage * kQBytes));
       ptx::wgmma_commit_group();
       ptx::wgmma_wait_group<1>();  // dQ
       ptx::keep_here(dq);
@@ -506,8 +553,7 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // dQ and dK of a block of queries beside P and dS of the next, so that no consumer waits for the
-  // other to have stored its part of dS. Takes more registers.
+  // Schedule::one_behind
   static __device__ __forceinline__ void sum_one_behind(const BackwardArguments& a, Shared& shared,
                                                         const Work& work, const Part& part,
                                                         float (&dk)[kKeyFloats],
@@ -538,13 +584,13 @@ struct Backward : Barriers<Delay> {
       const Visible visible(a, work, part, block);
 
       wait(shared.q_full[stage], ring.parity);
-      issue_transposed(s, operands.k_rows, operands.q.advance(stage * kQBytes));
+      issue_transposed(s, operands.k_rows, operands.q_rows.advance(stage * kQBytes));
       ptx::wgmma_commit_group();
       if (i > 0) wait(shared.ds_full[last_buffer], (i - 1) / 2 % 2);
       issue_dq(dq, operands.ds.advance(last_buffer * kDsBytes), operands.k_columns);
-      issue_sum(dk, last_ds, operands.q.advance(last_stage * kQBytes));
+      issue_sum(dk, last_ds, operands.q_columns.advance(last_stage * kQBytes));
       wait(shared.d_o_full[stage], ring.parity);
-      issue_transposed(dp, operands.v_rows, operands.d_o.advance(stage * kQBytes));
+      issue_transposed(dp, operands.v_rows, operands.d_o_rows.advance(stage * kQBytes));
       ptx::wgmma_commit_group();
 
       ptx::wgmma_wait_group<1>();  // S
@@ -553,7 +599,7 @@ struct Backward : Barriers<Delay> {
       exponentiate(s, shared.logsumexp[stage], part.first_query, a.scale_log2);
       if (block.masked) visible.select(s);
       round(s, p);
-      issue_sum(dv, p, operands.d_o.advance(stage * kQBytes));
+      issue_sum(dv, p, operands.d_o_columns.advance(stage * kQBytes));
       ptx::wgmma_commit_group();
 
       ptx::wgmma_wait_group<1>();  // dP, and dQ and dK of the block before
@@ -567,7 +613,7 @@ struct Backward : Barriers<Delay> {
       multiply_by(s, dp, shared.d[stage], part.first_query);
       if (block.masked) visible.select(dp);
       round(dp, ds);
-      store_ds(ds, part.ds_store + i % 2 * kDsBytes);
+      store_ds(ds, shared.ds[i % 2], part);
       __syncwarp();
       release(part, shared.ds_full[i % 2]);
 
@@ -586,7 +632,7 @@ struct Backward : Barriers<Delay> {
     wait(shared.ds_full[last % 2], last / 2 % 2);
     issue_dq(dq, operands.ds.advance(last % 2 * kDsBytes), operands.k_columns);
     ptx::wgmma_commit_group();
-    issue_sum(dk, last_ds, operands.q.advance(last_stage * kQBytes));
+    issue_sum(dk, last_ds, operands.q_columns.advance(last_stage * kQBytes));
     ptx::wgmma_commit_group();
     ptx::wgmma_wait_group<1>();
     ptx::keep_here(dq);
@@ -595,24 +641,103 @@ struct Backward : Barriers<Delay> {
     ptx::keep_here(last_ds);
   }
 
+  // Schedule::half_columns
+  static __device__ __forceinline__ void sum_half_columns(const BackwardArguments& a,
+                                                          Shared& shared, const Work& work,
+                                                          const Part& part, float (&dk)[kKeyFloats],
+                                                          float (&dv)[kKeyFloats]) {
+    const Operands operands(shared, part);
+    float s[kSFloats], dp[kSFloats], dq[kDqFloats];
+    uint32_t p[kSteps][4], ds[kSteps][4];
+    Ring ring;
+    Step step(a, work);
+    wait(shared.k_full, 0);
+    wait(shared.v_full, 0);
+    for (int i = 0; i < work.steps; ++i, ring.advance(), step.advance(work)) {
+      const int stage = ring.stage, buffer = i % 2;
+      const Block block(a, work, step);
+      const Visible visible(a, work, part, block);
+
+      wait(shared.q_full[stage], ring.parity);
+      issue_transposed(s, operands.k_rows, operands.q_rows.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+      wait(shared.d_o_full[stage], ring.parity);
+      issue_transposed(dp, operands.v_rows, operands.d_o_rows.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+
+      ptx::wgmma_wait_group<1>();  // S
+      ptx::keep_here(s);
+      bool finite = !block.masked || all_finite(s);
+      exponentiate(s, shared.logsumexp[stage], part.first_query, a.scale_log2);
+      if (block.masked) visible.select(s);
+      round(s, p);
+      store_ds(p, shared.p[buffer], part);
+
+      ptx::wgmma_wait_group<0>();  // dP
+      ptx::keep_here(dp);
+      multiply_by(s, dp, shared.d[stage], part.first_query);
+      if (block.masked) visible.select(dp);
+      round(dp, ds);
+      store_ds(ds, shared.ds[buffer], part);
+      Delay::before_barrier();
+      finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
+
+      issue_sum(dv, operands.p.advance(buffer * kDsBytes),
+                operands.d_o_columns.advance(stage * kQBytes));
+      issue_dq(dq, operands.ds.advance(buffer * kDsBytes), operands.k_columns);
+      ptx::wgmma_commit_group();
+      issue_sum(dk, operands.ds.advance(buffer * kDsBytes),
+                operands.q_columns.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+      ptx::wgmma_wait_group<1>();  // dV and dQ
+      ptx::keep_here(dq);
+      release(part, shared.d_o_empty[stage]);
+      sum_dq(a, shared, work, part, buffer, block.first_query, block.first_row, finite, dq);
+      ptx::wgmma_wait_group<0>();
+      release(part, shared.q_empty[stage]);
+    }
+  }
+
+  // The sums of this warp's keys, times `scale`, through the shared memory of those keys, from
+  // where the copy engine takes them.
+  static __device__ __forceinline__ void store(const CUtensorMap& tensor, char* keys,
+                                               const Work& work, const Part& part,
+                                               const float (&sum)[kKeyFloats], float scale) {
+    const uint32_t rows = ptx::shared_address(keys) + part.first_key_column / 64 * kKvPanelBytes +
+                          part.warp_key * kRowBytes;
+    stage_rows<T>(sum, {scale, scale}, rows, kKvPanelBytes);
+    ptx::fence_proxy_async();
+    __syncwarp();
+    if (part.lane != 0) return;
+#pragma unroll
+    for (int panel = 0; panel < kKeyColumns / 64; ++panel) {
+      ptx::cp_async_bulk_tensor_4d(tensor, part.first_key_column + panel * 64,
+                                   work.first_key + part.warp_key, work.kv_head, work.batch,
+                                   rows + panel * kKvPanelBytes);
+    }
+    ptx::cp_async_bulk_commit_group();
+  }
+
   static __device__ void consume(const BackwardArguments& a, Shared& shared, const Work& work,
                                  int consumer) {
-    const Part part(shared, consumer);
+    const Part part(consumer);
     float dk[kKeyFloats], dv[kKeyFloats];
 #pragma unroll
     for (int i = 0; i < kKeyFloats; ++i) dk[i] = dv[i] = 0;
     if (work.steps > 0) {
-      if constexpr (kConfig.one_behind) {
+      if constexpr (kConfig.schedule == Schedule::block_by_block) {
+        sum_block_by_block(a, shared, work, part, dk, dv);
+      } else if constexpr (kConfig.schedule == Schedule::one_behind) {
         sum_one_behind(a, shared, work, part, dk, dv);
       } else {
-        sum_block_by_block(a, shared, work, part, dk, dv);
+        sum_half_columns(a, shared, work, part, dk, dv);
       }
     }
     ptx::keep_here(dk);
     ptx::keep_here(dv);
-    store(a.dv, shared.v, work, part.warp_key, part.lane, dv, 1);
-    ptx::barrier_sync(kBarrier, kConsumerThreads);  // K is read for dQ by both
-    store(a.dk, shared.k, work, part.warp_key, part.lane, dk, a.scale);
+    ptx::barrier_sync(kBarrier, kConsumerThreads);  // K and V may still be read by the other
+    store(a.dv, shared.v, work, part, dv, 1);
+    store(a.dk, shared.k, work, part, dk, a.scale);
     if (part.lane == 0) ptx::cp_async_bulk_wait_group_read_0();
   }
 

@@ -44,18 +44,21 @@ struct WgmmaShared {
   static constexpr int kPanels = (kN + 63) / 64;
   alignas(1024) uint16_t a[64 * 64], b[kN * 64];          // rows along K
   alignas(1024) uint16_t b_panels[kPanels][kDepth * 64];  // rows along N
+  alignas(1024) uint16_t a_columns[kDepth * 64];          // rows along M
 };
 
-// D = A B with all operands in shared memory, in the same way with the rows of B along N, and
-// D1 = 1 + A B with A in registers. A [64, kDepth], B [kDepth, kN], D [64, kN], by rows.
+// D = A B with all operands in shared memory, the same with the rows of B along N, and those of A
+// along M too, and D1 = 1 + A B with A in registers. A [64, kDepth], B [kDepth, kN], D [64, kN], by
+// rows.
 template <typename T, int kN>
-__global__ void __launch_bounds__(128)
-    wgmma_kernel(const uint16_t* a, const uint16_t* b, float* d, float* d_rows, float* d1) {
+__global__ void __launch_bounds__(128) wgmma_kernel(const uint16_t* a, const uint16_t* b, float* d,
+                                                    float* d_rows, float* d_columns, float* d1) {
   extern __shared__ __align__(1024) char shared_memory[];
   auto& shared = *reinterpret_cast<WgmmaShared<kN>*>(shared_memory);
   const int thread = static_cast<int>(threadIdx.x);
   for (int i = thread; i < 64 * kDepth; i += 128) {
     shared.a[swizzled(i / kDepth, i % kDepth)] = a[i];
+    shared.a_columns[swizzled(i % kDepth, i / kDepth)] = a[i];
   }
   for (int i = thread; i < kDepth * kN; i += 128) {
     const int k = i / kN, n = i % kN;
@@ -100,6 +103,19 @@ __global__ void __launch_bounds__(128)
   ptx::keep_here(sums);
   store(d_rows);
 
+  const ptx::WgmmaMatrix columns(ptx::shared_address(shared.a_columns), 0);
+  for (float& x : sums) x = kNan;
+  ptx::keep_here(sums);
+  ptx::wgmma_fence();
+  for (int step = 0; step < kDepth / 16; ++step) {
+    ptx::Wgmma<kN>::template multiply_shared_columns<T>(sums, columns.advance(step * 16 * 128),
+                                                        panels.advance(step * 16 * 128), step > 0);
+  }
+  ptx::wgmma_commit_group();
+  ptx::wgmma_wait_group<0>();
+  ptx::keep_here(sums);
+  store(d_columns);
+
   uint32_t a_registers[kDepth / 16][4];
   for (int step = 0; step < kDepth / 16; ++step) {
     for (int i = 0; i < 4; ++i) {
@@ -136,9 +152,9 @@ void expect_products(Dtype dtype) {
   const std::vector<uint16_t> a = integers(64 * kDepth, dtype, 1);
   const std::vector<uint16_t> b = integers(kDepth * kN, dtype, 2);
   const OnGpu<uint16_t> a_gpu(a), b_gpu(b);
-  const OnGpu<float> d_gpu(64 * kN), d_rows_gpu(64 * kN), d1_gpu(64 * kN);
+  const OnGpu<float> d_gpu(64 * kN), d_rows_gpu(64 * kN), d_columns_gpu(64 * kN), d1_gpu(64 * kN);
   run(wgmma_kernel<T, kN>, 1, 128, sizeof(WgmmaShared<kN>), a_gpu.data(), b_gpu.data(),
-      d_gpu.data(), d_rows_gpu.data(), d1_gpu.data());
+      d_gpu.data(), d_rows_gpu.data(), d_columns_gpu.data(), d1_gpu.data());
   const std::vector<float> d = d_gpu.to_host(), d1 = d1_gpu.to_host();
   int wrong = 0, wrong1 = 0;
   for (int i = 0; i < 64 * kN; ++i) {
@@ -152,6 +168,7 @@ void expect_products(Dtype dtype) {
   }
   EXPECT_EQ(wrong, 0) << name(dtype) << " in shared memory, N " << kN;
   EXPECT_EQ(d_rows_gpu.to_host(), d) << name(dtype) << " with rows along N, N " << kN;
+  EXPECT_EQ(d_columns_gpu.to_host(), d) << name(dtype) << " with rows along M and N, N " << kN;
   EXPECT_EQ(wrong1, 0) << name(dtype) << " with A in registers, N " << kN;
 }
 

@@ -41,9 +41,14 @@ struct Sample {
 
 std::vector<Sample> samples() {
   const Delayed d64 =
-      delayed<__nv_bfloat16, BackwardConfig{.head_dim = 64, .stages = 3, .one_behind = true}>();
+      delayed<__nv_bfloat16,
+              BackwardConfig{.head_dim = 64, .stages = 3, .schedule = Schedule::one_behind}>();
   const Delayed d128 =
-      delayed<__half, BackwardConfig{.head_dim = 128, .stages = 2, .one_behind = false}>();
+      delayed<__half,
+              BackwardConfig{.head_dim = 128, .stages = 2, .schedule = Schedule::block_by_block}>();
+  const Delayed d256 =
+      delayed<__nv_bfloat16,
+              BackwardConfig{.head_dim = 256, .stages = 2, .schedule = Schedule::half_columns}>();
   const auto problem = [](Dtype dtype, Mask mask, int64_t q_len, int64_t kv_len, int64_t head_dim) {
     Problem p = grouped_problem(dtype, mask, 2, q_len, kv_len, head_dim);
     p.pass = Pass::backward;
@@ -54,7 +59,9 @@ std::vector<Sample> samples() {
           {problem(Dtype::bf16, Mask::causal_bottom_right, 601, 700, 56), d64},
           {problem(Dtype::fp16, Mask::none, 300, 777, 128), d128},
           {problem(Dtype::fp16, Mask::causal_top_left, 333, 500, 120), d128},
-          {problem(Dtype::fp16, Mask::causal_bottom_right, 600, 450, 128), d128}};
+          {problem(Dtype::fp16, Mask::causal_bottom_right, 600, 450, 128), d128},
+          {problem(Dtype::bf16, Mask::none, 300, 401, 256), d256},
+          {problem(Dtype::bf16, Mask::causal_bottom_right, 401, 500, 248), d256}};
 }
 
 // The launches of one pass, with another main kernel in place of its own.
