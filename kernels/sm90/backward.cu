@@ -42,7 +42,7 @@ constexpr BackwardVariant variant_of() {
 }
 
 constexpr std::array kVariants{
-    variant_of<BackwardConfig{.head_dim = 64, .stages = 3, .schedule = Schedule::one_behind}>(),
+    variant_of<BackwardConfig{.head_dim = 64, .stages = 2, .schedule = Schedule::block_by_block}>(),
     variant_of<BackwardConfig{
         .head_dim = 128, .stages = 2, .schedule = Schedule::block_by_block}>(),
     variant_of<BackwardConfig{.head_dim = 256, .stages = 2, .schedule = Schedule::half_columns}>(),
