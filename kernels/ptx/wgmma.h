@@ -36,15 +36,6 @@ __device__ __forceinline__ void keep_here(float (&registers)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i]) : : "memory");
 }
 
-// The same of the operand A of products, which are not to find it changed.
-template <int kSteps>
-__device__ __forceinline__ void keep_here(uint32_t (&registers)[kSteps][4]) {
-#pragma unroll
-  for (int i = 0; i < kSteps * 4; ++i) {
-    asm volatile("" : "+r"(registers[i / 4][i % 4]) : : "memory");
-  }
-}
-
 // A matrix in shared memory of 16-bit elements in rows of 128 bytes, swizzled by 128 bytes (16-byte
 // chunk c of row r lies at chunk c ^ r % 8), groups of 8 rows 1024 bytes apart and aligned to that.
 class WgmmaMatrix {

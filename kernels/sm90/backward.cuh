@@ -34,9 +34,6 @@ enum class Schedule {
   // Each has 64 keys. dP runs beside the exponentials, dV beside dS, and dK beside the sums of dQ
   // that go to memory.
   block_by_block,
-  // The same, with dQ and dK of a block of queries beside P and dS of the next, so that no consumer
-  // waits for the other to have stored its part of dS. Takes more registers.
-  one_behind,
   // Where dK and dV of 64 keys are more than a consumer's registers hold: both have the same 64
   // keys, each half of the columns of dK and dV, and half of the queries of S, so that P goes
   // through shared memory too.
@@ -113,8 +110,6 @@ struct Backward : Barriers<Delay> {
     uint64_t k_full, v_full;
     uint64_t q_full[kStages], q_empty[kStages];      // of Q and the logsumexp
     uint64_t d_o_full[kStages], d_o_empty[kStages];  // of dO and D
-    uint64_t ds_full[2];
-    bool not_finite;  // K, as far as a masked block has shown
   };
 
   using Ring = RingPosition<kStages>;
@@ -161,8 +156,6 @@ struct Backward : Barriers<Delay> {
     };
     init(shared.k_full, 1);
     init(shared.v_full, 1);
-    init(shared.ds_full[0], kWarps);
-    init(shared.ds_full[1], kWarps);
     for (int i = 0; i < kStages; ++i) {
       init(shared.q_full[i], 1);
       init(shared.d_o_full[i], 1);
@@ -553,94 +546,6 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // Schedule::one_behind
-  static __device__ __forceinline__ void sum_one_behind(const BackwardArguments& a, Shared& shared,
-                                                        const Work& work, const Part& part,
-                                                        float (&dk)[kKeyFloats],
-                                                        float (&dv)[kKeyFloats]) {
-    const Operands operands(shared, part);
-    float s[kSFloats], dp[kSFloats], dq[kDqFloats];
-    uint32_t p[kSteps][4], ds[kSteps][4];
-    // Of the block before. Before the first one a dS of zeros adds nothing to dK.
-    uint32_t last_ds[kSteps][4];
-#pragma unroll
-    for (int i = 0; i < kSteps * 4; ++i) last_ds[i / 4][i % 4] = 0;
-    int last_stage = 0, last_query = 0;
-    int64_t last_row = 0;
-    bool last_masked = false;
-
-    // Where K may be read; `buffer` of dS.
-    const auto sum_last_dq = [&](int buffer) {
-      const bool finite = !last_masked || !*static_cast<const volatile bool*>(&shared.not_finite);
-      sum_dq(a, shared, work, part, buffer, last_query, last_row, finite, dq);
-    };
-    Ring ring;
-    Step step(a, work);
-    wait(shared.k_full, 0);
-    wait(shared.v_full, 0);
-    for (int i = 0; i < work.steps; ++i, ring.advance(), step.advance(work)) {
-      const int stage = ring.stage, last_buffer = (i + 1) % 2;
-      const Block block(a, work, step);
-      const Visible visible(a, work, part, block);
-
-      wait(shared.q_full[stage], ring.parity);
-      issue_transposed(s, operands.k_rows, operands.q_rows.advance(stage * kQBytes));
-      ptx::wgmma_commit_group();
-      if (i > 0) wait(shared.ds_full[last_buffer], (i - 1) / 2 % 2);
-      issue_dq(dq, operands.ds.advance(last_buffer * kDsBytes), operands.k_columns);
-      issue_sum(dk, last_ds, operands.q_columns.advance(last_stage * kQBytes));
-      wait(shared.d_o_full[stage], ring.parity);
-      issue_transposed(dp, operands.v_rows, operands.d_o_rows.advance(stage * kQBytes));
-      ptx::wgmma_commit_group();
-
-      ptx::wgmma_wait_group<1>();  // S
-      ptx::keep_here(s);
-      if (block.masked && !all_finite(s)) *static_cast<volatile bool*>(&shared.not_finite) = true;
-      exponentiate(s, shared.logsumexp[stage], part.first_query, a.scale_log2);
-      if (block.masked) visible.select(s);
-      round(s, p);
-      issue_sum(dv, p, operands.d_o_columns.advance(stage * kQBytes));
-      ptx::wgmma_commit_group();
-
-      ptx::wgmma_wait_group<1>();  // dP, and dQ and dK of the block before
-      ptx::keep_here(dp);
-      ptx::keep_here(dq);
-      ptx::keep_here(last_ds);
-      if (i > 0) {
-        sum_last_dq(last_buffer);
-        release(part, shared.q_empty[last_stage]);
-      }
-      multiply_by(s, dp, shared.d[stage], part.first_query);
-      if (block.masked) visible.select(dp);
-      round(dp, ds);
-      store_ds(ds, shared.ds[i % 2], part);
-      __syncwarp();
-      release(part, shared.ds_full[i % 2]);
-
-      ptx::wgmma_wait_group<0>();  // dV
-      ptx::keep_here(p);
-      release(part, shared.d_o_empty[stage]);
-#pragma unroll
-      for (int j = 0; j < kSteps * 4; ++j) last_ds[j / 4][j % 4] = ds[j / 4][j % 4];
-      last_stage = stage;
-      last_query = block.first_query;
-      last_row = block.first_row;
-      last_masked = block.masked;
-    }
-
-    const int last = work.steps - 1;
-    wait(shared.ds_full[last % 2], last / 2 % 2);
-    issue_dq(dq, operands.ds.advance(last % 2 * kDsBytes), operands.k_columns);
-    ptx::wgmma_commit_group();
-    issue_sum(dk, last_ds, operands.q_columns.advance(last_stage * kQBytes));
-    ptx::wgmma_commit_group();
-    ptx::wgmma_wait_group<1>();
-    ptx::keep_here(dq);
-    sum_last_dq(last % 2);
-    ptx::wgmma_wait_group<0>();
-    ptx::keep_here(last_ds);
-  }
-
   // Schedule::half_columns
   static __device__ __forceinline__ void sum_half_columns(const BackwardArguments& a,
                                                           Shared& shared, const Work& work,
@@ -727,8 +632,6 @@ struct Backward : Barriers<Delay> {
     if (work.steps > 0) {
       if constexpr (kConfig.schedule == Schedule::block_by_block) {
         sum_block_by_block(a, shared, work, part, dk, dv);
-      } else if constexpr (kConfig.schedule == Schedule::one_behind) {
-        sum_one_behind(a, shared, work, part, dk, dv);
       } else {
         sum_half_columns(a, shared, work, part, dk, dv);
       }
@@ -750,7 +653,6 @@ struct Backward : Barriers<Delay> {
       ptx::prefetch_tensormap(a.k);
       ptx::prefetch_tensormap(a.v);
       initialise_barriers(shared);
-      shared.not_finite = false;
     }
     __syncthreads();
     const Work work(a);

@@ -42,7 +42,7 @@ struct Sample {
 std::vector<Sample> samples() {
   const Delayed d64 =
       delayed<__nv_bfloat16,
-              BackwardConfig{.head_dim = 64, .stages = 3, .schedule = Schedule::one_behind}>();
+              BackwardConfig{.head_dim = 64, .stages = 2, .schedule = Schedule::block_by_block}>();
   const Delayed d128 =
       delayed<__half,
               BackwardConfig{.head_dim = 128, .stages = 2, .schedule = Schedule::block_by_block}>();
