@@ -42,10 +42,9 @@ constexpr BackwardVariant variant_of() {
 }
 
 constexpr std::array kVariants{
-    variant_of<BackwardConfig{.head_dim = 64, .stages = 2, .schedule = Schedule::block_by_block}>(),
-    variant_of<BackwardConfig{
-        .head_dim = 128, .stages = 2, .schedule = Schedule::block_by_block}>(),
-    variant_of<BackwardConfig{.head_dim = 256, .stages = 2, .schedule = Schedule::half_columns}>(),
+    variant_of<BackwardConfig{.head_dim = 64, .stages = 2}>(),
+    variant_of<BackwardConfig{.head_dim = 128, .stages = 2}>(),
+    variant_of<BackwardConfig{.head_dim = 256, .stages = 2}>(),
 };
 
 std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {

@@ -8,7 +8,12 @@
 // consumers share the products of a block, S and dP being computed transposed. Up to head_dim 128
 // each has half of the keys: what wgmma leaves of P^T and dS^T in registers is what it takes as the
 // left operand of dV and dK, and dS goes to shared memory for dQ alone, of which each consumer sums
-// half of the columns over all keys of the block. See Schedule.
+// half of the columns over all keys of the block. dP runs beside the exponentials, dV beside dS,
+// and dK beside the sums of dQ that go to memory.
+//
+// At 256 dK and dV of 64 keys are more than a consumer's registers hold: both consumers have the
+// same 64 keys, each half of the columns of dK and dV, and half of the queries of S, so that P goes
+// through shared memory too.
 #pragma once
 
 #include <cuda.h>
@@ -29,21 +34,9 @@
 
 namespace flashbench::kernels::sm90 {
 
-// How the consumers share the work, and what runs beside what.
-enum class Schedule {
-  // Each has 64 keys. dP runs beside the exponentials, dV beside dS, and dK beside the sums of dQ
-  // that go to memory.
-  block_by_block,
-  // Where dK and dV of 64 keys are more than a consumer's registers hold: both have the same 64
-  // keys, each half of the columns of dK and dV, and half of the queries of S, so that P goes
-  // through shared memory too.
-  half_columns,
-};
-
 struct BackwardConfig {
-  int head_dim;  // multiple of 64, of 128 with half_columns
+  int head_dim;  // 64, 128 or 256
   int stages;    // blocks of Q, and of dO, in shared memory
-  Schedule schedule;
 };
 
 struct BackwardArguments {
@@ -68,7 +61,8 @@ struct Backward : Barriers<Delay> {
   static constexpr int kBlockQ = 64;
   static constexpr int kStages = kConfig.stages;
   static constexpr int kConsumers = 2;
-  static constexpr bool kHalfColumns = kConfig.schedule == Schedule::half_columns;
+  static constexpr bool kHalfColumns =
+      kHeadDim > 128;  // a consumer has those, not half of the keys
   static constexpr int kBlockKv = kHalfColumns ? kConsumerRows : kConsumers * kConsumerRows;
   static constexpr int kThreads = 128 * (1 + kConsumers);
   static constexpr int kConsumerThreads = 128 * kConsumers;
@@ -102,7 +96,7 @@ struct Backward : Barriers<Delay> {
     alignas(1024) char v[kKvBytes];
     alignas(1024) char q[kStages][kQBytes];
     alignas(1024) char d_o[kStages][kQBytes];
-    // dS [queries, keys]; with half_columns dS^T and P^T [keys, queries].
+    // dS [queries, keys]; where kHalfColumns dS^T and P^T [keys, queries].
     alignas(1024) char ds[2][kDsBytes];
     alignas(1024) char p[kHalfColumns ? 2 : 0][kDsBytes];
     alignas(16) float logsumexp[kStages][kBlockQ];
@@ -453,15 +447,15 @@ struct Backward : Barriers<Delay> {
   }
 
   // dS, or P, for the products that read it from shared memory.
-  static __device__ __forceinline__ void store_ds(const uint32_t (&ds)[kSteps][4],
-                                                  const char* buffer, const Part& part) {
+  static __device__ __forceinline__ void store_operand(const uint32_t (&operand)[kSteps][4],
+                                                       const char* buffer, const Part& part) {
     const uint32_t to = ptx::shared_address(buffer) + part.ds_store;
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
       if constexpr (kHalfColumns) {
-        ptx::stmatrix_x4(to ^ i * 32, ds[i]);
+        ptx::stmatrix_x4(to ^ i * 32, operand[i]);
       } else {
-        ptx::stmatrix_x4_trans(to + i * 16 * kRowBytes, ds[i]);
+        ptx::stmatrix_x4_trans(to + i * 16 * kRowBytes, operand[i]);
       }
     }
     ptx::fence_proxy_async();
@@ -471,14 +465,14 @@ struct Backward : Barriers<Delay> {
   // is as far as that matters.
   static __device__ __forceinline__ void sum_dq(const BackwardArguments& a, const Shared& shared,
                                                 const Work& work, const Part& part, int buffer,
-                                                int first_query, int64_t first_row, bool finite,
+                                                const Block& block, bool finite,
                                                 const float (&dq)[kDqFloats]) {
-    float* tiles = a.dq_sums + first_row * kHeadDim + part.first_dq_column / 8 * 128;
+    float* tiles = a.dq_sums + block.first_row * kHeadDim + part.first_dq_column / 8 * 128;
     if (finite) {
       add_dq(tiles + part.warp * (kHeadDim / 8) * 128, part.lane, dq);
     } else {
       add_seen_keys(shared.ds[buffer], shared.k, part.first_dq_column,
-                    first_query + a.diagonal + 1 - work.first_key,
+                    block.first_query + a.diagonal + 1 - work.first_key,
                     min(a.key_end - work.first_key, kBlockKv), tiles);
     }
   }
@@ -489,68 +483,11 @@ struct Backward : Barriers<Delay> {
 
   static constexpr int kBarrier = 1;  // of the consumers
 
-  // Schedule::block_by_block
-  static __device__ __forceinline__ void sum_block_by_block(const BackwardArguments& a,
-                                                            Shared& shared, const Work& work,
-                                                            const Part& part,
-                                                            float (&dk)[kKeyFloats],
-                                                            float (&dv)[kKeyFloats]) {
-    const Operands operands(shared, part);
-    float s[kSFloats], dp[kSFloats], dq[kDqFloats];
-    uint32_t p[kSteps][4], ds[kSteps][4];
-    Ring ring;
-    Step step(a, work);
-    wait(shared.k_full, 0);
-    wait(shared.v_full, 0);
-    for (int i = 0; i < work.steps; ++i, ring.advance(), step.advance(work)) {
-      const int stage = ring.stage;
-      const Block block(a, work, step);
-      const Visible visible(a, work, part, block);
-
-      wait(shared.q_full[stage], ring.parity);
-      issue_transposed(s, operands.k_rows, operands.q_rows.advance(stage * kQBytes));
-      ptx::wgmma_commit_group();
-      wait(shared.d_o_full[stage], ring.parity);
-      issue_transposed(dp, operands.v_rows, operands.d_o_rows.advance(stage * kQBytes));
-      ptx::wgmma_commit_group();
-
-      ptx::wgmma_wait_group<1>();  // S
-      ptx::keep_here(s);
-      bool finite = !block.masked || all_finite(s);
-      exponentiate(s, shared.logsumexp[stage], part.first_query, a.scale_log2);
-      if (block.masked) visible.select(s);
-      round(s, p);
-      issue_sum(dv, p, operands.d_o_columns.advance(stage * kQBytes));
-      ptx::wgmma_commit_group();
-
-      ptx::wgmma_wait_group<1>();  // dP
-      ptx::keep_here(dp);
-      multiply_by(s, dp, shared.d[stage], part.first_query);
-      if (block.masked) visible.select(dp);
-      round(dp, ds);
-      store_ds(ds, shared.ds[i % 2], part);
-      Delay::before_barrier();
-      finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
-
-      issue_dq(dq, operands.ds.advance(i % 2 * kDsBytes), operands.k_columns);
-      ptx::wgmma_commit_group();
-      ptx::wgmma_wait_group<1>();  // dV, whose P takes registers
-      release(part, shared.d_o_empty[stage]);
-      issue_sum(dk, ds, operands.q_columns.advance(stage * kQBytes));
-      ptx::wgmma_commit_group();
-      ptx::wgmma_wait_group<1>();  // dQ
-      ptx::keep_here(dq);
-      sum_dq(a, shared, work, part, i % 2, block.first_query, block.first_row, finite, dq);
-      ptx::wgmma_wait_group<0>();
-      release(part, shared.q_empty[stage]);
-    }
-  }
-
-  // Schedule::half_columns
-  static __device__ __forceinline__ void sum_half_columns(const BackwardArguments& a,
-                                                          Shared& shared, const Work& work,
-                                                          const Part& part, float (&dk)[kKeyFloats],
-                                                          float (&dv)[kKeyFloats]) {
+  // dK and dV of this consumer's keys and columns, and its part of dQ, from all blocks of queries.
+  static __device__ __forceinline__ void sum_blocks(const BackwardArguments& a, Shared& shared,
+                                                    const Work& work, const Part& part,
+                                                    float (&dk)[kKeyFloats],
+                                                    float (&dv)[kKeyFloats]) {
     const Operands operands(shared, part);
     float s[kSFloats], dp[kSFloats], dq[kDqFloats];
     uint32_t p[kSteps][4], ds[kSteps][4];
@@ -576,28 +513,45 @@ struct Backward : Barriers<Delay> {
       exponentiate(s, shared.logsumexp[stage], part.first_query, a.scale_log2);
       if (block.masked) visible.select(s);
       round(s, p);
-      store_ds(p, shared.p[buffer], part);
+      if constexpr (kHalfColumns) {
+        store_operand(p, shared.p[buffer], part);
+        ptx::wgmma_wait_group<0>();  // dP
+      } else {
+        issue_sum(dv, p, operands.d_o_columns.advance(stage * kQBytes));
+        ptx::wgmma_commit_group();
+        ptx::wgmma_wait_group<1>();  // dP
+      }
 
-      ptx::wgmma_wait_group<0>();  // dP
       ptx::keep_here(dp);
       multiply_by(s, dp, shared.d[stage], part.first_query);
       if (block.masked) visible.select(dp);
       round(dp, ds);
-      store_ds(ds, shared.ds[buffer], part);
+      store_operand(ds, shared.ds[buffer], part);
       Delay::before_barrier();
       finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
 
-      issue_sum(dv, operands.p.advance(buffer * kDsBytes),
-                operands.d_o_columns.advance(stage * kQBytes));
-      issue_dq(dq, operands.ds.advance(buffer * kDsBytes), operands.k_columns);
-      ptx::wgmma_commit_group();
-      issue_sum(dk, operands.ds.advance(buffer * kDsBytes),
-                operands.q_columns.advance(stage * kQBytes));
-      ptx::wgmma_commit_group();
-      ptx::wgmma_wait_group<1>();  // dV and dQ
-      ptx::keep_here(dq);
-      release(part, shared.d_o_empty[stage]);
-      sum_dq(a, shared, work, part, buffer, block.first_query, block.first_row, finite, dq);
+      if constexpr (kHalfColumns) {
+        issue_sum(dv, operands.p.advance(buffer * kDsBytes),
+                  operands.d_o_columns.advance(stage * kQBytes));
+        issue_dq(dq, operands.ds.advance(buffer * kDsBytes), operands.k_columns);
+        ptx::wgmma_commit_group();
+        issue_sum(dk, operands.ds.advance(buffer * kDsBytes),
+                  operands.q_columns.advance(stage * kQBytes));
+        ptx::wgmma_commit_group();
+        ptx::wgmma_wait_group<1>();  // dV and dQ
+        ptx::keep_here(dq);
+        release(part, shared.d_o_empty[stage]);
+      } else {
+        issue_dq(dq, operands.ds.advance(buffer * kDsBytes), operands.k_columns);
+        ptx::wgmma_commit_group();
+        ptx::wgmma_wait_group<1>();  // dV, whose P takes registers
+        release(part, shared.d_o_empty[stage]);
+        issue_sum(dk, ds, operands.q_columns.advance(stage * kQBytes));
+        ptx::wgmma_commit_group();
+        ptx::wgmma_wait_group<1>();  // dQ
+        ptx::keep_here(dq);
+      }
+      sum_dq(a, shared, work, part, buffer, block, finite, dq);
       ptx::wgmma_wait_group<0>();
       release(part, shared.q_empty[stage]);
     }
@@ -629,13 +583,7 @@ struct Backward : Barriers<Delay> {
     float dk[kKeyFloats], dv[kKeyFloats];
 #pragma unroll
     for (int i = 0; i < kKeyFloats; ++i) dk[i] = dv[i] = 0;
-    if (work.steps > 0) {
-      if constexpr (kConfig.schedule == Schedule::block_by_block) {
-        sum_block_by_block(a, shared, work, part, dk, dv);
-      } else {
-        sum_half_columns(a, shared, work, part, dk, dv);
-      }
-    }
+    if (work.steps > 0) sum_blocks(a, shared, work, part, dk, dv);
     ptx::keep_here(dk);
     ptx::keep_here(dv);
     ptx::barrier_sync(kBarrier, kConsumerThreads);  // K and V may still be read by the other

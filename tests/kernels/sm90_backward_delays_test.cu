@@ -40,15 +40,9 @@ struct Sample {
 };
 
 std::vector<Sample> samples() {
-  const Delayed d64 =
-      delayed<__nv_bfloat16,
-              BackwardConfig{.head_dim = 64, .stages = 2, .schedule = Schedule::block_by_block}>();
-  const Delayed d128 =
-      delayed<__half,
-              BackwardConfig{.head_dim = 128, .stages = 2, .schedule = Schedule::block_by_block}>();
-  const Delayed d256 =
-      delayed<__nv_bfloat16,
-              BackwardConfig{.head_dim = 256, .stages = 2, .schedule = Schedule::half_columns}>();
+  const Delayed d64 = delayed<__nv_bfloat16, BackwardConfig{.head_dim = 64, .stages = 2}>();
+  const Delayed d128 = delayed<__half, BackwardConfig{.head_dim = 128, .stages = 2}>();
+  const Delayed d256 = delayed<__nv_bfloat16, BackwardConfig{.head_dim = 256, .stages = 2}>();
   const auto problem = [](Dtype dtype, Mask mask, int64_t q_len, int64_t kv_len, int64_t head_dim) {
     Problem p = grouped_problem(dtype, mask, 2, q_len, kv_len, head_dim);
     p.pass = Pass::backward;
