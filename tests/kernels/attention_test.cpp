@@ -20,7 +20,7 @@ TEST_P(EveryProblem, MatchesTheReference) {
     const RandomInputs before = inputs;
     const Expectation expected(inputs);
     for_every_target([&](const std::string& target) {
-      for (const AttentionKernel* kernel : cpu_kernels(pass)) {
+      for (const AttentionKernel* kernel : cpu_kernels(p.pass)) {
         SCOPED_TRACE(p.id() + " " + std::string(kernel->name) + " " + target);
         CheckedOutputs outputs(p);
         run_kernel(*kernel, inputs, outputs, pool);
