@@ -35,7 +35,7 @@ constexpr std::array kTypes{TypeName{NpyArray::Type::float32, "<f4", 4},
                             TypeName{NpyArray::Type::float16, "<f2", 2},
                             TypeName{NpyArray::Type::uint16, "<u2", 2}};
 
-const TypeName& type_name(NpyArray::Type type) {
+const TypeName& npy_type_name(NpyArray::Type type) {
   return kTypes[static_cast<size_t>(type)];
 }
 
@@ -254,7 +254,7 @@ std::string read_header_text(Reader& reader) {
 std::string header_text(NpyArray::Type type, std::span<const int64_t> shape) {
   std::string text =
       fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
-                  type_name(type).descr, fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+                  npy_type_name(type).descr, fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
   const size_t before = kMagic.size() + kVersionBytes + sizeof(uint16_t);
   const size_t total = (before + text.size() + 1 + kAlignment - 1) / kAlignment * kAlignment;
   text.resize(total - before - 1, ' ');
@@ -298,7 +298,7 @@ NpyArray read_npy(const std::filesystem::path& path) {
   NpyArray array;
   array.type = parse_type(*header.descr, reader.name());
   array.shape = *header.shape;
-  const auto bytes = data_bytes(array.shape, type_name(array.type).size);
+  const auto bytes = data_bytes(array.shape, npy_type_name(array.type).size);
   if (!bytes || static_cast<size_t>(*bytes) != reader.left()) {
     throw BadInput(fmt::format("{}: expected {} bytes of data for shape ({}), found {}",
                                reader.name(), bytes ? fmt::to_string(*bytes) : "over 2^63",
@@ -312,7 +312,7 @@ NpyArray read_npy(const std::filesystem::path& path) {
 void write_npy(const std::filesystem::path& path, NpyArray::Type type,
                std::span<const int64_t> shape, const void* data) {
   const std::string header = header_text(type, shape);
-  const auto bytes = data_bytes({shape.begin(), shape.end()}, type_name(type).size);
+  const auto bytes = data_bytes({shape.begin(), shape.end()}, npy_type_name(type).size);
   if (!bytes)
     throw BadInput(
         fmt::format("{}: shape ({}) is too large", path.string(), fmt::join(shape, ", ")));

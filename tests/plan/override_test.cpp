@@ -17,7 +17,7 @@ std::string after(const std::string& document, const std::string& text) {
   return issue ? issue->pointer + " " + issue->message : json.dump();
 }
 
-std::string refusal(const std::string& text) {
+std::string override_error(const std::string& text) {
   try {
     parse_override(text);
   } catch (const ConfigError& error) {
@@ -39,15 +39,15 @@ TEST(Override, ValuesAreJsonOrElseText) {
 }
 
 TEST(Override, MalformedArgumentsAreRefused) {
-  EXPECT_THAT(refusal("/a"), HasSubstr("expected /pointer=value, got \"/a\""));
-  EXPECT_THAT(refusal("a=1"), HasSubstr("expected a JSON pointer before '='"));
-  EXPECT_THAT(refusal("=1"), HasSubstr("expected a JSON pointer before '='"));
-  EXPECT_THAT(refusal("/a~2=1"), HasSubstr("expected a JSON pointer before '='"));
-  EXPECT_THAT(refusal("/a=[1,"), HasSubstr("not JSON"));
-  EXPECT_THAT(refusal("/a={\"b\":1,\"b\":2}"), HasSubstr("there twice"));
+  EXPECT_THAT(override_error("/a"), HasSubstr("expected /pointer=value, got \"/a\""));
+  EXPECT_THAT(override_error("a=1"), HasSubstr("expected a JSON pointer before '='"));
+  EXPECT_THAT(override_error("=1"), HasSubstr("expected a JSON pointer before '='"));
+  EXPECT_THAT(override_error("/a~2=1"), HasSubstr("expected a JSON pointer before '='"));
+  EXPECT_THAT(override_error("/a=[1,"), HasSubstr("not JSON"));
+  EXPECT_THAT(override_error("/a={\"b\":1,\"b\":2}"), HasSubstr("there twice"));
   std::string deep;
   for (int i = 0; i < 65; ++i) deep += "/a";
-  EXPECT_THAT(refusal(deep + "=1"), HasSubstr("at most 64 parts"));
+  EXPECT_THAT(override_error(deep + "=1"), HasSubstr("at most 64 parts"));
 }
 
 TEST(Override, CreatesAndReplaces) {
