@@ -12,7 +12,7 @@ build_packages=(ca-certificates cmake g++ git ninja-build
   libvalijson-dev libxxhash-dev nlohmann-json3-dev)
 plot_packages=(python3 python3-matplotlib python3-numpy python3-pandas)
 test_packages=(clang-14 clang-format-14 libclang-rt-14-dev python3-jsonschema python3-pytest
-  "${plot_packages[@]}")
+  python3-pytest-xdist "${plot_packages[@]}")
 
 # What fetches the headers of cudnn-frontend.
 fetch_packages=(python3 python3-pip)
