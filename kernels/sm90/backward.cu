@@ -12,52 +12,34 @@
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
 #include "kernels/sm80/backward.h"
+#include "kernels/sm80/requirements.h"
 #include "kernels/sm90/tensor_map.h"
+#include "kernels/sm90/variant.h"
 
 namespace flashbench::kernels::sm90 {
 namespace {
 
-// A main kernel for one configuration, for both dtypes.
-struct BackwardVariant {
-  int head_dim;
-  BlockSizes blocks;
-  int threads, shared_bytes;
-  void (*fp16)(BackwardArguments);
-  void (*bf16)(BackwardArguments);
-};
-
 template <BackwardConfig kConfig>
-constexpr BackwardVariant variant_of() {
+constexpr Variant<BackwardArguments> variant() {
   using Half = Backward<__half, kConfig>;
-  using BFloat16 = Backward<__nv_bfloat16, kConfig>;
-  return {kConfig.head_dim,
-          {.q = Half::kBlockQ,
-           .kv = Half::kBlockKv,
-           .warps = Half::kThreads / 32,
-           .stages = kConfig.stages},
-          Half::kThreads,
-          sizeof(typename Half::Shared),
-          backward_kernel<Half>,
-          backward_kernel<BFloat16>};
+  return variant_of<Half>(backward_kernel<Half>, backward_kernel<Backward<__nv_bfloat16, kConfig>>);
 }
 
 constexpr std::array kVariants{
-    variant_of<BackwardConfig{.head_dim = 64, .stages = 2}>(),
-    variant_of<BackwardConfig{.head_dim = 128, .stages = 2}>(),
-    variant_of<BackwardConfig{.head_dim = 256, .stages = 2}>(),
+    variant<BackwardConfig{.head_dim = 64, .stages = 2}>(),
+    variant<BackwardConfig{.head_dim = 128, .stages = 2}>(),
+    variant<BackwardConfig{.head_dim = 256, .stages = 2}>(),
 };
 
 std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
-  if (p.dtype == Dtype::fp32) return "tensor cores take fp16 and bf16, not fp32";
+  if (auto why = sm80::why_unsupported(p, device)) return why;
   if (device.compute_capability != 90) {
     return "needs a GPU of compute capability 9.0: wgmma is Hopper's alone";
   }
-  if (std::ranges::none_of(kVariants, [&](const BackwardVariant& v) {
-        return v.head_dim == compiled_head_dim(p.head_dim);
-      })) {
+  if (std::ranges::none_of(
+          kVariants, [&](const auto& v) { return v.head_dim == compiled_head_dim(p.head_dim); })) {
     return "it takes head_dim 40 to 64, 104 to 128 and 200 to 256";
   }
-  if (std::max(p.q_len, p.kv_len) >= kMaxLength) return "lengths must be below 2^30";
   return std::nullopt;
 }
 
@@ -70,9 +52,7 @@ BlockSizes choose(const Problem& p, const DeviceInfo& device) {
 }
 
 CudaKernel<BackwardArguments> main_kernel(const Launch& at) {
-  const BackwardVariant& v = variant_at(kVariants, at);
-  return {"sm90_backward_main", at.problem.dtype == Dtype::fp16 ? v.fp16 : v.bf16, v.threads,
-          v.shared_bytes};
+  return variant_at(kVariants, at).kernel("sm90_backward_main", at.problem.dtype);
 }
 
 std::vector<KernelFacts> facts(const Launch& at) {
@@ -80,7 +60,7 @@ std::vector<KernelFacts> facts(const Launch& at) {
           kernel_facts(sm80::convert_dq(at.problem).kernel)};
 }
 
-std::string variant(const Launch& at) {
+std::string describe_variant(const Launch& at) {
   return "sm90_backward " + describe(at.blocks);
 }
 
@@ -145,7 +125,7 @@ extern const AttentionKernel kSm90Backward{.name = "sm90_backward",
                                            .why_unsupported = sm90::why_unsupported,
                                            .candidates = sm90::candidates,
                                            .choose = sm90::choose,
-                                           .variant = sm90::variant,
+                                           .variant = sm90::describe_variant,
                                            .workspace_bytes = sm80::backward_workspace_bytes,
                                            .requested_bytes = sm80::backward_requested_bytes,
                                            .facts = sm90::facts,

@@ -11,41 +11,24 @@
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
 #include "kernels/sm90/tensor_map.h"
+#include "kernels/sm90/variant.h"
 
 namespace flashbench::kernels::sm90 {
 namespace {
 
-// A kernel for one configuration, for both dtypes.
-struct Variant {
-  int head_dim;
-  BlockSizes blocks;
-  int threads, shared_bytes;
-  void (*fp16)(Arguments);
-  void (*bf16)(Arguments);
-};
-
 template <Config kConfig>
-constexpr Variant variant_of() {
+constexpr Variant<Arguments> variant() {
   using Half = Forward<__half, kConfig>;
-  using BFloat16 = Forward<__nv_bfloat16, kConfig>;
-  return {kConfig.head_dim,
-          {.q = kConfig.block_q,
-           .kv = kConfig.block_kv,
-           .warps = Half::kThreads / 32,
-           .stages = kConfig.stages},
-          Half::kThreads,
-          sizeof(typename Half::Shared),
-          forward_kernel<Half>,
-          forward_kernel<BFloat16>};
+  return variant_of<Half>(forward_kernel<Half>, forward_kernel<Forward<__nv_bfloat16, kConfig>>);
 }
 
 // What `flashbench tune` tries.
 constexpr std::array kVariants{
-    variant_of<configuration(64, 192, 128, 2)>(), variant_of<configuration(64, 192, 64, 4)>(),
-    variant_of<configuration(96, 192, 64, 4)>(),  variant_of<configuration(128, 192, 64, 4)>(),
-    variant_of<configuration(128, 192, 80, 3)>(), variant_of<configuration(192, 128, 64, 2)>(),
-    variant_of<configuration(192, 128, 80, 2)>(), variant_of<configuration(256, 128, 64, 2)>(),
-    variant_of<configuration(256, 128, 80, 2)>(),
+    variant<configuration(64, 192, 128, 2)>(), variant<configuration(64, 192, 64, 4)>(),
+    variant<configuration(96, 192, 64, 4)>(),  variant<configuration(128, 192, 64, 4)>(),
+    variant<configuration(128, 192, 80, 3)>(), variant<configuration(192, 128, 64, 2)>(),
+    variant<configuration(192, 128, 80, 2)>(), variant<configuration(256, 128, 64, 2)>(),
+    variant<configuration(256, 128, 80, 2)>(),
 };
 
 std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
@@ -68,16 +51,14 @@ BlockSizes choose(const Problem& p, const DeviceInfo& device) {
 }
 
 CudaKernel<Arguments> kernel_at(const Launch& at) {
-  const Variant& v = variant_at(kVariants, at);
-  return {"sm90_forward", at.problem.dtype == Dtype::fp16 ? v.fp16 : v.bf16, v.threads,
-          v.shared_bytes};
+  return variant_at(kVariants, at).kernel("sm90_forward", at.problem.dtype);
 }
 
 std::vector<KernelFacts> facts(const Launch& at) {
   return {kernel_facts(kernel_at(at))};
 }
 
-std::string variant(const Launch& at) {
+std::string describe_variant(const Launch& at) {
   return "sm90_forward " + describe(at.blocks);
 }
 
@@ -130,7 +111,7 @@ extern const AttentionKernel kSm90Forward{.name = "sm90_forward",
                                           .why_unsupported = sm90::why_unsupported,
                                           .candidates = sm90::candidates,
                                           .choose = sm90::choose,
-                                          .variant = sm90::variant,
+                                          .variant = sm90::describe_variant,
                                           .workspace_bytes = sm90::workspace_bytes,
                                           .requested_bytes = fused_forward_requested_bytes,
                                           .facts = sm90::facts,

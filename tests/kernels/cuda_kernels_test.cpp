@@ -66,6 +66,16 @@ TEST_P(EveryGpu, RunsEveryProblemWithBlocksThatFit) {
   }
 }
 
+TEST_P(EveryGpu, RefusesMoreHeadsAndRowsThanAGridHasThreadBlocks) {
+  for (const AttentionKernel* kernel : cuda_kernels()) {
+    if (!kernel->family.starts_with("sm")) continue;
+    Problem p = problem(kernel->pass, Dtype::bf16, Mask::none, 64);
+    p.batch = int64_t{1} << 20;
+    p.q_heads = p.kv_heads = int64_t{1} << 10;
+    EXPECT_NE(kernel->why_unsupported(p, gpu(GetParam())), std::nullopt) << kernel->name;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(, EveryGpu, testing::Values(80, 86, 89, 90),
                          testing::PrintToStringParamName());
 
