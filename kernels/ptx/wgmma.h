@@ -62,12 +62,13 @@ class WgmmaMatrix {
   uint32_t low_;
 };
 
+// Which way the rows of a matrix in shared memory run: along K, or along M or N.
+enum class RowsAlong { k, mn };
+
 // Wgmma<kN>: D [64, kN], in registers. Thread t of the warpgroup, warp w and lane l, holds rows
 // 16w + l/4 (d[4j], d[4j + 1]) and 8 further (d[4j + 2], d[4j + 3]), columns 8j + 2(l%4) + {0, 1}.
 //   multiply_shared: D = A B (`accumulate`: D += A B), A [64, 16] and B [16, kN] in shared memory,
-//     both with rows of 128 bytes that run along K.
-//   multiply_shared_rows: the same, with the rows of B along N.
-//   multiply_shared_columns: the same, with the rows of A along M and those of B along N.
+//     with rows of 128 bytes that run along K, or along M (of A) or N (of B).
 //   multiply_registers: D += A B, A in registers (mma_m16n8k16's, for rows 16w to 16w + 15), B in
 //     shared memory with rows that run along N.
 template <int kN>
@@ -82,11 +83,10 @@ struct Wgmma;
 #define FLASHBENCH_TEXT_16 \
   FLASHBENCH_TEXT_8(0, 1, 2, 3, 4, 5, 6, 7) ", " FLASHBENCH_TEXT_8(8, 9, 10, 11, 12, 13, 14, 15)
 #define FLASHBENCH_D_16 FLASHBENCH_D_8(0), FLASHBENCH_D_8(8)
-#define FLASHBENCH_TEXT_32                                                     \
-  FLASHBENCH_TEXT_8(0, 1, 2, 3, 4, 5, 6, 7)                                    \
-  ", " FLASHBENCH_TEXT_8(8, 9, 10, 11, 12, 13, 14, 15) ", " FLASHBENCH_TEXT_8( \
+#define FLASHBENCH_TEXT_32                   \
+  FLASHBENCH_TEXT_16 ", " FLASHBENCH_TEXT_8( \
       16, 17, 18, 19, 20, 21, 22, 23) ", " FLASHBENCH_TEXT_8(24, 25, 26, 27, 28, 29, 30, 31)
-#define FLASHBENCH_D_32 FLASHBENCH_D_8(0), FLASHBENCH_D_8(8), FLASHBENCH_D_8(16), FLASHBENCH_D_8(24)
+#define FLASHBENCH_D_32 FLASHBENCH_D_16, FLASHBENCH_D_8(16), FLASHBENCH_D_8(24)
 #define FLASHBENCH_TEXT_40 FLASHBENCH_TEXT_32 ", " FLASHBENCH_TEXT_8(32, 33, 34, 35, 36, 37, 38, 39)
 #define FLASHBENCH_D_40 FLASHBENCH_D_32, FLASHBENCH_D_8(32)
 #define FLASHBENCH_TEXT_48 FLASHBENCH_TEXT_40 ", " FLASHBENCH_TEXT_8(40, 41, 42, 43, 44, 45, 46, 47)
@@ -113,15 +113,16 @@ struct Wgmma;
 #define FLASHBENCH_D_128 \
   FLASHBENCH_D_96, FLASHBENCH_D_8(96), FLASHBENCH_D_8(104), FLASHBENCH_D_8(112), FLASHBENCH_D_8(120)
 
-// `d_count` registers of D; n1 to n5 are the numbers of the operands after them.
-#define FLASHBENCH_WGMMA_SHARED(n, type, d_count, n1, n2, a_along_m, b_along_n)                  \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #n2                                          \
-               ", 0;\n"                                                                          \
-               "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type                   \
-               " {" FLASHBENCH_TEXT_##d_count "}, %" #d_count ", %" #n1 ", p, 1, 1, " #a_along_m \
-                                              ", " #b_along_n ";\n}\n"                           \
-               : FLASHBENCH_D_##d_count                                                          \
-               : "l"(a.descriptor()), "l"(b.descriptor()), "r"(static_cast<int>(accumulate)))
+// `d_count` registers of D; n1 to n4 are the numbers of the operands after them.
+#define FLASHBENCH_WGMMA_SHARED(n, type, d_count, n1, n2, n3, n4)                             \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #n2                                       \
+               ", 0;\n"                                                                       \
+               "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type                \
+               " {" FLASHBENCH_TEXT_##d_count "}, %" #d_count ", %" #n1 ", p, 1, 1, %" #n3    \
+                                              ", %" #n4 ";\n}\n"                              \
+               : FLASHBENCH_D_##d_count                                                       \
+               : "l"(a.descriptor()), "l"(b.descriptor()), "r"(static_cast<int>(accumulate)), \
+                 "n"(static_cast<int>(kRowsOfA)), "n"(static_cast<int>(kRowsOfB)))
 #define FLASHBENCH_WGMMA_REGISTERS(n, type, d_count, n1, n2, n3, n4)                           \
   asm volatile(                                                                                \
       "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"                                               \
@@ -131,47 +132,28 @@ struct Wgmma;
       : FLASHBENCH_D_##d_count                                                                 \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor()))
 
-#define FLASHBENCH_WGMMA(n, d_count, n1, n2, n3, n4)                                              \
-  template <>                                                                                     \
-  struct Wgmma<n> {                                                                               \
-    template <typename T>                                                                         \
-    static __device__ __forceinline__ void multiply_shared(float (&d)[n / 2], WgmmaMatrix a,      \
-                                                           WgmmaMatrix b, bool accumulate) {      \
-      if constexpr (std::is_same_v<T, __half>) {                                                  \
-        FLASHBENCH_WGMMA_SHARED(n, "f16", d_count, n1, n2, 0, 0);                                 \
-      } else {                                                                                    \
-        FLASHBENCH_WGMMA_SHARED(n, "bf16", d_count, n1, n2, 0, 0);                                \
-      }                                                                                           \
-    }                                                                                             \
-    template <typename T>                                                                         \
-    static __device__ __forceinline__ void multiply_shared_rows(float (&d)[n / 2], WgmmaMatrix a, \
-                                                                WgmmaMatrix b, bool accumulate) { \
-      if constexpr (std::is_same_v<T, __half>) {                                                  \
-        FLASHBENCH_WGMMA_SHARED(n, "f16", d_count, n1, n2, 0, 1);                                 \
-      } else {                                                                                    \
-        FLASHBENCH_WGMMA_SHARED(n, "bf16", d_count, n1, n2, 0, 1);                                \
-      }                                                                                           \
-    }                                                                                             \
-    template <typename T>                                                                         \
-    static __device__ __forceinline__ void multiply_shared_columns(float (&d)[n / 2],             \
-                                                                   WgmmaMatrix a, WgmmaMatrix b,  \
-                                                                   bool accumulate) {             \
-      if constexpr (std::is_same_v<T, __half>) {                                                  \
-        FLASHBENCH_WGMMA_SHARED(n, "f16", d_count, n1, n2, 1, 1);                                 \
-      } else {                                                                                    \
-        FLASHBENCH_WGMMA_SHARED(n, "bf16", d_count, n1, n2, 1, 1);                                \
-      }                                                                                           \
-    }                                                                                             \
-    template <typename T>                                                                         \
-    static __device__ __forceinline__ void multiply_registers(float (&d)[n / 2],                  \
-                                                              const uint32_t (&a)[4],             \
-                                                              WgmmaMatrix b) {                    \
-      if constexpr (std::is_same_v<T, __half>) {                                                  \
-        FLASHBENCH_WGMMA_REGISTERS(n, "f16", d_count, n1, n2, n3, n4);                            \
-      } else {                                                                                    \
-        FLASHBENCH_WGMMA_REGISTERS(n, "bf16", d_count, n1, n2, n3, n4);                           \
-      }                                                                                           \
-    }                                                                                             \
+#define FLASHBENCH_WGMMA(n, d_count, n1, n2, n3, n4)                                            \
+  template <>                                                                                   \
+  struct Wgmma<n> {                                                                             \
+    template <typename T, RowsAlong kRowsOfA = RowsAlong::k, RowsAlong kRowsOfB = RowsAlong::k> \
+    static __device__ __forceinline__ void multiply_shared(float (&d)[n / 2], WgmmaMatrix a,    \
+                                                           WgmmaMatrix b, bool accumulate) {    \
+      if constexpr (std::is_same_v<T, __half>) {                                                \
+        FLASHBENCH_WGMMA_SHARED(n, "f16", d_count, n1, n2, n3, n4);                             \
+      } else {                                                                                  \
+        FLASHBENCH_WGMMA_SHARED(n, "bf16", d_count, n1, n2, n3, n4);                            \
+      }                                                                                         \
+    }                                                                                           \
+    template <typename T>                                                                       \
+    static __device__ __forceinline__ void multiply_registers(float (&d)[n / 2],                \
+                                                              const uint32_t (&a)[4],           \
+                                                              WgmmaMatrix b) {                  \
+      if constexpr (std::is_same_v<T, __half>) {                                                \
+        FLASHBENCH_WGMMA_REGISTERS(n, "f16", d_count, n1, n2, n3, n4);                          \
+      } else {                                                                                  \
+        FLASHBENCH_WGMMA_REGISTERS(n, "bf16", d_count, n1, n2, n3, n4);                         \
+      }                                                                                         \
+    }                                                                                           \
   }
 
 FLASHBENCH_WGMMA(32, 16, 17, 18, 19, 20);

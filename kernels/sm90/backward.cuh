@@ -161,24 +161,13 @@ struct Backward : Barriers<Delay> {
 
   // ---- The producer
 
-  // A block of rows of a head, panel by panel; `barrier` expects the bytes.
-  template <int kPanelBytes>
-  static __device__ void copy(const CUtensorMap& tensor, char* to, uint32_t barrier, int row,
-                              int head, int batch, ptx::CachePolicy policy) {
-#pragma unroll
-    for (int panel = 0; panel < kPanels; ++panel) {
-      ptx::cp_async_bulk_tensor_4d(ptx::shared_address(to) + panel * kPanelBytes, tensor,
-                                   panel * 64, row, head, batch, barrier, policy);
-    }
-  }
-
   static __device__ void produce(const BackwardArguments& a, Shared& shared, const Work& work) {
     if (work.steps == 0) return;
     const auto load_keys = [&](const CUtensorMap& tensor, char* to, uint64_t& full) {
       const uint32_t barrier = ptx::shared_address(&full);
       ptx::mbarrier_arrive_expect_tx(barrier, kKvBytes);
-      copy<kKvPanelBytes>(tensor, to, barrier, work.first_key, work.kv_head, work.batch,
-                          ptx::CachePolicy::evict_first);
+      load_rows<kPanels, kKvPanelBytes>(tensor, to, barrier, work.first_key, work.kv_head,
+                                        work.batch, ptx::CachePolicy::evict_first);
     };
     Ring ring;
     Step step(a, work);
@@ -188,8 +177,8 @@ struct Backward : Barriers<Delay> {
       const uint32_t barrier = ptx::shared_address(&full);
       constexpr int kStatisticsBytes = kBlockQ * static_cast<int>(sizeof(float));
       ptx::mbarrier_arrive_expect_tx(barrier, kQBytes + kStatisticsBytes);
-      copy<kQPanelBytes>(tensor, to, barrier, step.block * kBlockQ - a.first_live, step.head,
-                         work.batch, ptx::CachePolicy::evict_last);
+      load_rows<kPanels, kQPanelBytes>(tensor, to, barrier, step.block * kBlockQ - a.first_live,
+                                       step.head, work.batch, ptx::CachePolicy::evict_last);
       const int64_t first =
           int64_t{work.batch * a.q_heads + step.head} * a.padded_q + step.block * kBlockQ;
       ptx::cp_async_bulk(ptx::shared_address(to_statistics), statistics + first, kStatisticsBytes,
@@ -222,25 +211,25 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // sum += A B, under way, for A [64, kBlockQ] in registers and B [kBlockQ, kHeadDim].
+  // sum += A B, under way, for A [64, kBlockQ] in registers and B [kBlockQ, kKeyColumns].
   static __device__ __forceinline__ void issue_sum(float (&sum)[kKeyFloats],
                                                    const uint32_t (&a)[kSteps][4],
                                                    ptx::WgmmaMatrix b) {
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      ptx::Wgmma<kHeadDim>::template multiply_registers<T>(sum, a[step],
-                                                           b.advance(step * 16 * kRowBytes));
+      ptx::Wgmma<kKeyColumns>::template multiply_registers<T>(sum, a[step],
+                                                              b.advance(step * 16 * kRowBytes));
     }
   }
 
-  // The same for A [64, kBlockQ] and B [kBlockQ, kKeyColumns] in shared memory.
+  // The same for an A in shared memory.
   static __device__ __forceinline__ void issue_sum(float (&sum)[kKeyFloats], ptx::WgmmaMatrix a,
                                                    ptx::WgmmaMatrix b) {
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kBlockQ / 16; ++step) {
-      ptx::Wgmma<kKeyColumns>::template multiply_shared_rows<T>(
+      ptx::Wgmma<kKeyColumns>::template multiply_shared<T, ptx::RowsAlong::k, ptx::RowsAlong::mn>(
           sum, a.advance(step * 32), b.advance(step * 16 * kRowBytes), true);
     }
   }
@@ -255,10 +244,10 @@ struct Backward : Barriers<Delay> {
       using Product = ptx::Wgmma<kDqColumns>;
       const ptx::WgmmaMatrix keys = k.advance(step * 16 * kRowBytes);
       if constexpr (kHalfColumns) {
-        Product::template multiply_shared_columns<T>(dq, ds.advance(step * 16 * kRowBytes), keys,
-                                                     step != 0);
+        Product::template multiply_shared<T, ptx::RowsAlong::mn, ptx::RowsAlong::mn>(
+            dq, ds.advance(step * 16 * kRowBytes), keys, step != 0);
       } else {
-        Product::template multiply_shared_rows<T>(
+        Product::template multiply_shared<T, ptx::RowsAlong::k, ptx::RowsAlong::mn>(
             dq, ds.advance(step / 4 * kQPanelBytes + step % 4 * 32), keys, step != 0);
       }
     }

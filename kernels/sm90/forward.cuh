@@ -162,17 +162,13 @@ struct Forward : Barriers<Delay> {
 
   // ---- The producer
 
-  // One block of rows of a head, panel by panel.
+  // One block of rows of a head.
   template <int kPanelBytes>
   static __device__ void copy(const CUtensorMap& tensor, char* to, uint64_t& full, int row,
                               int head, int batch, ptx::CachePolicy policy) {
     const uint32_t barrier = ptx::shared_address(&full);
     ptx::mbarrier_arrive_expect_tx(barrier, kPanels * kPanelBytes);
-#pragma unroll
-    for (int panel = 0; panel < kPanels; ++panel) {
-      ptx::cp_async_bulk_tensor_4d(ptx::shared_address(to) + panel * kPanelBytes, tensor,
-                                   panel * 64, row, head, batch, barrier, policy);
-    }
+    load_rows<kPanels, kPanelBytes>(tensor, to, barrier, row, head, batch, policy);
   }
 
   // A number from 0 on that no other thread block is given; `tiles` of them are taken in a launch,

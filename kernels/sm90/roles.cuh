@@ -1,9 +1,12 @@
-// What the kernels for Hopper share: how warps with roles hand buffers to each other, and how a
-// warp lays out its rows of a result for the copy engine.
+// What the kernels for Hopper share: how warps with roles hand buffers to each other, and how
+// matrices come to shared memory and leave it by the copy engine.
 #pragma once
+
+#include <cuda.h>
 
 #include <cstdint>
 
+#include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/shared_address.h"
@@ -56,6 +59,17 @@ struct Barriers {
     }
   }
 };
+
+// A block of rows of a head to shared memory, panel by panel; `barrier` expects the bytes.
+template <int kPanels, int kPanelBytes>
+__device__ __forceinline__ void load_rows(const CUtensorMap& tensor, char* to, uint32_t barrier,
+                                          int row, int head, int batch, ptx::CachePolicy policy) {
+#pragma unroll
+  for (int panel = 0; panel < kPanels; ++panel) {
+    ptx::cp_async_bulk_tensor_4d(ptx::shared_address(to) + panel * kPanelBytes, tensor, panel * 64,
+                                 row, head, batch, barrier, policy);
+  }
+}
 
 // The 16 rows that a warp has of a wgmma's accumulators, rounded to T, to shared memory from where
 // the copy engine takes them; of a thread, its first row times factor[0], its other factor[1].

@@ -1,6 +1,9 @@
 // A kernel of our own on a GPU, launched as the provider launches it.
 #pragma once
 
+#include <algorithm>
+#include <string>
+
 #include "device/device_tensors.h"
 #include "device/inputs.h"
 #include "kernels/attention.h"
@@ -20,6 +23,13 @@ inline Problem grouped_problem(Dtype dtype, Mask mask, int64_t kv_heads, int64_t
   p.kv_len = kv_len;
   p.head_dim = head_dim;
   return p;
+}
+
+// Of a test of one problem.
+inline std::string test_name(const Problem& problem) {
+  std::string name = problem.id();
+  std::ranges::replace(name, '/', '_');
+  return name;
 }
 
 // A problem on a GPU for a kernel: normal inputs, and outputs and workspace that start poisoned.

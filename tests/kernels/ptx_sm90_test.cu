@@ -95,8 +95,8 @@ __global__ void __launch_bounds__(128) wgmma_kernel(const uint16_t* a, const uin
   ptx::keep_here(sums);
   ptx::wgmma_fence();
   for (int step = 0; step < kDepth / 16; ++step) {
-    ptx::Wgmma<kN>::template multiply_shared_rows<T>(sums, a_matrix.advance(step * 32),
-                                                     panels.advance(step * 16 * 128), step > 0);
+    ptx::Wgmma<kN>::template multiply_shared<T, ptx::RowsAlong::k, ptx::RowsAlong::mn>(
+        sums, a_matrix.advance(step * 32), panels.advance(step * 16 * 128), step > 0);
   }
   ptx::wgmma_commit_group();
   ptx::wgmma_wait_group<0>();
@@ -108,8 +108,8 @@ __global__ void __launch_bounds__(128) wgmma_kernel(const uint16_t* a, const uin
   ptx::keep_here(sums);
   ptx::wgmma_fence();
   for (int step = 0; step < kDepth / 16; ++step) {
-    ptx::Wgmma<kN>::template multiply_shared_columns<T>(sums, columns.advance(step * 16 * 128),
-                                                        panels.advance(step * 16 * 128), step > 0);
+    ptx::Wgmma<kN>::template multiply_shared<T, ptx::RowsAlong::mn, ptx::RowsAlong::mn>(
+        sums, columns.advance(step * 16 * 128), panels.advance(step * 16 * 128), step > 0);
   }
   ptx::wgmma_commit_group();
   ptx::wgmma_wait_group<0>();
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(128)
   for (float& x : sums) x = kNan;
   ptx::keep_here(sums);
   ptx::wgmma_fence();
-  ptx::Wgmma<32>::multiply_shared_rows<__half>(
+  ptx::Wgmma<32>::multiply_shared<__half, ptx::RowsAlong::k, ptx::RowsAlong::mn>(
       sums, ptx::WgmmaMatrix(ptx::shared_address(shared.a), 0),
       ptx::WgmmaMatrix(ptx::shared_address(shared.b_panels) + 64, 0), false);
   ptx::wgmma_commit_group();

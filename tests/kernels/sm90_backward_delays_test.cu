@@ -1,9 +1,7 @@
 // The backward pass for Hopper with the roles of its main kernel held up at random: whoever comes
 // late, dK and dV are the same bit for bit, and dQ, whose sums have no order, is right.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -149,10 +147,7 @@ TEST_P(CudaSm90BackwardDelays, ChangeNoBitOfDkAndDv) {
 INSTANTIATE_TEST_SUITE_P(, CudaSm90BackwardDelays,
                          testing::Range(0, static_cast<int>(samples().size())),
                          [](const auto& info) {
-                           std::string name =
-                               samples()[static_cast<size_t>(info.param)].problem.id();
-                           std::ranges::replace(name, '/', '_');
-                           return name;
+                           return test_name(samples()[static_cast<size_t>(info.param)].problem);
                          });
 
 }  // namespace

@@ -117,10 +117,7 @@ TEST_P(CudaSm90Delays, ChangeNoBit) {
 
 INSTANTIATE_TEST_SUITE_P(, CudaSm90Delays, testing::Range(0, static_cast<int>(samples().size())),
                          [](const auto& info) {
-                           std::string name =
-                               samples()[static_cast<size_t>(info.param)].problem.id();
-                           std::ranges::replace(name, '/', '_');
-                           return name;
+                           return test_name(samples()[static_cast<size_t>(info.param)].problem);
                          });
 
 }  // namespace
