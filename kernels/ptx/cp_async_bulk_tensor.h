@@ -28,14 +28,14 @@ __device__ __forceinline__ void cp_async_bulk_tensor_4d(uint32_t to, const CUten
       : "memory");
 }
 
-// `bytes`, a multiple of 16, from global to shared memory, both 16-byte aligned; they count at
-// `barrier`.
-__device__ __forceinline__ void cp_async_bulk(uint32_t to, const void* from, int bytes,
-                                              uint32_t barrier) {
+// The same of a tensor of two dimensions.
+__device__ __forceinline__ void cp_async_bulk_tensor_2d(uint32_t to, const CUtensorMap& tensor,
+                                                        int c0, int c1, uint32_t barrier) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%2, %3}], [%4];"
       :
-      : "r"(to), "l"(from), "r"(bytes), "r"(barrier)
+      : "r"(to), "l"(&tensor), "r"(c0), "r"(c1), "r"(barrier)
       : "memory");
 }
 

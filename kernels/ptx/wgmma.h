@@ -69,8 +69,7 @@ enum class RowsAlong { k, mn };
 // 16w + l/4 (d[4j], d[4j + 1]) and 8 further (d[4j + 2], d[4j + 3]), columns 8j + 2(l%4) + {0, 1}.
 //   multiply_shared: D = A B (`accumulate`: D += A B), A [64, 16] and B [16, kN] in shared memory,
 //     with rows of 128 bytes that run along K, or along M (of A) or N (of B).
-//   multiply_registers: D += A B, A in registers (mma_m16n8k16's, for rows 16w to 16w + 15), B in
-//     shared memory with rows that run along N.
+//   multiply_registers: the same for A in registers (mma_m16n8k16's, for rows 16w to 16w + 15).
 template <int kN>
 struct Wgmma;
 
@@ -123,16 +122,17 @@ struct Wgmma;
                : FLASHBENCH_D_##d_count                                                       \
                : "l"(a.descriptor()), "l"(b.descriptor()), "r"(static_cast<int>(accumulate)), \
                  "n"(static_cast<int>(kRowsOfA)), "n"(static_cast<int>(kRowsOfB)))
-#define FLASHBENCH_WGMMA_REGISTERS(n, type, d_count, n1, n2, n3, n4)                           \
-  asm volatile(                                                                                \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"                                               \
-      "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type                          \
-      " {" FLASHBENCH_TEXT_##d_count "}, {%" #d_count ", %" #n1 ", %" #n2 ", %" #n3 "}, %" #n4 \
-                                     ", p, 1, 1, 1;\n}\n"                                      \
-      : FLASHBENCH_D_##d_count                                                                 \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor()))
+#define FLASHBENCH_WGMMA_REGISTERS(n, type, d_count, n1, n2, n3, n4, n5, n6)                 \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #n5                                      \
+               ", 0;\n"                                                                      \
+               "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type               \
+               " {" FLASHBENCH_TEXT_##d_count "}, {%" #d_count ", %" #n1 ", %" #n2 ", %" #n3 \
+                                              "}, %" #n4 ", p, 1, 1, %" #n6 ";\n}\n"         \
+               : FLASHBENCH_D_##d_count                                                      \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor()),            \
+                 "r"(static_cast<int>(accumulate)), "n"(static_cast<int>(kRowsOfB)))
 
-#define FLASHBENCH_WGMMA(n, d_count, n1, n2, n3, n4)                                            \
+#define FLASHBENCH_WGMMA(n, d_count, n1, n2, n3, n4, n5, n6)                                    \
   template <>                                                                                   \
   struct Wgmma<n> {                                                                             \
     template <typename T, RowsAlong kRowsOfA = RowsAlong::k, RowsAlong kRowsOfB = RowsAlong::k> \
@@ -144,25 +144,26 @@ struct Wgmma;
         FLASHBENCH_WGMMA_SHARED(n, "bf16", d_count, n1, n2, n3, n4);                            \
       }                                                                                         \
     }                                                                                           \
-    template <typename T>                                                                       \
+    template <typename T, RowsAlong kRowsOfB = RowsAlong::mn>                                   \
     static __device__ __forceinline__ void multiply_registers(float (&d)[n / 2],                \
                                                               const uint32_t (&a)[4],           \
-                                                              WgmmaMatrix b) {                  \
+                                                              WgmmaMatrix b,                    \
+                                                              bool accumulate = true) {         \
       if constexpr (std::is_same_v<T, __half>) {                                                \
-        FLASHBENCH_WGMMA_REGISTERS(n, "f16", d_count, n1, n2, n3, n4);                          \
+        FLASHBENCH_WGMMA_REGISTERS(n, "f16", d_count, n1, n2, n3, n4, n5, n6);                  \
       } else {                                                                                  \
-        FLASHBENCH_WGMMA_REGISTERS(n, "bf16", d_count, n1, n2, n3, n4);                         \
+        FLASHBENCH_WGMMA_REGISTERS(n, "bf16", d_count, n1, n2, n3, n4, n5, n6);                 \
       }                                                                                         \
     }                                                                                           \
   }
 
-FLASHBENCH_WGMMA(32, 16, 17, 18, 19, 20);
-FLASHBENCH_WGMMA(64, 32, 33, 34, 35, 36);
-FLASHBENCH_WGMMA(80, 40, 41, 42, 43, 44);
-FLASHBENCH_WGMMA(96, 48, 49, 50, 51, 52);
-FLASHBENCH_WGMMA(128, 64, 65, 66, 67, 68);
-FLASHBENCH_WGMMA(192, 96, 97, 98, 99, 100);
-FLASHBENCH_WGMMA(256, 128, 129, 130, 131, 132);
+FLASHBENCH_WGMMA(32, 16, 17, 18, 19, 20, 21, 22);
+FLASHBENCH_WGMMA(64, 32, 33, 34, 35, 36, 37, 38);
+FLASHBENCH_WGMMA(80, 40, 41, 42, 43, 44, 45, 46);
+FLASHBENCH_WGMMA(96, 48, 49, 50, 51, 52, 53, 54);
+FLASHBENCH_WGMMA(128, 64, 65, 66, 67, 68, 69, 70);
+FLASHBENCH_WGMMA(192, 96, 97, 98, 99, 100, 101, 102);
+FLASHBENCH_WGMMA(256, 128, 129, 130, 131, 132, 133, 134);
 
 #undef FLASHBENCH_WGMMA
 #undef FLASHBENCH_WGMMA_REGISTERS

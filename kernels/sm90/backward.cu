@@ -27,6 +27,7 @@ constexpr Variant<BackwardArguments> variant() {
 
 constexpr std::array kVariants{
     variant<BackwardConfig{.head_dim = 64, .stages = 2}>(),
+    variant<BackwardConfig{.head_dim = 96, .stages = 2}>(),
     variant<BackwardConfig{.head_dim = 128, .stages = 2}>(),
     variant<BackwardConfig{.head_dim = 256, .stages = 2}>(),
 };
@@ -38,7 +39,7 @@ std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& d
   }
   if (std::ranges::none_of(
           kVariants, [&](const auto& v) { return v.head_dim == compiled_head_dim(p.head_dim); })) {
-    return "it takes head_dim 40 to 64, 104 to 128 and 200 to 256";
+    return "it takes head_dim 40 to 128 and 200 to 256";
   }
   return std::nullopt;
 }
@@ -77,15 +78,18 @@ BackwardArguments main_arguments(const Launch& at, const Inputs& in, const Outpu
                                  const sm80::BackwardArguments& shared) {
   const Problem& p = at.problem;
   const int64_t first_live = std::max<int64_t>(0, -diagonal(p));
+  const auto statistics = [&](const float* of_rows) {
+    return float_rows_map(of_rows, p.batch * p.q_heads, shared.padded_q, at.blocks.q);
+  };
   return {.q = tensor_map(rows(in.q, first_live, p.q_len), at.blocks.q),
           .d_o = tensor_map(rows(in.d_o, first_live, p.q_len), at.blocks.q),
           .k = tensor_map(rows(in.k, 0, shared.key_end), at.blocks.kv),
           .v = tensor_map(rows(in.v, 0, shared.key_end), at.blocks.kv),
           .dk = tensor_map(out.dk, kWarpRows),
           .dv = tensor_map(out.dv, kWarpRows),
+          .logsumexp = statistics(shared.logsumexp_base_2),
+          .d = statistics(shared.d),
           .dq_sums = shared.dq_sums,
-          .logsumexp_base_2 = shared.logsumexp_base_2,
-          .d = shared.d,
           .q_heads = shared.q_heads,
           .kv_heads = shared.kv_heads,
           .batch_kv_heads = shared.batch * shared.kv_heads,

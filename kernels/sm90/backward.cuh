@@ -18,12 +18,16 @@
 
 #include <cuda.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/ptx/barrier.h"
 #include "kernels/ptx/cp_async_bulk_tensor.h"
+#include "kernels/ptx/cp_reduce_async_bulk.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
+#include "kernels/ptx/ldmatrix.h"
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/setmaxnreg.h"
 #include "kernels/ptx/shared_address.h"
@@ -35,17 +39,16 @@
 namespace flashbench::kernels::sm90 {
 
 struct BackwardConfig {
-  int head_dim;  // 64, 128 or 256
-  int stages;    // blocks of Q, and of dO, in shared memory
+  int head_dim;  // 64, 96, 128 or 256
+  int stages;    // blocks of Q in shared memory
 };
 
 struct BackwardArguments {
-  CUtensorMap q, d_o;             // of the queries from first_live on, boxes of block_q rows
-  CUtensorMap k, v;               // of the keys before key_end, boxes of all keys of a thread block
-  CUtensorMap dk, dv;             // boxes of the 16 rows of a warp
-  float* dq_sums;                 // see kernels/sm80/backward.h
-  const float* logsumexp_base_2;  // [batch * q_heads, padded_q], +inf for rows that see no key
-  const float* d;                 // [batch * q_heads, padded_q]
+  CUtensorMap q, d_o;        // of the queries from first_live on, boxes of block_q rows
+  CUtensorMap k, v;          // of the keys before key_end, boxes of all keys of a thread block
+  CUtensorMap dk, dv;        // boxes of the 16 rows of a warp
+  CUtensorMap logsumexp, d;  // of the workspace (see kernels/sm80/backward.h), boxes of block_q
+  float* dq_sums;            // of the workspace
   int q_heads, kv_heads, batch_kv_heads, group, q_len, key_end, padded_q;
   int first_live;  // queries before this one see no key
   int diagonal;    // query q sees keys 0 to q + diagonal
@@ -64,14 +67,15 @@ struct Backward : Barriers<Delay> {
   static constexpr bool kHalfColumns =
       kHeadDim > 128;  // a consumer has those, not half of the keys
   static constexpr int kBlockKv = kHalfColumns ? kConsumerRows : kConsumers * kConsumerRows;
+  static constexpr int kDOStages = kHalfColumns ? 1 : kStages;  // blocks of dO in shared memory
+  static constexpr bool kKeysInRegisters = kHeadDim == 64;      // as operands of S and dP
   static constexpr int kThreads = 128 * (1 + kConsumers);
   static constexpr int kConsumerThreads = 128 * kConsumers;
-  static_assert(kHeadDim % 64 == 0);
 
   static constexpr int kProducerRegisters = 24;
   static constexpr int kConsumerRegisters = 240;
 
-  static constexpr int kPanels = kHeadDim / 64;
+  static constexpr int kPanels = (kHeadDim + 63) / 64;
   static constexpr int kQPanelBytes = kBlockQ * kRowBytes;
   static constexpr int kKvPanelBytes = kBlockKv * kRowBytes;
   static constexpr int kQBytes = kPanels * kQPanelBytes;
@@ -88,25 +92,28 @@ struct Backward : Barriers<Delay> {
   static constexpr int kKeyFloats = kKeyColumns / 2;
   static constexpr int kSteps = kSQueries / 16;  // of the operand A that S^T becomes
 
-  static constexpr int kDqColumns = kHeadDim / kConsumers;  // of dQ, that a consumer sums
+  // Columns of dQ that a consumer sums, of which those from head_dim on are zeros.
+  static constexpr int kDqColumns = kPanels * 64 / kConsumers;
   static constexpr int kDqFloats = kDqColumns / 2;
+  static constexpr int kDqTiles = kDqColumns / 8;  // of 16 queries and 8 columns
+  static constexpr int kTileFloats = 128;
+  static constexpr int kStagedTiles = kHalfColumns ? kDqTiles / 2 : 0;  // in shared memory
 
   struct Shared {
     alignas(1024) char k[kKvBytes];
     alignas(1024) char v[kKvBytes];
     alignas(1024) char q[kStages][kQBytes];
-    alignas(1024) char d_o[kStages][kQBytes];
+    alignas(1024) char d_o[kDOStages][kQBytes];
     // dS [queries, keys]; where kHalfColumns dS^T and P^T [keys, queries].
     alignas(1024) char ds[2][kDsBytes];
     alignas(1024) char p[kHalfColumns ? 2 : 0][kDsBytes];
-    alignas(16) float logsumexp[kStages][kBlockQ];
-    alignas(16) float d[kStages][kBlockQ];
+    alignas(16) float dq[4 * kConsumers][kStagedTiles * kTileFloats];  // of a warp
+    alignas(128) float logsumexp[kStages][kBlockQ];
+    alignas(128) float d[kDOStages][kBlockQ];
     uint64_t k_full, v_full;
-    uint64_t q_full[kStages], q_empty[kStages];      // of Q and the logsumexp
-    uint64_t d_o_full[kStages], d_o_empty[kStages];  // of dO and D
+    uint64_t q_full[kStages], q_empty[kStages];          // of Q and the logsumexp
+    uint64_t d_o_full[kDOStages], d_o_empty[kDOStages];  // of dO and D
   };
-
-  using Ring = RingPosition<kStages>;
 
   // What a thread block does: a block of keys, and the blocks of queries that see some of them, of
   // all query heads of the group, one after the other.
@@ -152,8 +159,10 @@ struct Backward : Barriers<Delay> {
     init(shared.v_full, 1);
     for (int i = 0; i < kStages; ++i) {
       init(shared.q_full[i], 1);
-      init(shared.d_o_full[i], 1);
       init(shared.q_empty[i], kWarps);
+    }
+    for (int i = 0; i < kDOStages; ++i) {
+      init(shared.d_o_full[i], 1);
       init(shared.d_o_empty[i], kWarps);
     }
     ptx::fence_mbarrier_init();
@@ -169,45 +178,77 @@ struct Backward : Barriers<Delay> {
       load_rows<kPanels, kKvPanelBytes>(tensor, to, barrier, work.first_key, work.kv_head,
                                         work.batch, ptx::CachePolicy::evict_first);
     };
-    Ring ring;
+    RingPosition<kStages> q_ring;
+    RingPosition<kDOStages> d_o_ring;
     Step step(a, work);
-    const auto load_queries = [&](const CUtensorMap& tensor, char* to, const float* statistics,
-                                  float* to_statistics, uint64_t& full, uint64_t& empty) {
-      wait(empty, ring.parity ^ 1);
+    const auto load_queries = [&](const CUtensorMap& tensor, char* to,
+                                  const CUtensorMap& statistics, float* to_statistics,
+                                  uint64_t& full, uint64_t& empty, uint32_t parity) {
+      wait(empty, parity ^ 1);
       const uint32_t barrier = ptx::shared_address(&full);
       constexpr int kStatisticsBytes = kBlockQ * static_cast<int>(sizeof(float));
       ptx::mbarrier_arrive_expect_tx(barrier, kQBytes + kStatisticsBytes);
       load_rows<kPanels, kQPanelBytes>(tensor, to, barrier, step.block * kBlockQ - a.first_live,
                                        step.head, work.batch, ptx::CachePolicy::evict_last);
-      const int64_t first =
-          int64_t{work.batch * a.q_heads + step.head} * a.padded_q + step.block * kBlockQ;
-      ptx::cp_async_bulk(ptx::shared_address(to_statistics), statistics + first, kStatisticsBytes,
-                         barrier);
+      ptx::cp_async_bulk_tensor_2d(ptx::shared_address(to_statistics), statistics,
+                                   step.block * kBlockQ, work.batch * a.q_heads + step.head,
+                                   barrier);
     };
     load_keys(a.k, shared.k, shared.k_full);
-    for (int i = 0; i < work.steps; ++i, ring.advance(), step.advance(work)) {
-      const int stage = ring.stage;
-      load_queries(a.q, shared.q[stage], a.logsumexp_base_2, shared.logsumexp[stage],
-                   shared.q_full[stage], shared.q_empty[stage]);
+    for (int i = 0; i < work.steps; ++i) {
+      const int q = q_ring.stage, d_o = d_o_ring.stage;
+      load_queries(a.q, shared.q[q], a.logsumexp, shared.logsumexp[q], shared.q_full[q],
+                   shared.q_empty[q], q_ring.parity);
       if (i == 0) load_keys(a.v, shared.v, shared.v_full);
-      load_queries(a.d_o, shared.d_o[stage], a.d, shared.d[stage], shared.d_o_full[stage],
-                   shared.d_o_empty[stage]);
+      load_queries(a.d_o, shared.d_o[d_o], a.d, shared.d[d_o], shared.d_o_full[d_o],
+                   shared.d_o_empty[d_o], d_o_ring.parity);
+      q_ring.advance();
+      d_o_ring.advance();
+      step.advance(work);
     }
   }
 
   // ---- A consumer
 
+  // A consumer's rows of K or V as the left operand of a product.
+  struct KeysInShared {
+    ptx::WgmmaMatrix rows;
+
+    __device__ KeysInShared(ptx::WgmmaMatrix rows_, const char*, int) : rows(rows_) {}
+  };
+  // Where registers allow it, they spare the shared memory half of what such a product reads.
+  struct KeysInRegisters {
+    uint32_t words[kHeadDim / 16][4];
+
+    __device__ KeysInRegisters(ptx::WgmmaMatrix, const char* keys, int warp_key) {
+      const int lane = static_cast<int>(threadIdx.x) % 32, row = lane % 16;
+#pragma unroll
+      for (int step = 0; step < kHeadDim / 16; ++step) {
+        const int chunk = step * 2 + lane / 16;
+        ptx::ldmatrix_x4(words[step], ptx::shared_address(keys) + (warp_key + row) * kRowBytes +
+                                          (chunk ^ row % 8) * 16);
+      }
+    }
+  };
+  using Keys = std::conditional_t<kKeysInRegisters, KeysInRegisters, KeysInShared>;
+
   // A B^T, under way, for A [64, kHeadDim] and B [kSQueries, kHeadDim].
-  static __device__ __forceinline__ void issue_transposed(float (&product)[kSFloats],
-                                                          ptx::WgmmaMatrix a, ptx::WgmmaMatrix b) {
+  static __device__ __forceinline__ void issue_transposed(float (&product)[kSFloats], const Keys& a,
+                                                          ptx::WgmmaMatrix b) {
     ptx::keep_here(product);
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kHeadDim / 16; ++step) {
+      using Product = ptx::Wgmma<kSQueries>;
       const int panel = step / 4, bytes = step % 4 * 32;
-      ptx::Wgmma<kSQueries>::template multiply_shared<T>(
-          product, a.advance(panel * kKvPanelBytes + bytes),
-          b.advance(panel * kQPanelBytes + bytes), step != 0);
+      const ptx::WgmmaMatrix queries = b.advance(panel * kQPanelBytes + bytes);
+      if constexpr (kKeysInRegisters) {
+        Product::template multiply_registers<T, ptx::RowsAlong::k>(product, a.words[step], queries,
+                                                                   step != 0);
+      } else {
+        Product::template multiply_shared<T>(product, a.rows.advance(panel * kKvPanelBytes + bytes),
+                                             queries, step != 0);
+      }
     }
   }
 
@@ -262,44 +303,11 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // Sums of one block of dQ to where all thread blocks add up.
-  static __device__ __forceinline__ void add_dq(float* tiles, int lane,
-                                                const float (&dq)[kDqFloats]) {
-#pragma unroll
-    for (int j = 0; j < kDqColumns / 8; ++j) {
-      const float v[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
-      sm80::add_to_accumulator(tiles + j * 128, lane, v);
-    }
-  }
-
   // The element at (row, column) of a matrix in shared memory with panels of this size.
   static __device__ float element(const char* matrix, int panel_bytes, int row, int column) {
     const int chunk = column % 64 / 8 ^ row % 8;
     const char* at = matrix + column / 64 * panel_bytes + row * kRowBytes + chunk * 16;
     return static_cast<float>(reinterpret_cast<const T*>(at)[column % 8]);
-  }
-
-  // The same from dS and K in shared memory, for queries that do not all see the same keys, where K
-  // is not all finite: a product over all keys would let what is masked through, as 0 * NaN is NaN.
-  // The first query sees the first `visible` keys of this block, each further one a key more, up to
-  // `key_end` of them.
-  static __device__ __forceinline__ void add_seen_keys(const char* ds, const char* k,
-                                                       int first_column, int visible, int key_end,
-                                                       float* tiles) {
-#pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x) % 128; i < kBlockQ * kDqColumns; i += 128) {
-      const int row = i / kDqColumns, column = i % kDqColumns;
-      float sum = 0;
-#pragma unroll 1
-      for (int key = 0; key < min(visible + row, key_end); ++key) {
-        sum += (kHalfColumns ? element(ds, kQPanelBytes, key, row)
-                             : element(ds, kQPanelBytes, row, key)) *
-               element(k, kKvPanelBytes, key, first_column + column);
-      }
-      float* tile = tiles + (row / 16 * (kHeadDim / 8) + column / 8) * 128;
-      const int lane = row % 8 * 4 + column % 8 / 2, value = row % 16 / 8 * 2 + column % 2;
-      atomicAdd(tile + sm80::accumulator_index(lane, value), sum);
-    }
   }
 
   // What a consumer's thread is in charge of.
@@ -342,22 +350,23 @@ struct Backward : Barriers<Delay> {
     ptx::WgmmaMatrix ds, p;
 
     __device__ Operands(const Shared& shared, const Part& part)
-        : k_rows(of(shared.k, kKvPanelBytes, part.first_row)),
-          v_rows(of(shared.v, kKvPanelBytes, part.first_row)),
-          q_rows(of(shared.q, kQPanelBytes, part.first_q_row)),
-          d_o_rows(of(shared.d_o, kQPanelBytes, part.first_q_row)),
-          q_columns(of(shared.q, kQPanelBytes, 0, part.first_key_column)),
-          d_o_columns(of(shared.d_o, kQPanelBytes, 0, part.first_key_column)),
-          k_columns(of(shared.k, kKvPanelBytes, 0, part.first_dq_column)),
-          ds(of(shared.ds, kQPanelBytes)),
-          p(of(shared.p, kQPanelBytes)) {}
+        : k_rows(of(shared, offsetof(Shared, k), kKvPanelBytes, part.first_row)),
+          v_rows(of(shared, offsetof(Shared, v), kKvPanelBytes, part.first_row)),
+          q_rows(of(shared, offsetof(Shared, q), kQPanelBytes, part.first_q_row)),
+          d_o_rows(of(shared, offsetof(Shared, d_o), kQPanelBytes, part.first_q_row)),
+          q_columns(of(shared, offsetof(Shared, q), kQPanelBytes, 0, part.first_key_column)),
+          d_o_columns(of(shared, offsetof(Shared, d_o), kQPanelBytes, 0, part.first_key_column)),
+          k_columns(of(shared, offsetof(Shared, k), kKvPanelBytes, 0, part.first_dq_column)),
+          ds(of(shared, offsetof(Shared, ds), kQPanelBytes)),
+          p(of(shared, offsetof(Shared, p), kQPanelBytes)) {}
 
-    // The matrix in shared memory from this row and column on.
-    static __device__ ptx::WgmmaMatrix of(const void* matrix, int panel_bytes, int row = 0,
-                                          int column = 0) {
-      return {ptx::shared_address(matrix) + column / 64 * panel_bytes + row * kRowBytes +
-                  column % 64 * static_cast<uint32_t>(sizeof(T)),
-              static_cast<uint32_t>(panel_bytes)};
+    // The matrix that lies `offset` into shared memory, from this row and column on. From one
+    // address for all: so the compiler needs few registers for them.
+    static __device__ ptx::WgmmaMatrix of(const Shared& shared, int offset, int panel_bytes,
+                                          int row = 0, int column = 0) {
+      return ptx::WgmmaMatrix(ptx::shared_address(&shared), static_cast<uint32_t>(panel_bytes))
+          .advance(offset + column / 64 * panel_bytes + row * kRowBytes +
+                   column % 64 * static_cast<int>(sizeof(T)));
     }
   };
 
@@ -450,19 +459,75 @@ struct Backward : Barriers<Delay> {
     ptx::fence_proxy_async();
   }
 
-  // This consumer's part of the sums of dQ to where all thread blocks add up; `finite` is whether K
-  // is as far as that matters.
-  static __device__ __forceinline__ void sum_dq(const BackwardArguments& a, const Shared& shared,
-                                                const Work& work, const Part& part, int buffer,
-                                                const Block& block, bool finite,
+  // Where the sums of a warp's part of a block of dQ lie.
+  static __device__ __forceinline__ float* dq_tiles(const BackwardArguments& a, const Part& part,
+                                                    const Block& block) {
+    return a.dq_sums + block.first_row * kHeadDim +
+           (part.warp * kHeadDim + part.first_dq_column) / 8 * kTileFloats;
+  }
+
+  // Whether dQ has this column: the last consumer's may go on behind its end.
+  static __device__ __forceinline__ bool is_in_head(int column) {
+    return kConsumers * kDqColumns == kHeadDim || column < kHeadDim;
+  }
+
+  // A warp's part of the sums of one block of dQ to where all thread blocks add up.
+  static __device__ __forceinline__ void add_dq(float* tiles, const Part& part,
                                                 const float (&dq)[kDqFloats]) {
-    float* tiles = a.dq_sums + block.first_row * kHeadDim + part.first_dq_column / 8 * 128;
-    if (finite) {
-      add_dq(tiles + part.warp * (kHeadDim / 8) * 128, part.lane, dq);
-    } else {
-      add_seen_keys(shared.ds[buffer], shared.k, part.first_dq_column,
-                    block.first_query + a.diagonal + 1 - work.first_key,
-                    min(a.key_end - work.first_key, kBlockKv), tiles);
+#pragma unroll
+    for (int j = 0; j < kDqTiles; ++j) {
+      if (!is_in_head(part.first_dq_column + 8 * j)) break;
+      const float v[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
+      sm80::add_to_accumulator(tiles + j * kTileFloats, part.lane, v);
+    }
+  }
+
+  // Half of them, by the copy engine: it takes them from shared memory while the warp goes on.
+  template <int kHalf>
+  static __device__ __forceinline__ void send_dq(float (&staged)[kStagedTiles * kTileFloats],
+                                                 float* tiles, int lane,
+                                                 const float (&dq)[kDqFloats]) {
+    if (lane == 0) ptx::cp_async_bulk_wait_group_read_0();
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < kStagedTiles; ++j) {
+      const float* v = dq + 4 * (kHalf * kStagedTiles + j);
+      *reinterpret_cast<float4*>(staged + j * kTileFloats + sm80::accumulator_index(lane, 0)) = {
+          v[0], v[1], v[2], v[3]};
+    }
+    ptx::fence_proxy_async();
+    __syncwarp();
+    if (lane == 0) {
+      ptx::cp_reduce_async_bulk_add_f32(tiles + kHalf * kStagedTiles * kTileFloats,
+                                        ptx::shared_address(staged), sizeof staged);
+      ptx::cp_async_bulk_commit_group();
+    }
+  }
+
+  // This consumer's part of the sums of dQ, from dS and K in shared memory, for queries that do not
+  // all see the same keys, where K is not all finite: a product over all keys would let what is
+  // masked through, as 0 * NaN is NaN.
+  static __device__ __forceinline__ void add_seen_keys(const BackwardArguments& a,
+                                                       const Shared& shared, const Work& work,
+                                                       const Part& part, const Block& block,
+                                                       const char* ds) {
+    const int visible = block.first_query + a.diagonal + 1 - work.first_key;  // to the first query
+    const int key_end = min(a.key_end - work.first_key, kBlockKv);
+    float* tiles = a.dq_sums + block.first_row * kHeadDim;
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x) % 128; i < kBlockQ * kDqColumns; i += 128) {
+      const int row = i / kDqColumns, column = part.first_dq_column + i % kDqColumns;
+      if (!is_in_head(column)) continue;
+      float sum = 0;
+#pragma unroll 1
+      for (int key = 0; key < min(visible + row, key_end); ++key) {
+        sum += (kHalfColumns ? element(ds, kQPanelBytes, key, row)
+                             : element(ds, kQPanelBytes, row, key)) *
+               element(shared.k, kKvPanelBytes, key, column);
+      }
+      float* tile = tiles + (row / 16 * (kHeadDim / 8) + column / 8) * kTileFloats;
+      const int lane = row % 8 * 4 + column % 8 / 2, value = row % 16 / 8 * 2 + column % 2;
+      atomicAdd(tile + sm80::accumulator_index(lane, value), sum);
     }
   }
 
@@ -472,78 +537,140 @@ struct Backward : Barriers<Delay> {
 
   static constexpr int kBarrier = 1;  // of the consumers
 
-  // dK and dV of this consumer's keys and columns, and its part of dQ, from all blocks of queries.
-  static __device__ __forceinline__ void sum_blocks(const BackwardArguments& a, Shared& shared,
-                                                    const Work& work, const Part& part,
-                                                    float (&dk)[kKeyFloats],
-                                                    float (&dv)[kKeyFloats]) {
+  // dK and dV of this consumer's keys, and its columns of dQ, from all blocks of queries.
+  static __device__ __forceinline__ void sum_half_of_keys(const BackwardArguments& a,
+                                                          Shared& shared, const Work& work,
+                                                          const Part& part, float (&dk)[kKeyFloats],
+                                                          float (&dv)[kKeyFloats]) {
     const Operands operands(shared, part);
     float s[kSFloats], dp[kSFloats], dq[kDqFloats];
     uint32_t p[kSteps][4], ds[kSteps][4];
-    Ring ring;
+    RingPosition<kStages> ring;
     Step step(a, work);
     wait(shared.k_full, 0);
+    const Keys k_rows(operands.k_rows, shared.k, part.warp_key);
     wait(shared.v_full, 0);
+    const Keys v_rows(operands.v_rows, shared.v, part.warp_key);
     for (int i = 0; i < work.steps; ++i, ring.advance(), step.advance(work)) {
       const int stage = ring.stage, buffer = i % 2;
       const Block block(a, work, step);
-      const Visible visible(a, work, part, block);
 
       wait(shared.q_full[stage], ring.parity);
-      issue_transposed(s, operands.k_rows, operands.q_rows.advance(stage * kQBytes));
+      issue_transposed(s, k_rows, operands.q_rows.advance(stage * kQBytes));
       ptx::wgmma_commit_group();
       wait(shared.d_o_full[stage], ring.parity);
-      issue_transposed(dp, operands.v_rows, operands.d_o_rows.advance(stage * kQBytes));
+      issue_transposed(dp, v_rows, operands.d_o_rows.advance(stage * kQBytes));
       ptx::wgmma_commit_group();
 
       ptx::wgmma_wait_group<1>();  // S
       ptx::keep_here(s);
       bool finite = !block.masked || all_finite(s);
       exponentiate(s, shared.logsumexp[stage], part.first_query, a.scale_log2);
-      if (block.masked) visible.select(s);
+      if (block.masked) Visible(a, work, part, block).select(s);
       round(s, p);
-      if constexpr (kHalfColumns) {
-        store_operand(p, shared.p[buffer], part);
-        ptx::wgmma_wait_group<0>();  // dP
-      } else {
-        issue_sum(dv, p, operands.d_o_columns.advance(stage * kQBytes));
-        ptx::wgmma_commit_group();
-        ptx::wgmma_wait_group<1>();  // dP
-      }
+      issue_sum(dv, p, operands.d_o_columns.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
 
+      ptx::wgmma_wait_group<1>();  // dP
       ptx::keep_here(dp);
       multiply_by(s, dp, shared.d[stage], part.first_query);
+      if (block.masked) Visible(a, work, part, block).select(dp);
+      round(dp, ds);
+      store_operand(ds, shared.ds[buffer], part);
+      Delay::before_barrier();
+      finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
+
+      issue_dq(dq, operands.ds.advance(buffer * kDsBytes), operands.k_columns);
+      ptx::wgmma_commit_group();
+      ptx::wgmma_wait_group<1>();  // dV, whose P takes registers
+      release(part, shared.d_o_empty[stage]);
+      issue_sum(dk, ds, operands.q_columns.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+      ptx::wgmma_wait_group<1>();  // dQ
+      ptx::keep_here(dq);
+      if (finite) {
+        add_dq(dq_tiles(a, part, block), part, dq);
+      } else {
+        add_seen_keys(a, shared, work, part, block, shared.ds[buffer]);
+      }
+      ptx::wgmma_wait_group<0>();
+      release(part, shared.q_empty[stage]);
+    }
+  }
+
+  // dK, dV and dQ of this consumer's columns, from all blocks of queries.
+  static __device__ __forceinline__ void sum_half_of_columns(const BackwardArguments& a,
+                                                             Shared& shared, const Work& work,
+                                                             const Part& part,
+                                                             float (&dk)[kKeyFloats],
+                                                             float (&dv)[kKeyFloats]) {
+    const Operands operands(shared, part);
+    auto& staged = shared.dq[4 * part.consumer + part.warp];
+    float s[kSFloats], dp[kSFloats], dq[kDqFloats];
+    uint32_t p[kSteps][4], ds[kSteps][4];
+    float* unsent = nullptr;  // where the second half of dQ of the block before goes
+    RingPosition<kStages> q_ring;
+    RingPosition<kDOStages> d_o_ring;
+    Step step(a, work);
+    wait(shared.k_full, 0);
+    const Keys k_rows(operands.k_rows, shared.k, part.warp_key);
+    wait(shared.v_full, 0);
+    const Keys v_rows(operands.v_rows, shared.v, part.warp_key);
+    for (int i = 0; i < work.steps; ++i) {
+      const int q = q_ring.stage, d_o = d_o_ring.stage, buffer = i % 2;
+      const Block block(a, work, step);
+      const Visible visible(a, work, part, block);
+
+      wait(shared.q_full[q], q_ring.parity);
+      issue_transposed(s, k_rows, operands.q_rows.advance(q * kQBytes));
+      ptx::wgmma_commit_group();
+      wait(shared.d_o_full[d_o], d_o_ring.parity);
+      issue_transposed(dp, v_rows, operands.d_o_rows.advance(d_o * kQBytes));
+      ptx::wgmma_commit_group();
+
+      ptx::wgmma_wait_group<1>();  // S
+      ptx::keep_here(s);
+      bool finite = !block.masked || all_finite(s);
+      exponentiate(s, shared.logsumexp[q], part.first_query, a.scale_log2);
+      if (block.masked) visible.select(s);
+      round(s, p);
+      if (unsent != nullptr) send_dq<1>(staged, unsent, part.lane, dq);
+      store_operand(p, shared.p[buffer], part);
+
+      ptx::wgmma_wait_group<0>();  // dP
+      ptx::keep_here(dp);
+      multiply_by(s, dp, shared.d[d_o], part.first_query);
       if (block.masked) visible.select(dp);
       round(dp, ds);
       store_operand(ds, shared.ds[buffer], part);
       Delay::before_barrier();
       finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
 
-      if constexpr (kHalfColumns) {
-        issue_sum(dv, operands.p.advance(buffer * kDsBytes),
-                  operands.d_o_columns.advance(stage * kQBytes));
-        issue_dq(dq, operands.ds.advance(buffer * kDsBytes), operands.k_columns);
-        ptx::wgmma_commit_group();
-        issue_sum(dk, operands.ds.advance(buffer * kDsBytes),
-                  operands.q_columns.advance(stage * kQBytes));
-        ptx::wgmma_commit_group();
-        ptx::wgmma_wait_group<1>();  // dV and dQ
-        ptx::keep_here(dq);
-        release(part, shared.d_o_empty[stage]);
+      issue_sum(dv, operands.p.advance(buffer * kDsBytes),
+                operands.d_o_columns.advance(d_o * kQBytes));
+      ptx::wgmma_commit_group();
+      issue_dq(dq, operands.ds.advance(buffer * kDsBytes), operands.k_columns);
+      ptx::wgmma_commit_group();
+      issue_sum(dk, operands.ds.advance(buffer * kDsBytes),
+                operands.q_columns.advance(q * kQBytes));
+      ptx::wgmma_commit_group();
+      ptx::wgmma_wait_group<2>();  // dV
+      release(part, shared.d_o_empty[d_o]);
+      ptx::wgmma_wait_group<1>();  // dQ
+      ptx::keep_here(dq);
+      unsent = finite ? dq_tiles(a, part, block) : nullptr;
+      if (finite) {
+        send_dq<0>(staged, unsent, part.lane, dq);
       } else {
-        issue_dq(dq, operands.ds.advance(buffer * kDsBytes), operands.k_columns);
-        ptx::wgmma_commit_group();
-        ptx::wgmma_wait_group<1>();  // dV, whose P takes registers
-        release(part, shared.d_o_empty[stage]);
-        issue_sum(dk, ds, operands.q_columns.advance(stage * kQBytes));
-        ptx::wgmma_commit_group();
-        ptx::wgmma_wait_group<1>();  // dQ
-        ptx::keep_here(dq);
+        add_seen_keys(a, shared, work, part, block, shared.ds[buffer]);
       }
-      sum_dq(a, shared, work, part, buffer, block, finite, dq);
       ptx::wgmma_wait_group<0>();
-      release(part, shared.q_empty[stage]);
+      release(part, shared.q_empty[q]);
+      q_ring.advance();
+      d_o_ring.advance();
+      step.advance(work);
     }
+    if (unsent != nullptr) send_dq<1>(staged, unsent, part.lane, dq);
   }
 
   // The sums of this warp's keys, times `scale`, through the shared memory of those keys, from
@@ -558,7 +685,7 @@ struct Backward : Barriers<Delay> {
     __syncwarp();
     if (part.lane != 0) return;
 #pragma unroll
-    for (int panel = 0; panel < kKeyColumns / 64; ++panel) {
+    for (int panel = 0; panel < (kKeyColumns + 63) / 64; ++panel) {
       ptx::cp_async_bulk_tensor_4d(tensor, part.first_key_column + panel * 64,
                                    work.first_key + part.warp_key, work.kv_head, work.batch,
                                    rows + panel * kKvPanelBytes);
@@ -572,7 +699,13 @@ struct Backward : Barriers<Delay> {
     float dk[kKeyFloats], dv[kKeyFloats];
 #pragma unroll
     for (int i = 0; i < kKeyFloats; ++i) dk[i] = dv[i] = 0;
-    if (work.steps > 0) sum_blocks(a, shared, work, part, dk, dv);
+    if (work.steps > 0) {
+      if constexpr (kHalfColumns) {
+        sum_half_of_columns(a, shared, work, part, dk, dv);
+      } else {
+        sum_half_of_keys(a, shared, work, part, dk, dv);
+      }
+    }
     ptx::keep_here(dk);
     ptx::keep_here(dv);
     ptx::barrier_sync(kBarrier, kConsumerThreads);  // K and V may still be read by the other
@@ -589,6 +722,8 @@ struct Backward : Barriers<Delay> {
       ptx::prefetch_tensormap(a.d_o);
       ptx::prefetch_tensormap(a.k);
       ptx::prefetch_tensormap(a.v);
+      ptx::prefetch_tensormap(a.logsumexp);
+      ptx::prefetch_tensormap(a.d);
       initialise_barriers(shared);
     }
     __syncthreads();

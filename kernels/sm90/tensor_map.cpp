@@ -2,6 +2,9 @@
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "device/cuda_call.h"
 
@@ -19,31 +22,47 @@ decltype(&cuTensorMapEncodeTiled) encoder() {
   return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
 }
 
+// One box of as many dimensions as there are sizes; strides, in bytes, of all but the first.
+template <size_t kRank>
+CUtensorMap encode(CUtensorMapDataType type, const void* data, const cuuint64_t (&sizes)[kRank],
+                   const cuuint64_t (&strides)[kRank - 1], const cuuint32_t (&box)[kRank],
+                   CUtensorMapSwizzle swizzle) {
+  static const auto encode_tiled = encoder();
+  cuuint32_t every_element[kRank];
+  std::ranges::fill(every_element, 1);
+  CUtensorMap map;
+  const CUresult status =
+      encode_tiled(&map, type, kRank, const_cast<void*>(data), sizes, strides, box, every_element,
+                   CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (status != CUDA_SUCCESS) {
+    throw CudaError(fmt::format("cuTensorMapEncodeTiled: error {} for sizes {} with strides {}",
+                                static_cast<int>(status), sizes, strides));
+  }
+  return map;
+}
+
+cuuint64_t unsigned_64(int64_t x) {
+  return static_cast<cuuint64_t>(x);
+}
+
 }  // namespace
 
 CUtensorMap tensor_map(const ConstTensorView& t, int box_rows) {
-  static const auto encode = encoder();
-  const auto unsigned_64 = [](int64_t x) { return static_cast<cuuint64_t>(x); };
   const auto bytes = [&](int64_t stride) { return unsigned_64(stride * element_size(t.dtype)); };
-  const cuuint64_t sizes[] = {unsigned_64(t.head_dim), unsigned_64(t.length), unsigned_64(t.heads),
-                              unsigned_64(t.batch)};
-  const cuuint64_t strides[] = {bytes(t.row_stride), bytes(t.head_stride), bytes(t.batch_stride)};
-  const cuuint32_t box[] = {64, static_cast<cuuint32_t>(box_rows), 1, 1};
-  const cuuint32_t every_element[] = {1, 1, 1, 1};
-  CUtensorMap map;
-  const CUresult status = encode(
-      &map,
+  return encode<4>(
       t.dtype == Dtype::fp16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-      4, const_cast<void*>(t.data), sizes, strides, box, every_element,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (status != CUDA_SUCCESS) {
-    throw CudaError(
-        fmt::format("cuTensorMapEncodeTiled: error {} for [{}, {}, {}, {}] with strides {}, {}, {}",
-                    static_cast<int>(status), t.batch, t.heads, t.length, t.head_dim,
-                    t.batch_stride, t.head_stride, t.row_stride));
-  }
-  return map;
+      t.data,
+      {unsigned_64(t.head_dim), unsigned_64(t.length), unsigned_64(t.heads), unsigned_64(t.batch)},
+      {bytes(t.row_stride), bytes(t.head_stride), bytes(t.batch_stride)},
+      {64, static_cast<cuuint32_t>(box_rows), 1, 1}, CU_TENSOR_MAP_SWIZZLE_128B);
+}
+
+CUtensorMap float_rows_map(const float* values, int64_t rows, int64_t columns, int box) {
+  return encode<2>(CU_TENSOR_MAP_DATA_TYPE_FLOAT32, values,
+                   {unsigned_64(columns), unsigned_64(rows)},
+                   {unsigned_64(columns) * sizeof(float)}, {static_cast<cuuint32_t>(box), 1},
+                   CU_TENSOR_MAP_SWIZZLE_NONE);
 }
 
 }  // namespace flashbench::kernels::sm90

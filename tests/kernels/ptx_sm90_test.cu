@@ -8,6 +8,7 @@
 #include "device/cuda.h"
 #include "kernels/ptx/barrier.h"
 #include "kernels/ptx/cp_async_bulk_tensor.h"
+#include "kernels/ptx/cp_reduce_async_bulk.h"
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/red.h"
 #include "kernels/ptx/setmaxnreg.h"
@@ -47,12 +48,13 @@ struct WgmmaShared {
   alignas(1024) uint16_t a_columns[kDepth * 64];          // rows along M
 };
 
-// D = A B with all operands in shared memory, the same with the rows of B along N, and those of A
-// along M too, and D1 = 1 + A B with A in registers. A [64, kDepth], B [kDepth, kN], D [64, kN], by
-// rows.
+// D = A B with all operands in shared memory, the same with the rows of B along N, those of A along
+// M too, and with A in registers; D1 = 1 + A B with A in registers and the rows of B along N. A
+// [64, kDepth], B [kDepth, kN], D [64, kN], by rows.
 template <typename T, int kN>
-__global__ void __launch_bounds__(128) wgmma_kernel(const uint16_t* a, const uint16_t* b, float* d,
-                                                    float* d_rows, float* d_columns, float* d1) {
+__global__ void __launch_bounds__(128)
+    wgmma_kernel(const uint16_t* a, const uint16_t* b, float* d, float* d_rows, float* d_columns,
+                 float* d_registers, float* d1) {
   extern __shared__ __align__(1024) char shared_memory[];
   auto& shared = *reinterpret_cast<WgmmaShared<kN>*>(shared_memory);
   const int thread = static_cast<int>(threadIdx.x);
@@ -76,46 +78,6 @@ __global__ void __launch_bounds__(128) wgmma_kernel(const uint16_t* a, const uin
     }
   };
 
-  const ptx::WgmmaMatrix a_matrix(ptx::shared_address(shared.a), 0);
-  const ptx::WgmmaMatrix b_matrix(ptx::shared_address(shared.b), 0);
-  for (float& x : sums) x = kNan;  // which the first step drops
-  ptx::keep_here(sums);
-  ptx::wgmma_fence();
-  for (int step = 0; step < kDepth / 16; ++step) {
-    ptx::Wgmma<kN>::template multiply_shared<T>(sums, a_matrix.advance(step * 32),
-                                                b_matrix.advance(step * 32), step > 0);
-  }
-  ptx::wgmma_commit_group();
-  ptx::wgmma_wait_group<0>();
-  ptx::keep_here(sums);
-  store(d);
-
-  const ptx::WgmmaMatrix panels(ptx::shared_address(shared.b_panels), kDepth * 128);
-  for (float& x : sums) x = kNan;
-  ptx::keep_here(sums);
-  ptx::wgmma_fence();
-  for (int step = 0; step < kDepth / 16; ++step) {
-    ptx::Wgmma<kN>::template multiply_shared<T, ptx::RowsAlong::k, ptx::RowsAlong::mn>(
-        sums, a_matrix.advance(step * 32), panels.advance(step * 16 * 128), step > 0);
-  }
-  ptx::wgmma_commit_group();
-  ptx::wgmma_wait_group<0>();
-  ptx::keep_here(sums);
-  store(d_rows);
-
-  const ptx::WgmmaMatrix columns(ptx::shared_address(shared.a_columns), 0);
-  for (float& x : sums) x = kNan;
-  ptx::keep_here(sums);
-  ptx::wgmma_fence();
-  for (int step = 0; step < kDepth / 16; ++step) {
-    ptx::Wgmma<kN>::template multiply_shared<T, ptx::RowsAlong::mn, ptx::RowsAlong::mn>(
-        sums, columns.advance(step * 16 * 128), panels.advance(step * 16 * 128), step > 0);
-  }
-  ptx::wgmma_commit_group();
-  ptx::wgmma_wait_group<0>();
-  ptx::keep_here(sums);
-  store(d_columns);
-
   uint32_t a_registers[kDepth / 16][4];
   for (int step = 0; step < kDepth / 16; ++step) {
     for (int i = 0; i < 4; ++i) {
@@ -123,17 +85,43 @@ __global__ void __launch_bounds__(128) wgmma_kernel(const uint16_t* a, const uin
       a_registers[step][i] = at[0] | uint32_t{at[1]} << 16;
     }
   }
-  for (float& x : sums) x = 1;
-  ptx::keep_here(sums);
-  ptx::wgmma_fence();
-  for (int step = 0; step < kDepth / 16; ++step) {
-    ptx::Wgmma<kN>::template multiply_registers<T>(sums, a_registers[step],
-                                                   panels.advance(step * 16 * 128));
-  }
-  ptx::wgmma_commit_group();
-  ptx::wgmma_wait_group<0>();
-  ptx::keep_here(sums);
-  store(d1);
+  const ptx::WgmmaMatrix a_rows(ptx::shared_address(shared.a), 0);
+  const ptx::WgmmaMatrix a_columns(ptx::shared_address(shared.a_columns), 0);
+  const ptx::WgmmaMatrix b_columns(ptx::shared_address(shared.b), 0);
+  const ptx::WgmmaMatrix b_rows(ptx::shared_address(shared.b_panels), kDepth * 128);
+  using Product = ptx::Wgmma<kN>;
+  constexpr auto kK = ptx::RowsAlong::k, kMn = ptx::RowsAlong::mn;
+  const auto sum_steps = [&](float first, float* to, const auto& multiply_step) {
+    for (float& x : sums) x = first;
+    ptx::keep_here(sums);
+    ptx::wgmma_fence();
+    for (int step = 0; step < kDepth / 16; ++step) multiply_step(step);
+    ptx::wgmma_commit_group();
+    ptx::wgmma_wait_group<0>();
+    ptx::keep_here(sums);
+    store(to);
+  };
+  // NaN is what the first step drops.
+  sum_steps(kNan, d, [&](int step) {
+    Product::template multiply_shared<T>(sums, a_rows.advance(step * 32),
+                                         b_columns.advance(step * 32), step > 0);
+  });
+  sum_steps(kNan, d_rows, [&](int step) {
+    Product::template multiply_shared<T, kK, kMn>(sums, a_rows.advance(step * 32),
+                                                  b_rows.advance(step * 16 * 128), step > 0);
+  });
+  sum_steps(kNan, d_columns, [&](int step) {
+    Product::template multiply_shared<T, kMn, kMn>(sums, a_columns.advance(step * 16 * 128),
+                                                   b_rows.advance(step * 16 * 128), step > 0);
+  });
+  sum_steps(kNan, d_registers, [&](int step) {
+    Product::template multiply_registers<T, kK>(sums, a_registers[step],
+                                                b_columns.advance(step * 32), step > 0);
+  });
+  sum_steps(1, d1, [&](int step) {
+    Product::template multiply_registers<T>(sums, a_registers[step],
+                                            b_rows.advance(step * 16 * 128));
+  });
 }
 
 // Small integers, so that products and sums are exact.
@@ -152,9 +140,10 @@ void expect_products(Dtype dtype) {
   const std::vector<uint16_t> a = integers(64 * kDepth, dtype, 1);
   const std::vector<uint16_t> b = integers(kDepth * kN, dtype, 2);
   const OnGpu<uint16_t> a_gpu(a), b_gpu(b);
-  const OnGpu<float> d_gpu(64 * kN), d_rows_gpu(64 * kN), d_columns_gpu(64 * kN), d1_gpu(64 * kN);
+  const OnGpu<float> d_gpu(64 * kN), d_rows_gpu(64 * kN), d_columns_gpu(64 * kN),
+      d_registers_gpu(64 * kN), d1_gpu(64 * kN);
   run(wgmma_kernel<T, kN>, 1, 128, sizeof(WgmmaShared<kN>), a_gpu.data(), b_gpu.data(),
-      d_gpu.data(), d_rows_gpu.data(), d_columns_gpu.data(), d1_gpu.data());
+      d_gpu.data(), d_rows_gpu.data(), d_columns_gpu.data(), d_registers_gpu.data(), d1_gpu.data());
   const std::vector<float> d = d_gpu.to_host(), d1 = d1_gpu.to_host();
   int wrong = 0, wrong1 = 0;
   for (int i = 0; i < 64 * kN; ++i) {
@@ -169,7 +158,8 @@ void expect_products(Dtype dtype) {
   EXPECT_EQ(wrong, 0) << name(dtype) << " in shared memory, N " << kN;
   EXPECT_EQ(d_rows_gpu.to_host(), d) << name(dtype) << " with rows along N, N " << kN;
   EXPECT_EQ(d_columns_gpu.to_host(), d) << name(dtype) << " with rows along M and N, N " << kN;
-  EXPECT_EQ(wrong1, 0) << name(dtype) << " with A in registers, N " << kN;
+  EXPECT_EQ(d_registers_gpu.to_host(), d) << name(dtype) << " with A in registers, N " << kN;
+  EXPECT_EQ(wrong1, 0) << name(dtype) << " with A in registers, rows along N, N " << kN;
 }
 
 template <int... kN>
@@ -407,27 +397,48 @@ __global__ void load_kernel(const __grid_constant__ CUtensorMap tensor, Coordina
   for (int i = 0; i < kBoxRows * 64; ++i) out[i] = box[i];
 }
 
-__global__ void bulk_kernel(const float* from, float* out, int* complete) {
-  __shared__ alignas(16) float values[64];
+// 8 values of one row of floats.
+__global__ void load_floats_kernel(const __grid_constant__ CUtensorMap tensor, int column, int row,
+                                   float* out, int* complete) {
+  __shared__ alignas(128) float values[8];
   __shared__ uint64_t memory;
   const uint32_t barrier = ptx::shared_address(&memory);
   ptx::mbarrier_init(barrier, 1);
   ptx::fence_mbarrier_init();
   ptx::mbarrier_arrive_expect_tx(barrier, sizeof(values));
   complete[0] = ptx::mbarrier_try_wait_parity(barrier, 0);
-  ptx::cp_async_bulk(ptx::shared_address(values), from, sizeof(values), barrier);
+  ptx::cp_async_bulk_tensor_2d(ptx::shared_address(values), tensor, column, row, barrier);
   complete[1] = refusals(barrier, 0) >= 0;
-  for (int i = 0; i < 64; ++i) out[i] = values[i];
+  for (int i = 0; i < 8; ++i) out[i] = values[i];
 }
 
-TEST_F(CudaPtxSm90, BulkCopiesOfBytesArrive) {
-  std::vector<float> values(68);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
-  const OnGpu<float> from(values), out(64, -1);
+TEST_F(CudaPtxSm90, BulkCopiesOfRowsOfFloatsArriveAndFillUpWithZeros) {
+  constexpr int kRowsOfFloats = 3, kFloats = 20;
+  std::vector<float> values(kRowsOfFloats * kFloats);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i + 1);
+  const OnGpu<float> from(values), out(8, -1);
   const OnGpu<int> complete(2, -1);
-  run(bulk_kernel, 1, 1, 0, from.data() + 4, out.data(), complete.data());
+  run(load_floats_kernel, 1, 1, 0, sm90::float_rows_map(from.data(), kRowsOfFloats, kFloats, 8), 16,
+      1, out.data(), complete.data());
   EXPECT_EQ(complete.to_host(), (std::vector<int>{0, 1}));
-  EXPECT_EQ(out.to_host(), std::vector<float>(values.begin() + 4, values.end()));
+  EXPECT_EQ(out.to_host(), (std::vector<float>{37, 38, 39, 40, 0, 0, 0, 0}));
+}
+
+__global__ void add_kernel(float* to, int count) {
+  __shared__ alignas(16) float values[64];
+  for (int i = 0; i < 64; ++i) values[i] = static_cast<float>(i + 1);
+  ptx::fence_proxy_async();
+  ptx::cp_reduce_async_bulk_add_f32(to, ptx::shared_address(values), count * 4);
+  ptx::cp_async_bulk_commit_group();
+  ptx::cp_async_bulk_wait_group_read_0();
+}
+
+TEST_F(CudaPtxSm90, BulkReductionsAddToEachElementOnce) {
+  const OnGpu<float> sums(40, 100);
+  run(add_kernel, 50, 1, 0, sums.data() + 4, 32);
+  std::vector<float> expected(40, 100);
+  for (size_t i = 0; i < 32; ++i) expected[i + 4] += 50 * static_cast<float>(i + 1);
+  EXPECT_EQ(sums.to_host(), expected);
 }
 
 // A box from shared memory, element i with the value i + 1.

@@ -39,6 +39,7 @@ struct Sample {
 
 std::vector<Sample> samples() {
   const Delayed d64 = delayed<__nv_bfloat16, BackwardConfig{.head_dim = 64, .stages = 2}>();
+  const Delayed d96 = delayed<__half, BackwardConfig{.head_dim = 96, .stages = 2}>();
   const Delayed d128 = delayed<__half, BackwardConfig{.head_dim = 128, .stages = 2}>();
   const Delayed d256 = delayed<__nv_bfloat16, BackwardConfig{.head_dim = 256, .stages = 2}>();
   const auto problem = [](Dtype dtype, Mask mask, int64_t q_len, int64_t kv_len, int64_t head_dim) {
@@ -49,6 +50,8 @@ std::vector<Sample> samples() {
   return {{problem(Dtype::bf16, Mask::none, 500, 301, 64), d64},
           {problem(Dtype::bf16, Mask::none, 1, 1, 64), d64},
           {problem(Dtype::bf16, Mask::causal_bottom_right, 601, 700, 56), d64},
+          {problem(Dtype::fp16, Mask::none, 301, 420, 96), d96},
+          {problem(Dtype::fp16, Mask::causal_bottom_right, 330, 300, 80), d96},
           {problem(Dtype::fp16, Mask::none, 300, 777, 128), d128},
           {problem(Dtype::fp16, Mask::causal_top_left, 333, 500, 120), d128},
           {problem(Dtype::fp16, Mask::causal_bottom_right, 600, 450, 128), d128},
