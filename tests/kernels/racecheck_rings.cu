@@ -1,0 +1,108 @@
+// racecheck_rings RING: one launch of a small ring of buffers, for compute-sanitizer's racecheck.
+// What it says of rings that are right, and of ones that are not, is what its word on a kernel with
+// such rings is worth.
+//   stores                 a warp writes and others read; every lane arrives when it has read
+//   stores-first-lane      one lane arrives for its warp, after __syncwarp: as right
+//   stores-unprotected     nobody waits for a buffer to be free: a race
+//   copies                 the copy engine writes, by a tensor map; every lane arrives
+//   copies-unprotected     nobody waits for a buffer to be free: a race
+#include <cstdio>
+#include <string_view>
+
+#include "kernels/ptx/cp_async_bulk_tensor.h"
+#include "kernels/ptx/mbarrier.h"
+#include "kernels/ptx/shared_address.h"
+#include "kernels/sm90/tensor_map.h"
+#include "tests/kernels/on_gpu.h"
+
+namespace flashbench::kernels {
+namespace {
+
+constexpr int kStages = 2, kSteps = 8, kFloats = 64, kReaders = 2;  // readers: warps
+
+enum class Writer { stores, copies };
+enum class Arrival { every_lane, first_lane, none };
+
+__device__ void wait(uint64_t& barrier, int parity) {
+  while (!ptx::mbarrier_try_wait_parity(ptx::shared_address(&barrier),
+                                        static_cast<uint32_t>(parity))) {
+  }
+}
+
+template <Writer kWriter, Arrival kArrival>
+__global__ void ring(const __grid_constant__ CUtensorMap tensor, const float* from, float* sums) {
+  __shared__ alignas(128) float buffers[kStages][kFloats];
+  __shared__ uint64_t full[kStages], empty[kStages];
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      ptx::mbarrier_init(ptx::shared_address(&full[i]), kWriter == Writer::stores ? 32 : 1);
+      ptx::mbarrier_init(ptx::shared_address(&empty[i]),
+                         kArrival == Arrival::every_lane ? 32 * kReaders : kReaders);
+    }
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();
+  float sum = 0;
+  for (int i = 0; i < kSteps; ++i) {
+    const int stage = i % kStages, parity = i / kStages % 2;
+    float* buffer = buffers[stage];
+    const uint32_t is_full = ptx::shared_address(&full[stage]);
+    const uint32_t is_empty = ptx::shared_address(&empty[stage]);
+    if (warp == kReaders) {
+      if (kArrival != Arrival::none) wait(empty[stage], parity ^ 1);
+      if (kWriter == Writer::stores) {
+        for (int at = lane; at < kFloats; at += 32) buffer[at] = from[i * kFloats + at];
+        ptx::mbarrier_arrive(is_full);
+      } else if (lane == 0) {
+        ptx::mbarrier_arrive_expect_tx(is_full, sizeof(buffers[0]));
+        ptx::cp_async_bulk_tensor_2d(ptx::shared_address(buffer), tensor, 0, i, is_full);
+      }
+    } else {
+      // Without arrivals the writer may be two phases ahead: then there is no phase to wait for.
+      if (kArrival != Arrival::none) wait(full[stage], parity);
+      for (int at = lane; at < kFloats; at += 32) sum += buffer[at];
+      if (kArrival == Arrival::first_lane) __syncwarp();
+      if (kArrival == Arrival::every_lane || (kArrival == Arrival::first_lane && lane == 0)) {
+        ptx::mbarrier_arrive(is_empty);
+      }
+    }
+  }
+  sums[threadIdx.x] = sum;
+}
+
+struct Ring {
+  std::string_view name;
+  void (*kernel)(CUtensorMap, const float*, float*);
+};
+constexpr Ring kRings[] = {
+    {"stores", ring<Writer::stores, Arrival::every_lane>},
+    {"stores-first-lane", ring<Writer::stores, Arrival::first_lane>},
+    {"stores-unprotected", ring<Writer::stores, Arrival::none>},
+    {"copies", ring<Writer::copies, Arrival::every_lane>},
+    {"copies-unprotected", ring<Writer::copies, Arrival::none>},
+};
+
+void run(const Ring& ring) {
+  const OnGpu<float> from(kSteps * kFloats, 1), sums(32 * (kReaders + 1));
+  ring.kernel<<<1, 32 * (kReaders + 1)>>>(
+      sm90::float_rows_map(from.data(), kSteps, kFloats, kFloats), from.data(), sums.data());
+  FLASHBENCH_CUDA(cudaDeviceSynchronize());
+}
+
+}  // namespace
+}  // namespace flashbench::kernels
+
+int main(int argc, char** argv) {
+  using namespace flashbench::kernels;
+  for (const Ring& ring : kRings) {
+    if (argc == 2 && ring.name == argv[1]) {
+      run(ring);
+      return 0;
+    }
+  }
+  std::fprintf(stderr, "racecheck_rings: name one of");
+  for (const Ring& ring : kRings) std::fprintf(stderr, " %s", std::string(ring.name).c_str());
+  std::fprintf(stderr, "\n");
+  return 2;
+}
