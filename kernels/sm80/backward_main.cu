@@ -13,6 +13,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "kernels/common/sections.cuh"
 #include "kernels/ptx/cp_async.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
@@ -182,14 +183,10 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     __syncthreads();
   }
   const int key_blocks = (args.kv_len + B::kKv - 1) / B::kKv;
-  const int section = item / (args.section_heads * key_blocks);
-  const int section_head = section * args.section_heads;
-  const int section_heads = min(args.section_heads, args.batch * args.kv_heads - section_head);
-  const int item_in_section = item - section_head * key_blocks;
-  const int key_block = item_in_section / section_heads;
-  const int batch_head = section_head + item_in_section % section_heads;
-  const int kv_head = batch_head % args.kv_heads, batch = batch_head / args.kv_heads;
-  const int first_key = key_block * B::kKv;
+  const SectionItem place =
+      item_in_sections(item, args.batch * args.kv_heads, args.section_heads, key_blocks);
+  const int kv_head = place.head % args.kv_heads, batch = place.head / args.kv_heads;
+  const int first_key = place.block * B::kKv;
 
   // Steps: the blocks of queries that see some of these keys, of all query heads of the group.
   const int first_query = max(0, first_key - args.diagonal);
@@ -373,7 +370,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     [[maybe_unused]] int* turn =
         args.turns + static_cast<int64_t>(q_head) * (args.padded_q / kTurnRows) + q_block;
     if (careful) {
-      if constexpr (kDeterministic) wait_for_turn(turn, key_block);
+      if constexpr (kDeterministic) wait_for_turn(turn, place.block);
       add_seen_keys<Element, B>(scores.ds, shared.k, first_row + args.diagonal + 1 - first_key,
                                 min(args.key_end - first_key, B::kKv), tiles);
     } else {
@@ -387,7 +384,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
                          KvTile::offset(row_major_row(lane), dq_warp_d * 2 + row_major_chunk(lane));
       multiply<Element, ScoreTile, false, KvTile, true, B::kDqWarpsD, B::kKv / 16>(dq, a, b,
                                                                                    [](int) {});
-      if constexpr (kDeterministic) wait_for_turn(turn, key_block);
+      if constexpr (kDeterministic) wait_for_turn(turn, place.block);
       tiles += (dq_warp_q * (B::kDqQ / 16) * (B::kHeadDim / 8) + dq_warp_d * 2) * 128;
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
@@ -398,7 +395,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
         }
       }
     }
-    if constexpr (kDeterministic) pass_turn(turn, key_block + 1);
+    if constexpr (kDeterministic) pass_turn(turn, place.block + 1);
   };
 
   if constexpr (B::kStages == 3) {

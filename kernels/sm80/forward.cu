@@ -12,6 +12,7 @@
 #include "kernels/common/fused_forward.h"
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
+#include "kernels/common/sections.cuh"
 #include "kernels/ptx/cp_async.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
@@ -52,15 +53,10 @@ struct Place {
   int batch, head, q_block;
 };
 
-// Heads go in sections whose K and V fit the L2 cache together. Within a section the last blocks of
-// queries, which see the most keys if causal, come first.
+// The last blocks of queries, which see the most keys if causal, come first.
 __device__ Place place_of(int index, const Arguments& a) {
-  const int section = index / (a.section_heads * a.q_blocks);
-  const int first_head = section * a.section_heads;
-  const int heads = min(a.section_heads, a.batch_heads - first_head);
-  const int within = index - first_head * a.q_blocks;
-  const int batch_head = first_head + within % heads;
-  return {batch_head / a.heads, batch_head % a.heads, a.q_blocks - 1 - within / heads};
+  const SectionItem item = item_in_sections(index, a.batch_heads, a.section_heads, a.q_blocks);
+  return {item.head / a.heads, item.head % a.heads, a.q_blocks - 1 - item.block};
 }
 
 template <typename T, int kHeadDim, int kBlockQ, int kBlockKv, int kWarps, int kStages>

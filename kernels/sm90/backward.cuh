@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/common/sections.cuh"
 #include "kernels/ptx/barrier.h"
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/cp_reduce_async_bulk.h"
@@ -121,15 +122,11 @@ struct Backward : Barriers<Delay> {
     int batch, kv_head, first_key, first_block, end_block, steps;
 
     __device__ explicit Work(const BackwardArguments& a) {
-      const int item = static_cast<int>(blockIdx.x);
-      const int section = item / (a.section_heads * a.key_blocks);
-      const int section_head = section * a.section_heads;
-      const int heads = min(a.section_heads, a.batch_kv_heads - section_head);
-      const int within = item - section_head * a.key_blocks;
-      const int batch_head = section_head + within % heads;
-      batch = batch_head / a.kv_heads;
-      kv_head = batch_head % a.kv_heads;
-      first_key = within / heads * kBlockKv;
+      const SectionItem item = item_in_sections(static_cast<int>(blockIdx.x), a.batch_kv_heads,
+                                                a.section_heads, a.key_blocks);
+      batch = item.head / a.kv_heads;
+      kv_head = item.head % a.kv_heads;
+      first_key = item.block * kBlockKv;
       first_block = max(0, first_key - a.diagonal) / kBlockQ;
       end_block = first_key < a.key_end ? (a.q_len + kBlockQ - 1) / kBlockQ : first_block;
       steps = max(0, end_block - first_block) * a.group;

@@ -15,6 +15,7 @@
 #include <limits>
 #include <numbers>
 
+#include "kernels/common/sections.cuh"
 #include "kernels/ptx/barrier.h"
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/cvt.h"
@@ -139,16 +140,11 @@ struct Forward : Barriers<Delay> {
     ptx::fence_mbarrier_init();
   }
 
-  // Heads go in sections whose K and V fit the L2 cache together. Within a section the last blocks
-  // of queries, which see the most keys if causal, come first.
+  // The last blocks of queries, which see the most keys if causal, come first.
   static __device__ Tile tile_at(const Arguments& a, int index) {
-    const int section = index / (a.section_heads * a.q_blocks);
-    const int first_head = section * a.section_heads;
-    const int heads = min(a.section_heads, a.batch_heads - first_head);
-    const int within = index - first_head * a.q_blocks;
-    const int batch_head = first_head + within % heads;
-    const int first_query = (a.q_blocks - 1 - within / heads) * kBlockQ;
-    return {batch_head / a.heads, batch_head % a.heads, first_query,
+    const SectionItem item = item_in_sections(index, a.batch_heads, a.section_heads, a.q_blocks);
+    const int first_query = (a.q_blocks - 1 - item.block) * kBlockQ;
+    return {item.head / a.heads, item.head % a.heads, first_query,
             kv_blocks(a, first_query, kBlockQ)};
   }
   static constexpr int kNoTile = -1;  // as kv_blocks: there is none any more
