@@ -677,17 +677,8 @@ struct Backward : Barriers<Delay> {
                                                const float (&sum)[kKeyFloats], float scale) {
     const uint32_t rows = ptx::shared_address(keys) + part.first_key_column / 64 * kKvPanelBytes +
                           part.warp_key * kRowBytes;
-    stage_rows<T>(sum, {scale, scale}, rows, kKvPanelBytes);
-    ptx::fence_proxy_async();
-    __syncwarp();
-    if (part.lane != 0) return;
-#pragma unroll
-    for (int panel = 0; panel < (kKeyColumns + 63) / 64; ++panel) {
-      ptx::cp_async_bulk_tensor_4d(tensor, part.first_key_column + panel * 64,
-                                   work.first_key + part.warp_key, work.kv_head, work.batch,
-                                   rows + panel * kKvPanelBytes);
-    }
-    ptx::cp_async_bulk_commit_group();
+    send_rows<T>(sum, {scale, scale}, rows, kKvPanelBytes, tensor, part.first_key_column,
+                 work.first_key + part.warp_key, work.kv_head, work.batch);
   }
 
   static __device__ void consume(const BackwardArguments& a, Shared& shared, const Work& work,

@@ -422,20 +422,10 @@ struct Forward : Barriers<Delay> {
   // Through a warp's part of shared memory, from where the copy engine takes it.
   static __device__ void stage_o(const Arguments& a, const Tile& tile, char* stage, int warp_row,
                                  const float (&o)[kOFloats], const float (&inverse)[2]) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const uint32_t staged = ptx::shared_address(stage);
-    if (lane == 0) ptx::cp_async_bulk_wait_group_read_0();  // of the tile before
+    if (threadIdx.x % 32 == 0) ptx::cp_async_bulk_wait_group_read_0();  // of the tile before
     __syncwarp();
-    stage_rows<T>(o, inverse, staged, kOPanelBytes);
-    ptx::fence_proxy_async();
-    __syncwarp();
-    if (lane != 0) return;
-#pragma unroll
-    for (int panel = 0; panel < kPanels; ++panel) {
-      ptx::cp_async_bulk_tensor_4d(a.staged_o, panel * 64, warp_row, tile.head, tile.batch,
-                                   staged + panel * kOPanelBytes);
-    }
-    ptx::cp_async_bulk_commit_group();
+    send_rows<T>(o, inverse, ptx::shared_address(stage), kOPanelBytes, a.staged_o, 0, warp_row,
+                 tile.head, tile.batch);
   }
 
   // What a tile leaves: O / sum and the logsumexp of this warp's rows.

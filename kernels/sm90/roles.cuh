@@ -71,13 +71,16 @@ __device__ __forceinline__ void load_rows(const CUtensorMap& tensor, char* to, u
   }
 }
 
-// The 16 rows that a warp has of a wgmma's accumulators, rounded to T, to shared memory from where
-// the copy engine takes them; of a thread, its first row times factor[0], its other factor[1].
+// The 16 rows that a warp has of a wgmma's accumulators, rounded to T, to the box at coordinates
+// (column, row, head, batch) of a tensor: by way of shared memory, in panels `panel_bytes` apart,
+// from where the copy engine takes them. Of a thread, its first row is multiplied by factor[0], its
+// other by factor[1].
 template <typename T, int kFloats>
-__device__ __forceinline__ void stage_rows(const float (&accumulators)[kFloats],
-                                           const float (&factor)[2], uint32_t rows,
-                                           int panel_bytes) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, row = lane % 16;
+__device__ __forceinline__ void send_rows(const float (&accumulators)[kFloats],
+                                          const float (&factor)[2], uint32_t staged,
+                                          int panel_bytes, const CUtensorMap& tensor, int column,
+                                          int row, int head, int batch) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, staged_row = lane % 16;
 #pragma unroll
   for (int step = 0; step < kFloats / 8; ++step) {
     uint32_t words[4];
@@ -87,8 +90,20 @@ __device__ __forceinline__ void stage_rows(const float (&accumulators)[kFloats],
       words[w] = ptx::cvt_rn_x2<T>(pair[0] * factor[w % 2], pair[1] * factor[w % 2]);
     }
     const int panel = step / 4, chunk = step % 4 * 2 + lane / 16;
-    ptx::stmatrix_x4(rows + panel * panel_bytes + row * kRowBytes + (chunk ^ row % 8) * 16, words);
+    ptx::stmatrix_x4(
+        staged + panel * panel_bytes + staged_row * kRowBytes + (chunk ^ staged_row % 8) * 16,
+        words);
   }
+  ptx::fence_proxy_async();
+  __syncwarp();
+  if (lane != 0) return;
+  constexpr int kPanels = (2 * kFloats + 63) / 64;
+#pragma unroll
+  for (int panel = 0; panel < kPanels; ++panel) {
+    ptx::cp_async_bulk_tensor_4d(tensor, column + panel * 64, row, head, batch,
+                                 staged + panel * panel_bytes);
+  }
+  ptx::cp_async_bulk_commit_group();
 }
 
 }  // namespace flashbench::kernels::sm90
