@@ -13,7 +13,8 @@
 //
 // At 256 dK and dV of 64 keys are more than a consumer's registers hold: both consumers have the
 // same 64 keys, each half of the columns of dK and dV, and half of the queries of S, so that P goes
-// through shared memory too.
+// through shared memory too. For 64 keys dQ is as much as for 128: by ordinary instructions it
+// would leave more slowly than the products take, so the copy engine adds it to memory.
 #pragma once
 
 #include <cuda.h>
@@ -93,7 +94,7 @@ struct Backward : Barriers<Delay> {
   static constexpr int kKeyFloats = kKeyColumns / 2;
   static constexpr int kSteps = kSQueries / 16;  // of the operand A that S^T becomes
 
-  // Columns of dQ that a consumer sums, of which those from head_dim on are zeros.
+  // Columns of dQ that a consumer sums; those from head_dim on are zeros.
   static constexpr int kDqColumns = kPanels * 64 / kConsumers;
   static constexpr int kDqFloats = kDqColumns / 2;
   static constexpr int kDqTiles = kDqColumns / 8;  // of 16 queries and 8 columns
@@ -480,6 +481,7 @@ struct Backward : Barriers<Delay> {
   }
 
   // Half of them, by the copy engine: it takes them from shared memory while the warp goes on.
+  // Waits for what was sent before.
   template <int kHalf>
   static __device__ __forceinline__ void send_dq(float (&staged)[kStagedTiles * kTileFloats],
                                                  float* tiles, int lane,
