@@ -6,15 +6,21 @@
 
 namespace flashbench::kernels {
 
-extern const AttentionKernel kSm90Forward, kSm90Backward;
+extern const AttentionKernel kSm90Forward, kSm90Backward, kSm90BackwardDeterministic;
 extern const AttentionKernel kSm80Forward, kSm80Backward, kSm80BackwardDeterministic;
 extern const AttentionKernel kSimtForward, kSimtBackward;
 extern const AttentionKernel kFa1Forward;
 
 std::span<const AttentionKernel* const> cuda_kernels() {
-  static constexpr std::array kKernels{
-      &kSm90Forward, &kSm90Backward, &kSm80Forward, &kSm80Backward,
-      &kSimtForward, &kSimtBackward, &kFa1Forward,  &kSm80BackwardDeterministic};
+  static constexpr std::array kKernels{&kSm90Forward,
+                                       &kSm90Backward,
+                                       &kSm80Forward,
+                                       &kSm80Backward,
+                                       &kSimtForward,
+                                       &kSimtBackward,
+                                       &kFa1Forward,
+                                       &kSm90BackwardDeterministic,
+                                       &kSm80BackwardDeterministic};
   return kKernels;
 }
 

@@ -25,11 +25,12 @@ constexpr Variant<BackwardArguments> variant() {
   return variant_of<Half>(backward_kernel<Half>, backward_kernel<Backward<__nv_bfloat16, kConfig>>);
 }
 
+template <bool kDeterministic>
 constexpr std::array kVariants{
-    variant<BackwardConfig{.head_dim = 64, .stages = 2}>(),
-    variant<BackwardConfig{.head_dim = 96, .stages = 2}>(),
-    variant<BackwardConfig{.head_dim = 128, .stages = 2}>(),
-    variant<BackwardConfig{.head_dim = 256, .stages = 2}>(),
+    variant<BackwardConfig{.head_dim = 64, .stages = 2, .deterministic = kDeterministic}>(),
+    variant<BackwardConfig{.head_dim = 96, .stages = 2, .deterministic = kDeterministic}>(),
+    variant<BackwardConfig{.head_dim = 128, .stages = 2, .deterministic = kDeterministic}>(),
+    variant<BackwardConfig{.head_dim = 256, .stages = 2, .deterministic = kDeterministic}>(),
 };
 
 std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
@@ -37,32 +38,39 @@ std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& d
   if (device.compute_capability != 90) {
     return "needs a GPU of compute capability 9.0: wgmma is Hopper's alone";
   }
-  if (std::ranges::none_of(
-          kVariants, [&](const auto& v) { return v.head_dim == compiled_head_dim(p.head_dim); })) {
+  if (std::ranges::none_of(kVariants<false>, [&](const auto& v) {
+        return v.head_dim == compiled_head_dim(p.head_dim);
+      })) {
     return "it takes head_dim 40 to 128 and 200 to 256";
   }
   return std::nullopt;
 }
 
 std::vector<BlockSizes> candidates(const Problem& p, const DeviceInfo& device) {
-  return fitting_blocks(kVariants, p, device);
+  return fitting_blocks(kVariants<false>, p, device);
 }
 
 BlockSizes choose(const Problem& p, const DeviceInfo& device) {
   return choose_blocks("sm90", p, device, candidates(p, device));
 }
 
+template <bool kDeterministic>
 CudaKernel<BackwardArguments> main_kernel(const Launch& at) {
-  return variant_at(kVariants, at).kernel("sm90_backward_main", at.problem.dtype);
+  return variant_at(kVariants<kDeterministic>, at)
+      .kernel(kDeterministic ? "sm90_backward_main_deterministic" : "sm90_backward_main",
+              at.problem.dtype);
 }
 
+template <bool kDeterministic>
 std::vector<KernelFacts> facts(const Launch& at) {
-  return {kernel_facts(sm80::dot_do_o(at.problem).kernel), kernel_facts(main_kernel(at)),
+  return {kernel_facts(sm80::dot_do_o(at.problem).kernel),
+          kernel_facts(main_kernel<kDeterministic>(at)),
           kernel_facts(sm80::convert_dq(at.problem).kernel)};
 }
 
+template <bool kDeterministic>
 std::string describe_variant(const Launch& at) {
-  return "sm90_backward " + describe(at.blocks);
+  return (kDeterministic ? "sm90_backward_deterministic " : "sm90_backward ") + describe(at.blocks);
 }
 
 // The rows from `first` to `end`.
@@ -90,6 +98,8 @@ BackwardArguments main_arguments(const Launch& at, const Inputs& in, const Outpu
           .logsumexp = statistics(shared.logsumexp_base_2),
           .d = statistics(shared.d),
           .dq_sums = shared.dq_sums,
+          .turns = shared.turns,
+          .tickets = shared.tickets,
           .q_heads = shared.q_heads,
           .kv_heads = shared.kv_heads,
           .batch_kv_heads = shared.batch * shared.kv_heads,
@@ -105,14 +115,15 @@ BackwardArguments main_arguments(const Launch& at, const Inputs& in, const Outpu
           .scale_log2 = shared.scale_log2};
 }
 
+template <bool kDeterministic>
 void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
             Stream stream) {
   const Problem& p = at.problem;
   const sm80::BackwardArguments shared = sm80::backward_arguments(p, in, out, workspace);
   const BackwardArguments arguments = main_arguments(at, in, out, shared);
   sm80::launch_rows(sm80::dot_do_o(p), p, shared, stream);
-  launch_kernel(main_kernel(at), int64_t{arguments.batch_kv_heads} * arguments.key_blocks,
-                arguments, stream);
+  launch_kernel(main_kernel<kDeterministic>(at),
+                int64_t{arguments.batch_kv_heads} * arguments.key_blocks, arguments, stream);
   sm80::launch_rows(sm80::convert_dq(p), p, shared, stream);
 }
 
@@ -129,10 +140,24 @@ extern const AttentionKernel kSm90Backward{.name = "sm90_backward",
                                            .why_unsupported = sm90::why_unsupported,
                                            .candidates = sm90::candidates,
                                            .choose = sm90::choose,
-                                           .variant = sm90::describe_variant,
+                                           .variant = sm90::describe_variant<false>,
                                            .workspace_bytes = sm80::backward_workspace_bytes,
                                            .requested_bytes = sm80::backward_requested_bytes,
-                                           .facts = sm90::facts,
-                                           .launch = sm90::launch};
+                                           .facts = sm90::facts<false>,
+                                           .launch = sm90::launch<false>};
+
+extern const AttentionKernel kSm90BackwardDeterministic{
+    .name = "sm90_backward_deterministic",
+    .family = "sm90_deterministic",
+    .device = DeviceKind::cuda,
+    .pass = Pass::backward,
+    .needs_aligned_rows = true,
+    .why_unsupported = sm90::why_unsupported,
+    .choose = sm90::choose,
+    .variant = sm90::describe_variant<true>,
+    .workspace_bytes = sm80::backward_workspace_bytes,
+    .requested_bytes = sm80::backward_requested_bytes,
+    .facts = sm90::facts<true>,
+    .launch = sm90::launch<true>};
 
 }  // namespace flashbench::kernels

@@ -29,20 +29,24 @@
 #include "kernels/ptx/cp_reduce_async_bulk.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
+#include "kernels/ptx/ld.h"
 #include "kernels/ptx/ldmatrix.h"
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/setmaxnreg.h"
 #include "kernels/ptx/shared_address.h"
+#include "kernels/ptx/st.h"
 #include "kernels/ptx/stmatrix.h"
 #include "kernels/ptx/wgmma.h"
+#include "kernels/sm80/backward.h"
 #include "kernels/sm80/dq_accumulator.cuh"
 #include "kernels/sm90/roles.cuh"
 
 namespace flashbench::kernels::sm90 {
 
 struct BackwardConfig {
-  int head_dim;  // 64, 96, 128 or 256
-  int stages;    // blocks of Q in shared memory
+  int head_dim;                // 64, 96, 128 or 256
+  int stages;                  // blocks of Q in shared memory
+  bool deterministic = false;  // thread blocks add to a block of dQ in the order of their keys
 };
 
 struct BackwardArguments {
@@ -51,6 +55,7 @@ struct BackwardArguments {
   CUtensorMap dk, dv;        // boxes of the 16 rows of a warp
   CUtensorMap logsumexp, d;  // of the workspace (see kernels/sm80/backward.h), boxes of block_q
   float* dq_sums;            // of the workspace
+  int *turns, *tickets;      // of the workspace; used if deterministic
   int q_heads, kv_heads, batch_kv_heads, group, q_len, key_end, padded_q;
   int first_live;  // queries before this one see no key
   int diagonal;    // query q sees keys 0 to q + diagonal
@@ -69,8 +74,9 @@ struct Backward : Barriers<Delay> {
   static constexpr bool kHalfColumns =
       kHeadDim > 128;  // a consumer has those, not half of the keys
   static constexpr int kBlockKv = kHalfColumns ? kConsumerRows : kConsumers * kConsumerRows;
-  static constexpr int kDOStages = kHalfColumns ? 1 : kStages;  // blocks of dO in shared memory
-  static constexpr bool kKeysInRegisters = kHeadDim == 64;      // as operands of S and dP
+  static constexpr bool kKeysInRegisters = kHeadDim == 64;  // as operands of S and dP
+  static constexpr bool kSendsDq = kHalfColumns && !kConfig.deterministic;  // by the copy engine
+  static constexpr int kDOStages = kSendsDq ? 1 : kStages;  // blocks of dO in shared memory
   static constexpr int kThreads = 128 * (1 + kConsumers);
   static constexpr int kConsumerThreads = 128 * kConsumers;
 
@@ -99,7 +105,7 @@ struct Backward : Barriers<Delay> {
   static constexpr int kDqFloats = kDqColumns / 2;
   static constexpr int kDqTiles = kDqColumns / 8;  // of 16 queries and 8 columns
   static constexpr int kTileFloats = 128;
-  static constexpr int kStagedTiles = kHalfColumns ? kDqTiles / 2 : 0;  // in shared memory
+  static constexpr int kStagedTiles = kSendsDq ? kDqTiles / 2 : 0;  // in shared memory
 
   struct Shared {
     alignas(1024) char k[kKvBytes];
@@ -115,6 +121,7 @@ struct Backward : Barriers<Delay> {
     uint64_t k_full, v_full;
     uint64_t q_full[kStages], q_empty[kStages];          // of Q and the logsumexp
     uint64_t d_o_full[kDOStages], d_o_empty[kDOStages];  // of dO and D
+    int ticket;
   };
 
   // What a thread block does: a block of keys, and the blocks of queries that see some of them, of
@@ -122,9 +129,9 @@ struct Backward : Barriers<Delay> {
   struct Work {
     int batch, kv_head, first_key, first_block, end_block, steps;
 
-    __device__ explicit Work(const BackwardArguments& a) {
-      const SectionItem item = item_in_sections(static_cast<int>(blockIdx.x), a.batch_kv_heads,
-                                                a.section_heads, a.key_blocks);
+    __device__ Work(const BackwardArguments& a, int index) {
+      const SectionItem item =
+          item_in_sections(index, a.batch_kv_heads, a.section_heads, a.key_blocks);
       batch = item.head / a.kv_heads;
       kv_head = item.head % a.kv_heads;
       first_key = item.block * kBlockKv;
@@ -530,11 +537,41 @@ struct Backward : Barriers<Delay> {
     }
   }
 
+  // Named barriers: of all consumers, and of each one (its number added).
+  static constexpr int kBarrier = 1, kOwnBarrier = 2;
+
+  // This consumer's part of the sums of a block of dQ to where all thread blocks add up; `finite`
+  // is whether K is as far as that matters.
+  static __device__ __forceinline__ void sum_dq(const BackwardArguments& a, const Shared& shared,
+                                                const Work& work, const Part& part,
+                                                const Block& block, bool finite, const char* ds,
+                                                const float (&dq)[kDqFloats]) {
+    [[maybe_unused]] int* turn = a.turns + block.first_row / sm80::kTurnRows + part.consumer;
+    [[maybe_unused]] const int key_block = work.first_key / kBlockKv;
+    if constexpr (kConfig.deterministic) {
+      Delay::before_barrier();
+      if (threadIdx.x % 128 == 0) {
+        while (ptx::ld_acquire_gpu(turn) != key_block) {
+        }
+      }
+      __syncwarp();
+      ptx::barrier_sync(kOwnBarrier + part.consumer, 128);
+    }
+    if (finite) {
+      add_dq(dq_tiles(a, part, block), part, dq);
+    } else {
+      add_seen_keys(a, shared, work, part, block, ds);
+    }
+    if constexpr (kConfig.deterministic) {
+      __threadfence();
+      ptx::barrier_sync(kOwnBarrier + part.consumer, 128);
+      if (threadIdx.x % 128 == 0) ptx::st_release_gpu(turn, key_block + 1);
+    }
+  }
+
   static __device__ __forceinline__ void release(const Part& part, const uint64_t& empty) {
     if (part.lane == 0) arrive(empty);
   }
-
-  static constexpr int kBarrier = 1;  // of the consumers
 
   // dK and dV of this consumer's keys, and its columns of dQ, from all blocks of queries.
   static __device__ __forceinline__ void sum_half_of_keys(const BackwardArguments& a,
@@ -587,11 +624,7 @@ struct Backward : Barriers<Delay> {
       ptx::wgmma_commit_group();
       ptx::wgmma_wait_group<1>();  // dQ
       ptx::keep_here(dq);
-      if (finite) {
-        add_dq(dq_tiles(a, part, block), part, dq);
-      } else {
-        add_seen_keys(a, shared, work, part, block, shared.ds[buffer]);
-      }
+      sum_dq(a, shared, work, part, block, finite, shared.ds[buffer], dq);
       ptx::wgmma_wait_group<0>();
       release(part, shared.q_empty[stage]);
     }
@@ -633,7 +666,9 @@ struct Backward : Barriers<Delay> {
       exponentiate(s, shared.logsumexp[q], part.first_query, a.scale_log2);
       if (block.masked) visible.select(s);
       round(s, p);
-      if (unsent != nullptr) send_dq<1>(staged, unsent, part.lane, dq);
+      if constexpr (kSendsDq) {
+        if (unsent != nullptr) send_dq<1>(staged, unsent, part.lane, dq);
+      }
       store_operand(p, shared.p[buffer], part);
 
       ptx::wgmma_wait_group<0>();  // dP
@@ -657,11 +692,15 @@ struct Backward : Barriers<Delay> {
       release(part, shared.d_o_empty[d_o]);
       ptx::wgmma_wait_group<1>();  // dQ
       ptx::keep_here(dq);
-      unsent = finite ? dq_tiles(a, part, block) : nullptr;
-      if (finite) {
-        send_dq<0>(staged, unsent, part.lane, dq);
+      if constexpr (kSendsDq) {
+        unsent = finite ? dq_tiles(a, part, block) : nullptr;
+        if (finite) {
+          send_dq<0>(staged, unsent, part.lane, dq);
+        } else {
+          add_seen_keys(a, shared, work, part, block, shared.ds[buffer]);
+        }
       } else {
-        add_seen_keys(a, shared, work, part, block, shared.ds[buffer]);
+        sum_dq(a, shared, work, part, block, finite, shared.ds[buffer], dq);
       }
       ptx::wgmma_wait_group<0>();
       release(part, shared.q_empty[q]);
@@ -669,7 +708,9 @@ struct Backward : Barriers<Delay> {
       d_o_ring.advance();
       step.advance(work);
     }
-    if (unsent != nullptr) send_dq<1>(staged, unsent, part.lane, dq);
+    if constexpr (kSendsDq) {
+      if (unsent != nullptr) send_dq<1>(staged, unsent, part.lane, dq);
+    }
   }
 
   // The sums of this warp's keys, times `scale`, through the shared memory of those keys, from
@@ -715,9 +756,11 @@ struct Backward : Barriers<Delay> {
       ptx::prefetch_tensormap(a.logsumexp);
       ptx::prefetch_tensormap(a.d);
       initialise_barriers(shared);
+      // In the order in which they start, so that no thread block waits for one that has yet to.
+      if constexpr (kConfig.deterministic) shared.ticket = atomicAdd(a.tickets, 1);
     }
     __syncthreads();
-    const Work work(a);
+    const Work work(a, kConfig.deterministic ? shared.ticket : static_cast<int>(blockIdx.x));
     // The same in all lanes, which the compiler does not know of threadIdx.
     const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
     if (warpgroup == 0) {
