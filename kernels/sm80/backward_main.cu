@@ -17,13 +17,12 @@
 #include "kernels/ptx/cp_async.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
-#include "kernels/ptx/ld.h"
 #include "kernels/ptx/shared_address.h"
-#include "kernels/ptx/st.h"
 #include "kernels/sm80/backward.h"
 #include "kernels/sm80/dq_accumulator.cuh"
 #include "kernels/sm80/shared_tile.h"
 #include "kernels/sm80/tile_product.cuh"
+#include "kernels/sm80/turns.cuh"
 
 namespace flashbench::kernels::sm80 {
 namespace {
@@ -125,25 +124,7 @@ __device__ void add_seen_keys(const Element* ds, const Element* k, int visible, 
       sum += static_cast<float>(ds[SharedTile<B::kQ, B::kKv>::element(row, key)]) *
              static_cast<float>(k[SharedTile<B::kKv, B::kHeadDim>::element(key, column)]);
     }
-    float* tile = tiles + (row / 16 * (B::kHeadDim / 8) + column / 8) * 128;
-    const int lane = row % 8 * 4 + column % 8 / 2, value = row % 16 / 8 * 2 + column % 2;
-    atomicAdd(tile + accumulator_index(lane, value), sum);
-  }
-}
-
-// Waits until the thread blocks of all earlier keys have added to this block of dQ.
-__device__ __forceinline__ void wait_for_turn(const int* turn, int mine) {
-  if (threadIdx.x == 0) {
-    while (ptx::ld_acquire_gpu(turn) != mine) {
-    }
-  }
-  __syncthreads();
-}
-__device__ __forceinline__ void pass_turn(int* turn, int next) {
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    ptx::st_release_gpu(turn, next);
+    atomicAdd(accumulator_of<B::kHeadDim>(tiles, row, column), sum);
   }
 }
 
@@ -367,10 +348,11 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     const int q_head = batch * args.q_heads + h, first_row = q_block * B::kQ;
     float* tiles =
         args.dq_sums + (static_cast<int64_t>(q_head) * args.padded_q + first_row) * B::kHeadDim;
+    [[maybe_unused]] const auto sync = [] { __syncthreads(); };
     [[maybe_unused]] int* turn =
         args.turns + static_cast<int64_t>(q_head) * (args.padded_q / kTurnRows) + q_block;
     if (careful) {
-      if constexpr (kDeterministic) wait_for_turn(turn, place.block);
+      if constexpr (kDeterministic) wait_for_turn(turn, place.block, threadIdx.x == 0, sync);
       add_seen_keys<Element, B>(scores.ds, shared.k, first_row + args.diagonal + 1 - first_key,
                                 min(args.key_end - first_key, B::kKv), tiles);
     } else {
@@ -384,7 +366,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
                          KvTile::offset(row_major_row(lane), dq_warp_d * 2 + row_major_chunk(lane));
       multiply<Element, ScoreTile, false, KvTile, true, B::kDqWarpsD, B::kKv / 16>(dq, a, b,
                                                                                    [](int) {});
-      if constexpr (kDeterministic) wait_for_turn(turn, place.block);
+      if constexpr (kDeterministic) wait_for_turn(turn, place.block, threadIdx.x == 0, sync);
       tiles += (dq_warp_q * (B::kDqQ / 16) * (B::kHeadDim / 8) + dq_warp_d * 2) * 128;
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
@@ -395,7 +377,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
         }
       }
     }
-    if constexpr (kDeterministic) pass_turn(turn, place.block + 1);
+    if constexpr (kDeterministic) pass_turn(turn, place.block + 1, threadIdx.x == 0, sync);
   };
 
   if constexpr (B::kStages == 3) {

@@ -13,6 +13,14 @@ __device__ __forceinline__ int accumulator_index(int lane, int i) {
   return ptx::has_sm_90() ? lane * 4 + i : i * 32 + lane;
 }
 
+// Of element (row, column) of a block whose tiles begin at `tiles`.
+template <int kHeadDim>
+__device__ __forceinline__ float* accumulator_of(float* tiles, int row, int column) {
+  float* tile = tiles + (row / 16 * (kHeadDim / 8) + column / 8) * 128;
+  const int lane = row % 8 * 4 + column % 8 / 2, value = row % 16 / 8 * 2 + column % 2;
+  return tile + accumulator_index(lane, value);
+}
+
 __device__ __forceinline__ void add_to_accumulator(float* tile, int lane, const float (&v)[4]) {
   if constexpr (ptx::has_sm_90()) {
     ptx::red_add_v4_f32(tile + accumulator_index(lane, 0), v);

@@ -29,16 +29,15 @@
 #include "kernels/ptx/cp_reduce_async_bulk.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
-#include "kernels/ptx/ld.h"
 #include "kernels/ptx/ldmatrix.h"
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/setmaxnreg.h"
 #include "kernels/ptx/shared_address.h"
-#include "kernels/ptx/st.h"
 #include "kernels/ptx/stmatrix.h"
 #include "kernels/ptx/wgmma.h"
 #include "kernels/sm80/backward.h"
 #include "kernels/sm80/dq_accumulator.cuh"
+#include "kernels/sm80/turns.cuh"
 #include "kernels/sm90/roles.cuh"
 
 namespace flashbench::kernels::sm90 {
@@ -215,27 +214,32 @@ struct Backward : Barriers<Delay> {
 
   // ---- A consumer
 
-  // A consumer's rows of K or V as the left operand of a product.
-  struct KeysInShared {
-    ptx::WgmmaMatrix rows;
-
-    __device__ KeysInShared(ptx::WgmmaMatrix rows_, const char*, int) : rows(rows_) {}
-  };
-  // Where registers allow it, they spare the shared memory half of what such a product reads.
+  // A consumer's rows of K or V as the left operand of a product: in shared memory, or, where there
+  // is room for them, in registers, which halves what such a product reads of shared memory.
   struct KeysInRegisters {
     uint32_t words[kHeadDim / 16][4];
+  };
+  using Keys = std::conditional_t<kKeysInRegisters, KeysInRegisters, ptx::WgmmaMatrix>;
 
-    __device__ KeysInRegisters(ptx::WgmmaMatrix, const char* keys, int warp_key) {
+  // `rows` are of the consumer, and begin in `keys` at its first one; `warp_key` is its warp's
+  // first.
+  static __device__ __forceinline__ Keys left_operand(ptx::WgmmaMatrix rows, const char* keys,
+                                                      int warp_key) {
+    if constexpr (kKeysInRegisters) {
+      Keys loaded;
       const int lane = static_cast<int>(threadIdx.x) % 32, row = lane % 16;
 #pragma unroll
       for (int step = 0; step < kHeadDim / 16; ++step) {
         const int chunk = step * 2 + lane / 16;
-        ptx::ldmatrix_x4(words[step], ptx::shared_address(keys) + (warp_key + row) * kRowBytes +
-                                          (chunk ^ row % 8) * 16);
+        ptx::ldmatrix_x4(
+            loaded.words[step],
+            ptx::shared_address(keys) + (warp_key + row) * kRowBytes + (chunk ^ row % 8) * 16);
       }
+      return loaded;
+    } else {
+      return rows;
     }
-  };
-  using Keys = std::conditional_t<kKeysInRegisters, KeysInRegisters, KeysInShared>;
+  }
 
   // A B^T, under way, for A [64, kHeadDim] and B [kSQueries, kHeadDim].
   static __device__ __forceinline__ void issue_transposed(float (&product)[kSFloats], const Keys& a,
@@ -251,7 +255,7 @@ struct Backward : Barriers<Delay> {
         Product::template multiply_registers<T, ptx::RowsAlong::k>(product, a.words[step], queries,
                                                                    step != 0);
       } else {
-        Product::template multiply_shared<T>(product, a.rows.advance(panel * kKvPanelBytes + bytes),
+        Product::template multiply_shared<T>(product, a.advance(panel * kKvPanelBytes + bytes),
                                              queries, step != 0);
       }
     }
@@ -531,9 +535,7 @@ struct Backward : Barriers<Delay> {
                              : element(ds, kQPanelBytes, row, key)) *
                element(shared.k, kKvPanelBytes, key, column);
       }
-      float* tile = tiles + (row / 16 * (kHeadDim / 8) + column / 8) * kTileFloats;
-      const int lane = row % 8 * 4 + column % 8 / 2, value = row % 16 / 8 * 2 + column % 2;
-      atomicAdd(tile + sm80::accumulator_index(lane, value), sum);
+      atomicAdd(sm80::accumulator_of<kHeadDim>(tiles, row, column), sum);
     }
   }
 
@@ -548,25 +550,21 @@ struct Backward : Barriers<Delay> {
                                                 const float (&dq)[kDqFloats]) {
     [[maybe_unused]] int* turn = a.turns + block.first_row / sm80::kTurnRows + part.consumer;
     [[maybe_unused]] const int key_block = work.first_key / kBlockKv;
+    [[maybe_unused]] const bool leads = threadIdx.x % 128 == 0;
+    [[maybe_unused]] const auto sync = [&] { ptx::barrier_sync(kOwnBarrier + part.consumer, 128); };
     if constexpr (kConfig.deterministic) {
       Delay::before_barrier();
-      if (threadIdx.x % 128 == 0) {
-        while (ptx::ld_acquire_gpu(turn) != key_block) {
-        }
-      }
-      __syncwarp();
-      ptx::barrier_sync(kOwnBarrier + part.consumer, 128);
+      sm80::wait_for_turn(turn, key_block, leads, [&] {
+        __syncwarp();  // with the lane that has waited
+        sync();
+      });
     }
     if (finite) {
       add_dq(dq_tiles(a, part, block), part, dq);
     } else {
       add_seen_keys(a, shared, work, part, block, ds);
     }
-    if constexpr (kConfig.deterministic) {
-      __threadfence();
-      ptx::barrier_sync(kOwnBarrier + part.consumer, 128);
-      if (threadIdx.x % 128 == 0) ptx::st_release_gpu(turn, key_block + 1);
-    }
+    if constexpr (kConfig.deterministic) sm80::pass_turn(turn, key_block + 1, leads, sync);
   }
 
   static __device__ __forceinline__ void release(const Part& part, const uint64_t& empty) {
@@ -584,9 +582,9 @@ struct Backward : Barriers<Delay> {
     RingPosition<kStages> ring;
     Step step(a, work);
     wait(shared.k_full, 0);
-    const Keys k_rows(operands.k_rows, shared.k, part.warp_key);
+    const Keys k_rows = left_operand(operands.k_rows, shared.k, part.warp_key);
     wait(shared.v_full, 0);
-    const Keys v_rows(operands.v_rows, shared.v, part.warp_key);
+    const Keys v_rows = left_operand(operands.v_rows, shared.v, part.warp_key);
     for (int i = 0; i < work.steps; ++i, ring.advance(), step.advance(work)) {
       const int stage = ring.stage, buffer = i % 2;
       const Block block(a, work, step);
@@ -645,19 +643,17 @@ struct Backward : Barriers<Delay> {
     RingPosition<kDOStages> d_o_ring;
     Step step(a, work);
     wait(shared.k_full, 0);
-    const Keys k_rows(operands.k_rows, shared.k, part.warp_key);
     wait(shared.v_full, 0);
-    const Keys v_rows(operands.v_rows, shared.v, part.warp_key);
     for (int i = 0; i < work.steps; ++i) {
       const int q = q_ring.stage, d_o = d_o_ring.stage, buffer = i % 2;
       const Block block(a, work, step);
       const Visible visible(a, work, part, block);
 
       wait(shared.q_full[q], q_ring.parity);
-      issue_transposed(s, k_rows, operands.q_rows.advance(q * kQBytes));
+      issue_transposed(s, operands.k_rows, operands.q_rows.advance(q * kQBytes));
       ptx::wgmma_commit_group();
       wait(shared.d_o_full[d_o], d_o_ring.parity);
-      issue_transposed(dp, v_rows, operands.d_o_rows.advance(d_o * kQBytes));
+      issue_transposed(dp, operands.v_rows, operands.d_o_rows.advance(d_o * kQBytes));
       ptx::wgmma_commit_group();
 
       ptx::wgmma_wait_group<1>();  // S

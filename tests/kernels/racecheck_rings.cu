@@ -12,6 +12,7 @@
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/shared_address.h"
+#include "kernels/sm90/roles.cuh"
 #include "kernels/sm90/tensor_map.h"
 #include "tests/kernels/on_gpu.h"
 
@@ -23,14 +24,9 @@ constexpr int kStages = 2, kSteps = 8, kFloats = 64, kReaders = 2;  // readers: 
 enum class Writer { stores, copies };
 enum class Arrival { every_lane, first_lane, none };
 
-__device__ void wait(uint64_t& barrier, int parity) {
-  while (!ptx::mbarrier_try_wait_parity(ptx::shared_address(&barrier),
-                                        static_cast<uint32_t>(parity))) {
-  }
-}
-
 template <Writer kWriter, Arrival kArrival>
 __global__ void ring(const __grid_constant__ CUtensorMap tensor, const float* from, float* sums) {
+  using Barriers = sm90::Barriers<sm90::NoDelay>;
   __shared__ alignas(128) float buffers[kStages][kFloats];
   __shared__ uint64_t full[kStages], empty[kStages];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -50,7 +46,7 @@ __global__ void ring(const __grid_constant__ CUtensorMap tensor, const float* fr
     const uint32_t is_full = ptx::shared_address(&full[stage]);
     const uint32_t is_empty = ptx::shared_address(&empty[stage]);
     if (warp == kReaders) {
-      if (kArrival != Arrival::none) wait(empty[stage], parity ^ 1);
+      if (kArrival != Arrival::none) Barriers::wait(empty[stage], parity ^ 1);
       if (kWriter == Writer::stores) {
         for (int at = lane; at < kFloats; at += 32) buffer[at] = from[i * kFloats + at];
         ptx::mbarrier_arrive(is_full);
@@ -60,7 +56,7 @@ __global__ void ring(const __grid_constant__ CUtensorMap tensor, const float* fr
       }
     } else {
       // Without arrivals the writer may be two phases ahead: then there is no phase to wait for.
-      if (kArrival != Arrival::none) wait(full[stage], parity);
+      if (kArrival != Arrival::none) Barriers::wait(full[stage], parity);
       for (int at = lane; at < kFloats; at += 32) sum += buffer[at];
       if (kArrival == Arrival::first_lane) __syncwarp();
       if (kArrival == Arrival::every_lane || (kArrival == Arrival::first_lane && lane == 0)) {
@@ -72,7 +68,7 @@ __global__ void ring(const __grid_constant__ CUtensorMap tensor, const float* fr
 }
 
 struct Ring {
-  std::string_view name;
+  const char* name;
   void (*kernel)(CUtensorMap, const float*, float*);
 };
 constexpr Ring kRings[] = {
@@ -96,13 +92,13 @@ void run(const Ring& ring) {
 int main(int argc, char** argv) {
   using namespace flashbench::kernels;
   for (const Ring& ring : kRings) {
-    if (argc == 2 && ring.name == argv[1]) {
+    if (argc == 2 && std::string_view(argv[1]) == ring.name) {
       run(ring);
       return 0;
     }
   }
   std::fprintf(stderr, "racecheck_rings: name one of");
-  for (const Ring& ring : kRings) std::fprintf(stderr, " %s", std::string(ring.name).c_str());
+  for (const Ring& ring : kRings) std::fprintf(stderr, " %s", ring.name);
   std::fprintf(stderr, "\n");
   return 2;
 }
