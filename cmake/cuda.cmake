@@ -2,8 +2,7 @@
 # headers are; makes flashbench_cuda, which targets that use CUDA link. Its runtime is linked statically and cuBLAS opened at run time, so that the
 # binary starts where there is neither a driver nor a toolkit.
 
-# The architectures of this machine's GPUs; where there is none, Hopper's, so that everything is at
-# least compiled. A release names them all (CMakePresets.json).
+# Sets `result` to the architectures of this machine's GPUs; to nothing where there is none.
 function(flashbench_native_architectures result)
   set(architectures "")
   execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
@@ -17,24 +16,30 @@ function(flashbench_native_architectures result)
     endforeach()
     list(REMOVE_DUPLICATES architectures)
   endif()
-  if(NOT architectures)
-    set(architectures 90a-real)
-  endif()
   set(${result} ${architectures} PARENT_SCOPE)
 endfunction()
 
 set(FLASHBENCH_WITH_CUDA OFF)
 set(FLASHBENCH_WITH_CUPTI OFF)
 set(least_cuda 12.4)
+set(cuda_left_out "there is no CUDA toolkit ${least_cuda} or later with cuBLAS")
 
-if(NOT FLASHBENCH_CUDA STREQUAL "OFF")
+if(FLASHBENCH_CUDA STREQUAL "OFF")
+  set(cuda_left_out "FLASHBENCH_CUDA is OFF")
+else()
   if(NOT CMAKE_CUDA_COMPILER)
     find_program(CMAKE_CUDA_COMPILER nvcc PATHS /usr/local/cuda/bin DOC "The CUDA compiler")
   endif()
-  if(CMAKE_CUDA_COMPILER)
+  flashbench_native_architectures(native_architectures)
+  if(CMAKE_CUDA_COMPILER AND FLASHBENCH_CUDA STREQUAL "AUTO" AND NOT native_architectures)
+    set(cuda_left_out "there is a toolkit and no GPU; -DFLASHBENCH_CUDA=ON builds for Hopper")
+  elseif(CMAKE_CUDA_COMPILER)
     set(CMAKE_CUDA_ARCHITECTURES ${FLASHBENCH_CUDA_ARCHITECTURES})
     if(NOT CMAKE_CUDA_ARCHITECTURES)
-      flashbench_native_architectures(CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES ${native_architectures})
+    endif()
+    if(NOT CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES 90a-real)
     endif()
     if(FLASHBENCH_CCACHE AND NOT DEFINED CMAKE_CUDA_COMPILER_LAUNCHER)
       set(CMAKE_CUDA_COMPILER_LAUNCHER ${FLASHBENCH_CCACHE})
@@ -78,5 +83,5 @@ if(FLASHBENCH_WITH_CUDA)
   target_compile_options(flashbench_cuda INTERFACE
     $<$<COMPILE_LANGUAGE:CUDA>:-lineinfo -diag-suppress=554>)
 else()
-  message(STATUS "CUDA: left out; this build runs on the CPU only")
+  message(STATUS "CUDA: left out, this build runs on CPUs only: ${cuda_left_out}")
 endif()

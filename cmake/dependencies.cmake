@@ -1,8 +1,11 @@
 # Libraries: the system's if it has them in a version that works, else pinned sources from the
-# internet. The pins are the versions in Debian 12, which the project is developed with.
+# internet. CI builds with those of Debian 12 and 13 and of Ubuntu 24.04; the pins are Debian 12's.
 #
-# After this file: Threads::Threads CLI11::CLI11 fmt::fmt nlohmann_json::nlohmann_json valijson
-# hwy::hwy flashbench_xxhash flashbench_blas, and GTest::gtest_main GTest::gmock for the tests.
+#   CLI11 2.1 to 2.x, fmt 8 to 11, nlohmann/json 3.10 to 3.x, valijson 1.0 to 1.x, Highway 1.0 to 1.x,
+#   xxHash 0.8, GoogleTest 1.10 to 1.x. OpenBLAS is opened at run time (src/device/blas.h).
+#
+# After this file: Threads::Threads CLI11::CLI11 fmt::fmt nlohmann_json::nlohmann_json
+# flashbench_valijson hwy::hwy flashbench_xxhash, and GTest::gtest_main GTest::gmock for the tests.
 
 # A compiler cache where there is one, and the caller has not chosen otherwise.
 find_program(FLASHBENCH_CCACHE ccache)
@@ -37,6 +40,14 @@ function(flashbench_fetch name repository tag)
   endforeach()
 endfunction()
 
+# flashbench_fetch_headers(NAME REPOSITORY TAG): only fetches; NAME_SOURCE_DIR says where to.
+macro(flashbench_fetch_headers name repository tag)
+  message(STATUS "${name}: not found on this system; fetching ${repository} ${tag}")
+  FetchContent_Declare(${name} GIT_REPOSITORY ${repository} GIT_TAG ${tag} GIT_SHALLOW ON
+    SOURCE_SUBDIR no_cmake_project)
+  FetchContent_MakeAvailable(${name})
+endmacro()
+
 find_package(Threads REQUIRED)
 
 find_package(CLI11 2.1 CONFIG QUIET)
@@ -60,15 +71,16 @@ if(NOT nlohmann_json_FOUND)
     nlohmann_json::nlohmann_json)
 endif()
 
-# Later releases of valijson put their target into a namespace.
-find_package(valijson CONFIG QUIET)
-if(TARGET ValiJSON::valijson AND NOT TARGET valijson)
-  add_library(valijson ALIAS ValiJSON::valijson)
-elseif(NOT TARGET valijson)
-  set(valijson_BUILD_TESTS OFF)
-  set(valijson_BUILD_EXAMPLES OFF)
-  flashbench_fetch(valijson https://github.com/tristanpenman/valijson.git v1.0 valijson)
+# valijson: its headers alone. Its packages bring every JSON library that it can read, Qt among them;
+# scripts/lib/setup.sh unpacks the headers where they are found here.
+find_path(FLASHBENCH_VALIJSON_INCLUDE_DIR valijson/validator.hpp
+  HINTS ${PROJECT_SOURCE_DIR}/build/third_party/valijson/usr/include DOC "Folder of valijson's headers")
+if(NOT FLASHBENCH_VALIJSON_INCLUDE_DIR)
+  flashbench_fetch_headers(valijson https://github.com/tristanpenman/valijson.git v1.0)
+  set(FLASHBENCH_VALIJSON_INCLUDE_DIR ${valijson_SOURCE_DIR}/include)
 endif()
+add_library(flashbench_valijson INTERFACE)
+target_include_directories(flashbench_valijson SYSTEM INTERFACE ${FLASHBENCH_VALIJSON_INCLUDE_DIR})
 
 # Highway: by its CMake config, or by pkg-config where a distribution leaves that out.
 find_package(hwy 1.0 CONFIG QUIET)
@@ -94,35 +106,20 @@ endif()
 if(FLASHBENCH_XXHASH_INCLUDE_DIR)
   target_include_directories(flashbench_xxhash SYSTEM INTERFACE ${FLASHBENCH_XXHASH_INCLUDE_DIR})
 else()
-  message(STATUS "xxhash: not found on this system; fetching v0.8.1")
-  FetchContent_Declare(xxhash GIT_REPOSITORY https://github.com/Cyan4973/xxHash.git GIT_TAG v0.8.1
-    GIT_SHALLOW ON)
-  FetchContent_MakeAvailable(xxhash)  # has no CMake project at its top: only fetched
+  flashbench_fetch_headers(xxhash https://github.com/Cyan4973/xxHash.git v0.8.1)
   target_include_directories(flashbench_xxhash SYSTEM INTERFACE ${xxhash_SOURCE_DIR})
 endif()
 
-# OpenBLAS and no other BLAS: the naive provider sets its thread count by OpenBLAS's own call. Not
-# fetched, because building it takes far longer than installing it.
-find_package(OpenBLAS CONFIG QUIET)
-if(OpenBLAS_FOUND)
-  set(blas_include_dirs ${OpenBLAS_INCLUDE_DIRS})
-  set(blas_libraries ${OpenBLAS_LIBRARIES})
-elseif(PkgConfig_FOUND AND NOT CMAKE_DISABLE_FIND_PACKAGE_OpenBLAS)
-  pkg_check_modules(flashbench_openblas QUIET openblas)
-  set(blas_include_dirs ${flashbench_openblas_INCLUDE_DIRS})
-  set(blas_libraries ${flashbench_openblas_LINK_LIBRARIES})
-endif()
-if(NOT blas_libraries)
-  message(FATAL_ERROR "OpenBLAS is missing, which the naive provider needs. Install it "
-    "(Debian and Ubuntu: apt-get install libopenblas-pthread-dev; Fedora: dnf install openblas-devel; "
-    "or conda install -c conda-forge openblas), or name its folder with -DCMAKE_PREFIX_PATH=DIR.")
-endif()
-add_library(flashbench_blas INTERFACE)
-target_include_directories(flashbench_blas SYSTEM INTERFACE ${blas_include_dirs})
-target_link_libraries(flashbench_blas INTERFACE ${blas_libraries})
-
-if(FLASHBENCH_TESTS)
+set(FLASHBENCH_WITH_TESTS OFF)
+if(NOT FLASHBENCH_TESTS STREQUAL "OFF")
   find_package(GTest 1.10 CONFIG QUIET)
+  if(NOT TARGET GTest::gmock AND FLASHBENCH_TESTS STREQUAL "AUTO")
+    message(STATUS "Tests: left out; there is no GoogleTest here (-DFLASHBENCH_TESTS=ON fetches it)")
+  else()
+    set(FLASHBENCH_WITH_TESTS ON)
+  endif()
+endif()
+if(FLASHBENCH_WITH_TESTS)
   if(NOT TARGET GTest::gmock)
     set(INSTALL_GTEST OFF)
     flashbench_fetch(googletest https://github.com/google/googletest.git release-1.12.1

@@ -19,6 +19,12 @@ endif()
 add_library(flashbench_plugin_interface INTERFACE)
 target_include_directories(flashbench_plugin_interface INTERFACE ${PROJECT_SOURCE_DIR}/include)
 
+# Kernels of several files are never compiled as one, as CMake would from 3.31 on.
+function(flashbench_compile_cuda_by_itself)
+  list(FILTER ARGN INCLUDE REGEX "\\.cu$")
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
 # flashbench_library(NAME SOURCES a.cpp ... [CUDA b.cu ...] [NO_CUDA b_none.cpp ...] LINK target ...):
 # one station of the way that the data flows, as a static library; what it may include is what it
 # links. A build with CUDA takes the files behind CUDA, one without those behind NO_CUDA.
@@ -30,6 +36,7 @@ function(flashbench_library name)
     list(APPEND ARG_SOURCES ${ARG_NO_CUDA})
   endif()
   add_library(flashbench_${name} STATIC ${ARG_SOURCES})
+  flashbench_compile_cuda_by_itself(${ARG_SOURCES})
   target_link_libraries(flashbench_${name} PUBLIC flashbench_options ${ARG_LINK})
   if(FLASHBENCH_WITH_CUDA AND ARG_CUDA)
     target_link_libraries(flashbench_${name} PUBLIC flashbench_cuda)
@@ -45,6 +52,7 @@ function(flashbench_test name)
     list(APPEND ARG_SOURCES ${ARG_CUDA})
   endif()
   add_executable(${name}_test ${ARG_SOURCES})
+  flashbench_compile_cuda_by_itself(${ARG_SOURCES})
   target_compile_options(${name}_test PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
   target_link_libraries(${name}_test PRIVATE ${ARG_LINK} GTest::gtest_main GTest::gmock)
   gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60

@@ -6,19 +6,17 @@ repository=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.." && pwd)
 # The interpreter that Debian's and Ubuntu's Python packages belong to.
 python=/usr/bin/python3
 
-# The tests' libraries are among them because the presets configure the tests too.
-build_packages=(ca-certificates cmake g++ git ninja-build
-  libcli11-dev libfmt-dev libgmock-dev libgtest-dev libhwy-dev libopenblas-pthread-dev
-  libvalijson-dev libxxhash-dev nlohmann-json3-dev)
+build_packages=(ca-certificates cmake g++ ninja-build
+  libcli11-dev libfmt-dev libhwy-dev libopenblas0-pthread libxxhash-dev nlohmann-json3-dev)
 plot_packages=(python3 python3-matplotlib python3-numpy python3-pandas)
-test_packages=(clang-14 clang-format-14 libclang-rt-14-dev python3-jsonschema python3-pytest
-  python3-pytest-xdist "${plot_packages[@]}")
+test_packages=(git libgmock-dev libgtest-dev clang libclang-rt-dev clang-format-14
+  python3-jsonschema python3-pytest python3-pytest-xdist "${plot_packages[@]}")
 
 # What fetches the headers of cudnn-frontend.
 fetch_packages=(python3 python3-pip)
 
 # Packages that some releases do not have; what needs them says that it is left out.
-optional_packages=(clang-14 clang-format-14 libclang-rt-14-dev)
+optional_packages=(clang libclang-rt-dev clang-format-14)
 
 say() {
   echo "flashbench: $*" >&2
@@ -53,12 +51,16 @@ missing_packages() {
   done
 }
 
-# The named packages without the optional ones that apt does not know.
-known_packages() {
+# Whether apt has a package to install from somewhere; without lists it has none.
+apt_has() {
+  [[ -n $(apt-cache madison "$1" 2>/dev/null) ]]
+}
+
+# The named packages without the optional ones that apt does not have.
+wanted_packages() {
   local package
   for package in "$@"; do
-    if [[ " ${optional_packages[*]} " != *" $package "* ]] ||
-      apt-cache show "$package" >/dev/null 2>&1; then
+    if [[ " ${optional_packages[*]} " != *" $package "* ]] || apt_has "$package"; then
       echo "$package"
     fi
   done
@@ -79,34 +81,66 @@ as_root() {
 }
 
 install_packages() {
-  local missing wanted
+  local missing wanted package
   if ! command -v dpkg-query >/dev/null; then
     say "not Debian or Ubuntu: expecting the libraries that CMake asks for to be installed"
     return
   fi
   mapfile -t missing < <(missing_packages "$@")
-  mapfile -t wanted < <(known_packages "${missing[@]}")
-  ((${#wanted[@]} > 0)) || return 0
+  mapfile -t wanted < <(wanted_packages "${missing[@]}")
+  ((${#missing[@]} > 0)) || return 0
+  if ((${#wanted[@]} == 0)) && apt_has g++; then
+    return 0  # optional ones that this release does not have
+  fi
 
   local by_hand="as root, run:
-  apt-get update && apt-get install --no-install-recommends ${wanted[*]}"
+  apt-get update && apt-get install --no-install-recommends ${missing[*]}"
   if ((EUID != 0)) && ! command -v sudo >/dev/null; then
     die "packages are missing, and there is neither root nor sudo to install them: $by_hand"
   fi
+  as_root apt-get update -o APT::Update::Error-Mode=any ||
+    say "apt-get update failed; going on with the lists that are there"
+  mapfile -t wanted < <(wanted_packages "${missing[@]}")
+  for package in "${wanted[@]}"; do
+    apt_has "$package" || die "apt has no package $package: is there a network, and are the sources right?"
+  done
+  ((${#wanted[@]} > 0)) || return 0
   say "installing ${wanted[*]}"
-  as_root apt-get update || say "apt-get update failed; going on with the lists that are there"
-  mapfile -t wanted < <(known_packages "${missing[@]}")  # which the new lists may have more of
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
     -o DPkg::Lock::Timeout=600 "${wanted[@]}" || die "could not install packages: $by_hand"
 }
 
-# Everything that a build needs, cudnn-frontend included where there is a CUDA toolkit.
+# Everything that a build needs; cudnn-frontend where the build is for GPUs.
 install_build_packages() {
-  if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then
+  if builds_for_gpus; then
     install_packages "${build_packages[@]}" "${fetch_packages[@]}" "$@"
     fetch_cudnn_frontend
   else
     install_packages "${build_packages[@]}" "$@"
+  fi
+  fetch_valijson
+}
+
+# As cmake/cuda.cmake decides.
+builds_for_gpus() {
+  { command -v nvcc || [[ -x /usr/local/cuda/bin/nvcc ]]; } >/dev/null && nvidia-smi -L >/dev/null 2>&1
+}
+
+valijson=$repository/build/third_party/valijson
+
+# The headers from valijson's package, where cmake/dependencies.cmake looks for them. Installed, the package
+# would bring 180 others: every JSON library that it can read.
+fetch_valijson() {
+  local temporary
+  [[ ! -e $valijson && ! -e /usr/include/valijson ]] && command -v apt-get >/dev/null || return 0
+  mkdir -p "${valijson%/*}"
+  temporary=$(mktemp -d "${valijson%/*}/XXXXXX")
+  if (cd "$temporary" && apt-get download -qq libvalijson-dev && dpkg-deb -x ./*.deb unpacked) >&2; then
+    mv "$temporary/unpacked" "$valijson"
+    rm -rf "$temporary"
+  else
+    rm -rf "$temporary"
+    die "could not fetch the package libvalijson-dev"
   fi
 }
 
@@ -131,31 +165,73 @@ fetch_cudnn_frontend() {
   rm -rf "$temporary"
 }
 
-# configure PRESET: ninja itself configures again when a CMake file changes, but not when a preset does,
-# or when headers are there that were not.
+# configure PRESET [-DNAME=VALUE...]: ninja itself configures again when a CMake file changes, but not when a
+# preset or a value does, or when headers are there that were not. Says what becomes of CUDA and cuDNN.
 configure() {
   local build=$repository/build/$1
-  [[ $build/build.ninja -nt $repository/CMakePresets.json &&
-    ! $cudnn_frontend -nt $build/build.ninja ]] && return
-  say "configuring build/$1"
-  run_logged "$build.configure.log" cmake --preset "$1"
+  ! is_configured "$build" "${@:2}" || return 0
+  run_logged "$build.configure.log" "configuring build/$1" cmake --preset "$@"
+  grep -E '^-- (CUDA|CUPTI|cuDNN): ' "$build.configure.log" | sed 's/^-- //' >&2 || true
   touch "$build/build.ninja"
+}
+
+is_configured() {
+  local build=$1 value
+  [[ $build/build.ninja -nt $repository/CMakePresets.json && ! $cudnn_frontend -nt $build/build.ninja ]] || return
+  for value in "${@:2}"; do
+    sed 's/:[A-Z]*=/=/' "$build/CMakeCache.txt" | grep -qx -e "${value#-D}" || return
+  done
 }
 
 # build PRESET TARGET...
 build() {
   local preset=$1
   shift
-  run_logged "$repository/build/$preset.build.log" \
+  run_logged "$repository/build/$preset.build.log" "building build/$preset" \
     cmake --build --preset "$preset" --target "$@"
 }
 
-# Runs a command in the repository with its output in a file, and shows that if it fails.
+# run_logged LOG WHAT COMMAND...: runs a command in the repository with its output in a file, from which it
+# shows how far it is, and the first error if it fails.
 run_logged() {
-  local log=$1
-  shift
-  if ! (cd "$repository" && "$@") >"$log" 2>&1; then
-    cat "$log" >&2
-    die "failed: $*"
+  local log=$1 what=$2 status=0
+  shift 2
+  : >"$log"
+  show_progress "$log" "$what" &
+  local progress=$!
+  (cd "$repository" && "$@") >"$log" 2>&1 || status=$?
+  kill "$progress" 2>/dev/null && wait "$progress" 2>/dev/null || true
+  [[ ! -t 2 ]] || printf '\r\033[K' >&2
+  if ((status != 0)); then
+    first_error "$log" >&2
+    die "failed: $* (all of its output: $log)"
   fi
+}
+
+# The last line of the log: on a terminal in place, else now and then. What is done at once is not shown.
+show_progress() {
+  local log=$1 what=$2 line seconds=20
+  [[ ! -t 2 ]] || seconds=0.5
+  pause 1
+  say "$what"
+  while pause "$seconds" && kill -0 $$ 2>/dev/null; do
+    line=$(tail -n 1 "$log")
+    if [[ -t 2 ]]; then
+      printf '\r\033[K%s' "${line:0:$(($(tput cols 2>/dev/null || echo 80) - 1))}" >&2
+    else
+      printf '%s\n' "$line" >&2
+    fi
+  done
+}
+
+# Sleeps, and keeps nothing open that the script's caller might wait for.
+pause() {
+  sleep "$1" </dev/null >/dev/null 2>&1 9>&-
+}
+
+# What ninja or CMake says first of what went wrong; the end of the log where they say nothing.
+first_error() {
+  local error
+  error=$(awk '/^FAILED: |^CMake Error/ { if (found++) exit } found && !/^\[[0-9]+\/[0-9]+\]/' "$1" | head -n 60)
+  printf '%s\n' "${error:-$(tail -n 40 "$1")}"
 }

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "device/blas.h"
 #include "device/device.h"
 #include "device/proc.h"
 #include "device/resident.h"
@@ -124,7 +125,10 @@ class HostDevice final : public Device {
 }  // namespace
 
 std::unique_ptr<Device> make_host_device(int threads) {
-  return std::make_unique<HostDevice>(threads);
+  if (const auto why = blas::why_none()) throw NoDevice(*why);
+  auto device = std::make_unique<HostDevice>(threads);
+  if (const auto why = blas::why_no_room(device->info().threads)) throw NoDevice(*why);
+  return device;
 }
 
 }  // namespace flashbench

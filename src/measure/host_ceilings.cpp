@@ -1,8 +1,8 @@
-#include <cblas.h>
 #include <fmt/format.h>
 
 #include <cstring>
 
+#include "device/blas.h"
 #include "measure/ceilings.h"
 
 namespace flashbench {
@@ -20,7 +20,7 @@ Part part(int64_t total, int64_t item, int64_t items) {
 }
 
 std::string openblas_version() {
-  std::string config = openblas_get_config();  // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ..."
+  const std::string config = blas::configuration();  // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ..."
   return config.substr(0, config.find(' ', config.find(' ') + 1));
 }
 
@@ -34,17 +34,15 @@ class HostGemm final : public GemmCeiling {
     }
   }
 
-  // Rows are split over our own threads, each calling a serial sgemm: OpenBLAS's threads would go
-  // on spinning for a while after the call and take time from whatever is measured next.
+  // Rows are split over our own threads, each calling a serial sgemm.
   void run() override {
     ThreadPool& pool = *device_.stream().threads;
-    openblas_set_num_threads(1);
     pool.parallel_for(pool.threads(), [&](int64_t item, int) {
       const auto [begin, end] = part(kHostGemmSize, item, pool.threads());
-      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(end - begin),
-                  kHostGemmSize, kHostGemmSize, 1.0f, a_.as<float>() + begin * kHostGemmSize,
-                  kHostGemmSize, b_.as<float>(), kHostGemmSize, 0.0f,
-                  c_.as<float>() + begin * kHostGemmSize, kHostGemmSize);
+      blas::gemm(blas::Transpose::no, blas::Transpose::yes, end - begin, kHostGemmSize,
+                 kHostGemmSize, 1.0f, {a_.as<float>() + begin * kHostGemmSize, kHostGemmSize},
+                 {b_.as<float>(), kHostGemmSize}, 0.0f,
+                 {c_.as<float>() + begin * kHostGemmSize, kHostGemmSize});
     });
   }
 

@@ -1,9 +1,8 @@
 #include "providers/naive_steps.h"
 
-#include <cblas.h>
-
 #include <algorithm>
 
+#include "device/blas.h"
 #include "kernels/naive/softmax.h"
 
 namespace flashbench {
@@ -15,31 +14,18 @@ namespace {
 constexpr int64_t kBlocksPerThread = 4;
 constexpr int64_t kMinBlockRows = 64;
 
-template <typename Float>
-struct Matrix {
-  Float* data;
-  int64_t row_stride;
-};
+using blas::Transpose;
 
 template <typename Float, typename View>
-Matrix<Float> rows_of(const View& t, int64_t b, int64_t h, int64_t first) {
+blas::Operand<Float> rows_of(const View& t, int64_t b, int64_t h, int64_t first) {
   return {static_cast<Float*>(t.data) + t.offset(b, h, first), t.row_stride};
 }
 
-// C [m, n] = alpha * op(A) op(B) + beta * C with depth k.
-void gemm(CBLAS_TRANSPOSE a_op, CBLAS_TRANSPOSE b_op, int64_t m, int64_t n, int64_t k, double alpha,
-          Matrix<const float> a, Matrix<const float> b, double beta, Matrix<float> c) {
-  const auto size = [](int64_t value) { return static_cast<blasint>(value); };
-  cblas_sgemm(CblasRowMajor, a_op, b_op, size(m), size(n), size(k), static_cast<float>(alpha),
-              a.data, size(a.row_stride), b.data, size(b.row_stride), static_cast<float>(beta),
-              c.data, size(c.row_stride));
-}
-
-bool all_finite(Matrix<float> m, int64_t rows, int64_t columns) {
+bool all_finite(blas::Operand<float> m, int64_t rows, int64_t columns) {
   float sum = 0;  // x - x is 0, or else NaN
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t column = 0; column < columns; ++column) {
-      const float x = m.data[row * m.row_stride + column];
+      const float x = m.data[row * m.stride + column];
       sum += x - x;
     }
   }
@@ -49,9 +35,6 @@ bool all_finite(Matrix<float> m, int64_t rows, int64_t columns) {
 }  // namespace
 
 void NaiveSteps::for_rows(int64_t heads, int64_t length, const RowsBody& body) const {
-  // Our threads call a serial BLAS: its own threads would go on spinning after a call and take
-  // cores from whatever is timed next.
-  openblas_set_num_threads(1);
   const int64_t all_heads = p_.batch * heads;
   const int64_t wanted = all_heads * length / (kBlocksPerThread * pool_.threads());
   const int64_t rows = std::clamp(wanted, std::min(kMinBlockRows, length), length);
@@ -65,7 +48,7 @@ void NaiveSteps::for_rows(int64_t heads, int64_t length, const RowsBody& body) c
 void NaiveSteps::multiply_transposed(double alpha, ConstTensorView a, ConstTensorView b,
                                      float* scores) const {
   for_rows(p_.q_heads, p_.q_len, [&](int64_t batch, int64_t h, int64_t first, int64_t rows) {
-    gemm(CblasNoTrans, CblasTrans, rows, p_.kv_len, p_.head_dim, alpha,
+    blas::gemm(Transpose::no, Transpose::yes, rows, p_.kv_len, p_.head_dim, alpha,
          rows_of<const float>(a, batch, h, first),
          rows_of<const float>(b, batch, h / p_.heads_per_kv_head(), 0), 0,
          {scores + score_offset(batch, h) + first * p_.kv_len, p_.kv_len});
@@ -75,16 +58,16 @@ void NaiveSteps::multiply_transposed(double alpha, ConstTensorView a, ConstTenso
 void NaiveSteps::multiply(double alpha, const float* scores, ConstTensorView b,
                           TensorView c) const {
   for_rows(p_.q_heads, p_.q_len, [&](int64_t batch, int64_t h, int64_t first, int64_t rows) {
-    const Matrix<const float> left{scores + score_offset(batch, h) + first * p_.kv_len, p_.kv_len};
+    const blas::Operand<const float> left{scores + score_offset(batch, h) + first * p_.kv_len, p_.kv_len};
     const auto right = rows_of<const float>(b, batch, h / p_.heads_per_kv_head(), 0);
     const auto product = rows_of<float>(c, batch, h, first);
-    gemm(CblasNoTrans, CblasNoTrans, rows, p_.head_dim, p_.kv_len, alpha, left, right, 0, product);
+    blas::gemm(Transpose::no, Transpose::no, rows, p_.head_dim, p_.kv_len, alpha, left, right, 0, product);
     if (p_.mask == Mask::none || all_finite(product, rows, p_.head_dim)) return;
     // 0 * NaN is NaN: what a row does not see must not reach it. Once more, without that.
     for (int64_t row = 0; row < rows; ++row) {
-      gemm(CblasNoTrans, CblasNoTrans, 1, p_.head_dim, p_.visible_keys(first + row), alpha,
-           {left.data + row * left.row_stride, left.row_stride}, right, 0,
-           {product.data + row * product.row_stride, product.row_stride});
+      blas::gemm(Transpose::no, Transpose::no, 1, p_.head_dim, p_.visible_keys(first + row), alpha,
+           {left.data + row * left.stride, left.stride}, right, 0,
+           {product.data + row * product.stride, product.stride});
     }
   });
 }
@@ -95,7 +78,7 @@ void NaiveSteps::multiply_scores_transposed(double alpha, const float* scores, C
            [&](int64_t batch, int64_t kv_head, int64_t first, int64_t rows) {
              const int64_t first_head = kv_head * p_.heads_per_kv_head();
              for (int64_t h = first_head; h < first_head + p_.heads_per_kv_head(); ++h) {
-               gemm(CblasTrans, CblasNoTrans, rows, p_.head_dim, p_.q_len, alpha,
+               blas::gemm(Transpose::yes, Transpose::no, rows, p_.head_dim, p_.q_len, alpha,
                     {scores + score_offset(batch, h) + first, p_.kv_len},
                     rows_of<const float>(b, batch, h, 0), h == first_head ? 0 : 1,
                     rows_of<float>(c, batch, kv_head, first));

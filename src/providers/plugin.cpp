@@ -99,8 +99,8 @@ class PluginLibrary {
                        sizeof(flashbench_plugin), table_->size));
     }
     if (table_->device_kind != FLASHBENCH_CPU && table_->device_kind != FLASHBENCH_CUDA) {
-      fail(fmt::format("expected a device_kind of {} or {}, found {}", FLASHBENCH_CPU,
-                       FLASHBENCH_CUDA, table_->device_kind));
+      fail(fmt::format("expected a device_kind of {} or {}, found {}", int{FLASHBENCH_CPU},
+                       int{FLASHBENCH_CUDA}, table_->device_kind));
     }
     const std::pair<const char*, bool> members[] = {
         {"description", table_->description != nullptr}, {"supports", table_->supports != nullptr},

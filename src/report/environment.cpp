@@ -1,6 +1,5 @@
 #include "report/environment.h"
 
-#include <cblas.h>
 #include <fmt/format.h>
 #include <hwy/base.h>
 #include <hwy/highway.h>
@@ -10,6 +9,7 @@
 #include <fstream>
 
 #include "build_info.h"
+#include "device/blas.h"
 
 namespace flashbench {
 
@@ -34,8 +34,8 @@ Json system_json() {
 }
 
 Json libraries_json() {
-  return {{"openblas", openblas_get_config()},
-          {"openblas_core", openblas_get_corename()},
+  return {{"openblas", blas::configuration()},
+          {"openblas_core", blas::core()},
           {"highway", fmt::format("{}.{}.{}", HWY_MAJOR, HWY_MINOR, HWY_PATCH)}};
 }
 

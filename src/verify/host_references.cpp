@@ -1,6 +1,4 @@
 // The references as the host's threads compute them: a block of rows is a thread's work.
-#include <cblas.h>
-
 #include <algorithm>
 #include <cstddef>
 
@@ -12,11 +10,6 @@
 namespace flashbench::verify {
 
 namespace {
-
-// Row-parallel work of our own threads; BLAS's would spin on after it and disturb a measurement.
-void use_own_threads_only() {
-  openblas_set_num_threads(1);
-}
 
 // Stores a block of exact rows in a tensor's dtype.
 void store_rows(const TensorView& tensor, const RowBlock& block, const Matrix<double>& rows) {
@@ -34,7 +27,6 @@ void store_rows(const TensorView& tensor, const RowBlock& block, const Matrix<do
 template <typename Visit>
 ExactForward forward_of_all_rows(const Problem& problem, const Inputs& inputs, ThreadPool& pool,
                                  const Visit& visit) {
-  use_own_threads_only();
   ExactForward result;
   result.o.resize(static_cast<size_t>(problem.query_elements() * element_size(problem.dtype)));
   result.logsumexp.resize(static_cast<size_t>(problem.query_rows()));
@@ -100,7 +92,6 @@ std::vector<Reference> backward_references(const Problem& problem, const Inputs&
 
 References references_on_host(const Problem& problem, const Inputs& inputs, Dtype scores,
                               const Selection& selection, ThreadPool& pool) {
-  use_own_threads_only();
   if (problem.pass == Pass::forward) {
     return {forward_references(problem, inputs, scores, selection, pool), {}};
   }

@@ -1,7 +1,5 @@
 #include "verify/matrix.h"
 
-#include <cblas.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -11,12 +9,12 @@ namespace flashbench::verify {
 
 namespace {
 
-CBLAS_TRANSPOSE cblas(Transpose op) {
-  return op == Transpose::yes ? CblasTrans : CblasNoTrans;
-}
-
-blasint narrow(int64_t size) {
-  return static_cast<blasint>(size);
+template <typename T>
+void multiply(Transpose op_a, Transpose op_b, T alpha, MatrixRef<const T> a, MatrixRef<const T> b,
+              T beta, MatrixRef<T> c) {
+  const int64_t inner = op_a == Transpose::no ? a.cols : a.rows;
+  blas::gemm(op_a, op_b, c.rows, c.cols, inner, alpha, {a.data, a.stride}, {b.data, b.stride}, beta,
+             {c.data, c.stride});
 }
 
 }  // namespace
@@ -77,18 +75,12 @@ std::vector<double> norms(const Rows<double>& rows) {
 
 void gemm(Transpose op_a, Transpose op_b, double alpha, MatrixRef<const double> a,
           MatrixRef<const double> b, double beta, MatrixRef<double> c) {
-  const int64_t inner = op_a == Transpose::no ? a.cols : a.rows;
-  cblas_dgemm(CblasRowMajor, cblas(op_a), cblas(op_b), narrow(c.rows), narrow(c.cols),
-              narrow(inner), alpha, a.data, narrow(a.stride), b.data, narrow(b.stride), beta,
-              c.data, narrow(c.stride));
+  multiply(op_a, op_b, alpha, a, b, beta, c);
 }
 
 void gemm(Transpose op_a, Transpose op_b, float alpha, MatrixRef<const float> a,
           MatrixRef<const float> b, float beta, MatrixRef<float> c) {
-  const int64_t inner = op_a == Transpose::no ? a.cols : a.rows;
-  cblas_sgemm(CblasRowMajor, cblas(op_a), cblas(op_b), narrow(c.rows), narrow(c.cols),
-              narrow(inner), alpha, a.data, narrow(a.stride), b.data, narrow(b.stride), beta,
-              c.data, narrow(c.stride));
+  multiply(op_a, op_b, alpha, a, b, beta, c);
 }
 
 }  // namespace flashbench::verify

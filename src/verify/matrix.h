@@ -7,6 +7,7 @@
 
 #include "attention/host_memory.h"
 #include "attention/tensors.h"
+#include "device/blas.h"
 #include "verify/row_blocks.h"
 
 namespace flashbench::verify {
@@ -63,7 +64,7 @@ Rows<double> squares(const Rows<double>& rows);
 // The Euclidean norm of every row.
 std::vector<double> norms(const Rows<double>& rows);
 
-enum class Transpose { no, yes };
+using blas::Transpose;
 
 // c = alpha * op(a) * op(b) + beta * c, on the calling thread.
 void gemm(Transpose op_a, Transpose op_b, double alpha, MatrixRef<const double> a,

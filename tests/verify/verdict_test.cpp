@@ -31,7 +31,7 @@ Problem problem_of(Pass pass, Dtype dtype, Mask mask, int64_t q_len, int64_t kv_
   return p;
 }
 
-const TensorError& tensor(const Verdict& verdict, const std::string& name) {
+const TensorError& tensor(const Verdict& verdict, std::string_view name) {
   for (const TensorError& error : verdict.tensors) {
     if (error.tensor == name) return error;
   }
