@@ -33,8 +33,12 @@ import pandas as pd
 
 GRID = "hidden=2048,tokens=16384"
 SHORT = "hidden=2048,batch=16"  # of configs/short.json
-CASE = ["pass", "mask", "head_dim", "q_len"]  # names a case within a grid
+CASE = ["pass", "mask", "head_dim", "q_len"]  # names a case within a grid,
+SIZES = ["batch", "q_heads", "kv_heads", "kv_len"]  # and with these any case
 RIVALS = {"cudnn": "cuDNN", "plugin:torch_flash": "FlashAttention-2"}
+METRICS = {"dram__bytes_read": "read", "dram__bytes_write": "written", "lts__": "L2",
+           "sm__ops_path_tensor": "tensor operations"}
+TENSORS = {"o": "O", "logsumexp": "logsumexp", "dq": "dQ", "dk": "dK", "dv": "dV"}
 OURS = [("tiled", "forward"), ("tiled", "backward"), ("tiled:sm80", "forward"), ("tiled:sm80", "backward")]
 
 
@@ -105,9 +109,10 @@ def speed(frame, _):
 def column(frame, arguments):
     """A row for each kind of case; for each provider too if several are asked for."""
     frame = frame[frame.provider.isin(arguments.provider)]
+    frame = frame.assign(figure=figures(frame, arguments))
 
     def cell(part):
-        return written(figures(part, arguments).iloc[0], arguments)
+        return written(part.figure.iloc[0], arguments)
 
     keys = ["pass", "head_dim", "mask"] + (["provider"] if len(arguments.provider) > 1 else [])
     return over_length(frame, keys, described, cell)
@@ -116,6 +121,8 @@ def column(frame, arguments):
 def figures(frame, arguments):
     """The column that is asked for."""
     name = arguments.column
+    if frame.empty:
+        raise ValueError(f"no row is of {' or '.join(arguments.provider)}")
     if name not in frame.columns or not pd.api.types.is_numeric_dtype(frame[name]):
         raise ValueError(f"expected the name of a column of numbers by --column, found {name!r}")
     return frame[name] / 2**20 if name.endswith("_bytes") else frame[name]
@@ -239,11 +246,10 @@ def rival(frame, arguments):
 
 def beside(frame, _):
     """Milliseconds of every provider, a row for each case that is not of the grid."""
-    case = ["pass", "mask", "batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim"]
     names = list(frame.provider.unique())
     rows = []
-    for key, part in frame.groupby(case, sort=False):
-        which, masked, batch, q_heads, kv_heads, q_len, kv_len, head_dim = key
+    for key, part in frame.groupby(CASE + SIZES, sort=False):
+        which, masked, head_dim, q_len, batch, q_heads, kv_heads, kv_len = key
         times = part.set_index("provider").median_ms
         heads = f"{q_heads}" if q_heads == kv_heads else f"{q_heads}/{kv_heads}"
         lengths = f"{q_len}" if q_len == kv_len else f"{q_len}/{kv_len}"
@@ -290,41 +296,26 @@ def traffic(frame, _):
 
 
 def load(path):
-    try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: expected JSON: {error}") from None
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
 
 
 def results(paths):
     """The rows of results in JSON, each with its file."""
-    for path in paths:
-        try:
-            yield from ((path, row) for row in load(path)["results"])
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{path}: expected the JSON of a sweep: {error!r}") from None
+    return [(path, row) for path in paths for row in load(path)["results"]]
 
 
 def ncu(paths):
     """By how much our counts are above Nsight Compute's; a case that is in several files is the last one's."""
     cases = {}
-    for path in paths:
-        try:
-            compared = load(path)
-            cases |= {row["case"]: {} for row in compared}
-            for row in compared:
-                differences = cases[row["case"]].setdefault(row["kernel"], {})
-                metric = next((name for prefix, name in METRICS.items() if row["metric"].startswith(prefix)), None)
-                differences[metric] = f"{100 * row['difference']:+.1f}%"
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{path}: expected the JSON of compare_with_ncu.py: {error!r}") from None
+    for compared in map(load, paths):
+        cases |= {row["case"]: {} for row in compared}
+        for row in compared:
+            metric = next(name for prefix, name in METRICS.items() if row["metric"].startswith(prefix))
+            cases[row["case"]].setdefault(row["kernel"], {})[metric] = f"{100 * row['difference']:+.1f}%"
     rows = [[case, kernel, *(differences.get(metric, "") for metric in METRICS.values())]
             for case, kernels in cases.items() for kernel, differences in kernels.items()]
     return table(["case", "kernel", *METRICS.values()], rows)
-
-
-METRICS = {"dram__bytes_read": "read", "dram__bytes_write": "written", "lts__": "L2", "sm__ops_path_tensor": "tensor operations"}
 
 
 def wall(paths):
@@ -335,13 +326,10 @@ def wall(paths):
         for phase, taken in row.get("wall_s", {}).items():
             seconds[phase] = seconds.get(phase, 0) + taken
     if not seconds:
-        raise ValueError(f"{', '.join(paths)}: no row has wall_s: an older flashbench made it")
+        raise ValueError("no row has wall_s: an older flashbench made it")
     rows = [[phase, f"{taken:.1f}", f"{taken / len(cases):.2f}"] for phase, taken in
             [*sorted(seconds.items(), key=lambda item: -item[1]), ("all", sum(seconds.values()))]]
     return table(["phase", "seconds", "a case"], rows)
-
-
-NAMES = {"o": "O", "logsumexp": "logsumexp", "dq": "dQ", "dk": "dK", "dv": "dV"}
 
 
 def calibration(paths):
@@ -353,16 +341,15 @@ def calibration(paths):
             cell = worst[error["tensor"], result["case"]["dtype"]]
             cell[result["provider"]] = [*map(max, found, cell.get(result["provider"], found))]
     providers = list(dict.fromkeys(name for cell in worst.values() for name in cell))
-    order = list(NAMES)
-    rows = [[NAMES[tensor], dtype] + ["{:.2f} ({:.1f})".format(*cell[name]) if name in cell else ""
+    order = list(TENSORS)
+    rows = [[TENSORS[tensor], dtype] + ["{:.2f} ({:.1f})".format(*cell[name]) if name in cell else ""
                                       for name in providers]
             for (tensor, dtype), cell in sorted(worst.items(), key=lambda item: order.index(item[0][0]))]
     return table(["tensor", "dtype", *(f"`{name}`" for name in providers)], rows)
 
 
 TABLES = {"speed": speed, "memory": memory, "column": column, "ladder": ladder, "crossover": crossover,
-          "rivals": rivals, "rival": rival, "beside": beside, "traffic": traffic,
-          "value": value}
+          "rivals": rivals, "rival": rival, "beside": beside, "traffic": traffic, "value": value}
 OF_JSON = {"wall": wall, "ncu": ncu, "calibration": calibration}
 
 
@@ -392,16 +379,22 @@ def rows(arguments):
     frame = frame[meets(frame, arguments.filter)]
     if frame.empty:
         raise ValueError(f"no verified row has {arguments.grid} and {arguments.filter}".removesuffix(" and "))
+    again = frame[frame.duplicated(["provider", *CASE, *SIZES])]
+    if not again.empty:
+        raise ValueError(f"expected each case once, found again: {again.iloc[0][['provider', *CASE, *SIZES]].to_dict()}")
     return frame
 
 
 def make(words):
     """The table that these arguments ask for. Throws ValueError with the files' names."""
     arguments = parse(words)
-    if arguments.table in OF_JSON:
-        return OF_JSON[arguments.table](arguments.files)
     try:
+        if arguments.table in OF_JSON:
+            return OF_JSON[arguments.table](arguments.files)
         return TABLES[arguments.table](rows(arguments), arguments)
+    except (AttributeError, KeyError, OSError, StopIteration, TypeError, json.JSONDecodeError) as error:
+        kind = "JSON" if arguments.table in OF_JSON else "CSV"
+        raise ValueError(f"{', '.join(arguments.files)}: expected the {kind} of a sweep: {error!r}") from None
     except ValueError as error:
         raise ValueError(f"{', '.join(arguments.files)}: {error}") from None
 

@@ -132,6 +132,25 @@ def test_a_figure_that_is_not_there(tables, options, problem):
     assert problem in tables("value", [row("tiled", 1.0)], options=options, expect=1)
 
 
+def test_a_case_that_is_there_twice_is_refused(tables):
+    problem = tables("column", [row("tiled", 1.0), row("tiled", 2.0)], options=["--column", "median_ms"], expect=1)
+    assert "expected each case once, found again: {'provider': 'tiled', 'pass': 'forward'" in problem
+    assert "no row is of cudnn" in tables(
+        "column", [row("tiled", 1.0)], options=["--column", "median_ms", "--provider", "cudnn"], expect=1)
+
+
+def test_counts_beside_those_of_nsight_compute(tables, tmp_path):
+    def compared(case, metric, difference):
+        return {"case": case, "kernel": "k", "metric": metric, "difference": difference}
+
+    first, again = tmp_path / "first.json", tmp_path / "again.json"
+    first.write_text(json.dumps([compared("a", "dram__bytes_read.sum", 0.5), compared("b", "lts__t_bytes.sum", -0.012)]))
+    again.write_text(json.dumps([compared("a", "dram__bytes_read.sum", 0.001)]))
+    assert tables("ncu", options=[first, again]) == ["| a | k | +0.1% |  |  |  |", "| b | k |  |  | -1.2% |  |"]
+    again.write_text('{"results": []}')
+    assert "again.json: expected the JSON of a sweep" in tables("ncu", options=[again], expect=1)
+
+
 def test_calibration_has_the_largest_lambda_of_each_provider(tables, tmp_path):
     def result(provider, tensor, error, ratio):
         return {"provider": provider, "case": {"dtype": "fp16"},
