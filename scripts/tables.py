@@ -1,47 +1,67 @@
 #!/usr/bin/python3
-"""Tables for the documents, in Markdown, from result CSVs: of the grid of the FlashAttention papers
-(hidden size 2048, 16,384 tokens).
+"""Tables and single figures for the documents, from result files. scripts/docs writes them there.
 
-  scripts/tables.py speed results/h200/h200.csv      TFLOP/s and speed-up of tiled over length
-  scripts/tables.py memory results/h200/h200.csv     peak memory over length, and the share saved
-  scripts/tables.py ladder results/h200/ladder.csv   time, TFLOP/s, bytes measured and peak memory of
-                                                     each provider and the ceiling, full attention
-  scripts/tables.py crossover FILE.csv...            the lengths at which tiled is faster than naive
-  scripts/tables.py rivals results/h200/h200.csv     how many times faster than cuDNN and
-                                                     FlashAttention-2 our kernels are
-  scripts/tables.py rival results/h200/h200.csv --provider cudnn       the same by head_dim and mask
-  scripts/tables.py traffic results/h200/h200.csv    measured over compulsory bytes of memory / bytes
-                                                     through the L2 over those that the loops request
-  scripts/tables.py operations results/h200/h200.csv counted tensor-core operations over claimed FLOPs
-  scripts/tables.py wall results/h200/h200.json      where the time of the whole sweep went
+  scripts/tables.py speed FILE.csv       TFLOP/s of tiled, and its speed-up over naive, over length
+  scripts/tables.py memory FILE.csv      peak memory of naive and tiled over length, and the share saved
+  scripts/tables.py column FILE.csv --column NAME
+                                         one column of the CSV over length (bytes in MiB)
+  scripts/tables.py ladder FILE.csv      time, TFLOP/s, bytes measured and peak memory of each provider
+                                         and of the ceiling, at one length, full attention, forward
+  scripts/tables.py crossover FILE.csv...    the lengths at which tiled is faster than naive
+  scripts/tables.py rivals FILE.csv      how many times faster than cuDNN and FlashAttention-2 ours are
+  scripts/tables.py rival FILE.csv --rival NAME      the same for one rival, by head_dim and mask
+  scripts/tables.py beside FILE.csv      times of the cases that are not of the grid
+  scripts/tables.py traffic FILE.csv     measured over compulsory bytes of memory / bytes through the
+                                         L2 over those that the loops request
+  scripts/tables.py value FILE.csv --as STATISTIC (--column NAME | --rival NAME)
+                                         one figure: of a column, or of a rival's time over ours
+  scripts/tables.py wall FILE.json...    where the time of a whole sweep went
+  scripts/tables.py calibration FILE.json    the largest lambda of each provider
+  scripts/tables.py ncu FILE.json...     our counts over those of Nsight Compute
 
-scripts/docs writes them into the documents.
+All that read CSVs take verified rows of self-attention with as many K/V heads as query heads, and
+of a grid: hidden size and tokens of the FlashAttention papers, unless --grid names others.
 """
 import argparse
+import collections
+import functools
 import json
 import sys
 
 import numpy as np
 import pandas as pd
 
+GRID = "hidden=2048,tokens=16384"
+SHORT = "hidden=2048,batch=16"  # of configs/short.json
+CASE = ["pass", "mask", "head_dim", "q_len"]  # names a case within a grid,
+SIZES = ["batch", "q_heads", "kv_heads", "kv_len"]  # and with these any case
 RIVALS = {"cudnn": "cuDNN", "plugin:torch_flash": "FlashAttention-2"}
+METRICS = {"dram__bytes_read": "read", "dram__bytes_write": "written", "lts__": "L2",
+           "sm__ops_path_tensor": "tensor operations"}
+TENSORS = {"o": "O", "logsumexp": "logsumexp", "dq": "dQ", "dk": "dK", "dv": "dV"}
 OURS = [("tiled", "forward"), ("tiled", "backward"), ("tiled:sm80", "forward"), ("tiled:sm80", "backward")]
 
 
+@functools.lru_cache(maxsize=None)
 def read(path):
-    frame = pd.read_csv(path)
-    return frame[(frame.status == "ok") & (frame.q_len == frame.kv_len)
-                 & (frame.q_heads == frame.kv_heads)]
+    """The verified rows, with the sizes that grids are named by."""
+    try:
+        frame = pd.read_csv(path)
+        frame = frame[frame.status == "ok"]
+        return frame.assign(hidden=frame.q_heads * frame.head_dim, tokens=frame.batch * frame.q_len)
+    except (OSError, ValueError, AttributeError) as error:
+        raise ValueError(f"{path}: expected the CSV of a sweep: {error}") from None
 
 
-def grid(frame):
-    """Without repetitions of a case."""
-    return frame[(frame.q_heads * frame.head_dim == 2048) & (frame.batch * frame.q_len == 16384)]
-
-
-def short(frame):
-    """Of configs/short.json: that hidden size in batches of 16."""
-    return frame[(frame.q_heads * frame.head_dim == 2048) & (frame.batch == 16)]
+def meets(frame, conditions):
+    """Which rows meet them all: conditions such as q_len=512|1024,mask=none."""
+    found = pd.Series(True, frame.index)
+    for condition in filter(None, conditions.split(",")):
+        name, _, values = condition.partition("=")
+        if name not in frame.columns:
+            raise ValueError(f"{condition}: no column has the name {name}")
+        found &= frame[name].astype(str).isin(values.split("|"))
+    return found
 
 
 def mask(name):
@@ -57,6 +77,12 @@ def table(header, rows):
              "|" + "|".join(["---"] + ["---:"] * (len(header) - 1)) + "|"]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines)
+
+
+def described(key):
+    """The label of a row, from pass, head_dim, mask and, if it is there, the provider."""
+    which, head_dim, masked, *provider = key
+    return " ".join([which, f"d{head_dim}", mask(masked), *provider])
 
 
 def over_length(frame, keys, label, cell):
@@ -77,12 +103,36 @@ def speed(frame, _):
         row = tiled.iloc[0]
         return f"{row.tflops_convention:.0f} ({row.speedup_vs_naive:.2f}x)"
 
-    return over_length(grid(frame), ["pass", "head_dim", "mask"],
-                       lambda key: f"{key[0]} d{key[1]} {mask(key[2])}", cell)
+    return over_length(frame, ["pass", "head_dim", "mask"], described, cell)
+
+
+def column(frame, arguments):
+    """A row for each kind of case; for each provider too if several are asked for."""
+    frame = frame[frame.provider.isin(arguments.provider)]
+    frame = frame.assign(figure=figures(frame, arguments))
+
+    def cell(part):
+        return written(part.figure.iloc[0], arguments)
+
+    keys = ["pass", "head_dim", "mask"] + (["provider"] if len(arguments.provider) > 1 else [])
+    return over_length(frame, keys, described, cell)
+
+
+def figures(frame, arguments):
+    """The column that is asked for."""
+    name = arguments.column
+    if frame.empty:
+        raise ValueError(f"no row is of {' or '.join(arguments.provider)}")
+    if name not in frame.columns or not pd.api.types.is_numeric_dtype(frame[name]):
+        raise ValueError(f"expected the name of a column of numbers by --column, found {name!r}")
+    return frame[name] / 2**20 if name.endswith("_bytes") else frame[name]
+
+
+def written(figure, arguments):
+    return f"{figure:.{arguments.digits}f}"
 
 
 def memory(frame, _):
-    frame = grid(frame)
     frame = frame[frame["mask"] == "none"]
 
     def cell(part):
@@ -96,10 +146,9 @@ def memory(frame, _):
 
 def ladder(frame, _):
     """A row for each provider, in the order of the file; columns for each head_dim, at one length."""
-    frame = grid(frame)
     frame = frame[(frame["mask"] == "none") & (frame["pass"] == "forward")]
     if frame.q_len.nunique() != 1:
-        raise ValueError(f"expected one length, found {frame.q_len.nunique()}: choose one by --length")
+        raise ValueError(f"expected one length, found {frame.q_len.nunique()}: choose one by --filter q_len=N")
     head_dims = sorted(frame.head_dim.unique())
 
     def cells(milliseconds, tflops, moved, peak):
@@ -130,7 +179,6 @@ def ladder(frame, _):
 
 def crossover(frame, _):
     """The lengths at which it is faster than naive in every one of the files."""
-    frame = pd.concat([grid(frame), short(frame)])
     tiled = frame[frame.provider == "tiled"]
     head_dims = sorted(tiled.head_dim.unique())
 
@@ -153,9 +201,8 @@ def crossover(frame, _):
 
 
 def times_faster(frame, rival, ours, which):
-    """The rival's time over ours, for each case that both have."""
-    case = ["head_dim", "mask", "q_len"]
-    times = frame[frame["pass"] == which].set_index(["provider", *case]).median_ms
+    """The rival's time over ours, for each case of these passes that both have."""
+    times = frame[frame["pass"].isin(which)].set_index(["provider", *CASE]).median_ms
     if not {rival, ours} <= set(times.index.get_level_values("provider")):
         return pd.Series(dtype=float)
     return (times[rival] / times[ours]).dropna()
@@ -170,26 +217,23 @@ def mean_and_range(ratios):
 
 
 def rivals(frame, _):
-    frame = grid(frame)
     known = [name for name in RIVALS if name in set(frame.provider)]
     if not known:
         raise ValueError(f"expected rows of {' or '.join(RIVALS)}, found none")
-    rows = [[f"`{ours}` {which}"] + [mean_and_range(times_faster(frame, name, ours, which)) for name in known]
-            for ours, which in OURS]
+    rows = [[f"`{ours}` {which}"] + [mean_and_range(times_faster(frame, name, ours, [which])) for name in known]
+            for ours, which in OURS if ours in set(frame.provider)]
     return table([""] + [RIVALS[name] for name in known], rows)
 
 
 def rival(frame, arguments):
-    frame = grid(frame)
-    columns = [(ours, which, masked) for ours, which in OURS for masked in ["none", "causal_bottom_right"]]
-    ratios = {}
-    for ours, which in OURS:
-        ratios[ours, which] = times_faster(frame, arguments.provider, ours, which)
+    ours_here = [(ours, which) for ours, which in OURS if ours in set(frame.provider)]
+    ratios = {key: times_faster(frame, arguments.rival, key[0], [key[1]]) for key in ours_here}
     if all(values.empty for values in ratios.values()):
-        raise ValueError(f"expected rows of {arguments.provider} and tiled, found none")
+        raise ValueError(f"expected rows of {arguments.rival} and tiled, found none")
+    columns = [(key, masked) for key in ours_here for masked in ["none", "causal_bottom_right"]]
 
-    def cell(head_dim, ours, which, masked):
-        values = ratios[ours, which]
+    def cell(head_dim, key, masked):
+        values = ratios[key]
         if values.empty:
             return ""
         part = values[(values.index.get_level_values("head_dim") == head_dim)
@@ -197,7 +241,41 @@ def rival(frame, arguments):
         return "" if part.empty else f"{mean(part):.2f}"
 
     rows = [[f"d{d}"] + [cell(d, *column) for column in columns] for d in sorted(frame.head_dim.unique())]
-    return table([""] + [f"`{ours}` {which} {mask(masked)}" for ours, which, masked in columns], rows)
+    return table([""] + [f"`{ours}` {which} {mask(masked)}" for (ours, which), masked in columns], rows)
+
+
+def beside(frame, _):
+    """Milliseconds of every provider, a row for each case that is not of the grid."""
+    names = list(frame.provider.unique())
+    rows = []
+    for key, part in frame.groupby(CASE + SIZES, sort=False):
+        which, masked, head_dim, q_len, batch, q_heads, kv_heads, kv_len = key
+        times = part.set_index("provider").median_ms
+        heads = f"{q_heads}" if q_heads == kv_heads else f"{q_heads}/{kv_heads}"
+        lengths = f"{q_len}" if q_len == kv_len else f"{q_len}/{kv_len}"
+        rows.append([f"{which} {mask(masked)}", f"{batch}", heads, lengths, f"{head_dim}"]
+                    + [f"{times[name]:.3f}" if name in times.index else "" for name in names])
+    return table(["", "batch", "heads", "length", "d", *names], rows)
+
+
+def value(frame, arguments):
+    """One figure, or two: a statistic over cases."""
+    if arguments.rival:
+        found = times_faster(frame, arguments.rival, arguments.provider[0], ["forward", "backward"])
+    else:
+        found = figures(frame[frame.provider.isin(arguments.provider)], arguments)
+    if found.empty or found.isna().any():
+        raise ValueError("expected a figure in every row, found none in some")
+    return STATISTICS[arguments.statistic](found, lambda figure: written(figure, arguments))
+
+
+STATISTICS = {
+    "mean": lambda found, text: text(mean(found)),
+    "least": lambda found, text: text(found.min()),
+    "most": lambda found, text: text(found.max()),
+    "range": lambda found, text: f"{text(found.min())} to {text(found.max())}",
+    "wins": lambda found, text: f"{(found > 1).sum()} of {len(found)}",
+}
 
 
 def counted(frame, column):
@@ -214,73 +292,111 @@ def traffic(frame, _):
         return (f"{row.bytes_measured / row.bytes_compulsory:.2f} / "
                 + ("–" if np.isnan(through_l2) else f"{through_l2:.2f}"))
 
-    return over_length(counted(grid(frame), "l2_bytes"), ["pass", "head_dim", "mask", "provider"],
-                       lambda key: f"{key[0]} d{key[1]} {mask(key[2])} {key[3]}", cell)
+    return over_length(counted(frame, "l2_bytes"), ["pass", "head_dim", "mask", "provider"], described, cell)
 
 
-def operations(frame, _):
-    return over_length(counted(grid(frame), "tensor_ops_per_flop"), ["pass", "head_dim", "mask", "provider"],
-                       lambda key: f"{key[0]} d{key[1]} {mask(key[2])} {key[3]}",
-                       lambda part: f"{part.iloc[0].tensor_ops_per_flop:.3f}")
+def load(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def results(paths):
+    """The rows of results in JSON, each with its file."""
+    return [(path, row) for path in paths for row in load(path)["results"]]
+
+
+def ncu(paths):
+    """By how much our counts are above Nsight Compute's; a case that is in several files is the last one's."""
+    cases = {}
+    for compared in map(load, paths):
+        cases |= {row["case"]: {} for row in compared}
+        for row in compared:
+            metric = next(name for prefix, name in METRICS.items() if row["metric"].startswith(prefix))
+            cases[row["case"]].setdefault(row["kernel"], {})[metric] = f"{100 * row['difference']:+.1f}%"
+    rows = [[case, kernel, *(differences.get(metric, "") for metric in METRICS.values())]
+            for case, kernels in cases.items() for kernel, differences in kernels.items()]
+    return table(["case", "kernel", *METRICS.values()], rows)
 
 
 def wall(paths):
-    """Seconds by phase, over all rows of results in JSON."""
+    """Seconds by phase, over all rows."""
     seconds, cases = {}, set()
-    for path in paths:
-        try:
-            with open(path, encoding="utf-8") as file:
-                rows = json.load(file)["results"]
-            for row in rows:
-                cases.add((path, row["key"]))
-                for phase, taken in row.get("wall_s", {}).items():
-                    seconds[phase] = seconds.get(phase, 0) + taken
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path}: expected the JSON of a sweep: {error!r}") from None
+    for path, row in results(paths):
+        cases.add((path, row["key"]))
+        for phase, taken in row.get("wall_s", {}).items():
+            seconds[phase] = seconds.get(phase, 0) + taken
     if not seconds:
-        raise ValueError(f"{', '.join(paths)}: no row has wall_s: an older flashbench made it")
+        raise ValueError("no row has wall_s: an older flashbench made it")
     rows = [[phase, f"{taken:.1f}", f"{taken / len(cases):.2f}"] for phase, taken in
             [*sorted(seconds.items(), key=lambda item: -item[1]), ("all", sum(seconds.values()))]]
     return table(["phase", "seconds", "a case"], rows)
 
 
-TABLES = {"speed": speed, "memory": memory, "ladder": ladder, "crossover": crossover, "rivals": rivals,
-          "rival": rival, "traffic": traffic, "operations": operations}
+def calibration(paths):
+    """The largest lambda (and error ratio) of each provider on each tensor and dtype."""
+    worst = collections.defaultdict(dict)
+    for _, result in results(paths):
+        for error in result["correctness"]["tensors"]:
+            found = [float("inf") if error[name] is None else error[name] for name in ("lambda", "ratio")]
+            cell = worst[error["tensor"], result["case"]["dtype"]]
+            cell[result["provider"]] = [*map(max, found, cell.get(result["provider"], found))]
+    providers = list(dict.fromkeys(name for cell in worst.values() for name in cell))
+    order = list(TENSORS)
+    rows = [[TENSORS[tensor], dtype] + ["{:.2f} ({:.1f})".format(*cell[name]) if name in cell else ""
+                                      for name in providers]
+            for (tensor, dtype), cell in sorted(worst.items(), key=lambda item: order.index(item[0][0]))]
+    return table(["tensor", "dtype", *(f"`{name}`" for name in providers)], rows)
+
+
+TABLES = {"speed": speed, "memory": memory, "column": column, "ladder": ladder, "crossover": crossover,
+          "rivals": rivals, "rival": rival, "beside": beside, "traffic": traffic, "value": value}
+OF_JSON = {"wall": wall, "ncu": ncu, "calibration": calibration}
 
 
 def parse(words):
     parser = argparse.ArgumentParser(description=__doc__, prog="tables.py",
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=[*TABLES, "wall"])
-    parser.add_argument("csv", nargs="+", help="results of flashbench sweep")
-    parser.add_argument("--dtype", default="bf16", choices=["bf16", "fp16", "fp32"])
-    parser.add_argument("--mask", choices=["full", "causal"], help="of this mask alone")
-    parser.add_argument("--length", type=int, nargs="+", help="of these lengths alone")
-    parser.add_argument("--provider", default="cudnn", help="whose time is over ours (table rival)")
+    parser.add_argument("table", choices=[*TABLES, *OF_JSON])
+    parser.add_argument("files", nargs="+", help="results of flashbench sweep")
+    parser.add_argument("--grid", default=GRID, help=f"hidden size and tokens, or batch, of the cases ({GRID})")
+    parser.add_argument("--filter", default="", help="of these rows alone, such as mask=none,q_len=512|1024")
+    parser.add_argument("--provider", nargs="+", default=["tiled"], help="whose figures (column, value)")
+    parser.add_argument("--column", help="which figure (column, value)")
+    parser.add_argument("--rival", help="whose time is over ours (rival, value)")
+    parser.add_argument("--digits", type=int, default=2, help="behind the point (column, value)")
+    parser.add_argument("--as", dest="statistic", choices=STATISTICS, default="range",
+                        help="of all cases (value); mean is geometric, wins counts ratios above 1")
     return parser.parse_args(words)
 
 
+def rows(arguments):
+    """What the table is made of."""
+    frame = pd.concat([read(path) for path in arguments.files], ignore_index=True)
+    in_grid = meets(frame, arguments.grid) & (frame.q_len == frame.kv_len) & (frame.q_heads == frame.kv_heads)
+    if arguments.table == "crossover":
+        in_grid |= meets(frame, SHORT)
+    frame = frame[~in_grid if arguments.table == "beside" else in_grid]
+    frame = frame[meets(frame, arguments.filter)]
+    if frame.empty:
+        raise ValueError(f"no verified row has {arguments.grid} and {arguments.filter}".removesuffix(" and "))
+    again = frame[frame.duplicated(["provider", *CASE, *SIZES])]
+    if not again.empty:
+        raise ValueError(f"expected each case once, found again: {again.iloc[0][['provider', *CASE, *SIZES]].to_dict()}")
+    return frame
+
+
 def make(words):
-    """The table that these arguments ask for. Throws OSError and ValueError, with the file's name."""
+    """The table that these arguments ask for. Throws ValueError with the files' names."""
     arguments = parse(words)
-    if arguments.table == "wall":
-        return wall(arguments.csv)
-    frames = []
-    for path in arguments.csv:
-        try:
-            frames.append(read(path))
-        except (OSError, ValueError, AttributeError) as error:
-            raise ValueError(f"{path}: expected the CSV of a sweep: {error}") from None
-    frame = pd.concat(frames)
-    frame = frame[frame.dtype == arguments.dtype]
-    if arguments.mask:
-        frame = frame[frame["mask"].map(mask) == arguments.mask]
-    if arguments.length:
-        frame = frame[frame.q_len.isin(arguments.length)]
     try:
-        return TABLES[arguments.table](frame, arguments)
+        if arguments.table in OF_JSON:
+            return OF_JSON[arguments.table](arguments.files)
+        return TABLES[arguments.table](rows(arguments), arguments)
+    except (AttributeError, KeyError, OSError, StopIteration, TypeError, json.JSONDecodeError) as error:
+        kind = "JSON" if arguments.table in OF_JSON else "CSV"
+        raise ValueError(f"{', '.join(arguments.files)}: expected the {kind} of a sweep: {error!r}") from None
     except ValueError as error:
-        raise ValueError(f"{', '.join(arguments.csv)}: {error}") from None
+        raise ValueError(f"{', '.join(arguments.files)}: {error}") from None
 
 
 if __name__ == "__main__":

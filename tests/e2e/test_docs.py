@@ -34,9 +34,12 @@ def test_the_documents_are_what_the_results_say(binary):
 
 
 def test_what_was_changed_by_hand_is_noticed_and_written_once(copy, binary):
-    texts = {page: (copy / page).read_text(encoding="utf-8") for page in ("docs/kernels.md", "README.md")}
+    texts = {page: (copy / page).read_text(encoding="utf-8")
+             for page in ("docs/kernels.md", "docs/cpu_kernels.md", "README.md")}
     rows = re.search(r"\d+ rows: \d+ ok", texts["README.md"]).group()
-    changes = {"docs/kernels.md": ("| ceiling | ", "| ceiling | 1"), "README.md": (rows, "1" + rows)}
+    value = re.search(r"(?<=-->)[^\n<]+<!-- end -->", texts["docs/cpu_kernels.md"]).group()
+    changes = {"docs/kernels.md": ("| ceiling | ", "| ceiling | 1"), "README.md": (rows, "1" + rows),
+               "docs/cpu_kernels.md": (value, "1" + value)}
     for page, (old, new) in changes.items():
         assert old in texts[page]
         (copy / page).write_text(texts[page].replace(old, new, 1), encoding="utf-8")
@@ -52,10 +55,25 @@ def test_what_was_changed_by_hand_is_noticed_and_written_once(copy, binary):
     assert docs(copy, binary, "--check").returncode == 0
 
 
-def test_a_table_that_cannot_be_made_names_its_page(copy, binary):
-    page = copy / "docs/kernels.md"
-    page.write_text(page.read_text(encoding="utf-8").replace("results/h200/ladder.csv --length", "nowhere.csv --length"),
-                    encoding="utf-8")
+@pytest.mark.parametrize("page, file, put", [("kernels", "ladder.csv --filter", "nowhere.csv --filter"),
+                                             ("cpu_kernels", "value: results/cpu/cpu.csv", "value: nowhere.csv")])
+def test_what_cannot_be_made_names_its_page(copy, binary, page, file, put):
+    path = copy / f"docs/{page}.md"
+    text = path.read_text(encoding="utf-8")
+    assert file in text
+    path.write_text(text.replace(file, put), encoding="utf-8")
     process = docs(copy, binary, "--check")
     assert process.returncode == 1
-    assert "docs/kernels.md: nowhere.csv: expected the CSV of a sweep" in process.stderr
+    assert re.search(rf"docs/{page}.md: .*nowhere.csv: expected the CSV of a sweep", process.stderr)
+
+
+@pytest.mark.parametrize("text, problem", [
+    ("Text <!-- value: results/cpu/cpu.csv -->1\nmore", "docs/new.md:2: this value has no end"),
+    ("<!-- table: speed results/h200/h200.csv -->\nmore", "docs/new.md:2: this table has no end"),
+    ("<!-- value: results/cpu/cpu.csv -->1<!-- end -->", "docs/new.md:2: a value must not begin a line"),
+])
+def test_a_marker_that_would_not_work_names_its_line(copy, binary, text, problem):
+    (copy / "docs/new.md").write_text(f"Text\n{text}\n", encoding="utf-8")
+    process = docs(copy, binary, "--check")
+    assert process.returncode == 1
+    assert problem in process.stderr

@@ -41,12 +41,12 @@ def test_ladder_ends_with_the_ceiling_of_the_same_rounds(tables):
     rows = [row("naive", 2.0), row("cudnn", 0.5, tflops=800, pct_of_ceiling=100, bytes_measured="", bytes_requested="",
                                    peak_bytes=2**28, workspace_bytes=0),
             row("naive", 9.0, q_len=8192, kv_len=8192, batch=2), row("naive", 9.0, mask="causal_bottom_right")]
-    assert tables("ladder", rows, options=["--length", "4096"]) == [
+    assert tables("ladder", rows, options=["--filter", "q_len=4096"]) == [
         "| naive | 2.000 | 200 | 512 | 768 |",
         "| cudnn | 0.500 | 800 |  | 256 |",
         "| ceiling | 0.500 | 800 | 256 | 256 |",
     ]
-    assert "choose one by --length" in tables("ladder", rows, expect=1)
+    assert "choose one by --filter q_len=N" in tables("ladder", rows, expect=1)
 
 
 @pytest.mark.parametrize("speedups, cell", [
@@ -71,8 +71,8 @@ def test_rivals_times_are_over_ours(tables):
             row("tiled", 1.0, mask="causal_bottom_right"), row("cudnn", 0.5, mask="causal_bottom_right"),
             row("cudnn", 7.0, q_len=512, kv_len=512, batch=32)]
     assert tables("rivals", rows)[0] == "| `tiled` forward | 1.00 (0.50 to 2.00) | 4.00 (4.00 to 4.00) |"
-    assert tables("rival", rows, options=["--provider", "cudnn"]) == ["| d64 | 2.00 | 0.50 |  |  |  |  |  |  |"]
-    assert "expected rows of fa4" in tables("rival", rows, options=["--provider", "fa4"], expect=1)
+    assert tables("rival", rows, options=["--rival", "cudnn"]) == ["| d64 | 2.00 | 0.50 |  |  |"]
+    assert "expected rows of fa4" in tables("rival", rows, options=["--rival", "fa4"], expect=1)
 
 
 def test_traffic_of_a_library_that_keeps_its_loops_to_itself(tables):
@@ -84,6 +84,82 @@ def test_traffic_of_a_library_that_keeps_its_loops_to_itself(tables):
 def test_rows_that_did_not_end_well_are_in_no_table(tables):
     rows = [row("tiled", 1.0, speedup_vs_naive=2), row("tiled", 1.0, mask="causal_bottom_right", status="failed")]
     assert tables("speed", rows) == ["| forward d64 full | 200 (2.00x) |"]
+
+
+def test_a_column_over_length_has_bytes_in_mib(tables):
+    rows = [row("tiled", 1.0), row("naive", 2.0), row("tiled", 3.0, q_len=512, kv_len=512, batch=32)]
+    assert tables("column", rows, options=["--column", "median_ms", "--digits", "1"]) == ["| forward d64 full | 3.0 | 1.0 |"]
+    assert tables("column", rows, options=["--column", "peak_bytes", "--digits", "0", "--provider", "tiled", "naive"]) == [
+        "| forward d64 full tiled | 768 | 768 |", "| forward d64 full naive |  | 768 |"]
+    assert "expected the name of a column of numbers by --column, found 'mask'" in tables(
+        "column", rows, options=["--column", "mask"], expect=1)
+
+
+def test_cases_beside_the_grid(tables):
+    rows = [row("tiled", 1.0), row("tiled", 2.0, q_len=1, kv_heads=8), row("cudnn", 0.5, q_len=1, kv_heads=8),
+            row("tiled", 3.0, batch=3)]
+    assert tables("beside", rows) == ["| forward full | 4 | 32/8 | 1/4096 | 64 | 2.000 | 0.500 |",
+                                      "| forward full | 3 | 32 | 4096 | 64 | 3.000 |  |"]
+
+
+@pytest.mark.parametrize("options, figure", [
+    (["--column", "tflops", "--digits", "0"], "100 to 400"), (["--column", "tflops", "--as", "mean"], "200.00"),
+    (["--column", "tflops", "--as", "least", "--digits", "0"], "100"), (["--column", "tflops", "--as", "most"], "400.00"),
+    (["--column", "median_ms", "--filter", "mask=none", "--as", "most", "--digits", "1"], "1.0"),
+    (["--column", "median_ms", "--provider", "cudnn"], "0.50 to 2.00"),
+    (["--rival", "cudnn"], "0.50 to 2.00"), (["--rival", "cudnn", "--as", "wins"], "1 of 2"),
+    (["--column", "peak_bytes", "--grid", "hidden=64,batch=3", "--digits", "0"], "768 to 768"),
+])
+def test_one_figure(tmp_path, options, figure):
+    path = tmp_path / "rows.csv"
+    rows = [row("tiled", 1.0, tflops=100), row("cudnn", 2.0),
+            row("tiled", 1.0, mask="causal_bottom_right", tflops=400), row("cudnn", 0.5, mask="causal_bottom_right"),
+            row("tiled", 9.0, q_heads=1, kv_heads=1, batch=3), row("tiled", 1.0, q_len=1, tflops=1000)]
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+    process = subprocess.run([REPOSITORY / "scripts/tables.py", "value", path, *options], capture_output=True, text=True)
+    assert (process.returncode, process.stdout) == (0, figure + "\n"), process.stderr
+
+
+@pytest.mark.parametrize("options, problem", [
+    (["--column", "speed"], "found 'speed'"), ([], "found None"), (["--rival", "fa4"], "expected a figure"),
+    (["--column", "tflops", "--filter", "head_dim=32"], "no verified row has hidden=2048,tokens=16384 and head_dim=32"),
+    (["--column", "tflops", "--filter", "heads=32"], "heads=32: no column has the name heads"),
+])
+def test_a_figure_that_is_not_there(tables, options, problem):
+    assert problem in tables("value", [row("tiled", 1.0)], options=options, expect=1)
+
+
+def test_a_case_that_is_there_twice_is_refused(tables):
+    problem = tables("column", [row("tiled", 1.0), row("tiled", 2.0)], options=["--column", "median_ms"], expect=1)
+    assert "expected each case once, found again: {'provider': 'tiled', 'pass': 'forward'" in problem
+    assert "no row is of cudnn" in tables(
+        "column", [row("tiled", 1.0)], options=["--column", "median_ms", "--provider", "cudnn"], expect=1)
+
+
+def test_counts_beside_those_of_nsight_compute(tables, tmp_path):
+    def compared(case, metric, difference):
+        return {"case": case, "kernel": "k", "metric": metric, "difference": difference}
+
+    first, again = tmp_path / "first.json", tmp_path / "again.json"
+    first.write_text(json.dumps([compared("a", "dram__bytes_read.sum", 0.5), compared("b", "lts__t_bytes.sum", -0.012)]))
+    again.write_text(json.dumps([compared("a", "dram__bytes_read.sum", 0.001)]))
+    assert tables("ncu", options=[first, again]) == ["| a | k | +0.1% |  |  |  |", "| b | k |  |  | -1.2% |  |"]
+    again.write_text('{"results": []}')
+    assert "again.json: expected the JSON of a sweep" in tables("ncu", options=[again], expect=1)
+
+
+def test_calibration_has_the_largest_lambda_of_each_provider(tables, tmp_path):
+    def result(provider, tensor, error, ratio):
+        return {"provider": provider, "case": {"dtype": "fp16"},
+                "correctness": {"tensors": [{"tensor": tensor, "lambda": error, "ratio": ratio}]}}
+
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps({"results": [result("naive", "dq", 0.5, 2.0), result("naive", "dq", 1.5, 1.0),
+                                            result("tiled", "dq", None, None), result("naive", "o", 0.1, 0.2)]}))
+    assert tables("calibration", options=[path]) == ["| O | fp16 | 0.10 (0.2) |  |", "| dQ | fp16 | 1.50 (2.0) | inf (inf) |"]
 
 
 def test_wall_adds_up_phases_over_rows(tables, tmp_path):
