@@ -8,6 +8,7 @@
 
 #include "attention/error.h"
 #include "cli/errors.h"
+#include "cli/standard_streams.h"
 #include "compare/baseline.h"
 #include "compare/present.h"
 #include "device/atomic_file.h"
@@ -29,7 +30,6 @@ void require_common_case(const LoadedBaseline& baseline, const SweepConfig& conf
 }
 
 void save_baseline(const std::filesystem::path& path, const SweepResult& result) {
-  make_folder(path.parent_path());
   write_file_atomically(path, to_json(result));
   fmt::print("baseline saved: {}\n", path.string());
 }
@@ -105,18 +105,28 @@ std::optional<LoadedBaseline> BaselineFlags::load(const std::filesystem::path& f
   return loaded;
 }
 
+void BaselineFlags::require_writable(const std::filesystem::path& folder) const {
+  if (!save) return;
+  const std::filesystem::path path = named_baseline(folder, *save);
+  make_folder(path.parent_path());
+  flashbench::require_writable(path);
+}
+
 int BaselineFlags::finish(const std::optional<LoadedBaseline>& loaded,
-                          const std::filesystem::path& folder, const SweepResult& result) const {
+                          const std::filesystem::path& folder, const SweepOutcome& outcome) const {
   int code = exit_codes::kOk;
   if (loaded) {
     const Comparison comparison =
-        compare(loaded->result, result, loaded->options, loaded->source, "this sweep");
+        compare(loaded->result, outcome.result, loaded->options, loaded->source, "this sweep");
     fmt::print("\n{}", to_table(comparison));
     code = how.exit_code(comparison);
   }
-  if (save && code == exit_codes::kOk) save_baseline(named_baseline(folder, *save), result);
-  if (save && code != exit_codes::kOk) {
-    fmt::print(stderr, "flashbench: not saved as baseline {}: it is a regression\n", *save);
+  if (!save) return code;
+  if (code == exit_codes::kOk && outcome.ended_well) {
+    save_baseline(named_baseline(folder, *save), outcome.result);
+  } else {
+    print_error(fmt::format("flashbench: not saved as baseline {}: {}\n", *save,
+                            outcome.ended_well ? "it is a regression" : "not all rows are ok"));
   }
   return code;
 }

@@ -10,6 +10,7 @@
 
 #include "cli/flags.h"
 #include "compare/compare.h"
+#include "sweep/sweep.h"
 
 namespace flashbench {
 
@@ -48,10 +49,13 @@ struct BaselineFlags {
                                      const FilterFlags& filter,
                                      const nlohmann::ordered_json& device) const;
 
-  // After a sweep that was run to its end: prints the comparison and saves the result. A result
-  // that fails the gate does not become a baseline. Returns 0, or 1 where the gate fails.
+  // Before the sweep: throws FileError if the baseline to be saved could not be written.
+  void require_writable(const std::filesystem::path& folder) const;
+
+  // After a sweep that was run to its end: prints the comparison and saves the result. What fails
+  // the gate or did not end well does not become a baseline. Returns 0, or 1 where the gate fails.
   int finish(const std::optional<LoadedBaseline>&, const std::filesystem::path& folder,
-             const SweepResult&) const;
+             const SweepOutcome&) const;
 };
 
 }  // namespace flashbench

@@ -33,15 +33,16 @@ void filter_records(SweepResult& result, const FilterFlags& filter) {
 
 int compare_files(const Flags& flags) {
   const CompareOptions options = flags.comparison.options();
+  for (const std::string& path : {flags.json, flags.markdown}) require_writable_text(path);
   SweepResult base = read_baseline(flags.base), now = read_result(flags.now);
   filter_records(base, flags.filter);
   filter_records(now, flags.filter);
   const Comparison comparison = compare(base, now, options, flags.base, flags.now);
 
-  const bool stdout_is_taken = flags.json == "-" || flags.markdown == "-";
-  if (!stdout_is_taken) fmt::print("{}", formatted(comparison, flags.format));
   write_text(flags.json, to_json(comparison));
   write_text(flags.markdown, to_markdown(comparison));
+  const bool stdout_is_taken = flags.json == "-" || flags.markdown == "-";
+  if (!stdout_is_taken) fmt::print("{}", formatted(comparison, flags.format));
   return flags.comparison.exit_code(comparison);
 }
 

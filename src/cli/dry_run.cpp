@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
 
+#include "plan/count_of.h"
 #include "plan/estimate.h"
 #include "providers/provider.h"
 #include "report/cells.h"
@@ -13,9 +13,6 @@
 namespace flashbench {
 
 namespace {
-
-constexpr double kGflopsPerCpuThread = 100;  // AVX2 and AVX-512 cores reach 50 to 170 in fp32
-constexpr double kGflopsGpu = 200e3;         // an A100's 16-bit tensor cores, sustained
 
 bool runs_on_gpu(const SweepConfig& config) {
   return config.device.starts_with("cuda");
@@ -52,18 +49,9 @@ double mebibytes(int64_t bytes) {
 
 }  // namespace
 
-double total_flops(const std::vector<Case>& cases) {
-  double flops = 0;
-  for (const Case& item : cases) flops += item.problem.flops();
-  return flops;
-}
-
 double default_gflops(const SweepConfig& config) {
-  if (runs_on_gpu(config)) return kGflopsGpu;
-  const int threads = config.threads > 0
-                          ? config.threads
-                          : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  return kGflopsPerCpuThread * threads;
+  const DeviceKind kind = runs_on_gpu(config) ? DeviceKind::cuda : DeviceKind::cpu;
+  return assumed_gemm_flops(kind, config.threads) * 1e-9;
 }
 
 int print_dry_run(const SweepConfig& config, double assumed_gflops) {
@@ -96,9 +84,9 @@ int print_dry_run(const SweepConfig& config, double assumed_gflops) {
     peak = std::max(peak, estimated.tensor_bytes + workspace);
   }
   fmt::print(
-      "\n{} cases for {} on device {}: {:.1f} GFLOP a run of each, about {:.0f} MiB at most, about "
+      "\n{} for {} on device {}: {:.1f} GFLOP a run of each, about {:.0f} MiB at most, about "
       "{} at an assumed {:.0f} GFLOP/s\n",
-      config.cases.size(),
+      count_of(config.cases.size(), "case"),
       names.empty() ? "all providers" : fmt::format("{}", fmt::join(names, ", ")), config.device,
       flops * 1e-9, mebibytes(peak), format_duration(seconds), assumed_gflops);
   return 0;

@@ -1,13 +1,9 @@
 // What a sweep would do, without doing it.
 #pragma once
 
-#include <vector>
-
 #include "plan/config.h"
 
 namespace flashbench {
-
-double total_flops(const std::vector<Case>& cases);
 
 // Prints the cases, their FLOPs, the memory of their tensors and of each provider's workspace, and
 // an estimate of the time at `assumed_gflops` of GEMM speed. Returns exit code 0.

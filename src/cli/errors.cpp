@@ -1,35 +1,85 @@
 #include "cli/errors.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <sstream>
+#include <system_error>
 
 #include "attention/error.h"
+#include "cli/standard_streams.h"
 #include "compare/comparable.h"
 #include "device/device.h"
 #include "plan/config.h"
+#include "plan/nearest.h"
 
 namespace flashbench {
 
 namespace {
 
 int explain(int code, const std::exception& error) {
-  fmt::print(stderr, "flashbench: {}\n", error.what());
+  print_error(fmt::format("flashbench: {}\n", error.what()));
   return code;
+}
+
+std::vector<std::string> verbs_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (!verb->get_group().empty()) names.push_back(verb->get_name());
+  }
+  return names;
+}
+
+// What the library makes of it: help and the version, or what is wrong with the arguments.
+int explain(const CLI::ParseError& error, const CLI::App& app) {
+  // A request for help does not excuse what it could not make sense of.
+  const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  if (!unknown.empty() && app.get_subcommands().empty()) {
+    const std::string hint = did_you_mean(unknown.front(), verbs_of(app));
+    return explain(exit_codes::kUsage,
+                   BadInput(fmt::format("expected a command ({}), got \"{}\"{}",
+                                        fmt::join(verbs_of(app), ", "), unknown.front(), hint)));
+  }
+  if (!unknown.empty() && error.get_exit_code() == 0) {
+    return explain(exit_codes::kUsage, CLI::ExtrasError(unknown));
+  }
+  std::ostringstream out, err;
+  const int code = app.exit(error, out, err);
+  print_error(err.str());
+  if (std::fputs(out.str().c_str(), stdout) < 0) return lost_output(errno);
+  return code == 0 ? exit_codes::kOk : exit_codes::kUsage;
 }
 
 }  // namespace
 
 std::string exit_code_help() {
-  return "Exit codes: 0 ok; 1 slower or newly wrong (--fail-on-regression); 2 usage or config; "
-         "3 verification failed; 4 a case crashed, hung, ran out of memory or ended in an error; "
-         "5 the baseline is unusable or not comparable; 6 no usable device; 7 cannot read or write "
-         "a file; 130, 143 interrupted.";
+  std::vector<std::string> texts;
+  for (const auto& [code, meaning] : exit_code_meanings()) texts.push_back(code + " " + meaning);
+  return fmt::format("Exit codes: {}.", fmt::join(texts, "; "));
+}
+
+std::vector<std::pair<std::string, std::string>> exit_code_meanings() {
+  return {{"0", "ok"},
+          {"1", "a row is slower or newly wrong (with --fail-on-regression)"},
+          {"2", "usage or config"},
+          {"3", "verification failed"},
+          {"4", "a case crashed, hung, ran out of memory, ended in an error or was left out"},
+          {"5", "the baseline is unusable or not comparable"},
+          {"6", "no usable device"},
+          {"7", "a file cannot be read or written"},
+          {"130 or 143", "interrupted by SIGINT or SIGTERM"}};
 }
 
 int run_and_explain(const std::function<int()>& work, const CLI::App& app) {
   try {
-    return work();
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? exit_codes::kOk : exit_codes::kUsage;
+    try {
+      return work();
+    } catch (const CLI::ParseError& error) {
+      return explain(error, app);
+    }
   } catch (const ConfigError& error) {
     return explain(exit_codes::kUsage, error);
   } catch (const BadInput& error) {
@@ -40,6 +90,11 @@ int run_and_explain(const std::function<int()>& work, const CLI::App& app) {
     return explain(exit_codes::kNoDevice, error);
   } catch (const FileError& error) {
     return explain(exit_codes::kFile, error);
+  } catch (const std::filesystem::filesystem_error& error) {
+    return explain(exit_codes::kFile, error);
+  } catch (const std::system_error& error) {
+    if (std::ferror(stdout) != 0) return lost_output(error.code().value());
+    return explain(exit_codes::kCaseFailed, error);
   } catch (const std::exception& error) {
     return explain(exit_codes::kCaseFailed, error);
   }

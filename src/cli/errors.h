@@ -5,6 +5,8 @@
 
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace flashbench {
 
@@ -19,7 +21,8 @@ inline constexpr int kNoDevice = 6;
 inline constexpr int kFile = 7;
 }  // namespace exit_codes
 
-// The exit codes as a text for --help.
+// The exit codes with what they mean, and as one text for --help.
+std::vector<std::pair<std::string, std::string>> exit_code_meanings();
 std::string exit_code_help();
 
 // Runs `work` and returns its exit code, or that of what it threw, explained on stderr.

@@ -5,8 +5,10 @@
 #include <algorithm>
 
 #include "attention/error.h"
+#include "cli/numbers.h"
 #include "device/atomic_file.h"
 #include "device/cudnn_library.h"
+#include "plan/find_config.h"
 #include "providers/plugin.h"
 #include "report/csv.h"
 #include "report/json.h"
@@ -32,6 +34,10 @@ void write_text(const std::string& path, const std::string& text) {
   }
 }
 
+void require_writable_text(const std::string& path) {
+  if (!path.empty() && path != "-") require_writable(path);
+}
+
 void add_plugin_flag(CLI::App& app, std::vector<std::string>& plugins) {
   app.add_option("--plugin", plugins,
                  "Run the kernel of this shared object too, as the provider plugin:NAME; an "
@@ -43,7 +49,7 @@ void add_plugin_flag(CLI::App& app, std::vector<std::string>& plugins) {
 void DeviceFlags::add(CLI::App& app) {
   app.add_option("--device", device, "auto, cpu, cuda or cuda:N")->type_name("DEVICE");
   app.add_option("--threads", threads, "CPU threads (default: all available)")
-      ->check(CLI::Range(1, 4096));
+      ->transform(from_to(1, 4096));
   app.add_option("--providers", providers, "Providers to run, comma separated (see: list)")
       ->delimiter(',');
   add_plugin_flag(app, plugins);
@@ -78,11 +84,13 @@ void ProgramFlags::apply(SweepConfig& config, const DeviceFlags& device) const {
 }
 
 void MeasureFlags::add(CLI::App& app) {
-  app.add_option("--warmup", warmup_runs, "Warm-up runs, at least")->check(CLI::Range(0, 1000000));
-  app.add_option("--min-samples", min_samples, "Samples, at least")->check(CLI::Range(1, 1000000));
-  app.add_option("--max-samples", max_samples, "Samples, at most")->check(CLI::Range(1, 1000000));
-  app.add_option("--timeout", max_seconds, "Seconds for one provider on one case, at most")
-      ->check(CLI::Range(0.0, 1e6));
+  app.add_option("--warmup", warmup_runs, "Warm-up runs, at least")->transform(from_to(0, 1000000));
+  app.add_option("--min-samples", min_samples, "Samples, at least")->transform(from_to(1, 1000000));
+  app.add_option("--max-samples", max_samples, "Samples, at most")->transform(from_to(1, 1000000));
+  app.add_option("--timeout", max_seconds,
+                 "Seconds of sampling for one provider on one case, after which no run begins; the "
+                 "first run may take longer, up to --case-timeout")
+      ->transform(from_to(0.0, 1e6));
   app.add_option("--cache", cache, "Cache state before each sample: warm or cold")
       ->check(CLI::IsMember({"warm", "cold"}));
   app.add_option("--counters", counters,
@@ -92,7 +100,7 @@ void MeasureFlags::add(CLI::App& app) {
 
 void MeasureFlags::add_repetitions(CLI::App& app) {
   app.add_option("--repetitions", repetitions, "Times that each case is run, in a new process each")
-      ->check(CLI::Range(1, 100));
+      ->transform(from_to(1, 100));
 }
 
 void MeasureFlags::apply(MeasureOptions& options) const {
@@ -116,7 +124,7 @@ void IsolationFlags::add(CLI::App& app) {
                "Run in this process: a crash or a hang ends everything (for debuggers)");
   app.add_option("--case-timeout", case_timeout,
                  "Seconds for one case, all of it; then its worker is killed")
-      ->check(CLI::Range(0.1, 1e6))
+      ->transform(from_to(0.1, 1e6))
       ->capture_default_str();
 }
 
@@ -157,7 +165,12 @@ SweepConfig FilterFlags::keep(SweepConfig config, const std::string& source) con
 }
 
 void ConfigFlags::add(CLI::App& app) {
-  app.add_option("-c,--config", path, "Sweep config (JSON)")->required()->type_name("FILE");
+  app.add_option("-c,--config", path,
+                 "Sweep config (JSON): a file, the name of one that ships, e.g. quick, or - for "
+                 "standard input")
+      ->required()
+      ->type_name("FILE|NAME");
+  app.footer(config_help());
   app.add_option("--set", overrides,
                  "Replace a value of the config, e.g. /measure/max_seconds=2 (repeatable)")
       ->type_name("/POINTER=VALUE")
@@ -168,7 +181,7 @@ void ConfigFlags::add(CLI::App& app) {
 SweepConfig ConfigFlags::load() const {
   std::vector<Override> parsed;
   for (const std::string& text : overrides) parsed.push_back(parse_override(text));
-  return filter.keep(load_config(path, parsed), path);
+  return filter.keep(load_config(find_config(path), parsed), path);
 }
 
 void ExportFlags::add(CLI::App& app) {
@@ -176,6 +189,10 @@ void ExportFlags::add(CLI::App& app) {
   app.add_option("--csv", csv, "Write the result as CSV (- for stdout)")->type_name("FILE");
   app.add_option("--md", markdown, "Write the result as Markdown (- for stdout)")
       ->type_name("FILE");
+}
+
+void ExportFlags::require_writable() const {
+  for (const std::string& path : {json, csv, markdown}) require_writable_text(path);
 }
 
 void ExportFlags::write(const SweepResult& result) const {

@@ -89,14 +89,18 @@ struct ConfigFlags {
   SweepConfig load() const;  // throws ConfigError, FileError
 };
 
-// Writes a file, or to stdout if `path` is "-", or nothing if it is empty.
+// Writes a file, or to stdout if `path` is "-", or nothing if it is empty. Throws FileError.
 void write_text(const std::string& path, const std::string& text);
+
+// Throws FileError if it is clear by now that this file could not be written.
+void require_writable_text(const std::string& path);
 
 // Files to write a result to, in a format each; "-" is stdout.
 struct ExportFlags {
   std::string json, csv, markdown;
 
   void add(CLI::App&);
+  void require_writable() const;  // before the work; throws FileError
   void write(const SweepResult&) const;
   bool takes_stdout() const { return json == "-" || csv == "-" || markdown == "-"; }
 };

@@ -4,8 +4,10 @@
 
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/numbers.h"
 #include "measure/ceilings.h"
 #include "measure/counters.h"
+#include "plan/count_of.h"
 #include "report/environment.h"
 #include "report/json.h"
 #include "sweep/interrupt.h"
@@ -36,9 +38,9 @@ void print_ceilings(const std::vector<Ceiling>& ceilings) {
   fmt::print("ceilings (median of interleaved samples)\n");
   for (const Ceiling& ceiling : ceilings) {
     const auto width = relative_interval_width(ceiling.measurement.seconds);
-    fmt::print("  {}: {:.1f} G{}{}, {} samples ({})\n", ceiling.name, ceiling.rate() * 1e-9,
-               ceiling.unit, width ? fmt::format(" +- {:.1f}%", *width * 50) : "",
-               ceiling.measurement.seconds.size(), ceiling.description);
+    fmt::print("  {}: {:.1f} G{}{}, {} ({})\n", ceiling.name, ceiling.rate() * 1e-9, ceiling.unit,
+               width ? fmt::format(" +- {:.1f}%", *width * 50) : "",
+               count_of(ceiling.measurement.seconds.size(), "sample"), ceiling.description);
   }
 }
 
@@ -75,7 +77,7 @@ void add_info(CLI::App& app, Invocation& invocation) {
   command.add_option("--device", flags->device.device, "auto, cpu, cuda or cuda:N")
       ->type_name("DEVICE");
   command.add_option("--threads", flags->device.threads, "CPU threads (default: all available)")
-      ->check(CLI::Range(1, 4096));
+      ->transform(from_to(1, 4096));
   add_cudnn_option(command);
   flags->measure.add(command);
   command.add_flag("--no-measure", flags->no_measure, "Leave the ceilings out");

@@ -1,13 +1,15 @@
 #include <fmt/format.h>
 
+#include <limits>
 #include <memory>
 #include <optional>
 
 #include "attention/error.h"
 #include "cli/commands.h"
-#include "cli/dry_run.h"
 #include "cli/flags.h"
 #include "cli/npy_problem.h"
+#include "cli/numbers.h"
+#include "device/atomic_file.h"
 #include "report/table.h"
 #include "sweep/sweep.h"
 
@@ -101,6 +103,8 @@ SweepConfig config_of(const RunFlags& flags) {
 
 int run(const RunFlags& flags, const Invocation& invocation) {
   const SweepConfig config = config_of(flags);
+  flags.exports.require_writable();
+  if (!flags.dump.empty()) make_folder(flags.dump);
   const std::unique_ptr<Runner> runner = flags.isolation.make_runner(config);
   SweepOptions options;
   options.argv = invocation.argv;
@@ -108,11 +112,11 @@ int run(const RunFlags& flags, const Invocation& invocation) {
   options.cases.time = !flags.no_time;
   options.ceilings = false;  // a sweep's roofline, not one problem's time
   options.cases.dump = flags.dump;
-  Progress progress(stderr, Progress::mode_for(stderr, flags.quiet), 1, total_flops(config.cases));
+  Progress progress(stderr, Progress::mode_for(stderr, flags.quiet));
   const SweepOutcome outcome = run_sweep(config, *runner, nullptr, progress, options);
 
-  if (!flags.exports.takes_stdout()) fmt::print("{}", to_table(outcome.result));
   flags.exports.write(outcome.result);
+  if (!flags.exports.takes_stdout()) fmt::print("{}", to_table(outcome.result));
   return outcome.exit_code;
 }
 
@@ -136,15 +140,22 @@ void add_problem_flags(CLI::App& command, RunFlags& flags) {
   command.add_option("--layout", flags.layout, "bshd or bhsd")
       ->check(one_of(kLayouts))
       ->capture_default_str();
-  command.add_option("--batch", flags.batch, "Batch size")->capture_default_str();
-  command.add_option("--q-heads", flags.q_heads, "Query heads")->capture_default_str();
-  command.add_option("--kv-heads", flags.kv_heads, "K/V heads (default: as many as query heads)");
-  command.add_option("--q-len", flags.q_len, "Query length");
-  command.add_option("--kv-len", flags.kv_len, "K/V length");
-  command.add_option("--seq", flags.seq, "Query and K/V length (default: 1024)");
-  command.add_option("--head-dim", flags.head_dim, "Head dimension: a multiple of 8 up to 256")
+  const CLI::Validator heads = from_to(int64_t{1}, int64_t{1} << 20);
+  const CLI::Validator length = from_to(int64_t{1}, int64_t{1} << 24);
+  command.add_option("--batch", flags.batch, "Batch size")->transform(heads)->capture_default_str();
+  command.add_option("--q-heads", flags.q_heads, "Query heads")
+      ->transform(heads)
       ->capture_default_str();
-  command.add_option("--scale", flags.scale, "Softmax scale (default: 1/sqrt(head_dim))");
+  command.add_option("--kv-heads", flags.kv_heads, "K/V heads (default: as many as query heads)")
+      ->transform(heads);
+  command.add_option("--q-len", flags.q_len, "Query length")->transform(length);
+  command.add_option("--kv-len", flags.kv_len, "K/V length")->transform(length);
+  command.add_option("--seq", flags.seq, "Query and K/V length (default: 1024)")->transform(length);
+  command.add_option("--head-dim", flags.head_dim, "Head dimension: a multiple of 8")
+      ->transform(from_to(kHeadDimStep, kMaxHeadDim))
+      ->capture_default_str();
+  command.add_option("--scale", flags.scale, "Softmax scale (default: 1/sqrt(head_dim))")
+      ->transform(from_to(-1e6, 1e6));
   std::vector<Distribution> distributions(kDistributions.begin(), kDistributions.end());
   std::erase(distributions, Distribution::files);  // what --q, --k and --v are for
   command
@@ -154,7 +165,9 @@ void add_problem_flags(CLI::App& command, RunFlags& flags) {
   command.add_option("--placement", flags.placement, "How the tensors lie in memory")
       ->check(one_of(kPlacements))
       ->capture_default_str();
-  command.add_option("--seed", flags.seed, "Seed of the inputs")->capture_default_str();
+  command.add_option("--seed", flags.seed, "Seed of the inputs")
+      ->transform(from_to(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
+      ->capture_default_str();
 }
 
 void add_tensor_flags(CLI::App& command, RunFlags& flags) {
@@ -183,7 +196,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
   flags->isolation.add(command);
   flags->exports.add(command);
   command.add_flag("--no-time", flags->no_time, "Verify only");
-  command.add_flag("-q,--quiet", flags->quiet, "No progress on stderr");
+  command.add_flag("--quiet", flags->quiet, "No progress on stderr");
   command.callback([flags, &invocation] { invocation.exit_code = run(*flags, invocation); });
 }
 

@@ -10,6 +10,8 @@
 #include "cli/dry_run.h"
 #include "cli/errors.h"
 #include "cli/flags.h"
+#include "cli/numbers.h"
+#include "cli/standard_streams.h"
 #include "device/atomic_file.h"
 #include "report/csv.h"
 #include "report/json.h"
@@ -39,34 +41,34 @@ std::filesystem::path folder_of(const SweepFlags& flags, const SweepConfig& conf
   return config.program.empty() ? folder : folder / std::filesystem::path(config.program).stem();
 }
 
-void prepare_folder(const std::filesystem::path& folder) {
-  make_folder(folder);
-  // Tried before hours of measuring, rather than after.
-  write_file_atomically(folder / ".writable", "");
-  std::error_code unimportant;
-  std::filesystem::remove(folder / ".writable", unimportant);
-}
+// The result files of a sweep, in a format each.
+struct ResultFiles {
+  std::filesystem::path json, csv, markdown;
 
-void write_files(const std::filesystem::path& folder, const SweepConfig& config,
-                 const SweepResult& result) {
-  const auto file = [&](const char* extension) { return folder / (config.name + extension); };
-  write_file_atomically(file(".json"), to_json(result));
-  write_file_atomically(file(".csv"), to_csv(result));
-  write_file_atomically(file(".md"), to_markdown(result));
-  fmt::print("\nwritten: {0}.json, {0}.csv, {0}.md\n", (folder / config.name).string());
-}
+  // Before hours of measuring, rather than after.
+  void require_writable() const {
+    for (const auto& path : {json, csv, markdown}) flashbench::require_writable(path);
+  }
+
+  void write(const SweepResult& result) const {
+    write_file_atomically(json, to_json(result));
+    write_file_atomically(csv, to_csv(result));
+    write_file_atomically(markdown, to_markdown(result));
+  }
+};
 
 // Goes on with the journal in the folder if that was asked for and there is one, else starts one.
 Journal open_journal(const std::filesystem::path& path, const JournalHeader& header, bool resume) {
   const bool there = std::filesystem::exists(path);
   if (resume && there) return Journal::resume(path, header);
-  if (resume) fmt::print(stderr, "{}: nothing to resume; starting anew\n", path.string());
-  if (!resume && there) {
-    fmt::print(stderr,
-               "{0}: of an earlier sweep, moved to {0}.old (--resume would go on with it)\n",
-               path.string());
+  if (resume) print_error(fmt::format("{}: nothing to resume; starting anew\n", path.string()));
+  Journal journal = Journal::start(path, header);
+  if (there) {
+    print_error(
+        fmt::format("{0}: moved to {0}.old; it is an earlier sweep's (--resume continues it)\n",
+                    path.string()));
   }
-  return Journal::start(path, header);
+  return journal;
 }
 
 int sweep(const SweepFlags& flags, const Invocation& invocation) {
@@ -82,31 +84,35 @@ int sweep(const SweepFlags& flags, const Invocation& invocation) {
   const std::unique_ptr<Runner> runner = flags.isolation.make_runner(config);
   const std::filesystem::path folder = folder_of(flags, config);
   const auto baseline = flags.baseline.load(folder, config, flags.config.filter, runner->device());
-  prepare_folder(folder);
+  const std::string stem = folder / config.name;
+  const ResultFiles files{stem + ".json", stem + ".csv", stem + ".md"};
+  make_folder(folder);
+  files.require_writable();
+  flags.baseline.require_writable(folder);
   SweepOptions options;
   options.argv = invocation.argv;
   options.retry_failed = flags.retry_failed;
   options.ceilings = !flags.no_ceilings;
   options.cases.measure = config.measure;
   options.cases.verify = config.verify;
-  Journal journal = open_journal(folder / (config.name + ".journal"),
-                                 journal_header(config, *runner, options), flags.resume);
+  Journal journal =
+      open_journal(stem + ".journal", journal_header(config, *runner, options), flags.resume);
 
-  Progress progress(stderr, Progress::mode_for(stderr, flags.quiet),
-                    static_cast<int>(config.cases.size()) * config.measure.repetitions,
-                    total_flops(config.cases) * config.measure.repetitions);
+  Progress progress(stderr, Progress::mode_for(stderr, flags.quiet));
   const SweepOutcome outcome = run_sweep(config, *runner, &journal, progress, options);
 
-  fmt::print("{}", to_table(outcome.result));
   if (outcome.stopped) {
-    fmt::print(stderr, "flashbench: {}; what was done is in {}: go on with --resume\n",
-               *outcome.stopped, journal.path().string());
+    print_error(fmt::format("flashbench: {}; the finished cases are in {}: --resume continues\n",
+                            *outcome.stopped, journal.path().string()));
+    fmt::print("{}", to_table(outcome.result));
     return outcome.exit_code;
   }
-  write_files(folder, config, outcome.result);
+  files.write(outcome.result);
   // Kept where --resume --retry-failed has something to do.
   if (outcome.ended_well) journal.remove();
-  const int gate = flags.baseline.finish(baseline, folder, outcome.result);
+  fmt::print("{}\nwritten: {}, {}, {}\n", to_table(outcome.result), files.json.string(),
+             files.csv.string(), files.markdown.string());
+  const int gate = flags.baseline.finish(baseline, folder, outcome);
   return outcome.exit_code != exit_codes::kOk ? outcome.exit_code : gate;
 }
 
@@ -140,8 +146,8 @@ void add_sweep(CLI::App& app, Invocation& invocation) {
   command
       .add_option("--assume-gflops", flags->assumed_gflops,
                   "GEMM speed that --dry-run reckons with")
-      ->check(CLI::Range(1e-3, 1e9));
-  command.add_flag("-q,--quiet", flags->quiet, "No progress on stderr");
+      ->transform(from_to(1e-3, 1e9));
+  command.add_flag("--quiet", flags->quiet, "No progress on stderr");
   command.callback([flags, &invocation] { invocation.exit_code = sweep(*flags, invocation); });
 }
 

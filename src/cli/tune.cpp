@@ -1,13 +1,14 @@
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
+#include <filesystem>
 #include <memory>
 
 #include "attention/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/numbers.h"
 #include "device/atomic_file.h"
+#include "device/read_file.h"
 #include "sweep/interrupt.h"
 #include "sweep/tune.h"
 
@@ -38,11 +39,12 @@ void print(const Tuned& tuned) {
 }
 
 std::string read_if_there(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  constexpr size_t kMaxTableBytes = size_t{1} << 20;
+  return std::filesystem::exists(path) ? read_file(path, kMaxTableBytes) : "";
 }
 
 int tune_device(const TuneFlags& flags) {
+  if (!flags.table.empty()) require_writable(flags.table);
   const auto device =
       make_device(flags.device.device.value_or("auto"), flags.device.threads.value_or(0));
   TuneOptions options = flags.options;
@@ -81,7 +83,7 @@ void add_tune(CLI::App& app, Invocation& invocation) {
       ->check(CLI::IsMember(TuneOptions().head_dims))
       ->capture_default_str();
   command.add_option("--length", flags->options.length, "Of queries and keys")
-      ->check(CLI::Range(1, 1 << 20))
+      ->transform(from_to(1, 1 << 20))
       ->capture_default_str();
   command
       .add_option("--table", flags->table,

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -7,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/dry_run.h"
 #include "cli/flags.h"
+#include "cli/numbers.h"
 #include "plan/suite.h"
 #include "report/cells.h"
 #include "report/table.h"
@@ -65,9 +67,9 @@ int verify(const VerifyFlags& flags, const Invocation& invocation) {
   if (flags.dry_run) {
     return flags.suite.empty() ? print_dry_run(config, default_gflops(config)) : print_suite(flags);
   }
+  flags.exports.require_writable();
   const std::unique_ptr<Runner> runner = flags.isolation.make_runner(config);
-  Progress progress(stderr, Progress::mode_for(stderr, flags.quiet),
-                    static_cast<int>(config.cases.size()), total_flops(config.cases));
+  Progress progress(stderr, Progress::mode_for(stderr, flags.quiet));
   SweepOptions options;
   options.argv = invocation.argv;
   options.cases.verify = config.verify;
@@ -75,8 +77,8 @@ int verify(const VerifyFlags& flags, const Invocation& invocation) {
   options.cases.repeat = flags.repeat;
   const SweepOutcome outcome = run_sweep(config, *runner, nullptr, progress, options);
 
-  if (!flags.exports.takes_stdout()) fmt::print("{}", to_table(outcome.result));
   flags.exports.write(outcome.result);
+  if (!flags.exports.takes_stdout()) fmt::print("{}", to_table(outcome.result));
   return outcome.exit_code;
 }
 
@@ -96,25 +98,26 @@ void add_verify(CLI::App& app, Invocation& invocation) {
       .add_option(
           "--seed", flags->seed,
           fmt::format("Suite random: of its first problem (default: {})", RandomSeeds().seed))
+      ->transform(from_to(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
       ->needs("--suite");
   command
       .add_option(
           "--count", flags->count,
           fmt::format("Suite random: how many problems, from successive seeds (default: {})",
                       RandomSeeds().count))
-      ->check(CLI::Range(int64_t{1}, kMaxCases))
+      ->transform(from_to(int64_t{1}, kMaxCases))
       ->needs("--suite");
   command
       .add_option("--repeat", flags->repeat,
                   "Runs of each provider on each case, whose outputs are compared bit by bit")
-      ->check(CLI::Range(1, 1000000))
+      ->transform(from_to(1, 1000000))
       ->capture_default_str();
   flags->device.add(command);
   flags->program.add(command);
   flags->isolation.add(command);
   flags->exports.add(command);
   command.add_flag("--dry-run", flags->dry_run, "List the cases, a suite's with their purpose");
-  command.add_flag("-q,--quiet", flags->quiet, "No progress on stderr");
+  command.add_flag("--quiet", flags->quiet, "No progress on stderr");
   command.callback([flags, &invocation] { invocation.exit_code = verify(*flags, invocation); });
 }
 

@@ -2,11 +2,15 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 #include "attention/error.h"
 
@@ -53,6 +57,99 @@ class TemporaryFile {
   bool kept_ = false;
 };
 
+constexpr int kMostLinks = 40;  // that one path may lead through, as for the kernel
+
+// What a path leads to.
+struct Destination {
+  std::filesystem::path path;
+  std::optional<struct stat> there;  // empty: nothing is there yet
+  bool special = false;              // no regular file: written to, not replaced
+};
+
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : ".";
+}
+
+// Links there lead to open files, whatever name they show: /dev/stdout, /dev/fd/63.
+bool is_in_proc(const std::filesystem::path& path) {
+  struct statfs system {};
+  return ::statfs(folder_of(path).c_str(), &system) == 0 && system.f_type == PROC_SUPER_MAGIC;
+}
+
+// Follows links one by one, because the last of them may lead to a file that is not there yet.
+Destination destination(const std::filesystem::path& path) {
+  std::filesystem::path file = path;
+  for (int link = 0; link <= kMostLinks; ++link) {
+    struct stat found {};
+    if (::lstat(file.c_str(), &found) != 0) {
+      if (errno != ENOENT) throw_file_error(path, "write", errno);
+      return {file, std::nullopt, false};
+    }
+    if (!S_ISLNK(found.st_mode)) return {file, found, !S_ISREG(found.st_mode)};
+    if (is_in_proc(file)) {
+      if (::stat(file.c_str(), &found) != 0) throw_file_error(path, "write", errno);
+      return {file, found, true};
+    }
+    std::error_code error;
+    file = folder_of(file) / std::filesystem::read_symlink(file, error);
+    if (error) throw_file_error(path, "write", error.value());
+  }
+  throw_file_error(path, "write", ELOOP);
+}
+
+void require_access(const std::filesystem::path& path, int mode,
+                    const std::filesystem::path& named) {
+  if (::faccessat(AT_FDCWD, path.c_str(), mode, AT_EACCESS) != 0) {
+    throw_file_error(named, "write", errno);
+  }
+}
+
+// `named` is the path in messages.
+void require_writable(const Destination& to, const std::filesystem::path& named) {
+  if (to.there) {
+    constexpr mode_t kAnyMayWrite = S_IWUSR | S_IWGRP | S_IWOTH;
+    if (S_ISDIR(to.there->st_mode)) throw_file_error(named, "write", EISDIR);
+    if ((to.there->st_mode & kAnyMayWrite) == 0) throw_file_error(named, "write", EACCES);
+    require_access(to.path, W_OK, named);
+  }
+  if (!to.special) require_access(folder_of(to.path), W_OK | X_OK, named);
+}
+
+void write_through(const std::filesystem::path& to, std::string_view content,
+                   const std::filesystem::path& named) {
+  Descriptor file(::open(to.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  if (file.get() < 0) throw_file_error(named, "write", errno);
+  write_all(file.get(), content, named);
+  if (file.close() != 0) throw_file_error(named, "close", errno);
+}
+
+void replace(const Destination& to, std::string_view content, const std::filesystem::path& named) {
+  const std::filesystem::path folder = folder_of(to.path);
+  TemporaryFile temporary(folder / fmt::format(".flashbench.{}.tmp", ::getpid()));
+  ::unlink(temporary.path().c_str());  // of a process with this number that was killed
+  Descriptor file(::open(temporary.path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (file.get() < 0) {
+    const int error = errno;
+    temporary.keep();  // nothing of ours is there
+    throw_file_error(named, "write", error);
+  }
+  if (to.there) {
+    // Giving a file away takes rights that few have; its mode has to be as before in any case.
+    if (::fchown(file.get(), to.there->st_uid, to.there->st_gid) != 0) errno = 0;
+    if (::fchmod(file.get(), to.there->st_mode & 07777) != 0) {
+      throw_file_error(named, "keep the mode of", errno);
+    }
+  }
+  write_all(file.get(), content, named);
+  if (::fsync(file.get()) != 0) throw_file_error(named, "sync", errno);
+  if (file.close() != 0) throw_file_error(named, "close", errno);
+  if (std::rename(temporary.path().c_str(), to.path.c_str()) != 0) {
+    throw_file_error(named, "rename", errno);
+  }
+  temporary.keep();
+  sync_folder(folder);
+}
+
 }  // namespace
 
 void throw_file_error(const std::filesystem::path& path, std::string_view action, int error) {
@@ -84,22 +181,18 @@ void sync_folder(const std::filesystem::path& given) {
   if (::fsync(descriptor.get()) != 0 && errno != EINVAL) throw_file_error(folder, "sync", errno);
 }
 
+void require_writable(const std::filesystem::path& path) {
+  require_writable(destination(path), path);
+}
+
 void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
-  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
-  TemporaryFile temporary(folder / fmt::format(".{}.{}.tmp", path.filename().string(), ::getpid()));
-  Descriptor file(::open(temporary.path().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (file.get() < 0) {
-    const int error = errno;
-    temporary.keep();  // nothing of ours is there
-    throw_file_error(path, "write", error);
+  const Destination to = destination(path);
+  require_writable(to, path);
+  if (to.special) {
+    write_through(to.path, content, path);
+  } else {
+    replace(to, content, path);
   }
-  write_all(file.get(), content, path);
-  if (::fsync(file.get()) != 0) throw_file_error(path, "sync", errno);
-  if (file.close() != 0) throw_file_error(path, "close", errno);
-  if (std::rename(temporary.path().c_str(), path.c_str()) != 0)
-    throw_file_error(path, "rename", errno);
-  temporary.keep();
-  sync_folder(folder);
 }
 
 }  // namespace flashbench

@@ -2,17 +2,19 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <sstream>
-
 #include "attention/error.h"
+#include "device/read_file.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 namespace flashbench {
+
+namespace {
+
+constexpr size_t kMaxFileBytes = size_t{4} << 30;  // more than a shared object has
+
+}  // namespace
 
 uint64_t checksum(const void* data, size_t bytes, uint64_t seed) {
   return XXH3_64bits_withSeed(data, bytes, seed);
@@ -23,15 +25,9 @@ std::string checksum_text(std::string_view text) {
 }
 
 std::string file_checksum_text(const std::filesystem::path& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream bytes;
-  if (file && file.peek() != std::ifstream::traits_type::eof()) bytes << file.rdbuf();
-  if (!file.is_open() || file.bad() || bytes.view().empty()) {
-    throw FileError(fmt::format("cannot read {}: {}", path.string(),
-                                errno != 0 ? std::strerror(errno) : "it is empty"));
-  }
-  return checksum_text(bytes.view());
+  const std::string bytes = read_file(path, kMaxFileBytes);
+  if (bytes.empty()) throw FileError(fmt::format("{}: cannot read: it is empty", path.string()));
+  return checksum_text(bytes);
 }
 
 }  // namespace flashbench

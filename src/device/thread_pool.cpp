@@ -1,6 +1,11 @@
 #include "device/thread_pool.h"
 
+#include <fmt/format.h>
 #include <hwy/cache_control.h>
+
+#include <system_error>
+
+#include "attention/error.h"
 
 namespace flashbench {
 
@@ -18,12 +23,23 @@ void spin_until(Condition condition) {
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) {
-  for (int thread = 1; thread < threads; ++thread) {
-    workers_.emplace_back([this, thread] { worker_loop(thread); });
+  try {
+    for (int thread = 1; thread < threads; ++thread) {
+      workers_.emplace_back([this, thread] { worker_loop(thread); });
+    }
+  } catch (const std::system_error& error) {
+    const size_t started = workers_.size() + 1;
+    stop();
+    throw BadInput(fmt::format("threads: the system starts {} and not {}: {}", started, threads,
+                               error.code().message()));
   }
 }
 
 ThreadPool::~ThreadPool() {
+  stop();
+}
+
+void ThreadPool::stop() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;

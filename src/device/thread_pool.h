@@ -15,7 +15,8 @@ namespace flashbench {
 
 class ThreadPool {
  public:
-  // `threads` counts the caller, which works too: a pool of 1 starts no thread.
+  // `threads` counts the caller, which works too: a pool of 1 starts no thread. Throws BadInput if
+  // the system does not start as many.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -31,6 +32,7 @@ class ThreadPool {
   void parallel_for(int64_t items, const Body& body);
 
  private:
+  void stop();
   void worker_loop(int thread);
   void work(int thread);
 

@@ -3,12 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <utility>
 
-#include "attention/error.h"
+#include "device/read_file.h"
+#include "plan/count_of.h"
 #include "plan/expand.h"
 #include "plan/json_text.h"
 #include "plan/override.h"
@@ -30,8 +28,7 @@ std::string printable(std::string text) {
 }
 
 std::string list(const std::string& source, const std::vector<ConfigIssue>& issues) {
-  std::string text =
-      fmt::format("{}: {} error{}", source, issues.size(), issues.size() == 1 ? "" : "s");
+  std::string text = fmt::format("{}: {}", source, count_of(issues.size(), "error"));
   for (size_t i = 0; i < std::min(issues.size(), kMostListed); ++i) {
     const std::string place = issues[i].pointer.empty() ? "" : issues[i].pointer + ": ";
     text += "\n  " + printable(place + issues[i].message);
@@ -112,19 +109,6 @@ SweepConfig read_config(const Json& json, const std::filesystem::path& folder,
   return config;
 }
 
-std::string read_file(const std::filesystem::path& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxJsonBytes + 1, '\0');  // a byte more shows that it is too large
-  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad()) {
-    throw FileError(fmt::format("cannot read the config {}: {}", path.string(),
-                                std::strerror(errno != 0 ? errno : EIO)));
-  }
-  text.resize(static_cast<size_t>(file.gcount()));
-  return text;
-}
-
 }  // namespace
 
 std::string_view name(CacheState cache) {
@@ -165,7 +149,8 @@ SweepConfig parse_config(std::string_view text, const std::string& source,
 }
 
 SweepConfig load_config(const std::filesystem::path& path, const std::vector<Override>& overrides) {
-  return parse_config(read_file(path), path.string(), overrides);
+  const std::string source = path == "-" ? "standard input" : path.string();
+  return parse_config(read_file(path, kMaxJsonBytes), source, overrides);
 }
 
 }  // namespace flashbench

@@ -106,7 +106,7 @@ std::vector<std::pair<std::string, std::string>> axes(const Case&);
 
 inline constexpr int64_t kMaxCases = 20000;
 
-// Throws ConfigError; FileError if the file cannot be read.
+// "-" is standard input. Throws ConfigError; FileError if the file cannot be read.
 SweepConfig load_config(const std::filesystem::path& path, const std::vector<Override>& overrides);
 
 // The same from text; `source` names it in messages.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <thread>
 
 namespace flashbench {
 
@@ -15,9 +16,13 @@ constexpr double kReferenceShare = 0.1;  // fp64, with more work per pair than a
 constexpr double kGpuReferenceShare = 0.01;  // of 16-bit tensor cores
 constexpr double kGpuReferenceBudget = 100;  // times the host's, before rows are sampled
 constexpr double kLaunchSeconds = 1e-5;
-constexpr double kColdSeconds = 1e-2;        // to empty the caches before a run
-constexpr double kFillSeconds = 2e-8;        // to draw one random element
-constexpr double kSamplesOverMinimum = 2.0;  // until the median's interval is narrow
+constexpr double kProviderSeconds = 5e-3;  // of a provider on the smallest case, without timing
+constexpr double kRunsToVerify = 1;
+constexpr double kGemmFlopsPerCpuThread = 1e11;  // AVX2 and AVX-512 reach 5e10 to 1.7e11 in fp32
+constexpr double kGemmFlopsGpu = 2e14;           // an A100's 16-bit tensor cores, sustained
+constexpr double kColdSeconds = 1e-2;            // to empty the caches before a run
+constexpr double kFillSeconds = 2e-8;            // to draw one random element
+constexpr double kSamplesOverMinimum = 2.0;      // until the median's interval is narrow
 
 bool is_unfused(std::string_view provider) {
   const std::string_view family = provider.substr(0, provider.find(':'));
@@ -58,15 +63,29 @@ CaseEstimate estimate(const Case& c) {
   return {.flops = c.problem.flops(), .tensor_bytes = c.problem.compulsory_bytes()};
 }
 
-double estimate_seconds(const Case& c, const std::vector<std::string>& providers,
-                        const MeasureOptions& measure, const VerifyOptions& verify, DeviceKind kind,
-                        double gemm_flops) {
+double assumed_gemm_flops(DeviceKind kind, int threads) {
+  if (kind == DeviceKind::cuda) return kGemmFlopsGpu;
+  const int all = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  return kGemmFlopsPerCpuThread * (threads > 0 ? threads : all);
+}
+
+double estimate_verification(const Case& c, const std::vector<std::string>& providers,
+                             const VerifyOptions& verify, DeviceKind kind, double gemm_flops) {
   const Problem& p = c.problem;
   const auto elements = static_cast<double>(p.query_elements() + 2 * p.key_elements());
   double seconds = elements * kFillSeconds + reference_seconds(p, verify, kind, gemm_flops);
   for (const std::string& provider : providers) {
-    const double run = run_seconds(p, provider, gemm_flops);
-    seconds += run + timing_seconds(run, measure);  // one run to verify
+    seconds += kProviderSeconds + kRunsToVerify * run_seconds(p, provider, gemm_flops);
+  }
+  return seconds;
+}
+
+double estimate_seconds(const Case& c, const std::vector<std::string>& providers,
+                        const MeasureOptions& measure, const VerifyOptions& verify, DeviceKind kind,
+                        double gemm_flops) {
+  double seconds = estimate_verification(c, providers, verify, kind, gemm_flops);
+  for (const std::string& provider : providers) {
+    seconds += timing_seconds(run_seconds(c.problem, provider, gemm_flops), measure);
   }
   return seconds;
 }

@@ -1,4 +1,5 @@
-// What a case will cost, before anything runs: for --dry-run. Rough, and said to be.
+// What a case will cost, before anything runs: for --dry-run and the time that is left. Rough, and
+// said to be.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,14 @@ struct CaseEstimate {
   int64_t tensor_bytes = 0;  // inputs and outputs; what a provider works in comes on top
 };
 CaseEstimate estimate(const Case&);
+
+// FLOP/s of a large matrix multiplication to assume where nothing has been measured. `threads`: of
+// a CPU; 0 stands for all.
+double assumed_gemm_flops(DeviceKind, int threads);
+
+// Seconds to verify these providers on a case, as below, without timing.
+double estimate_verification(const Case&, const std::vector<std::string>& providers,
+                             const VerifyOptions&, DeviceKind, double gemm_flops);
 
 // Seconds to warm up, time and verify these providers on a case, on a device whose large matrix
 // multiplication reaches `gemm_flops` FLOP/s. The stop rule is taken to be satisfied after a few

@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 
 #include "plan/config.h"
 #include "plan/nearest.h"
@@ -50,6 +52,15 @@ std::vector<std::string> known_values(std::string_view axis) {
   return {};
 }
 
+// Whether the text could be a value of an axis of numbers.
+bool is_number(std::string_view axis, std::string_view text) {
+  if (axis == "scale" && text == "default") return true;
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stopped == end && std::isfinite(value);
+}
+
 bool contains(const std::vector<std::string>& values, std::string_view value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
@@ -61,6 +72,10 @@ CaseFilter::CaseFilter(std::string_view text) {
   const std::vector<std::string> known = known_axes();
   for (const std::string& term : split(text, ',')) {
     const size_t equals = term.find('=');
+    if (term.empty()) {
+      issues.push_back({"", "expected AXIS=VALUE on both sides of a comma, got nothing"});
+      continue;
+    }
     if (equals == std::string::npos) {
       issues.push_back(
           {"", fmt::format("expected AXIS=VALUE or AXIS=VALUE|VALUE, got \"{}\"", term)});
@@ -76,6 +91,9 @@ CaseFilter::CaseFilter(std::string_view text) {
     }
     const std::vector<std::string> allowed = known_values(axis);
     for (const std::string& value : values) {
+      if (allowed.empty() && !is_number(axis, value)) {
+        issues.push_back({"", fmt::format("expected {} to be a number, got \"{}\"", axis, value)});
+      }
       if (allowed.empty() || contains(allowed, value)) continue;
       issues.push_back(
           {"", fmt::format("expected {} to be one of {}, got \"{}\"{}", axis,

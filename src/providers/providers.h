@@ -1,7 +1,9 @@
 // One function for each provider; list.cpp calls them all.
 #pragma once
 
+#include <array>
 #include <memory>
+#include <string_view>
 
 #include "kernels/attention.h"
 #include "providers/provider.h"
@@ -25,6 +27,18 @@ std::unique_ptr<Provider> make_cudnn_provider(CudnnSums);
 
 // Those that run on a GPU; none in a build without CUDA.
 std::vector<std::unique_ptr<Provider>> make_cuda_providers();
+
+// The names that only providers on a GPU have, known to a build without CUDA too.
+inline constexpr std::array<std::string_view, 10> kCudaOnlyNames{"naive:fp32",
+                                                                 "blocked",
+                                                                 "tiled:simt",
+                                                                 "tiled:fa1",
+                                                                 "tiled:sm80",
+                                                                 "tiled:sm90",
+                                                                 "tiled:sm80_deterministic",
+                                                                 "tiled:sm90_deterministic",
+                                                                 "cudnn",
+                                                                 "cudnn:deterministic"};
 
 // The first of our own kernels for this kind of device that supports the problem; with a family,
 // of those of that family only.

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <map>
 
+#include "plan/count_of.h"
+
 namespace flashbench {
 
 namespace {
@@ -102,13 +104,13 @@ std::vector<std::string> summary_lines(const SweepResult& result) {
   for (const auto& [status, count] : counts)
     parts.push_back(fmt::format("{} {}", count, name(status)));
   std::vector<std::string> lines{
-      fmt::format("{} rows: {}", result.records.size(), fmt::join(parts, ", "))};
+      fmt::format("{}: {}", count_of(result.records.size(), "row"), fmt::join(parts, ", "))};
   for (const auto& [provider, factors] : speedups) {
     double log_sum = 0;
     for (double factor : factors) log_sum += std::log(factor);
-    lines.push_back(fmt::format("{}: {:.2f}x naive (geometric mean of {} cases)", provider,
+    lines.push_back(fmt::format("{}: {:.2f}x naive (geometric mean of {})", provider,
                                 std::exp(log_sum / static_cast<double>(factors.size())),
-                                factors.size()));
+                                count_of(factors.size(), "case")));
   }
   return lines;
 }

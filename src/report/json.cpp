@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <fstream>
 
 #include "attention/error.h"
+#include "device/read_file.h"
 #include "report/result_checks.h"
 #include "report/strict_json.h"
 
@@ -170,7 +170,10 @@ Json work_json(const Record& record) {
 
 // ---- reading ----
 
-constexpr double kMostCounted = 9e18;  // what an int64_t holds
+constexpr double kMostCounted = 9e18;      // what an int64_t holds
+constexpr double kShortestSample = 1e-12;  // seconds: no clock tells less
+constexpr double kLongestSample = 1e9;     // thirty years
+constexpr double kLeastDivisible = 1e-30, kMostDivisible = 1e30;
 
 constexpr JsonLimits kResultLimits{
     .bytes = size_t{256} << 20, .depth = 64, .text = size_t{1} << 20};
@@ -242,7 +245,10 @@ Measurement measurement_from(const StrictJson& json) {
   measurement.stop_reason = json.at("stop_reason");
   measurement.seconds = json.at("samples_s");
   for (double seconds : measurement.seconds) {
-    if (!(seconds > 0)) throw std::invalid_argument("samples_s must be positive");
+    if (!(seconds >= kShortestSample && seconds <= kLongestSample)) {
+      throw std::invalid_argument(fmt::format("samples_s: expected from {} to {} seconds, found {}",
+                                              kShortestSample, kLongestSample, seconds));
+    }
   }
   if (json.contains("launch")) {
     measurement.host_seconds = json.at("launch").at("host_s");
@@ -265,10 +271,16 @@ Measurement measurement_from(const StrictJson& json) {
   return measurement;
 }
 
+// Of what figures are made by dividing: more than nothing, and no more than can be divided.
+double divisible(const StrictJson& json) {
+  const double value = json;
+  if (!(value >= kLeastDivisible && value <= kMostDivisible))
+    json.fail("a figure that was measured");
+  return value;
+}
+
 Energy energy_from(const StrictJson& json) {
-  const Energy energy{json.at("joules"), json.at("seconds"), json.at("seconds_per_run")};
-  if (!(energy.seconds > 0)) json.at("seconds").fail("more than 0 seconds");
-  return energy;
+  return {json.at("joules"), divisible(json.at("seconds")), divisible(json.at("seconds_per_run"))};
 }
 
 std::vector<KernelFacts> kernels_from(const StrictJson& json) {
@@ -488,7 +500,7 @@ Record record_from_json(const Json& document) {
     if (timed.contains("energy")) record.energy = energy_from(timed.at("energy"));
     if (timed.contains("gemm_ceiling")) {
       record.gemm = measurement_from(timed.at("gemm_ceiling"));
-      record.gemm_flops = timed.at("gemm_ceiling").at("flops");
+      record.gemm_flops = divisible(timed.at("gemm_ceiling").at("flops"));
     }
   }
   if (json.contains("kernels")) record.kernels = kernels_from(json.at("kernels"));
@@ -518,7 +530,7 @@ Json ceiling_to_json(const Ceiling& ceiling) {
 
 Ceiling ceiling_from_json(const Json& document) {
   const StrictJson json(document);
-  return {json.at("name"), json.at("unit"), json.at("description"), json.at("work"),
+  return {json.at("name"), json.at("unit"), json.at("description"), divisible(json.at("work")),
           measurement_from(json.at("measurement"))};
 }
 
@@ -567,18 +579,7 @@ SweepResult result_from_json(std::string_view text, const std::string& source) {
 }
 
 SweepResult read_result(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw FileError(fmt::format("{}: cannot read it", path.string()));
-  std::string text;
-  constexpr size_t kChunk = size_t{1} << 20;
-  while (file && text.size() <= kResultLimits.bytes) {
-    const size_t read = text.size();
-    text.resize(read + kChunk);
-    file.read(text.data() + read, kChunk);
-    text.resize(read + static_cast<size_t>(file.gcount()));
-  }
-  if (file.bad()) throw FileError(fmt::format("{}: cannot read it", path.string()));
-  return result_from_json(text, path.string());
+  return result_from_json(read_file(path, kResultLimits.bytes), path.string());
 }
 
 }  // namespace flashbench

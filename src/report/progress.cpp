@@ -1,6 +1,7 @@
 #include "report/progress.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -14,26 +15,40 @@ std::string format_duration(double seconds) {
                    : fmt::format("{}:{:02}", minutes, rest);
 }
 
+namespace {
+
+// What fits into one line of a terminal, which is all that can be cleared.
+size_t columns(std::FILE* stream) {
+  winsize size{};
+  const bool known = ioctl(fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+  return known ? size.ws_col - 1u : std::string::npos;
+}
+
+}  // namespace
+
 Progress::Mode Progress::mode_for(std::FILE* stream, bool quiet) {
   if (quiet) return Mode::quiet;
   return isatty(fileno(stream)) != 0 ? Mode::live : Mode::lines;
 }
 
-Progress::Progress(std::FILE* stream, Mode mode, int steps, double work)
-    : stream_(stream), mode_(mode), steps_(steps), work_(work) {}
+Progress::Progress(std::FILE* stream, Mode mode) : stream_(stream), mode_(mode) {}
 
 Progress::~Progress() {
-  clear_line();
+  finish();
+}
+
+void Progress::plan(int steps, double work) {
+  steps_ = steps;
+  work_ = work;
 }
 
 void Progress::begin_step(const std::string& what) {
   ++step_;
   if (!start_) start_ = std::chrono::steady_clock::now();
-  if (mode_ == Mode::quiet) return;
-  clear_line();
+  finish();
+  on_line_ = mode_ == Mode::live;
   const std::string line = fmt::format("[{}/{}] {}{}", step_, steps_, what, eta());
-  fmt::print(stream_, "{}{}", line, mode_ == Mode::live ? "" : "\n");
-  std::fflush(stream_);
+  print(on_line_ ? line.substr(0, columns(stream_)) : line + "\n");
 }
 
 void Progress::end_step(double work) {
@@ -46,10 +61,13 @@ void Progress::skip_step(double work) {
 }
 
 void Progress::note(const std::string& line) {
-  if (mode_ == Mode::quiet) return;
-  clear_line();
-  fmt::print(stream_, "{}\n", line);
-  std::fflush(stream_);
+  finish();
+  print(line + "\n");
+}
+
+void Progress::finish() {
+  if (on_line_) print("\r\033[K");
+  on_line_ = false;
 }
 
 std::string Progress::eta() const {
@@ -58,8 +76,11 @@ std::string Progress::eta() const {
   return fmt::format("  ETA {}", format_duration(elapsed.count() * (work_ / work_done_ - 1)));
 }
 
-void Progress::clear_line() {
-  if (mode_ == Mode::live) fmt::print(stream_, "\r\033[K");
+// What goes on matters more than whether it can be told.
+void Progress::print(const std::string& text) const {
+  if (mode_ == Mode::quiet) return;
+  static_cast<void>(std::fputs(text.c_str(), stream_));
+  static_cast<void>(std::fflush(stream_));
 }
 
 }  // namespace flashbench

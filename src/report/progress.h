@@ -15,25 +15,29 @@ class Progress {
   // live if `stream` is a terminal, else lines; quiet says nothing.
   static Mode mode_for(std::FILE* stream, bool quiet);
 
-  // `work` is the total over all steps, in any unit that time is roughly proportional to.
-  Progress(std::FILE* stream, Mode mode, int steps, double work);
-  ~Progress();
+  Progress(std::FILE* stream, Mode mode);
+  ~Progress();  // as finish()
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
+  // What lies ahead; `work` is the total over all steps, in any unit that time is roughly
+  // proportional to.
+  void plan(int steps, double work);
   void begin_step(const std::string& what);  // "[3/48] ... ETA 1:20"
   void end_step(double work);
   void skip_step(double work);         // one that was done before
   void note(const std::string& line);  // a line of its own, kept on the screen
+  void finish();                       // leaves the line empty for what is printed next
 
  private:
   std::string eta() const;
-  void clear_line();
+  void print(const std::string& text) const;
 
   std::FILE* stream_;
   Mode mode_;
-  int steps_, step_ = 0;
-  double work_, work_done_ = 0;
+  int steps_ = 0, step_ = 0;
+  double work_ = 0, work_done_ = 0;
+  bool on_line_ = false;                                        // a live line is on the screen
   std::optional<std::chrono::steady_clock::time_point> start_;  // of the first step
 };
 

@@ -107,8 +107,21 @@ struct Attempt {
     record.reason = std::move(reason);
     record.measurement.reset();
     record.gemm.reset();
+    withdraw_verdict();
     session.reset();
     outputs.reset();
+  }
+
+ private:
+  // That outputs passed before says nothing of a row that did not end well after all.
+  void withdraw_verdict() {
+    if (!record.verdict.passed()) return;
+    if (record.status == Status::failed) {
+      record.verdict.status = Verdict::Status::failed;
+      record.verdict.reason = record.reason;
+    } else {
+      record.verdict = {};
+    }
   }
 };
 

@@ -5,8 +5,17 @@
 #include <algorithm>
 
 #include "attention/error.h"
+#include "providers/providers.h"
 
 namespace flashbench {
+
+namespace {
+
+bool is_for_gpus_only(std::string_view name) {
+  return std::find(kCudaOnlyNames.begin(), kCudaOnlyNames.end(), name) != kCudaOnlyNames.end();
+}
+
+}  // namespace
 
 std::vector<const Provider*> choose_providers(
     const std::vector<std::string>& names, DeviceKind kind,
@@ -38,6 +47,10 @@ std::vector<const Provider*> choose_providers(
     const auto found = std::find_if(available.begin(), available.end(),
                                     [&](const Provider* p) { return p->name() == wanted; });
     if (found == available.end()) {
+      if (kind == DeviceKind::cpu && is_for_gpus_only(wanted)) {
+        throw BadInput(
+            fmt::format("providers: \"{}\" needs a cuda device; this is the CPU", wanted));
+      }
       throw BadInput(fmt::format("providers: expected one of {} on device {}, got \"{}\"{}",
                                  fmt::join(known, ", "), name(kind), wanted,
                                  wanted.starts_with("plugin:") ? ": --plugin names its file" : ""));

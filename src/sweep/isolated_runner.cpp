@@ -28,8 +28,13 @@ class IsolatedRunner : public Runner {
   std::vector<std::string> providers() const override { return providers_; }
 
   std::vector<Ceiling> ceilings(const MeasureOptions& options) override {
-    const Json answer =
-        ask_or_throw(*worker_, {{"do", "ceilings"}, {"measure", wire::to_json(options)}});
+    const Json request{{"do", "ceilings"}, {"measure", wire::to_json(options)}};
+    auto outcome = ask(*worker_, request);
+    if (std::holds_alternative<AbnormalEnd>(outcome) && !isolation_.interrupted()) {
+      renew();
+      outcome = ask(*worker_, request);
+    }
+    const Json answer = answer_or_throw(outcome);
     std::vector<Ceiling> ceilings;
     for (const Json& ceiling : answer.at("ceilings")) {
       ceilings.push_back(ceiling_from_json(ceiling));
@@ -79,8 +84,7 @@ class IsolatedRunner : public Runner {
     if (const auto broken = broken_.find(provider); broken != broken_.end()) {
       throw std::runtime_error(broken->second.reason);
     }
-    const auto outcome = worker_->ask(Json{{"do", "describe"}, {"provider", provider}}.dump(),
-                                      kStartSeconds, isolation_.interrupted);
+    const auto outcome = ask(*worker_, {{"do", "describe"}, {"provider", provider}});
     if (const auto* end = std::get_if<AbnormalEnd>(&outcome)) {
       throw std::runtime_error(end->reason);
     }
@@ -95,7 +99,7 @@ class IsolatedRunner : public Runner {
     if (device_.at("kind") == name(DeviceKind::cpu)) {
       return make_counter_reader(*make_host_device(1))->state();
     }
-    const Json answer = ask_or_throw(counting_worker(), {{"do", "counters"}});
+    const Json answer = answer_or_throw(ask(counting_worker(), {{"do", "counters"}}));
     return counter_state_from_json(answer.at("counters"));
   }
 
@@ -163,7 +167,13 @@ class IsolatedRunner : public Runner {
   // A new worker opens the device and tries it out: after an abnormal end, that is the probe.
   void start_worker() {
     worker_ = std::make_unique<WorkerProcess>();
-    const Json answer = open(*worker_);
+    auto outcome = open(*worker_);
+    if (const auto* end = std::get_if<AbnormalEnd>(&outcome);
+        end != nullptr && end->status == Status::crashed && !isolation_.interrupted()) {
+      worker_ = std::make_unique<WorkerProcess>();
+      outcome = open(*worker_);
+    }
+    const Json answer = answer_or_throw(outcome);
     device_ = answer.at("device");
     providers_ = answer.at("providers").get<std::vector<std::string>>();
     load_plugins();
@@ -175,7 +185,7 @@ class IsolatedRunner : public Runner {
     for (const PluginFile& plugin : options_.plugins) {
       if (broken_.contains(plugin.provider)) continue;
       const Json request{{"do", "load"}, {"plugin", wire::to_json(plugin)}};
-      auto outcome = worker_->ask(request.dump(), kStartSeconds, isolation_.interrupted);
+      auto outcome = ask(*worker_, request);
       if (auto* end = std::get_if<AbnormalEnd>(&outcome)) {
         end->reason = "when it was loaded, " + end->reason;
         broken_[plugin.provider] = std::move(*end);
@@ -190,21 +200,25 @@ class IsolatedRunner : public Runner {
   WorkerProcess& counting_worker() {
     if (counting_ == nullptr) {
       auto worker = std::make_unique<WorkerProcess>();
-      open(*worker);
+      answer_or_throw(open(*worker));
       counting_ = std::move(worker);
     }
     return *counting_;
   }
 
-  Json open(WorkerProcess& worker) {
+  std::variant<Answer, AbnormalEnd> open(WorkerProcess& worker) {
     Json request = wire::to_json(options_);
     request["do"] = "open";
-    return ask_or_throw(worker, request);
+    return ask(worker, request);
+  }
+
+  // For all but cases, whose time is set by the user.
+  std::variant<Answer, AbnormalEnd> ask(WorkerProcess& worker, const Json& request) {
+    return worker.ask(request.dump(), kStartSeconds, isolation_.interrupted);
   }
 
   // Throws NoDevice if there is no answer, or what the answer says was thrown.
-  Json ask_or_throw(WorkerProcess& worker, const Json& request) {
-    const auto outcome = worker.ask(request.dump(), kStartSeconds, isolation_.interrupted);
+  static Json answer_or_throw(const std::variant<Answer, AbnormalEnd>& outcome) {
     if (const auto* end = std::get_if<AbnormalEnd>(&outcome)) {
       throw NoDevice(fmt::format("the device cannot be used: {}", end->reason));
     }

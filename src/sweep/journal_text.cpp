@@ -1,11 +1,10 @@
 #include <fmt/format.h>
 
-#include <fstream>
-#include <sstream>
 #include <stdexcept>
 
 #include "attention/error.h"
 #include "device/checksum.h"
+#include "device/read_file.h"
 #include "report/json.h"
 #include "sweep/journal.h"
 #include "sweep/journal_line.h"
@@ -107,13 +106,8 @@ JournalContents read_journal(std::string_view text, const std::string& source) {
 }
 
 JournalContents read_journal(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file && file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
-  if (!file.is_open() || file.bad()) {
-    throw FileError(fmt::format("{}: cannot read it", path.string()));
-  }
-  return read_journal(text.view(), path.string());
+  constexpr size_t kMaxJournalBytes = size_t{1} << 30;
+  return read_journal(read_file(path, kMaxJournalBytes), path.string());
 }
 
 SweepResult journal_result(const JournalContents& contents) {

@@ -67,11 +67,12 @@ struct IsolationOptions {
   std::function<bool()> interrupted = [] { return false; };
 };
 
-// Runs in a worker process: this program, started again with the verb `worker`. A worker that dies
-// or does not answer costs the provider that was at work its row; the others run again in a new
-// worker, which first has to show that the device still works. Plugins are loaded into the worker
-// at once; one that ends it there has a row that says so for every case. Throws as above, and
-// BadInput for a plugin that cannot be loaded.
+// Runs in a worker process: this program, started again with the verb `worker`. A worker that dies,
+// by whatever signal, or does not answer costs the provider that was at work its row; the others
+// run again in a new worker, which first has to show that the device still works. A worker that
+// dies while nobody was at work is replaced once. Plugins are loaded into the worker at once; one
+// that ends it there has a row that says so for every case. Throws as above, and BadInput for a
+// plugin that cannot be loaded.
 std::unique_ptr<Runner> make_isolated_runner(const RunnerOptions&, const IsolationOptions&);
 
 }  // namespace flashbench

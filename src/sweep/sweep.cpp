@@ -7,6 +7,7 @@
 #include <map>
 
 #include "device/checksum.h"
+#include "plan/estimate.h"
 #include "report/cells.h"
 #include "report/environment.h"
 #include "sweep/merge.h"
@@ -106,11 +107,21 @@ class Sweep {
       return add(step, skipped(step));
     }
     note_problems();
-    progress_.end_step(step.item->problem.flops());
+    progress_.end_step(estimate_of(*step.item));
     if (journal_ != nullptr && !options_.interrupted()) journal_->append(entries_.back());
   }
 
-  void take(JournalEntry entry) { entries_.push_back(std::move(entry)); }
+  // A case that was done before.
+  void take(const Step& step, JournalEntry entry) {
+    progress_.skip_step(estimate_of(*step.item));
+    entries_.push_back(std::move(entry));
+  }
+
+  void plan(const std::vector<Step>& steps) {
+    double work = 0;
+    for (const Step& step : steps) work += estimate_of(*step.item);
+    progress_.plan(static_cast<int>(steps.size()), work);
+  }
 
   const std::vector<JournalEntry>& entries() const { return entries_; }
   std::optional<std::string> stopped() const {
@@ -119,6 +130,18 @@ class Sweep {
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  // Seconds that a case may take, of which the ratio to the others' matters.
+  double estimate_of(const Case& item) const {
+    const auto device = runner_.device();
+    const bool cuda = device.at("kind") == name(DeviceKind::cuda);
+    const DeviceKind kind = cuda ? DeviceKind::cuda : DeviceKind::cpu;
+    const double gemm = assumed_gemm_flops(kind, device.value("threads", 0));
+    const CaseRunOptions& cases = options_.cases;
+    return cases.time ? estimate_seconds(item, runner_.providers(), cases.measure, cases.verify,
+                                         kind, gemm)
+                      : estimate_verification(item, runner_.providers(), cases.verify, kind, gemm);
+  }
 
   // The time since `start` that none of a case's rows has on its account goes to the first one's.
   static void account_for(std::vector<Record>& records, const char* phase,
@@ -218,8 +241,7 @@ int exit_code(const SweepResult& result, const std::optional<std::string>& stopp
                        [&](const Record& r) { return ((r.status == statuses) || ...); });
   };
   if (any(Status::failed)) return 3;
-  if (any(Status::crashed, Status::timeout, Status::out_of_memory, Status::error)) return 4;
-  return 0;
+  return ended_well(result.records) ? 0 : 4;
 }
 
 }  // namespace
@@ -247,15 +269,17 @@ SweepOutcome run_sweep(const SweepConfig& config, Runner& runner, Journal* journ
   Sweep sweep(runner, config.plugins, journal, progress, options);
   if (options.cases.time && options.ceilings) result.ceilings = sweep.ceilings();
   if (options.cases.time) sweep.look_for_counters();
-  for (const Step& step : all_steps(config, options.cases.measure.repetitions)) {
+  const std::vector<Step> steps = all_steps(config, options.cases.measure.repetitions);
+  sweep.plan(steps);
+  for (const Step& step : steps) {
     const auto entry = journaled.find({step.item->key(), step.repetition});
     if (entry != journaled.end()) {
-      progress.skip_step(step.item->problem.flops());
-      sweep.take(std::move(entry->second));
+      sweep.take(step, std::move(entry->second));
     } else {
       sweep.run(step);
     }
   }
+  progress.finish();
   result.records = merged(sweep.entries());
   result.meta["finished"] = utc_now();
   outcome.stopped = sweep.stopped();

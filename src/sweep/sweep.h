@@ -27,7 +27,7 @@ struct SweepOutcome {
   std::optional<std::string> stopped;  // why not all of it was run
   bool ended_well = false;             // every record is ok or unsupported
   int exit_code = 0;  // the worst that happened: 130 or 143 (interrupted), 6 (the device was lost),
-                      // 3 (verification failed), 4 (crashed, timeout, out of memory, error), 0
+                      // 3 (verification failed), 4 (another row did not end well), 0
 };
 
 // What a journal of this sweep starts with.

@@ -16,7 +16,6 @@
 #include "providers/plugin.h"
 #include "report/json.h"
 #include "sweep/channel.h"
-#include "sweep/interrupt.h"
 #include "sweep/runner.h"
 #include "sweep/wire.h"
 
@@ -47,7 +46,8 @@ WorkerMemory* shared_memory() {
 
 class Worker {
  public:
-  explicit Worker(WorkerMemory* memory) : watch_{interrupted, &memory->at_work} {}
+  explicit Worker(WorkerMemory* memory)
+      : watch_{[memory] { return memory->end_soon.load(); }, &memory->at_work} {}
 
   Json answer(const Json& request) {
     const std::string what = request.at("do");
@@ -130,7 +130,6 @@ Json answer_or_error(Worker& worker, const std::string& request) {
 int serve(int parent) {
   die_with(parent);
   volunteer_for_the_oom_killer();
-  watch_for_interrupts();
   Worker worker(shared_memory());
   MessageReader reader;
   while (const auto request = receive_message(kWorkerSocket, reader)) {

@@ -30,6 +30,7 @@ constexpr double kGraceSeconds = 5;
 constexpr size_t kLastWords = 4096;  // bytes kept of what a worker prints
 constexpr size_t kShownWords = 300;  // and shown
 constexpr int kReadsAtOnce = 16;     // of a flood of output, before looking at the clock again
+constexpr auto kSignalTime = std::chrono::milliseconds(200);
 constexpr auto kTick = std::chrono::milliseconds(50);  // how often signals are looked for
 
 [[noreturn]] void fail(const char* what) {
@@ -94,7 +95,7 @@ WorkerProcess::WorkerProcess() : oom_kills_before_(oom_kills()) {
   output_ = own_output;
   void* mapped = mmap(nullptr, sizeof(WorkerMemory), PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
   if (mapped == MAP_FAILED) fail("cannot map shared memory");
-  memory_ = new (mapped) WorkerMemory{-1};
+  memory_ = new (mapped) WorkerMemory{-1, false};
   start(socket, memory, output);
   close(socket);
   close(memory);
@@ -145,6 +146,7 @@ std::variant<Answer, AbnormalEnd> WorkerProcess::ask(const std::string& request,
   const double grace = std::clamp(seconds, 0.5, kGraceSeconds);
   Clock::time_point deadline = from_now(seconds);
   bool asked_to_end = false, late = false;
+  memory_->end_soon = false;
   try {
     send_message(socket_, request);
     while (true) {
@@ -159,7 +161,7 @@ std::variant<Answer, AbnormalEnd> WorkerProcess::ask(const std::string& request,
                                "it did not end within {:g} s; its worker was killed", seconds))};
       }
       if (!asked_to_end && (overdue || interrupted())) {
-        kill(pid_, SIGTERM);
+        memory_->end_soon = true;
         asked_to_end = true;
         late = overdue;
         deadline = from_now(grace);
@@ -214,6 +216,10 @@ AbnormalEnd WorkerProcess::end_of(const std::string& otherwise) {
                                         WEXITSTATUS(exit_status_)))};
   }
   const int signal = WTERMSIG(exit_status_);
+  if (signal == SIGTERM || signal == SIGINT) {
+    // Whoever ends all processes of a job signals the sweep too, which shall know by now.
+    std::this_thread::sleep_for(kSignalTime);
+  }
   if (signal == SIGKILL && oom_kills() > oom_kills_before_) {
     return {Status::out_of_memory, "the system killed its worker for want of memory"};
   }

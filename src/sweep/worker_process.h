@@ -37,8 +37,7 @@ class WorkerProcess {
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
   // Sends a request and waits for the answer. After `seconds`, or when `interrupted` says so, the
-  // worker gets SIGTERM, which it takes as a wish to end soon; if it does not answer in a grace of
-  // at most 5 s, it is killed.
+  // worker is asked to end soon; if it does not answer in a grace of at most 5 s, it is killed.
   std::variant<Answer, AbnormalEnd> ask(const std::string& request, double seconds,
                                         const std::function<bool()>& interrupted);
 

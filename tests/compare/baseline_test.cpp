@@ -9,6 +9,7 @@
 #include "compare/comparable.h"
 #include "report/json.h"
 #include "sample_sweep.h"
+#include "tests/temporary_folder.h"
 
 namespace flashbench {
 namespace {
@@ -18,11 +19,8 @@ using testing::HasSubstr;
 class BaselineFile : public testing::Test {
  protected:
   std::filesystem::path write(const std::string& text) {
-    const std::filesystem::path path =
-        std::filesystem::path(testing::TempDir()) /
-        (std::string(testing::UnitTest::GetInstance()->current_test_info()->name()) + ".json");
-    std::ofstream(path, std::ios::binary) << text;
-    return path;
+    std::ofstream(folder_ / "baseline.json", std::ios::binary) << text;
+    return folder_ / "baseline.json";
   }
 
   static std::string message(const std::filesystem::path& path) {
@@ -33,6 +31,8 @@ class BaselineFile : public testing::Test {
     }
     return "";
   }
+
+  TemporaryFolder folder_;
 };
 
 TEST_F(BaselineFile, AResultIsABaseline) {
@@ -41,7 +41,8 @@ TEST_F(BaselineFile, AResultIsABaseline) {
 }
 
 TEST_F(BaselineFile, AnythingElseIsAnErrorOfTheBaseline) {
-  EXPECT_THAT(message("no/such.json"), HasSubstr("baseline no/such.json: cannot read it"));
+  EXPECT_THAT(message("no/such.json"),
+              HasSubstr("baseline no/such.json: cannot read: No such file"));
   EXPECT_THAT(message(write("")), HasSubstr("not a flashbench result file"));
   EXPECT_THAT(message(write(R"({"schema_version": 2})")),
               HasSubstr("/schema_version: expected 1, found 2"));

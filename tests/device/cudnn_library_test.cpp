@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "attention/error.h"
+#include "tests/temporary_folder.h"
 
 namespace flashbench {
 namespace {
@@ -16,15 +17,8 @@ namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// A folder that goes with the test.
 class CudnnLibrarySearch : public testing::Test {
  protected:
-  CudnnLibrarySearch() {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  ~CudnnLibrarySearch() override { fs::remove_all(folder_); }
-
   // A file libcudnn.so.9 in this folder below ours: a copy of the fake, or text.
   fs::path put(const fs::path& below, const char* fake = FAKE_CUDNN) const {
     fs::create_directories(folder_ / below);
@@ -43,8 +37,8 @@ class CudnnLibrarySearch : public testing::Test {
     return open_cudnn(cudnn_candidates({.given = given, .environments = {}, .toolkit = ""}));
   }
 
-  const fs::path folder_ =
-      fs::path(testing::TempDir()) / testing::UnitTest::GetInstance()->current_test_info()->name();
+  const TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 TEST_F(CudnnLibrarySearch, GoesFromPythonEnvironmentsToTheLoaderToTheToolkit) {

@@ -6,7 +6,6 @@
 #include <thread>
 
 #include "attention/error.h"
-#include "device/atomic_file.h"
 #include "device/device.h"
 #include "device/device_tensors.h"
 #include "device/inputs.h"
@@ -92,17 +91,6 @@ TEST(DeviceTensors, UnwrittenOutputsAreCounted) {
     EXPECT_EQ(outputs.unwritten_elements(), 2 * 3 * 8 + 2 * 3);
     EXPECT_FALSE(outputs.to_host() == before);
   }
-}
-
-TEST(AtomicFile, ReplacesAndLeavesNoTemporary) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "atomic_file";
-  std::filesystem::create_directories(folder);
-  write_file_atomically(folder / "result", "old");
-  write_file_atomically(folder / "result", "new");
-  EXPECT_EQ(std::filesystem::file_size(folder / "result"), 3u);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
-  EXPECT_THROW(write_file_atomically(folder / "missing" / "result", "x"), FileError);
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "attention/error.h"
 #include "attention/half.h"
 #include "device/npy.h"
+#include "tests/temporary_folder.h"
 
 namespace flashbench {
 namespace {
@@ -118,9 +119,6 @@ TEST(HostTensors, SameElementsAreSharedAndNoOthers) {
 
 class NpyInputs : public testing::Test {
  protected:
-  NpyInputs() { std::filesystem::create_directories(folder_); }
-  ~NpyInputs() override { std::filesystem::remove_all(folder_); }
-
   std::string write(const std::string& name, NpyArray::Type type, std::vector<int64_t> shape) {
     int64_t elements = 1;
     for (int64_t size : shape) elements *= size;
@@ -130,7 +128,7 @@ class NpyInputs : public testing::Test {
   }
 
   ThreadPool pool_{1};
-  std::filesystem::path folder_ = std::filesystem::path(testing::TempDir()) / "npy_inputs";
+  TemporaryFolder folder_;
 };
 
 TEST_F(NpyInputs, AreReadAndChecked) {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "attention/error.h"
+#include "tests/temporary_folder.h"
 
 namespace flashbench {
 namespace {
@@ -20,12 +21,6 @@ using testing::HasSubstr;
 
 class NpyTest : public testing::Test {
  protected:
-  NpyTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "npy_test.XXXXXX").string();
-    folder_ = ::mkdtemp(name.data());
-  }
-  ~NpyTest() override { std::filesystem::remove_all(folder_); }
-
   std::filesystem::path path(const std::string& name = "array.npy") const { return folder_ / name; }
 
   void write_bytes(const std::string& bytes) const {
@@ -56,7 +51,7 @@ class NpyTest : public testing::Test {
   }
 
  private:
-  std::filesystem::path folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_F(NpyTest, ReadsBackWhatItWrote) {

@@ -53,12 +53,13 @@ class Flashbench:
         assert process.returncode == expect, said
         return process
 
-    def start(self, *arguments, **environment):
+    def start(self, *arguments, pass_fds=(), **environment):
         """A process that runs on; its stderr is a pipe."""
         return subprocess.Popen(
             self.command(*arguments),
             cwd=self.folder,
             env={**os.environ, **environment},
+            pass_fds=pass_fds,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -57,6 +57,13 @@ def store(view, values):
                          else values.astype(DTYPES[view["dtype"]]))
 
 
+def tell_that_it_runs():
+    """Writes a byte to the pipe of this number, where a test has one open for that."""
+    pipe = os.environ.pop("NUMPY_PROGRAM_PIPE", None)
+    if pipe is not None:
+        os.write(int(pipe), b"r")
+
+
 class Session:
     def __init__(self, provider, problem):
         self.provider, self.problem = provider, problem
@@ -66,6 +73,7 @@ class Session:
         self.inputs = inputs
 
     def run(self, outputs):
+        tell_that_it_runs()
         if self.provider == "refuses":
             raise Failure("unsupported", "it does not like this problem")
         if self.provider == "raises":

@@ -6,6 +6,9 @@ import json
 import os
 import resource
 import shutil
+import signal
+import stat
+import subprocess
 
 import numpy
 import pytest
@@ -176,7 +179,7 @@ def test_progress_is_lines_without_a_terminal(flashbench):
 def test_dry_run_counts_the_cases(flashbench, arguments, count):
     config = flashbench.config()
     process = flashbench("sweep", "--config", config, "--dry-run", "--out", "out", *arguments)
-    assert f"{count} cases" in process.stdout
+    assert f"\n{count} case{'' if count == 1 else 's'} for" in process.stdout
     assert [path.name for path in flashbench.folder.iterdir()] == ["config.json"]
 
 
@@ -193,13 +196,19 @@ def test_dry_run_of_a_gpu_config_needs_no_gpu(flashbench, name):
     "arguments, said",
     [
         ([], "required"),
-        (["swep"], "subcommand"),
+        (["swep"], 'got "swep"; did you mean "sweep"?'),
         (["sweep"], "--config"),
         (["list", "--devcie", "cpu"], "--devcie"),
         (["run", "--dtype", "fp64"], "fp64"),
         (["run", "--head-dim", "60"], "head_dim"),
         (["run", "--q-heads", "3", "--kv-heads", "2"], "q_heads"),
-        (["run", "--seq", "0"], "q_len"),
+        (["run", "--seq", "0"], "--seq: expected an integer from 1 to"),
+        (["run", "--timeout", "nan"], '--timeout: expected a number from 0 to 1000000, got "nan"'),
+        (["run", "--providers", ""], '--providers: expected a value, got ""'),
+        (["sweep", "--config", "config.json", "-o", ""], '--out: expected a value, got ""'),
+        (["swep", "--help"], "swep"),
+        (["sweep", "--bogus", "--help"], "--bogus"),
+        (["run", "--seq", "8", "--device", "cpu", "--threads", "4097"], "--threads"),
         (["run", "--seq", "8", "--device", "gpu"], "gpu"),
         (["run", "--seq", "8", "--device", "cpu", "--providers", "tilde"], "tiled"),
         (["run", "--q", "q.npy"], "--k"),
@@ -255,11 +264,19 @@ def test_broken_json_names_the_place(flashbench):
         ["--filter", "lenght=16"],
         ["--filter", "seq=17"],
         ["--filter", "pass"],
+        ["--filter", "pass=forward,"],
+        ["--filter", "seq=abc"],
     ],
 )
 def test_bad_overrides_and_filters(flashbench, arguments):
     process = flashbench("sweep", "--config", flashbench.config(), *arguments, expect=2)
     assert process.stderr
+
+
+def test_threads_that_the_system_does_not_start(flashbench):
+    process = flashbench("run", "--seq", 8, "--device", "cpu", "--no-time", "--threads", 4096,
+                         expect=2, preexec_fn=limit(resource.RLIMIT_AS, 1 << 30))
+    assert "threads: the system starts" in process.stderr
 
 
 # ---- exit code 4: out of memory
@@ -321,7 +338,7 @@ def test_no_device_says_what_to_do(flashbench, arguments):
     "arguments, said",
     [
         (["sweep", "--config", "missing.json"], "missing.json"),
-        (["sweep", "--config", "."], "."),
+        (["sweep", "--config", "."], ".: cannot read: Is a directory"),
         (["sweep", "--config", "config.json", "--out", "config.json/out"], "config.json/out"),
         (["report", "missing.json"], "missing.json"),
         (["report", "config.json"], "config.json"),
@@ -337,14 +354,138 @@ def test_files_that_cannot_be_read_or_written(flashbench, arguments, said):
     assert said in flashbench(*arguments, expect=7).stderr
 
 
+VERIFY_ONE = ["run", "--seq", 8, "--device", "cpu", "--no-time", "--quiet"]
+EXPORTS = ["--json", "--csv", "--md"]
+
+
 def test_a_failed_write_leaves_the_old_result(flashbench):
-    problem = ["run", "--seq", 8, "--device", "cpu", "--no-time", "--quiet", "--json", "run.json"]
+    """A file-size limit is an error of the write; its signal would end the program without a word."""
+    problem = [*VERIFY_ONE, "--json", "run.json"]
     flashbench(*problem)
     before = tree(flashbench.folder)
-    process = flashbench(*problem, "--seed", 2, expect=7, restore_signals=False,
+    process = flashbench(*problem, "--seed", 2, expect=7,
                          preexec_fn=limit(resource.RLIMIT_FSIZE, 200))
-    assert "run.json" in process.stderr
+    assert "run.json: cannot write: File too large" in process.stderr
     assert tree(flashbench.folder) == before
+
+
+@pytest.mark.parametrize("flag", EXPORTS)
+def test_an_export_keeps_what_is_there(flashbench, flag):
+    """A device, a pipe, a link, a file's mode; and nothing that may not be written is."""
+    folder = flashbench.folder
+    process = flashbench(*VERIFY_ONE, flag, "/dev/full", expect=7)
+    assert "/dev/full: cannot write: No space left on device" in process.stderr
+    assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
+
+    (folder / "target").write_text("old")
+    (folder / "target").chmod(0o600)
+    (folder / "link").symlink_to("target")
+    flashbench(*VERIFY_ONE, flag, "link")
+    assert (folder / "link").is_symlink()
+    assert (folder / "target").read_text() != "old"
+    assert stat.S_IMODE((folder / "target").stat().st_mode) == 0o600
+
+    (folder / "target").chmod(0o444)
+    before = (folder / "target").read_bytes()
+    process = flashbench(*VERIFY_ONE, flag, "target", expect=7)
+    assert "target: cannot write: Permission denied" in process.stderr
+    assert (folder / "target").read_bytes() == before
+
+    os.mkfifo(folder / "pipe")
+    with subprocess.Popen(["cat", folder / "pipe"], stdout=subprocess.PIPE) as reader:
+        flashbench(*VERIFY_ONE, flag, "pipe")
+        assert reader.communicate(timeout=60)[0]
+    assert stat.S_ISFIFO((folder / "pipe").stat().st_mode)
+
+
+def test_output_files_are_checked_before_the_work(flashbench):
+    """The plan has a case that would take hours."""
+    (flashbench.folder / "result").mkdir()
+    hours = ["--device", "cpu", "--seq", 1 << 20, "--q-heads", 64]
+    for flag in EXPORTS:
+        flashbench("run", *hours, flag, "result", expect=7)
+    config = flashbench.config(cases=[{"seq": 1 << 20, "q_heads": 64, "head_dim": 64}])
+    for name in ["tiny.json", "tiny.csv", "tiny.md", "baselines/main.json"]:
+        (flashbench.folder / "out" / name).mkdir(parents=True)
+        process = flashbench("sweep", "--config", config, "--out", "out", "--save-baseline", "main",
+                             expect=7)
+        assert f"out/{name}: cannot write: Is a directory" in process.stderr
+        (flashbench.folder / "out" / name).rmdir()
+
+
+@pytest.mark.parametrize("verb", [["--help"], ["--version"], ["list", "--device", "cpu"],
+                                  ["completion", "bash"], ["manual"], ["report", "tiny.json"],
+                                  ["report", "tiny.json", "-f", "json"],
+                                  ["compare", "tiny.json", "tiny.json"],
+                                  [*VERIFY_ONE], [*VERIFY_ONE, "--csv", "-"]], ids=str)
+def test_lost_output_is_an_error(tiny_result, binary, verb):
+    words = [binary, *map(str, verb)]
+    with open("/dev/full", "w") as full:
+        process = subprocess.run(words, cwd=tiny_result[0], stdout=full, stderr=subprocess.PIPE,
+                                 text=True)
+    assert process.returncode == 7
+    assert process.stderr == ("flashbench: standard output: cannot write: No space left on device\n")
+    closed = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *words], cwd=tiny_result[0],
+                            stderr=subprocess.PIPE, text=True)
+    assert closed.returncode == 7
+    assert "standard output: cannot write: Bad file descriptor" in closed.stderr
+
+
+def test_a_reader_that_goes_ends_it_without_a_word(tiny_result, binary):
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = [binary, "report", "tiny.json"]
+    process = subprocess.run(words, cwd=tiny_result[0], stdout=writing, stderr=subprocess.PIPE)
+    assert (process.returncode, process.stderr) == (-signal.SIGPIPE, b"")
+    ignored = subprocess.run(words, cwd=tiny_result[0], stdout=writing, stderr=subprocess.PIPE,
+                             restore_signals=False, text=True)
+    assert ignored.returncode == 7 and "Broken pipe" in ignored.stderr
+    os.close(writing)
+
+
+def test_errors_that_nobody_reads_change_nothing(flashbench):
+    config = flashbench.config()
+    with open("/dev/full", "w") as full:
+        for words, code in [(["swep"], 2), (["report", "missing.json"], 7),
+                            (["verify", "--config", config], 0)]:
+            process = subprocess.run(flashbench.command(*words), cwd=flashbench.folder, stderr=full,
+                                     stdout=subprocess.DEVNULL)
+            assert process.returncode == code
+
+
+def test_a_pipe_that_nobody_writes_to_is_no_config(flashbench):
+    os.mkfifo(flashbench.folder / "pipe")
+    process = flashbench("sweep", "--config", "pipe", expect=7)
+    assert "pipe: cannot read: nobody writes to this pipe" in process.stderr
+    assert "nobody writes" in flashbench("report", "pipe", expect=7).stderr
+
+
+def test_a_config_from_standard_input(flashbench):
+    with open(flashbench.config()) as config:
+        process = subprocess.run(flashbench.command("sweep", "-c", "-", "--dry-run"), stdin=config,
+                                 cwd=flashbench.folder, capture_output=True, text=True)
+    assert process.returncode == 0 and "4 cases" in process.stdout
+    process = subprocess.run(flashbench.command("sweep", "-c", "-", "--dry-run"), input="{",
+                             cwd=flashbench.folder, capture_output=True, text=True)
+    assert process.returncode == 2 and "standard input: 1 error" in process.stderr
+
+
+# ---- configs by name
+
+
+@pytest.mark.parametrize("name", ["quick", "quick.json"])
+def test_a_config_that_ships_is_known_by_its_name(flashbench, name):
+    assert "cases for" in flashbench("sweep", "--config", name, "--dry-run").stdout
+    flashbench.config(name="mine").rename(flashbench.folder / name)
+    flashbench("sweep", "--config", name, "--device", "cpu", "--filter", "pass=forward,seq=16")
+    assert (flashbench.folder / "results/mine/mine.csv").exists()  # a file comes first
+
+
+def test_a_config_that_is_not_there_says_where_configs_are(flashbench):
+    process = flashbench("sweep", "--config", "quik", expect=7)
+    assert 'did you mean "quick"?' in process.stderr
+    assert str(REPOSITORY / "configs") in process.stderr
+    assert str(REPOSITORY / "configs") in flashbench("sweep", "--help").stdout
 
 
 def test_a_result_cannot_replace_a_folder(flashbench):

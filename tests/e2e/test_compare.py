@@ -257,6 +257,14 @@ def test_a_sweep_saves_and_uses_named_baselines(with_faults):
     assert "1 rows: " in half.stdout and "MISSING" not in half.stdout
 
 
+def test_a_result_with_rows_that_did_not_end_well_is_no_baseline(with_faults):
+    for kind, code in [("nan@forward", 3), ("error@backward", 4)]:
+        process = sweep(with_faults, "--out", "out", "--save-baseline", "main", kind=kind,
+                        expect=code)
+        assert "not saved as baseline main: not all rows are ok" in process.stderr
+        assert not (with_faults.folder / "out/baselines/main.json").exists()
+
+
 def test_a_sweep_takes_a_file_as_baseline(results, with_faults):
     sweep(with_faults, "--out", "out", "--baseline", results["plain"], "--fail-on-regression",
           kind=SLOW, expect=1)

@@ -165,7 +165,7 @@ def test_dumped_inputs_give_the_same_outputs(flashbench, tmp_path, layout, dtype
     shape = Shape(2, 4, 2, 19, 45, 32, layout)
     flashbench("run", "--pass", "backward", "--dtype", dtype, "--layout", layout, "--batch", 2,
                "--q-heads", 4, "--kv-heads", 2, "--q-len", 19, "--kv-len", 45, "--head-dim", 32,
-               "--seed", 7, "--device", "cpu", "--threads", 1, "--dump", "first", "--no-time", "-q")
+               "--seed", 7, "--device", "cpu", "--threads", 1, "--dump", "first", "--no-time", "--quiet")
     x = {name: load(tmp_path / "first" / f"{name}.npy", dtype, layout)
          for name in ["q", "k", "v", "do"]}
     assert_outputs(tmp_path / "first", reference.backward(*x.values(), "none", 32**-0.5), shape,

@@ -1,9 +1,10 @@
 """Providers of another program: its rows are as ours, whatever it does."""
 
 import csv
+import fcntl
 import json
 import os
-import time
+import select
 from pathlib import Path
 
 import pytest
@@ -86,13 +87,13 @@ def test_repro_command_repeats_a_row(flashbench):
     _, document, _ = sweep(flashbench, "--filter", "pass=backward,seq=33")
     words = document["results"][0]["repro"].split()
     assert words[:4] == ["flashbench", "run", "--program", str(PROGRAM)]
-    flashbench(*words[1:], "--device", "cpu", "--no-time", "--json", "again.json", "-q")
+    flashbench(*words[1:], "--device", "cpu", "--no-time", "--json", "again.json", "--quiet")
     again = json.loads((flashbench.folder / "again.json").read_text())["results"]
     assert [row["key"] for row in again] == [document["results"][0]["key"]]
 
 
 def test_a_sweep_of_a_program_has_a_folder_of_its_own(flashbench):
-    flashbench("sweep", "--config", flashbench.config(), "--program", PROGRAM, "-q")
+    flashbench("sweep", "--config", flashbench.config(), "--program", PROGRAM, "--quiet")
     assert (flashbench.folder / "results/tiny/numpy_program/tiny.csv").exists()
 
 
@@ -118,7 +119,7 @@ def test_an_unknown_provider_of_a_program(flashbench):
 
 
 def test_report_puts_rows_beside_each_other(flashbench, tmp_path):
-    flashbench("sweep", "--config", flashbench.config(), "--out", "own", "-q")
+    flashbench("sweep", "--config", flashbench.config(), "--out", "own", "--quiet")
     sweep(flashbench)
     files = ["own/tiny.json", "out/tiny.json"]
     table = flashbench("report", *files).stdout
@@ -140,38 +141,32 @@ def test_report_refuses_a_row_twice(flashbench):
 
 
 def test_report_refuses_other_devices(flashbench):
-    flashbench("sweep", "--config", flashbench.config(), "--out", "own", "--threads", 1, "-q")
+    flashbench("sweep", "--config", flashbench.config(), "--out", "own", "--threads", 1, "--quiet")
     sweep(flashbench, "--threads", "2")
     process = flashbench("report", "own/tiny.json", "out/tiny.json", expect=5)
     assert "threads" in process.stderr
 
 
 def test_the_program_ends_with_the_sweep(flashbench):
-    process = flashbench.start("sweep", "--config", flashbench.config(measure={
-        "min_samples": 1000000, "max_samples": 1000000, "max_seconds": 60}), "--program",
-        str(PROGRAM), "--out", "out", "-q")
-    assert eventually(lambda: programs_of(flashbench))
+    """Killed in the middle: of a hundred thousand samples, at the program's first run."""
+    config = flashbench.config(measure={"min_samples": 100000, "max_samples": 100000,
+                                        "max_seconds": 3600})
+    reading, low = os.pipe()
+    writing = fcntl.fcntl(low, fcntl.F_DUPFD, 100)  # not one of those that a worker has
+    os.close(low)
+    process = flashbench.start("sweep", "--no-ceilings", "--config", config, "--program", PROGRAM,
+                               "--providers", "exact", "--out", "out", "--quiet",
+                               pass_fds=[writing], NUMPY_PROGRAM_PIPE=str(writing))
+    os.close(writing)
+    assert read_in_time(reading) == b"r"
+    assert process.poll() is None
     process.kill()
     process.communicate()
-    assert eventually(lambda: not programs_of(flashbench))
+    # A pipe ends when nobody has it open any more: neither the worker nor the program.
+    assert read_in_time(reading) == b""
+    os.close(reading)
 
 
-def eventually(condition):
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        if condition():
-            return True
-        time.sleep(0.1)
-    return False
-
-
-def programs_of(flashbench):
-    return [pid for pid in os.listdir("/proc") if pid.isdigit() and is_program_of(pid, flashbench)]
-
-
-def is_program_of(pid, flashbench):
-    try:
-        return (os.readlink(f"/proc/{pid}/cwd") == str(flashbench.folder)
-                and b"numpy_program" in Path(f"/proc/{pid}/cmdline").read_bytes())
-    except OSError:
-        return False
+def read_in_time(pipe):
+    assert select.select([pipe], [], [], 60)[0], "waited in vain"
+    return os.read(pipe, 1)

@@ -1,6 +1,7 @@
 """What a sweep survives: providers that crash, hang or lie; being killed; a full disk."""
 
 import contextlib
+import csv
 import json
 import os
 import signal
@@ -166,10 +167,11 @@ def test_killed_at_every_journal_record(flashbench, all_rows, records, flags):
 
 
 def journal_of_an_interrupted_sweep(flashbench, sweep):
-    """A whole journal: that of a sweep whose result cannot be written."""
-    (flashbench.folder / "out/tiny.json").mkdir(parents=True)
+    """A whole journal: that of a sweep whose result cannot be written, which shows at its end."""
+    (flashbench.folder / "out").mkdir(exist_ok=True)
+    (flashbench.folder / "out/tiny.json").symlink_to("/dev/full")
     flashbench(*sweep, expect=7)
-    (flashbench.folder / "out/tiny.json").rmdir()
+    (flashbench.folder / "out/tiny.json").unlink()
     return flashbench.folder / "out/tiny.journal"
 
 
@@ -269,7 +271,8 @@ def test_two_sweeps_do_not_share_a_journal(flashbench):
     sweep = ["sweep", "--no-ceilings", "--config", flashbench.config({**TINY, **LONG}), "--out", "out"]
     with flashbench.start(*sweep) as process:
         wait_until(lambda: lines(flashbench.folder / "out/tiny.journal") >= 1)
-        assert "another sweep is writing it" in flashbench(*sweep, expect=7).stderr
+        stderr = flashbench(*sweep, expect=7).stderr
+        assert "another sweep is writing it" in stderr and "moved" not in stderr
         process.kill()
 
 
@@ -322,6 +325,43 @@ def test_the_worker_dies_with_its_parent(flashbench):
         worker = worker_of(process)
         process.kill()
     wait_until(lambda: not alive(worker))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signalled_worker_is_a_crashed_row(with_faults, number):
+    """Somebody else's signal ends the worker and not the sweep, which knows who was at work."""
+    config = with_faults.config(cases=[{"seq": [16, 33], "q_heads": 2, "head_dim": 16}])
+    sweep = ["sweep", "--no-ceilings", "--config", config, "--out", "out"]
+    with with_faults.start(*sweep, FLASHBENCH_FAULT="deaf@q33", FLASHBENCH_HEARS="yes") as process:
+        wait_until(lambda: lines(with_faults.folder / "out/tiny.journal") >= 2)
+        worker = worker_of(process)
+        wait_until(lambda: ignores(worker, signal.SIGUSR1))  # in the case that never ends
+        os.kill(worker, number)
+        process.communicate(timeout=120)
+    assert process.returncode == 4
+    result = rows(with_faults.folder / "out/tiny.json")
+    assert len(result) == 2 * 3
+    ill = {key: row for key, row in result.items() if row["status"] != "ok"}
+    ((key, provider),) = ill
+    assert "q33" in key and provider == "plugin:faulty"
+    assert ill[key, provider]["status"] == "crashed"
+    assert f"killed by signal {int(number)}" in ill[key, provider]["reason"]
+    assert ill[key, provider]["correctness"]["status"] == "not_checked"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_verify_with_a_signalled_worker_checks_the_rest(with_faults, number):
+    verify = ["verify", "--config", with_faults.config(), "--csv", "rows.csv"]
+    with with_faults.start(*verify, FLASHBENCH_FAULT="deaf@forward/fp32/none/bshd/b1/hq2/hkv2/q16",
+                           FLASHBENCH_HEARS="yes") as process:
+        wait_until(lambda: ignores(worker_of(process), signal.SIGUSR1))
+        os.kill(worker_of(process), number)
+        process.communicate(timeout=120)
+    assert process.returncode == 4
+    with open(with_faults.folder / "rows.csv") as file:
+        statuses = [row["status"] for row in csv.DictReader(file)]
+    assert statuses.count("crashed") == 1
+    assert statuses.count("ok") == TINY_CASES * 3 - 1
 
 
 def test_a_killed_worker_is_a_row_or_replaced(flashbench):

@@ -33,7 +33,7 @@ def torch_sweep(has_torch, flashbench, monkeypatch, tmp_path):
         path = f"{Path(PYTHON).parent}:{os.environ['PATH']}"
         process = subprocess.run(
             [PYTHON, SCRIPT, "--config", flashbench.config(**config), "--device", "cpu", "--out",
-             "out", "--no-ceilings", "-q", *arguments],
+             "out", "--no-ceilings", "--quiet", *arguments],
             cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True,
             timeout=300)
         assert process.returncode == expect, process.stdout + process.stderr

@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <numeric>
 
 #include "attention/error.h"
+#include "tests/temporary_folder.h"
 
 namespace flashbench {
 namespace {
@@ -487,19 +487,16 @@ TEST(Config, OverridesApplyBeforeValidation) {
 }
 
 TEST(Config, FilesAreLoadedOrRefused) {
-  const auto folder =
-      std::filesystem::temp_directory_path() / fmt::format("flashbench_config_{}", getpid());
-  std::filesystem::create_directory(folder);
+  const TemporaryFolder folder;
   std::ofstream(folder / "good.json") << with_block(R"({"head_dim": 64, "q_heads": 2, "seq": 8})");
   std::ofstream(folder / "large.json") << std::string(2'000'000, ' ');
   std::ofstream(folder / "empty.json");
 
   EXPECT_THAT(load_config(folder / "good.json", {}).cases, SizeIs(1));
   EXPECT_THROW(load_config(folder / "none.json", {}), FileError);
-  EXPECT_THROW(load_config(folder, {}), FileError);
-  EXPECT_THROW(load_config(folder / "large.json", {}), ConfigError);
+  EXPECT_THROW(load_config(folder.path(), {}), FileError);
+  EXPECT_THROW(load_config(folder / "large.json", {}), FileError);
   EXPECT_THROW(load_config(folder / "empty.json", {}), ConfigError);
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -43,6 +43,23 @@ TEST(Estimate, SecondsFollowFlopsAndTheCap) {
   EXPECT_NEAR(slow / once, 11.0 / 2, 0.1);
 }
 
+TEST(Estimate, ASmallCaseTakesItsTimeToo) {
+  // Its FLOPs are a millionth of the large one's; warming up and sampling take as long.
+  const std::vector<std::string> providers{"naive", "tiled"};
+  const auto seconds = [&](int64_t length) {
+    return estimate_seconds(forward_case(length), providers, {}, {}, DeviceKind::cpu, 2e11);
+  };
+  const auto verification = [&](int64_t length) {
+    return estimate_verification(forward_case(length), providers, {}, DeviceKind::cpu, 2e11);
+  };
+  EXPECT_GT(seconds(16), 0.1 * providers.size());
+  EXPECT_LT(seconds(16), seconds(16384));
+  EXPECT_GT(seconds(16384) / seconds(16), 2);
+  EXPECT_LT(seconds(16384) / seconds(16), 1000);
+  EXPECT_GT(verification(16), 1e-3);
+  EXPECT_LT(verification(16), seconds(16));
+}
+
 TEST(Estimate, EachProviderAndTheReferenceAddUp) {
   const MeasureOptions measure;
   const VerifyOptions verify;

@@ -45,6 +45,13 @@ TEST(Axes, NameEveryAxis) {
                                             Axis("placement", "contiguous"), Axis("seed", "7")));
 }
 
+TEST(Filter, RefusesTextForANumber) {
+  for (const char* text : {"seq=abc", "head_dim=64|x", "seed=", "q_len=nan", "scale=none"}) {
+    EXPECT_THAT(refusal(text), HasSubstr("to be a number, got")) << text;
+  }
+  EXPECT_EQ(refusal("scale=default|0.5,seq=16"), "");
+}
+
 TEST(Filter, WithoutTermsKeepsAll) {
   EXPECT_TRUE(CaseFilter().keeps(some_case()));
 }

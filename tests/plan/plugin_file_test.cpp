@@ -8,22 +8,24 @@
 
 #include "attention/error.h"
 #include "device/checksum.h"
+#include "tests/temporary_folder.h"
 
 namespace flashbench {
 namespace {
 
-std::string written(const std::string& name, const std::string& text = "some bytes") {
-  // A folder of each test's own: they run side by side.
-  const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) /
-      testing::UnitTest::GetInstance()->current_test_info()->name();
-  std::filesystem::create_directories(folder);
-  const std::string path = folder / name;
-  std::ofstream(path) << text;
-  return path;
-}
+class PluginFiles : public testing::Test {
+ protected:
+  std::string written(const std::string& name, const std::string& text = "some bytes") const {
+    const std::string path = folder_ / name;
+    std::ofstream(path) << text;
+    return path;
+  }
 
-TEST(PluginFile, IsNamedAfterTheFile) {
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST_F(PluginFiles, AreNamedAfterTheFile) {
   const std::string plain = written("kernel.so"), library = written("libkernel2.so", "others");
   const auto plugins = parse_plugins({plain, library});
   ASSERT_EQ(plugins.size(), 2u);
@@ -31,7 +33,7 @@ TEST(PluginFile, IsNamedAfterTheFile) {
   EXPECT_EQ(plugins[1], (PluginFile{"plugin:kernel2", library, checksum_text("others")}));
 }
 
-TEST(PluginFile, CanBeGivenAName) {
+TEST_F(PluginFiles, CanBeGivenAName) {
   const std::string path = written("kernel.so");
   const auto plugins = parse_plugins({"old=" + path, "new-1.2_b=" + path});
   EXPECT_EQ(plugins[0].provider, "plugin:old");
@@ -48,7 +50,7 @@ void expect_refused(const std::vector<std::string>& arguments, const std::string
   }
 }
 
-TEST(PluginFile, RefusesWhatItCannotName) {
+TEST_F(PluginFiles, AreRefusedWithoutAName) {
   const std::string path = written("kernel.so"), odd = written("two words.so");
   expect_refused({"kernel.so"}, "expected the absolute path of a shared object, got \"kernel.so\"");
   expect_refused({"name=kernel.so"}, "got \"kernel.so\"");

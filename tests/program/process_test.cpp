@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -10,6 +9,7 @@
 #include "attention/error.h"
 #include "device/device.h"
 #include "providers/provider.h"
+#include "tests/temporary_folder.h"
 
 namespace flashbench {
 namespace {
@@ -22,18 +22,15 @@ using testing::ThrowsMessage;
 // A shell script that is started as the program.
 class Script {
  public:
-  explicit Script(const std::string& body)
-      : path_(std::filesystem::temp_directory_path() /
-              ("flashbench_program_" + std::to_string(getpid()))) {
-    std::ofstream(path_) << "#!/bin/sh\n" << body;
-    std::filesystem::permissions(path_, std::filesystem::perms::owner_all);
+  explicit Script(const std::string& body) {
+    std::ofstream(path()) << "#!/bin/sh\n" << body;
+    std::filesystem::permissions(path(), std::filesystem::perms::owner_all);
   }
-  ~Script() { std::filesystem::remove(path_); }
 
-  std::string path() const { return path_.string(); }
+  std::string path() const { return folder_ / "program"; }
 
  private:
-  std::filesystem::path path_;
+  TemporaryFolder folder_;
 };
 
 TEST(ProgramProcess, IsStartedToServeAndAnswersEachRequest) {

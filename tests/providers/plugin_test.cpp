@@ -9,6 +9,7 @@
 #include "attention/error.h"
 #include "device/checksum.h"
 #include "tests/kernels/attention_check.h"
+#include "tests/temporary_folder.h"
 
 namespace flashbench {
 namespace {
@@ -131,7 +132,8 @@ TEST(Plugin, WhatIsNoneIsRefused) {
   for (const auto& [name, said] : wrong) {
     expect_refused(built(name), file_checksum_text(built(name)), said);
   }
-  const std::string text = testing::TempDir() + "/text.so";
+  const TemporaryFolder folder;
+  const std::string text = folder / "text.so";
   std::ofstream(text) << "no shared object";
   expect_refused(text, file_checksum_text(text), "it cannot be loaded");
   expect_refused(built("plain_c"), "0123456789abcdef", "the file has changed since the start");

@@ -11,7 +11,8 @@ namespace {
 std::string printed(Progress::Mode mode) {
   std::FILE* stream = std::tmpfile();
   {
-    Progress progress(stream, mode, 2, 10);
+    Progress progress(stream, mode);
+    progress.plan(2, 10);
     progress.begin_step("first");
     progress.end_step(5);
     progress.note("a note");
@@ -31,7 +32,30 @@ TEST(Progress, LinesAwayFromATerminal) {
 
 TEST(Progress, OneLineThatRewritesItselfOnATerminal) {
   EXPECT_EQ(printed(Progress::Mode::live),
-            "\r\033[K[1/2] first\r\033[Ka note\n\r\033[K[2/2] second  ETA 0:00\r\033[K");
+            "[1/2] first\r\033[Ka note\n[2/2] second  ETA 0:00\r\033[K");
+}
+
+TEST(Progress, AFinishedLineIsLeftEmptyForWhatFollows) {
+  std::FILE* stream = std::tmpfile();
+  Progress progress(stream, Progress::Mode::live);
+  progress.plan(1, 1);
+  progress.begin_step("only");
+  progress.finish();
+  const long printed = std::ftell(stream);
+  progress.finish();  // there is nothing left to clear
+  EXPECT_EQ(std::ftell(stream), printed);
+  EXPECT_EQ(printed, static_cast<long>(std::string("[1/1] only\r\033[K").size()));
+  std::fclose(stream);
+}
+
+TEST(Progress, GoesOnWhereNothingCanBePrinted) {
+  std::FILE* full = std::fopen("/dev/full", "w");
+  {
+    Progress progress(full, Progress::Mode::lines);
+    progress.plan(1, 1);
+    EXPECT_NO_THROW(progress.begin_step("unheard"));
+  }
+  std::fclose(full);
 }
 
 TEST(Progress, QuietSaysNothing) {

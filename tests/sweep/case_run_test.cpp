@@ -28,7 +28,9 @@ class CaseRun : public testing::Test {
   Record run(const Provider& provider) {
     const auto records = run_case(item_, {&provider}, *device_, gemm_.get(), options_, watch_);
     EXPECT_EQ(records.size(), 1u);
-    return records.at(0);
+    const Record& record = records.at(0);
+    EXPECT_TRUE(record.status == Status::ok || !record.verdict.passed()) << record.reason;
+    return record;
   }
   Record run(FakeProvider::Tamper tamper) { return run(FakeProvider(std::move(tamper))); }
 
@@ -125,6 +127,17 @@ TEST_F(CaseRun, ATimedRunThatWritesNothingFails) {
   });
   EXPECT_EQ(record.status, Status::failed);
   EXPECT_NE(record.reason.find("unwritten"), std::string::npos);
+  EXPECT_EQ(record.verdict.status, Verdict::Status::failed);  // though the first run had passed
+  EXPECT_EQ(record.verdict.reason, record.reason);
+}
+
+TEST_F(CaseRun, AnErrorOfATimedRunLeavesNoVerdict) {
+  const Record record = run([](const Inputs&, const Outputs&, int n) {
+    if (n > 2) throw std::runtime_error("broken");
+  });
+  EXPECT_EQ(record.status, Status::error);
+  EXPECT_EQ(record.verdict.status, Verdict::Status::not_checked);
+  EXPECT_TRUE(record.verdict.tensors.empty());
 }
 
 TEST_F(CaseRun, ChangedInputsFailAndAreRestoredForTheNext) {

@@ -1,11 +1,14 @@
 #include "sweep/choose.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "attention/error.h"
 #include "providers/plugin.h"
+#include "providers/providers.h"
 
 namespace flashbench {
 namespace {
@@ -15,6 +18,23 @@ TEST(Choose, NamesInTheOrderGiven) {
   ASSERT_EQ(chosen.size(), 2u);
   EXPECT_EQ(chosen[0]->name(), "tiled");
   EXPECT_EQ(chosen[1]->name(), "naive");
+}
+
+TEST(Choose, AProviderForGpusSaysThatItNeedsOne) {
+  for (const std::string_view name : kCudaOnlyNames) {
+    EXPECT_THAT([&] { choose_providers({std::string(name)}, DeviceKind::cpu); },
+                testing::ThrowsMessage<BadInput>(testing::HasSubstr("needs a cuda device")));
+  }
+  for (const auto& provider : all_providers()) {  // those of a build with CUDA are all known
+    if (provider->device_kind() == DeviceKind::cpu) continue;
+    EXPECT_THAT([&] { choose_providers({std::string(provider->name())}, DeviceKind::cuda); },
+                testing::Not(testing::Throws<BadInput>()));
+    const bool on_cpu = provider->name() == "naive" || provider->name() == "tiled";
+    EXPECT_EQ(std::find(kCudaOnlyNames.begin(), kCudaOnlyNames.end(), provider->name()) ==
+                  kCudaOnlyNames.end(),
+              on_cpu)
+        << provider->name();
+  }
 }
 
 TEST(Choose, NoNamesMeansAllOfTheDevice) {

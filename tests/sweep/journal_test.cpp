@@ -9,21 +9,13 @@
 #include "report/json.h"
 #include "report/sample_result.h"
 #include "sweep/journal_line.h"
+#include "tests/temporary_folder.h"
 
 namespace flashbench {
 namespace {
 
 class JournalFile : public testing::Test {
  protected:
-  JournalFile() {
-    folder_ = std::filesystem::path(testing::TempDir()) /
-              testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-    path_ = folder_ / "some.journal";
-  }
-  ~JournalFile() override { std::filesystem::remove_all(folder_); }
-
   static JournalHeader header(int threads = 2) {
     return {{{"threads", threads}}, {{"argv", {"x"}}}, {{"name", "cpu"}}, {{"name", "some"}}};
   }
@@ -58,7 +50,8 @@ class JournalFile : public testing::Test {
     return "";
   }
 
-  std::filesystem::path folder_, path_;
+  TemporaryFolder folder_;
+  std::filesystem::path path_ = folder_ / "some.journal";
 };
 
 TEST_F(JournalFile, WhatIsAppendedIsReadBack) {

@@ -21,7 +21,7 @@ SweepOutcome run(const std::vector<const Provider*>& providers, SweepOptions opt
   const SweepConfig config = two_cases();
   options.cases.measure = config.measure;
   const auto runner = make_local_runner(make_host_device(1), providers, Watch{options.interrupted});
-  Progress progress(stderr, Progress::Mode::quiet, 2, 1);
+  Progress progress(stderr, Progress::Mode::quiet);
   return run_sweep(config, *runner, nullptr, progress, options);
 }
 
@@ -53,6 +53,20 @@ TEST(Sweep, TheExitCodeIsTheWorstThatHappened) {
   EXPECT_EQ(run({&wrong}).exit_code, 3);
   EXPECT_EQ(run({&throwing}).exit_code, 4);
   EXPECT_EQ(run({&throwing, &wrong}).exit_code, 3);
+}
+
+TEST(Sweep, WhatWasLeftOutIsNoSuccess) {
+  SweepConfig config = two_cases();
+  config.cases.front().problem.kv_len = int64_t{1} << 40;  // there is no room for it
+  SweepOptions options;
+  options.cases.time = false;
+  const auto runner =
+      make_local_runner(make_host_device(1), choose_providers({}, DeviceKind::cpu), Watch{});
+  Progress progress(stderr, Progress::Mode::quiet);
+  const SweepOutcome outcome = run_sweep(config, *runner, nullptr, progress, options);
+  EXPECT_EQ(outcome.result.records.front().status, Status::skipped);
+  EXPECT_FALSE(outcome.ended_well);
+  EXPECT_EQ(outcome.exit_code, 4);
 }
 
 // A runner on the host whose device has counters.
@@ -99,7 +113,7 @@ class SweepCounters : public testing::Test {
     options.cases.measure = config.measure;
     options.cases.measure.counters = mode;
     options.ceilings = false;
-    Progress progress(stderr, Progress::Mode::quiet, 2, 1);
+    Progress progress(stderr, Progress::Mode::quiet);
     return run_sweep(config, runner_, nullptr, progress, options).result.records;
   }
 

@@ -1,0 +1,33 @@
+// Checks of the values that options take.
+#pragma once
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <charconv>
+#include <cmath>
+#include <string>
+#include <type_traits>
+
+namespace flashbench {
+
+// For Option::transform: takes decimal numbers from `least` to `most` and nothing else; NaN and
+// infinity are none.
+template <typename Number>
+CLI::Validator from_to(Number least, Number most) {
+  const std::string range = fmt::format("from {} to {}", least, most);
+  const auto check = [=](std::string& text) {
+    Number value{};
+    const char* end = text.data() + text.size();
+    const auto [stopped, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc() && stopped == end && value >= least && value <= most) {
+      text = fmt::format("{}", value);  // "010" would be octal to the library
+      return std::string();
+    }
+    return fmt::format("expected {} {}, got \"{}\"",
+                       std::is_integral_v<Number> ? "an integer" : "a number", range, text);
+  };
+  return CLI::Validator(check, range);
+}
+
+}  // namespace flashbench
