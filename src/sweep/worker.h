@@ -11,7 +11,7 @@ inline constexpr int kWorkerSharedMemory = 4;
 
 // Memory that sweep and worker share: it tells who was at work even after the worker has crashed.
 struct WorkerMemory {
-  std::atomic<int> at_work;  // as in Watch
+  std::atomic<int> at_work, left_running;  // as in Watch
 };
 
 // Answers requests (wire.h) until there are no more; dies when `parent` does. Returns the exit
