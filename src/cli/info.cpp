@@ -40,6 +40,7 @@ void print_ceilings(const std::vector<Ceiling>& ceilings) {
                ceiling.unit, width ? fmt::format(" +- {:.1f}%", *width * 50) : "",
                ceiling.measurement.seconds.size(), ceiling.description);
   }
+  for (const std::string& doubt : doubts(ceilings)) fmt::print(stderr, "warning: {}\n", doubt);
 }
 
 int info(const InfoFlags& flags, const Invocation& invocation) {
