@@ -1,32 +1,49 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """Plots result files of flashbench: time, FLOP/s, memory, traffic and roofline.
 
     scripts/plot.py results/cpu/cpu.csv -o plots
 
 Writes DIR/<plot>_<pass>_<dtype>.png and .svg, with one panel for each head_dim and mask (and for
-whatever else differs but the length) and one line for each provider. Rows that did not run or did
-not verify are left out, and counted on stderr. The roofline's bandwidth comes from the .json beside
-the .csv.
+whatever else differs but length and batch) and one line for each provider: of the lengths at which
+batch times length is the same, or else the batch. Other points are not joined. Rows that did not run or
+did not verify are left out, and counted on stderr. The roofline's bandwidth comes from the .json
+beside the .csv. It needs pandas and matplotlib.
 """
 
 import argparse
 import itertools
 import json
 import math
+import os
 import sys
 from collections import namedtuple
 from pathlib import Path
 
-import matplotlib
+# Where the distribution's packages are installed for.
+SYSTEM_PYTHON = "/usr/bin/python3"
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402: the backend comes first
-import pandas as pd  # noqa: E402
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: E402
+try:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    import pandas as pd
+    from matplotlib.lines import Line2D
+    from matplotlib.patheffects import withStroke
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+except ImportError as missing:
+    in_environment = os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
+    other = os.path.exists(SYSTEM_PYTHON) and not os.path.samefile(sys.executable, SYSTEM_PYTHON)
+    if other and not in_environment:
+        os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, *sys.argv])
+    sys.exit(f"plot.py: {sys.executable} cannot import what it needs ({missing}): install pandas and "
+             "matplotlib, by `pip install pandas matplotlib` in the environment in use or by "
+             "`sudo apt install python3-pandas python3-matplotlib`")
 
 SCHEMA = 1
 TEXT_COLUMNS = ["provider", "kernel", "device", "pass", "dtype", "mask", "status", "reason",
                 "verified", "layout", "distribution"]
+OPTIONAL_COLUMNS = ["pct_of_peak"]  # that older files do not have
 NUMBER_COLUMNS = ["schema", "batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim",
                   "median_ms", "ci_low_ms", "ci_high_ms", "tflops", "pct_of_ceiling",
                   "bytes_compulsory", "bytes_requested", "bytes_measured", "intensity",
@@ -39,9 +56,10 @@ CEILING = "#555555"
 MASKS = {"none": "no mask", "causal_top_left": "causal, top left",
          "causal_bottom_right": "causal, bottom right"}
 PANELS_PER_FIGURE = 12
-TITLE_INCHES, LEGEND_LINE_INCHES = 0.38, 0.22
+TITLE_INCHES = 0.38
 PANEL_INCHES = (4.2, 3.2)
-LEGEND_COLUMNS = 3
+LEGEND_GAP_INCHES = 0.12
+HOLLOW = {"markerfacecolor": "white"}
 
 plt.rcParams.update({
     "figure.facecolor": "white", "axes.facecolor": "white", "savefig.facecolor": "white",
@@ -96,7 +114,10 @@ def read_csv(path):
     missing = [name for name in NUMBER_COLUMNS + TEXT_COLUMNS if name not in rows]
     if missing:
         raise BadFile(f"{path}: not a result of flashbench: it has no column {', '.join(missing)}")
-    for name in NUMBER_COLUMNS:
+    for name in OPTIONAL_COLUMNS:
+        if name not in rows:
+            rows[name] = ""
+    for name in NUMBER_COLUMNS + OPTIONAL_COLUMNS:
         numbers = pd.to_numeric(rows[name].where(rows[name] != ""), errors="coerce")
         wrong = rows.index[numbers.isna() & (rows[name] != "")]
         if len(wrong):
@@ -164,8 +185,7 @@ def name_lines(rows):
 
 
 def draw_all(rows, bandwidth, folder):
-    styles = {line: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)])
-              for i, line in enumerate(rows["line"].unique())}
+    styles = {line: style(i) for i, line in enumerate(rows["line"].unique())}
     written = []
     for (kind, dtype), group in rows.groupby(["pass", "dtype"], sort=False):
         panels = split_into_panels(group)
@@ -182,15 +202,20 @@ def draw_all(rows, bandwidth, folder):
     return written
 
 
+def style(number):
+    """Colour and marker. As many pairs as there are of both come before one comes again."""
+    turn = number // len(COLOURS)
+    return COLOURS[number % len(COLOURS)], MARKERS[(number + turn) % len(MARKERS)]
+
+
 def split_into_panels(rows):
     """[(title, rows)]: one panel for each combination of what differs but length and provider."""
     always = ["head_dim", "mask"]
     if_different = ["heads", "shape", "layout", "distribution", "device"]
     keys = always + [name for name in if_different if rows[name].nunique() > 1]
-    # Batch and seed may follow the length; they part panels only where they alone tell rows apart.
-    for name in ["batch", "seed"]:
-        if rows.duplicated(keys + ["line", "q_len", "kv_len"]).any():
-            keys.append(name)
+    # The seed may follow the length; it parts panels only where it alone tells rows apart.
+    if rows.duplicated(keys + ["line", "q_len", "kv_len", "batch"]).any():
+        keys.append("seed")
     rows = rows.assign(mask=pd.Categorical(rows["mask"], list(MASKS)))
     panels = []
     for values, panel in rows.groupby(keys, sort=True, observed=True):
@@ -199,8 +224,20 @@ def split_into_panels(rows):
         rest = [value if isinstance(value, str) else f"{name} {value:g}"
                 for name, value in words.items() if value != ""]
         panels.append((title + "\n" + ", ".join(rest) if rest else title,
-                       panel.sort_values("kv_len")))
+                       mark_series(panel.sort_values(["kv_len", "batch"]))))
     return panels
+
+
+def mark_series(panel):
+    """Adds `in_series`: the largest part of the points that differ in length alone, at one number of
+    tokens or else at one batch. Only those are joined by a line."""
+    points = panel.drop_duplicates(["batch", "kv_len"])
+    tokens = points["batch"] * points["kv_len"]
+    groups = [(count, 1, value) for value, count in tokens.value_counts().items()]
+    groups += [(count, 0, value) for value, count in points["batch"].value_counts().items()]
+    _, by_tokens, value = max(groups)
+    same = panel["batch"] * panel["kv_len"] if by_tokens else panel["batch"]
+    return panel.assign(in_series=same == value)
 
 
 def draw_page(title, panels, styles, draw, bandwidth):
@@ -208,7 +245,8 @@ def draw_page(title, panels, styles, draw, bandwidth):
     rate = Rate("TFLOP/s", 1, bandwidth) if fastest >= 10 else Rate("GFLOP/s", 1000, bandwidth)
     columns = columns_for(panels)
     lines = math.ceil(len(panels) / columns)
-    figure, axes = plt.subplots(lines, columns, squeeze=False, sharey=True)
+    share = "row" if draw is draw_roofline else True
+    figure, axes = plt.subplots(lines, columns, squeeze=False, sharey=share)
     for axis, (panel_title, panel) in itertools.zip_longest(axes.flat, panels,
                                                             fillvalue=("", None)):
         if panel is None:
@@ -222,27 +260,70 @@ def draw_page(title, panels, styles, draw, bandwidth):
         axes[0, 0].set_ylim(bottom=0)  # of all, when all have been drawn
     devices = {device for _, panel in panels for device in panel["device"]}
     add_header(figure, axes, title, devices.pop() if len(devices) == 1 else "")
+    place_lengths(figure, axes)
     return figure
 
 
+def add_legend(figure, handles, width):
+    """The legend in as many columns as fit the width, and its height; both in inches."""
+    for columns in range(max(len(handles), 1), 0, -1):
+        legend = figure.legend(handles.values(), handles.keys(), ncols=columns, loc="upper left",
+                               borderaxespad=0, frameon=False)
+        size = legend.get_window_extent(figure.canvas.get_renderer())
+        if columns == 1 or size.width / figure.dpi < width:
+            break
+        legend.remove()
+    legend.set_in_layout(False)
+    return legend, size.height / figure.dpi
+
+
 def add_header(figure, axes, title, device):
-    """The title, and below it the legend in one line or two; sizes the figure."""
+    """The title, and below it the legend in as few lines as it fits; sizes the figure."""
     handles = {label: handle for axis in axes.flat
                for handle, label in zip(*axis.get_legend_handles_labels())}
-    legend_lines = 1 if len(handles) <= LEGEND_COLUMNS else 2
-    header = TITLE_INCHES + LEGEND_LINE_INCHES * legend_lines + 0.05
     width = 0.8 + PANEL_INCHES[0] * max(axes.shape[1], 1.4)
-    height = header + PANEL_INCHES[1] * axes.shape[0]
+    body = PANEL_INCHES[1] * axes.shape[0]
+    figure.set_size_inches(width, body)
+    legend, legend_height = add_legend(figure, handles, width - 0.2)
+    header = TITLE_INCHES + legend_height + LEGEND_GAP_INCHES
+    height = header + body
     figure.set_size_inches(width, height)
+    legend.set_bbox_to_anchor((0.1 / width, 1 - TITLE_INCHES / height))
     figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - header / height))
 
     top = 1 - 0.1 / height
     figure.suptitle(title, x=0.1 / width, y=top, ha="left", va="top", fontsize=13,
                     fontweight="bold")
     figure.text(1 - 0.1 / width, top, device, ha="right", va="top", color=CEILING)
-    figure.legend(handles.values(), handles.keys(), ncols=math.ceil(len(handles) / legend_lines),
-                  loc="upper left", bbox_to_anchor=(0, 1 - TITLE_INCHES / height),
-                  borderaxespad=0, frameon=False)
+
+
+# Where a length may stand beside its point, and how it is aligned there.
+PLACES = [((4, -4), "left", "top"), ((4, 4), "left", "bottom"), ((-4, -4), "right", "top"),
+          ((-4, 4), "right", "bottom"), ((0, -7), "center", "top"), ((0, 7), "center", "bottom")]
+
+
+def place_lengths(figure, axes):
+    """Writes the lengths that draw_roofline asked for, each where it covers no other and no point;
+    leaves out those for which there is no such place."""
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    for axis in axes.flat:
+        wishes = getattr(axis, "lengths", [])
+        points = [axis.transData.transform(point) for line in axis.lines
+                  if line.get_marker() not in ("None", None, "") for point in line.get_xydata()]
+        taken = []
+        for text, point, colour in wishes:
+            for offset, across, up in PLACES:
+                label = axis.annotate(text, point, xytext=offset, textcoords="offset points",
+                                      color=colour, fontsize=8, ha=across, va=up)
+                label.set_in_layout(False)
+                label.set_path_effects([withStroke(linewidth=2, foreground="white")])
+                box = label.get_window_extent(renderer).expanded(1.05, 1.1)
+                inside = axis.bbox.x0 <= box.x0 and box.x1 <= axis.bbox.x1 and axis.bbox.y0 <= box.y0
+                if inside and box.count_overlaps(taken) == 0 and not any(box.contains(*at) for at in points):
+                    taken.append(box)
+                    break
+                label.remove()
 
 
 def columns_for(panels):
@@ -263,12 +344,34 @@ def save(figure, path):
 # ---- panels
 
 
+def draw_line(axis, rows, values, look, label, **more):
+    """The points of the series, joined, and the others beside them."""
+    colour, marker = look
+    there = rows.assign(value=values)[values.notna()]
+    joined, others = there[there["in_series"]], there[~there["in_series"]]
+    axis.plot(joined["kv_len"], joined["value"], color=colour, marker=marker, label=label, **more)
+    if len(others):
+        axis.plot(others["kv_len"], others["value"], color=colour, marker=marker,
+                  **{**more, "linestyle": ""})
+
+
+def explain(axis, label, **look):
+    """An entry of the legend that is no line of the panel."""
+    axis.add_line(Line2D([], [], label=label, **{"color": CEILING, **look}))
+
+
+def explain_others(axis, panel):
+    if not panel["in_series"].all():
+        explain(axis, "not joined: of another batch", marker="o", linestyle="")
+
+
 def draw_time(axis, panel, styles, _):
     for line, rows in panel.groupby("line", sort=False):
-        colour, marker = styles[line]
-        axis.plot(rows["kv_len"], rows["median_ms"], color=colour, marker=marker, label=line)
-        axis.fill_between(rows["kv_len"], rows["ci_low_ms"], rows["ci_high_ms"], color=colour,
-                          alpha=0.25, linewidth=0)
+        draw_line(axis, rows, rows["median_ms"], styles[line], line)
+        joined = rows[rows["in_series"]]
+        axis.fill_between(joined["kv_len"], joined["ci_low_ms"], joined["ci_high_ms"],
+                          color=styles[line][0], alpha=0.25, linewidth=0)
+    explain_others(axis, panel)
     axis.set_yscale("log")
     axis.set_ylabel("median time (ms)")
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -277,43 +380,41 @@ def draw_time(axis, panel, styles, _):
 
 def draw_flops(axis, panel, styles, rate):
     for line, rows in panel.groupby("line", sort=False):
-        colour, marker = styles[line]
-        axis.plot(rows["kv_len"], rows["tflops"] * rate.scale, color=colour, marker=marker,
-                  label=line)
-    ceiling = gemm_ceiling(panel)
-    if ceiling:
-        axis.axhline(ceiling * rate.scale, color=CEILING, linestyle="--", linewidth=1.2,
-                     label="measured GEMM")
+        draw_line(axis, rows, rows["tflops"] * rate.scale, styles[line], line)
+    for ceiling, name, dashes in ceilings(panel):
+        axis.axhline(ceiling * rate.scale, color=CEILING, linestyle=dashes, linewidth=1.2,
+                     label=name)
+    explain_others(axis, panel)
     axis.set_ylabel(rate.unit)
     length_axis(axis, panel)
 
 
 def draw_memory(axis, panel, styles, _):
     for line, rows in panel.groupby("line", sort=False):
-        colour, marker = styles[line]
-        axis.plot(rows["kv_len"], rows["peak_bytes"], color=colour, marker=marker,
-                  label=f"{line}: all tensors and workspace")
-        workspace = rows[rows["workspace_bytes"] > 0]
-        axis.plot(workspace["kv_len"], workspace["workspace_bytes"], color=colour, marker=marker,
-                  linestyle=":", markerfacecolor="white", label=f"{line}: workspace alone")
+        draw_line(axis, rows, rows["peak_bytes"], styles[line], line)
+        workspace = rows["workspace_bytes"].where(rows["workspace_bytes"] > 0)
+        draw_line(axis, rows, workspace, styles[line], None, linestyle=":", **HOLLOW)
+    explain(axis, "all tensors and workspace", linestyle="-")
+    explain(axis, "workspace alone", linestyle=":", marker="o", **HOLLOW)
+    explain_others(axis, panel)
     bytes_axis(axis, "peak bytes allocated")
     length_axis(axis, panel)
 
 
 def draw_traffic(axis, panel, styles, _):
-    for line, rows in panel.groupby("line", sort=False):
-        colour, marker = styles[line]
-        requested = rows[rows["bytes_requested"].notna()]
-        if len(requested):
-            axis.plot(requested["kv_len"], requested["bytes_requested"], color=colour,
-                      marker=marker, label=f"{line}: requested by its loops")
-        measured = rows[rows["bytes_measured"].notna()]
-        if len(measured):
-            axis.plot(measured["kv_len"], measured["bytes_measured"], color=colour, marker=marker,
-                      linestyle=":", markerfacecolor="white", label=f"{line}: measured")
-    least = panel.drop_duplicates("kv_len")
-    axis.plot(least["kv_len"], least["bytes_compulsory"], color=CEILING, marker=".",
-              linestyle="--", linewidth=1.2, label="compulsory")
+    requested, measured = panel["bytes_requested"].notna(), panel["bytes_measured"].notna()
+    for line, rows in panel[requested | measured].groupby("line", sort=False):
+        draw_line(axis, rows, rows["bytes_requested"], styles[line], line)
+        draw_line(axis, rows, rows["bytes_measured"], styles[line],
+                  None if rows["bytes_requested"].notna().any() else line, linestyle=":", **HOLLOW)
+    least = panel.drop_duplicates(["kv_len", "batch"])
+    draw_line(axis, least, least["bytes_compulsory"], (CEILING, "."), "compulsory", linestyle="--",
+              linewidth=1.2)
+    if requested.any():
+        explain(axis, "requested by its loops", linestyle="-")
+    if measured.any():
+        explain(axis, "measured", linestyle=":", marker="o", **HOLLOW)
+    explain_others(axis, panel)
     bytes_axis(axis, "bytes moved")
     length_axis(axis, panel)
 
@@ -322,33 +423,49 @@ def draw_roofline(axis, panel, styles, rate):
     points = panel[panel["intensity"].notna()]
     axis.set_xscale("log", base=2)
     axis.set_yscale("log", base=2)
+    axis.lengths = []
     for line, rows in points.groupby("line", sort=False):
         colour, marker = styles[line]
+        rows = rows[rows["in_series"]]
         axis.plot(rows["intensity"], rows["tflops"] * rate.scale, color=colour, marker=marker,
                   linewidth=0.8, label=line)
-        for row in {0, len(rows) - 1}:
-            axis.annotate(length_text(rows["kv_len"].iloc[row]), color=colour, fontsize=8,
-                          xy=(rows["intensity"].iloc[row], rows["tflops"].iloc[row] * rate.scale),
-                          xytext=(4, -11), textcoords="offset points")
-    draw_roof(axis, points, gemm_ceiling(panel), rate)
+        for row in sorted({0, len(rows) - 1}) if len(rows) else []:
+            axis.lengths.append((length_text(rows["kv_len"].iloc[row]),
+                                 (rows["intensity"].iloc[row], rows["tflops"].iloc[row] * rate.scale),
+                                 colour))
+    draw_roof(axis, points, ceilings(panel), rate)
     axis.margins(y=0.12)  # room for the lengths written below the points
     for part in [axis.xaxis, axis.yaxis]:
         part.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_xlabel("FLOP per byte requested")
+    axis.set_xlabel(f"FLOP per byte, {kind_of_bytes(points)}")
     axis.set_ylabel(rate.unit)
 
 
-def draw_roof(axis, points, ceiling, rate):
-    """The measured GEMM, and the measured copy bandwidth up to where they meet."""
-    if not ceiling:
+def kind_of_bytes(points):
+    """Which bytes the intensities are of: those measured, where there are any."""
+    measured = points["bytes_measured"].notna()
+    if measured.all() and len(points):
+        return "measured"
+    if not measured.any():
+        return "requested"
+    others = ", ".join(points[~measured]["line"].unique())
+    return f"measured ({others}: requested)"
+
+
+def draw_roof(axis, points, roofs, rate):
+    """The ceilings, and the measured copy bandwidth up to where it meets the highest."""
+    if not roofs or not len(points):
         return
     low, high = points["intensity"].min() / 1.5, points["intensity"].max() * 1.5
-    knee = ceiling * 1e12 / rate.bandwidth if rate.bandwidth else low
-    top = ceiling * rate.scale
-    axis.plot([knee, max(high, knee * 2)], [top, top], color=CEILING, linestyle="--",
-              linewidth=1.2, label="measured GEMM")
+    highest = max(ceiling for ceiling, _, _ in roofs)
+    knee = highest * 1e12 / rate.bandwidth if rate.bandwidth else low
+    for ceiling, name, dashes in roofs:
+        begin = knee * ceiling / highest
+        axis.plot([begin, max(high, knee * 2)], [ceiling * rate.scale] * 2, color=CEILING,
+                  linestyle=dashes, linewidth=1.2, label=name)
     if rate.bandwidth:
-        start = min(points["tflops"].min() / ceiling, 0.5)
+        start = min(points["tflops"].min() / highest, 0.5)
+        top = highest * rate.scale
         axis.plot([start * knee, knee], [start * top, top], color=CEILING, linewidth=1.2,
                   label="measured copy bandwidth")
 
@@ -356,10 +473,15 @@ def draw_roof(axis, points, ceiling, rate):
 # ---- axes
 
 
-def gemm_ceiling(panel):
-    """TFLOP/s of the GEMM that the panel's shares are of: their median, or None."""
-    ceilings = (panel["tflops"] / (panel["pct_of_ceiling"] / 100)).dropna()
-    return ceilings.median() if len(ceilings) else None
+def ceilings(panel):
+    """[(TFLOP/s, name, dashes)] of what the panel's shares are of: the medians."""
+    found = []
+    for column, name, dashes in [("pct_of_ceiling", "GEMM in the same rounds", "--"),
+                                 ("pct_of_peak", "pipe's peak at the measured clock", "-.")]:
+        rates = (panel["tflops"] / (panel[column] / 100)).dropna()
+        if len(rates):
+            found.append((rates.median(), name, dashes))
+    return found
 
 
 def length_text(length):
@@ -368,9 +490,11 @@ def length_text(length):
 
 def length_axis(axis, panel):
     lengths = sorted(panel["kv_len"].unique())
-    ticks = lengths[-1:]
-    for length in reversed(lengths[:-1]):  # as many as fit side by side
-        if math.log2(ticks[-1] / length) >= math.log2(lengths[-1] / lengths[0]) / 9:
+    span = math.log2(lengths[-1] / lengths[0])
+    in_series = set(panel[panel["in_series"]]["kv_len"])
+    ticks = []
+    for length in sorted(lengths, key=lambda length: (length not in in_series, -length)):
+        if all(abs(math.log2(tick / length)) >= span / 9 for tick in ticks):  # fits beside them
             ticks.append(length)
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_locator(FixedLocator(ticks))

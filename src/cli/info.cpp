@@ -42,6 +42,7 @@ void print_ceilings(const std::vector<Ceiling>& ceilings) {
                width ? fmt::format(" +- {:.1f}%", *width * 50) : "",
                count_of(ceiling.measurement.seconds.size(), "sample"), ceiling.description);
   }
+  for (const std::string& doubt : doubts(ceilings)) fmt::print(stderr, "warning: {}\n", doubt);
 }
 
 int info(const InfoFlags& flags, const Invocation& invocation) {

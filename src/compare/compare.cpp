@@ -75,9 +75,18 @@ std::string told(const Record* record) {
   return fmt::format("{}: {}", name(record->status), record->reason);
 }
 
+// Of two rows that ended well. A base without root mean squares cannot tell.
+bool is_newly_coarse(const Record& base, const Record& now) {
+  const auto before = worst_error(base.verdict);
+  return !now.verdict.coarse.empty() && base.verdict.coarse.empty() && before && before->rel_rms;
+}
+
 std::pair<Change, std::string> change_of_state(const Record* base, const Record* now) {
   const State before = state(base), after = state(now);
   if (before == State::good && after == State::wrong) return {Change::newly_wrong, told(now)};
+  if (before == State::good && after == State::good && is_newly_coarse(*base, *now)) {
+    return {Change::newly_wrong, "coarse: " + now->verdict.coarse};
+  }
   if (before == State::wrong && after == State::good) {
     return {Change::fixed, "was " + told(base)};
   }
@@ -300,7 +309,7 @@ Comparison compare(const SweepResult& base, const SweepResult& now, const Compar
     const Record* before = found(base_rows, record);
     common += before != nullptr;
     result.rows.push_back(row_of(before, &record));
-    if (is_timed(before) && is_timed(&record)) {
+    if (is_timed(before) && is_timed(&record) && result.rows.back().change != Change::newly_wrong) {
       timed.push_back({before, &record, &result.rows.back(), {}});
     }
   }

@@ -75,12 +75,12 @@ double squared_error_of_mean(const std::vector<double>& values) {
 // Of one side.
 struct Units {
   std::vector<double> log_seconds;
-  double anchor = 0;  // the mean of its logarithms
+  double anchor = 0;  // the mean of its logarithms, for each FLOP: a GEMM's size is its GPU's best
 };
 
 Units units(const Record& record, bool by_process) {
   return {log_quartiles(*record.measurement, by_process),
-          mean(log_quartiles(*anchor(record), by_process))};
+          mean(log_quartiles(*anchor(record), by_process)) - std::log(record.gemm_flops)};
 }
 
 bool has_samples(const std::optional<Measurement>& measurement) {

@@ -1,8 +1,24 @@
 #include "measure/ceilings.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "measure/stats.h"
 
 namespace flashbench {
+
+namespace {
+
+constexpr double kLeastGemmOfFma = 0.5, kMostGemmOfFma = 1.05;
+
+double rate_of(const std::vector<Ceiling>& ceilings, const char* name) {
+  const auto found = std::find_if(ceilings.begin(), ceilings.end(),
+                                  [&](const Ceiling& ceiling) { return ceiling.name == name; });
+  return found == ceilings.end() ? 0 : found->rate();
+}
+
+}  // namespace
 
 std::unique_ptr<GemmCeiling> make_gemm_ceiling(Device& device, Dtype dtype) {
   return device.info().kind == DeviceKind::cpu ? make_host_gemm(device)
@@ -29,6 +45,26 @@ std::vector<Ceiling> measure_ceilings(Device& device, const MeasureOptions& opti
                         timings[i].measurement});
   }
   return ceilings;
+}
+
+std::vector<std::string> doubts(const std::vector<Ceiling>& ceilings) {
+  const double gemm = rate_of(ceilings, "gemm_fp32"), fma = rate_of(ceilings, "ffma");
+  if (!(gemm > 0 && fma > 0)) return {};
+  const double share = gemm / fma;
+  if (share < kLeastGemmOfFma) {
+    return {fmt::format(
+        "gemm_fp32 is {:.0f}% of what this processor's multiply-adds reach, too little for a "
+        "ceiling: the BLAS library may have chosen kernels for another processor (libraries: "
+        "openblas_core)",
+        share * 100)};
+  }
+  if (share > kMostGemmOfFma) {
+    return {
+        fmt::format("gemm_fp32 is {:.0f}% of what this processor's multiply-adds reach: one of "
+                    "the two ceilings is wrong",
+                    share * 100)};
+  }
+  return {};
 }
 
 }  // namespace flashbench

@@ -2,6 +2,7 @@
 // roofline.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,10 +16,11 @@
 namespace flashbench {
 
 // Rows, columns and depth of the GEMM below: large enough that packing is hidden on a CPU
-// (docs/measuring.md), and to fill any GPU, yet short beside most attention: it runs in every
-// round, and what it heats the others pay for.
+// (docs/measuring.md). Which size is the fastest on a GPU depends on the GPU and the dtype: it is
+// found out. Another program's GEMM there has the one size.
 inline constexpr int64_t kHostGemmSize = 1536;
-inline constexpr int64_t kCudaGemmSize = 4096;
+inline constexpr std::array<int64_t, 3> kCudaGemmSizes{2048, 4096, 8192};
+inline constexpr int64_t kProgramCudaGemmSize = 4096;
 
 // A large GEMM on this device: the ceiling that providers' FLOP/s are compared with. It runs in
 // every case's rounds, so that the share of the ceiling is a ratio of neighbours in time.
@@ -44,10 +46,14 @@ struct Ceiling {
   double rate() const;
 };
 
-// GEMM, copy (bytes read plus bytes written) and read bandwidth; on a GPU also fp32 fused
-// multiply-adds and exponentials.
+// GEMM, copy (bytes read plus bytes written) and read bandwidth, and fp32 fused multiply-adds; on a
+// GPU also exponentials.
 std::vector<Ceiling> measure_ceilings(Device& device, const MeasureOptions& options,
                                       const std::function<bool()>& interrupted);
+
+// What is wrong with ceilings, by one another: a sentence each. An fp32 GEMM that uses the
+// processor reaches most of what its multiply-adds alone do, and no more.
+std::vector<std::string> doubts(const std::vector<Ceiling>&);
 
 // What the host and the GPU each implement: the work whose rate is a ceiling. `run` owns what it
 // works on.

@@ -4,12 +4,14 @@
 
 #include "device/blas.h"
 #include "measure/ceilings.h"
+#include "measure/host_fma.h"
 
 namespace flashbench {
 
 namespace {
 
 constexpr int64_t kStreamBytes = int64_t{512} << 20;
+constexpr int64_t kFmaSteps = int64_t{1} << 20;  // some milliseconds
 
 // The half-open part of [0, total) that belongs to `item` of `items`.
 struct Part {
@@ -95,13 +97,21 @@ std::vector<CeilingWork> host_ceilings(Device& device) {
     });
   };
 
+  const auto fma = [streams, &pool] {
+    pool.parallel_for(pool.threads(), [&](int64_t item, int) {
+      streams->sums[static_cast<size_t>(item) * 8] += host_fma::run(kFmaSteps) > 0 ? 1 : 0;
+    });
+  };
+
   const std::string threads = fmt::format("{} threads", device.info().threads);
   const std::string size = fmt::format("{} MiB", kStreamBytes >> 20);
   const std::shared_ptr<GemmCeiling> gemm = make_host_gemm(device);
   return {{"gemm_fp32", "FLOP/s", gemm->description(), gemm->flops(), [gemm] { gemm->run(); }},
           {"copy", "byte/s", "memcpy of " + size + " (read and written), " + threads,
            2.0 * kStreamBytes, copy},
-          {"read", "byte/s", "sum over " + size + ", " + threads, 1.0 * kStreamBytes, read}};
+          {"read", "byte/s", "sum over " + size + ", " + threads, 1.0 * kStreamBytes, read},
+          {"ffma", "FLOP/s", "fp32 fused multiply-adds, two FLOPs each, " + threads,
+           host_fma::flops(kFmaSteps) * pool.threads(), fma}};
 }
 
 }  // namespace flashbench

@@ -6,13 +6,12 @@ namespace flashbench {
 
 namespace {
 
-// Of the same size as the one of flashbench's own sweeps.
 class ProgramGemm final : public GemmCeiling {
  public:
   ProgramGemm(ProgramDevice& device, Dtype dtype)
       : device_(device),
         dtype_(dtype),
-        size_(device.info().kind == DeviceKind::cpu ? kHostGemmSize : kCudaGemmSize),
+        size_(device.info().kind == DeviceKind::cpu ? kHostGemmSize : kProgramCudaGemmSize),
         session_(device.ask({{"do", "prepare_gemm"}, {"dtype", name(dtype)}, {"size", size_}})
                      .at("session")) {}
 

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "plan/count_of.h"
+#include "report/notes.h"
 
 namespace flashbench {
 
@@ -35,9 +36,34 @@ std::string mebibytes(int64_t bytes) {
   return fixed(static_cast<double>(bytes) / kMebibyte);
 }
 
-std::string percent_of_ceiling(const Performance& p) {
-  return or_dash(p.share_of_ceiling,
-                 [](double share) { return fmt::format("{:.1f}", share * 100); });
+std::string percent(std::optional<double> share) {
+  return or_dash(share, [](double value) { return fmt::format("{:.1f}", value * 100); });
+}
+
+bool any_share_of_peak(const SweepResult& result) {
+  return std::any_of(result.records.begin(), result.records.end(), [&](const Record& record) {
+    return share_of_peak(record, result).has_value();
+  });
+}
+
+std::string exponential(double value) {
+  return fmt::format("{:.1e}", value);
+}
+
+// Older results have none.
+bool any_rel_rms(const SweepResult& result) {
+  return std::any_of(result.records.begin(), result.records.end(), [](const Record& record) {
+    const auto worst = worst_error(record.verdict);
+    return worst && worst->rel_rms;
+  });
+}
+
+// The root mean square tells more than the largest error, which older results have alone.
+Cell error_cell(const std::optional<WorstError>& worst, const SweepResult& result) {
+  if (any_rel_rms(result)) {
+    return {"rel rms", 9, worst ? or_dash(worst->rel_rms, exponential) : std::string("-")};
+  }
+  return {"max err", 9, or_dash(worst, [](const WorstError& w) { return exponential(w.max_abs); })};
 }
 
 bool any_determinism(const SweepResult& result) {
@@ -60,20 +86,22 @@ std::vector<Cell> cells(const Record& record, const SweepResult& result) {
   const auto timed = performance(record);
   const auto worst = worst_error(record.verdict);
   using P = const Performance&;
-  using W = const WorstError&;
   std::vector<Cell> row{
       {"provider", 13, record.provider},
       {"median ms", 10, or_dash(timed, [](P p) { return fixed(p.median * 1e3); })},
       {"+-", 7, or_dash(timed, half_width)},
       {"GFLOP/s", 9, or_dash(timed, [](P p) { return fixed(p.flops_per_second * 1e-9); })},
-      {"% gemm", 8, or_dash(timed, percent_of_ceiling)},
+      {"% gemm", 8, percent(share_of_ceiling(record, result.records))},
       {"x naive", 9, or_dash(speedup_vs_naive(record, result.records), fixed)},
       {"peak MiB", 10,
        or_dash(record.memory, [](const MemoryReport& m) { return mebibytes(m.tracked.total()); })},
       {"traffic MiB", 13, or_dash(record.requested_bytes, mebibytes)},
-      {"max err", 9, or_dash(worst, [](W w) { return fmt::format("{:.1e}", w.max_abs); })},
+      error_cell(worst, result),
       {"verdict", 12, std::string(verified(record.verdict))},
   };
+  if (any_share_of_peak(result)) {
+    row.insert(row.begin() + 5, {"% peak", 8, percent(share_of_peak(record, result))});
+  }
   if (any_determinism(result)) row.push_back({"runs agree", 14, determinism_text(record)});
   return row;
 }
@@ -94,15 +122,19 @@ std::string case_heading(const Case& item) {
 
 std::vector<std::string> summary_lines(const SweepResult& result) {
   std::map<Status, int> counts;
+  int coarse = 0;
   std::map<std::string, std::vector<double>> speedups;
   for (const Record& record : result.records) {
     ++counts[record.status];
+    coarse += record.status == Status::ok && !record.verdict.coarse.empty() ? 1 : 0;
     const auto speedup = speedup_vs_naive(record, result.records);
     if (speedup && record.provider != "naive") speedups[record.provider].push_back(*speedup);
   }
   std::vector<std::string> parts;
   for (const auto& [status, count] : counts)
-    parts.push_back(fmt::format("{} {}", count, name(status)));
+    parts.push_back(
+        fmt::format("{} {}", count, name(status)) +
+        (status == Status::ok && coarse > 0 ? fmt::format(" ({} coarse)", coarse) : ""));
   std::vector<std::string> lines{
       fmt::format("{}: {}", count_of(result.records.size(), "row"), fmt::join(parts, ", "))};
   for (const auto& [provider, factors] : speedups) {
@@ -112,6 +144,8 @@ std::vector<std::string> summary_lines(const SweepResult& result) {
                                 std::exp(log_sum / static_cast<double>(factors.size())),
                                 count_of(factors.size(), "case")));
   }
+  const std::vector<std::string> said = warnings(result);
+  lines.insert(lines.end(), said.begin(), said.end());
   return lines;
 }
 

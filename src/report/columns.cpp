@@ -1,10 +1,12 @@
 #include "report/columns.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 
 #include "report/json.h"
+#include "report/notes.h"
 
 namespace flashbench {
 
@@ -12,6 +14,10 @@ namespace {
 
 std::string figure(std::optional<double> value) {
   return value && std::isfinite(*value) ? fmt::format("{:.6g}", *value) : "";
+}
+
+std::string percent(std::optional<double> share) {
+  return share ? figure(*share * 100) : "";
 }
 
 std::string count(std::optional<int64_t> value) {
@@ -110,11 +116,8 @@ std::vector<Column> make_columns() {
                return fmt::format("{}", r.measurement->seconds.size());
              }),
       timing("tflops", [](P p) -> std::optional<double> { return p.flops_per_second * 1e-12; }),
-      timing("pct_of_ceiling",
-             [](P p) -> std::optional<double> {
-               if (!p.share_of_ceiling) return std::nullopt;
-               return *p.share_of_ceiling * 100;
-             }),
+      {"pct_of_ceiling", false,
+       [](R r, const SweepResult& all) { return percent(share_of_ceiling(r, all.records)); }},
       {"speedup_vs_naive", false,
        [](R r, const SweepResult& all) { return figure(speedup_vs_naive(r, all.records)); }},
       number("bytes_compulsory", [](R r) { return count(r.item.problem.compulsory_bytes()); }),
@@ -180,6 +183,18 @@ std::vector<Column> make_columns() {
                     }),
       optional_number("joules_per_run",
                       [](R r) { return r.energy ? figure(r.energy->joules_per_run()) : ""; }),
+      optional_number("rel_rms_err",
+                      [](R r) {
+                        const auto worst = worst_error(r.verdict);
+                        return worst ? figure(worst->rel_rms) : "";
+                      }),
+      {"pct_of_peak", false,
+       [](R r, const SweepResult& all) { return percent(share_of_peak(r, all)); }, true},
+      {"notes", true,
+       [](R r, const SweepResult& all) {
+         return fmt::format("{}", fmt::join(notes(r, all), "; "));
+       },
+       true},
   };
 }
 

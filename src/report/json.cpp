@@ -6,6 +6,7 @@
 
 #include "attention/error.h"
 #include "device/read_file.h"
+#include "report/notes.h"
 #include "report/result_checks.h"
 #include "report/strict_json.h"
 
@@ -44,13 +45,16 @@ Json verdict_json(const Verdict& verdict) {
                        {"mean_abs", figure(error.mean_abs)},
                        {"ratio", figure(error.ratio)},
                        {"lambda", figure(error.lambda)},
+                       {"rel_rms_err", optional_json(error.rel_rms_err)},
                        {"worst", error.worst}});
   }
-  return {{"status", name(verdict.status)},
-          {"sampled", verdict.sampled},
-          {"checked_fraction", verdict.checked_fraction},
-          {"reason", verdict.reason},
-          {"tensors", std::move(tensors)}};
+  Json json{{"status", name(verdict.status)},
+            {"sampled", verdict.sampled},
+            {"checked_fraction", verdict.checked_fraction},
+            {"reason", verdict.reason}};
+  if (!verdict.coarse.empty()) json["coarse"] = verdict.coarse;
+  json["tensors"] = std::move(tensors);
+  return json;
 }
 
 Json states_json(const std::vector<DeviceState>& states) {
@@ -96,7 +100,7 @@ Json performance_json(const Record& record, const std::vector<Record>& all) {
             {"min_ms", figures->min * 1e3},
             {"tflops", figures->flops_per_second * 1e-12},
             {"tflops_convention", figures->convention_flops_per_second * 1e-12},
-            {"share_of_ceiling", optional_json(figures->share_of_ceiling)},
+            {"share_of_ceiling", optional_json(share_of_ceiling(record, all))},
             {"speedup_vs_naive", optional_json(speedup_vs_naive(record, all))}};
   if (figures->interval) {
     json["ci95_low_ms"] = figures->interval->low * 1e3;
@@ -168,6 +172,14 @@ Json work_json(const Record& record) {
   return json;
 }
 
+// What takes the rest of the result to know: the device, and the notes on both.
+void add_what_the_result_tells(Json& row, const Record& record, const SweepResult& result) {
+  if (const auto share = share_of_peak(record, result)) {
+    row["performance"]["share_of_peak"] = *share;
+  }
+  if (const auto said = notes(record, result); !said.empty()) row["notes"] = said;
+}
+
 // ---- reading ----
 
 constexpr double kMostCounted = 9e18;      // what an int64_t holds
@@ -207,6 +219,7 @@ Verdict verdict_from(const StrictJson& json) {
   verdict.sampled = json.at("sampled");
   verdict.checked_fraction = json.at("checked_fraction");
   verdict.reason = json.at("reason");
+  if (json.contains("coarse")) verdict.coarse = json.at("coarse");
   for (const StrictJson& tensor : json.at("tensors").elements()) {
     TensorError error;
     error.tensor = tensor.at("tensor");
@@ -218,6 +231,9 @@ Verdict verdict_from(const StrictJson& json) {
     error.ratio = tensor.at("ratio").number_or_nan();
     error.lambda = tensor.at("lambda").number_or_nan();
     error.worst = tensor.at("worst");
+    if (tensor.contains("rel_rms_err")) {
+      error.rel_rms_err = optional_from<double>(tensor.at("rel_rms_err"));
+    }
     verdict.tensors.push_back(std::move(error));
   }
   return verdict;
@@ -543,6 +559,7 @@ std::string to_json(const SweepResult& result) {
   }
   for (const Record& record : result.records) {
     json["results"].push_back(record_to_json(record, result.records));
+    add_what_the_result_tells(json["results"].back(), record, result);
   }
   return json.dump(1) + "\n";
 }

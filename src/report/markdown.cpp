@@ -1,7 +1,9 @@
 #include "report/markdown.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "report/notes.h"
 #include "report/rows.h"
 
 namespace flashbench {
@@ -34,9 +36,10 @@ std::string to_markdown(const SweepResult& result) {
     const std::vector<Cell> row = cells(record, result);
     if (first) markdown += fmt::format("\n{}", markdown_headings(row));
     first = false;
-    markdown += markdown_row(
-        record.item, row,
-        record.reason.empty() ? "" : fmt::format("{}: {}", name(record.status), record.reason));
+    markdown += markdown_row(record.item, row,
+                             record.reason.empty()
+                                 ? fmt::format("{}", fmt::join(notes(record, result), "; "))
+                                 : fmt::format("{}: {}", name(record.status), record.reason));
   }
   markdown += "\n";
   for (const std::string& summary : summary_lines(result)) markdown += summary + "  \n";

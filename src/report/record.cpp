@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "measure/pipes.h"
+
 namespace flashbench {
 
 namespace {
@@ -15,6 +17,7 @@ double worse(double a, double b) {
 }
 
 constexpr double kTensorTolerance = 0.02;
+constexpr double kMostOverCeiling = 1.05;
 constexpr int64_t kLargestTile = 256;
 
 // FLOPs of the problem where every tile of kLargestTile queries and keys that sees anything is
@@ -91,11 +94,50 @@ std::optional<Performance> performance(const Record& record) {
   result.interval = median_interval(seconds);
   result.flops_per_second = record.item.problem.flops() / result.median;
   result.convention_flops_per_second = record.item.problem.flops_convention() / result.median;
-  if (record.gemm && !record.gemm->seconds.empty()) {
-    const double ceiling = record.gemm_flops / median(record.gemm->seconds);
-    result.share_of_ceiling = result.flops_per_second / ceiling;
-  }
   return result;
+}
+
+std::optional<double> over_gemm(const Record& record) {
+  const auto timed = performance(record);
+  if (!timed || !record.gemm || record.gemm->seconds.empty()) return std::nullopt;
+  return timed->flops_per_second * median(record.gemm->seconds) / record.gemm_flops;
+}
+
+const Record* beyond_ceiling(const Record& record, const std::vector<Record>& all) {
+  const Record* worst = nullptr;
+  double worst_share = kMostOverCeiling;
+  for (const Record& other : all) {
+    if (other.source != record.source || !(other.item.problem == record.item.problem)) continue;
+    const double share = over_gemm(other).value_or(0);
+    if (share <= worst_share || other.item.key() != record.item.key()) continue;
+    worst = &other;
+    worst_share = share;
+  }
+  return worst;
+}
+
+std::optional<double> share_of_ceiling(const Record& record, const std::vector<Record>& all) {
+  return beyond_ceiling(record, all) == nullptr ? over_gemm(record) : std::nullopt;
+}
+
+std::optional<double> over_pipe(const Record& record, const SweepResult& result) {
+  if (result.devices.empty()) return std::nullopt;
+  const auto& device = result.devices.at(0);
+  const std::string architecture = device.value("instructions", std::string());  // "sm_90"
+  if (!architecture.starts_with("sm_")) return std::nullopt;
+  const auto flops =
+      pipe_flops_per_clock(record.item.problem.dtype, std::atoi(architecture.c_str() + 3));
+  const int multiprocessors = device.value("threads", 0);
+  if (!flops || multiprocessors <= 0) return std::nullopt;
+  const auto timed = performance(record);
+  const auto sm_mhz = median_state(record, &DeviceState::sm_mhz);
+  if (!timed || !sm_mhz || !(*sm_mhz > 0)) return std::nullopt;
+  return timed->flops_per_second / (*flops * multiprocessors * *sm_mhz * 1e6);
+}
+
+std::optional<double> share_of_peak(const Record& record, const SweepResult& result) {
+  const auto share = over_pipe(record, result);
+  return share && *share <= 1 ? share : std::nullopt;
 }
 
 std::optional<double> median_state(const Record& record, double DeviceState::*member) {
@@ -151,11 +193,13 @@ std::optional<WorstError> worst_error(const Verdict& verdict) {
     worst.max_abs = worse(worst.max_abs, error.max_abs);
     worst.ratio = worse(worst.ratio, error.ratio);
     worst.lambda = worse(worst.lambda, error.lambda);
+    if (error.rel_rms_err) worst.rel_rms = worse(worst.rel_rms.value_or(0), *error.rel_rms_err);
   }
   return worst;
 }
 
 std::string_view verified(const Verdict& verdict) {
+  if (verdict.passed() && !verdict.coarse.empty()) return "coarse";
   if (verdict.passed() && verdict.sampled) return "sampled";
   return name(verdict.status);
 }

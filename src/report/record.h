@@ -100,7 +100,6 @@ struct Performance {
   std::optional<Interval> interval;
   double flops_per_second = 0;             // exact unmasked pairs
   double convention_flops_per_second = 0;  // FlashAttention's convention
-  std::optional<double> share_of_ceiling;
 };
 std::optional<Performance> performance(const Record&);
 
@@ -112,6 +111,25 @@ std::optional<double> throttled_share(const Record&);
 // Median of naive on the same case divided by this record's; empty if either was not timed, or if
 // they are of two files: ratios are of times taken in the same rounds.
 std::optional<double> speedup_vs_naive(const Record&, const std::vector<Record>& all);
+
+// FLOP/s over those of the GEMM in the same rounds, whatever that is; empty if either was not
+// timed.
+std::optional<double> over_gemm(const Record&);
+
+// The provider that exceeds the GEMM in the record's rounds the furthest, and by more than a
+// ceiling can be exceeded: then it is none, for any provider of the case. Null if there is none.
+const Record* beyond_ceiling(const Record&, const std::vector<Record>& all);
+
+// over_gemm() where the GEMM is a ceiling.
+std::optional<double> share_of_ceiling(const Record&, const std::vector<Record>& all);
+
+// FLOP/s over those of the pipe that the dtype's products run on (measure/pipes.h), at the SM clock
+// of the row's samples. More than 1 is impossible: the clock or the claimed work is wrong then.
+// Empty on a CPU and where the clock or the pipe is not known.
+std::optional<double> over_pipe(const Record&, const SweepResult&);
+
+// over_pipe() where it is possible.
+std::optional<double> share_of_peak(const Record&, const SweepResult&);
 
 // FLOPs per byte moved, by the measured bytes if there are any, else by those requested.
 std::optional<double> arithmetic_intensity(const Record&);
@@ -131,10 +149,12 @@ std::optional<TensorOperations> tensor_operations(const Record&);
 // The largest error over all tensors of a verdict; empty if nothing was checked.
 struct WorstError {
   double max_abs = 0, ratio = 0, lambda = 0;
+  std::optional<double> rel_rms{};
 };
 std::optional<WorstError> worst_error(const Verdict&);
 
-// "passed", "sampled" (passed on sampled rows), "failed" or "not_checked".
+// "passed", "sampled" (passed on sampled rows), "coarse" (passed, and far off all the same),
+// "failed" or "not_checked".
 std::string_view verified(const Verdict&);
 
 // The command that runs this record again, alone.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "report/notes.h"
 #include "report/rows.h"
 
 namespace flashbench {
@@ -20,6 +21,8 @@ std::string to_table(const SweepResult& result) {
     if (!record.reason.empty()) {
       table += fmt::format("  {}: {}\n", name(record.status), record.reason);
     }
+    for (const std::string& note : notes(record, result))
+      table += fmt::format("  note: {}\n", note);
   }
   table += "\n";
   for (const std::string& summary : summary_lines(result)) table += summary + "\n";

@@ -9,6 +9,14 @@ inline void tell(const Watch& watch, int provider) {
   if (watch.at_work != nullptr) watch.at_work->store(provider, std::memory_order_relaxed);
 }
 
+// Where somebody is told, a case ends with a provider that left something running.
+inline void tell_left_running(const Watch& watch, int provider) {
+  if (watch.left_running != nullptr) watch.left_running->store(provider, std::memory_order_relaxed);
+}
+inline bool is_left_running(const Watch& watch) {
+  return watch.left_running != nullptr && watch.left_running->load(std::memory_order_relaxed) >= 0;
+}
+
 // For as long as it lives.
 class AtWork {
  public:

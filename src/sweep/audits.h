@@ -18,6 +18,12 @@ class WrongResult : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Threads or processes that a provider left at work: they take time from whatever runs beside them.
+class LeftRunning : public WrongResult {
+ public:
+  using WrongResult::WrongResult;
+};
+
 // One provider on one case, after its first run was judged right.
 struct Audited {
   const Problem& problem;

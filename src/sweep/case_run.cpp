@@ -11,9 +11,11 @@
 #include "attention/error.h"
 #include "sweep/at_work.h"
 #include "sweep/audits.h"
+#include "sweep/background.h"
 #include "sweep/distance.h"
 #include "sweep/dump.h"
 #include "sweep/room.h"
+#include "verify/coarse.h"
 #include "verify/expectation.h"
 #include "verify/oracle.h"
 
@@ -59,10 +61,14 @@ struct Scene {
   // The oracle's verdict on a provider's outputs, and what is known of these inputs beyond it.
   Verdict judge(const Provider& provider, HostOutputs& outputs) {
     const PhaseClock::Phase phase(clock, "judge");
-    Verdict verdict = oracle(provider.scores_dtype(problem)).judge(outputs.view());
+    const Dtype scores = provider.scores_dtype(problem);
+    Verdict verdict = oracle(scores).judge(outputs.view());
     if (!verdict.passed()) return verdict;
     verdict.reason = broken_expectation(problem, item.inputs, host.inputs(), outputs.view());
     if (!verdict.reason.empty()) verdict.status = Verdict::Status::failed;
+    if (verdict.passed() && is_remarkable(verdict, problem.dtype)) {
+      verdict.coarse = why_coarse(oracle(Dtype::fp32).judge(outputs.view()), problem.dtype, scores);
+    }
     return verdict;
   }
 
@@ -133,6 +139,9 @@ void guarded(Attempt& attempt, const Scene& scene, const char* phase, Work work)
   try {
     const PhaseClock::Phase in(scene.clock, phase);
     work();
+  } catch (const LeftRunning& error) {
+    attempt.end(Status::failed, error.what());
+    tell_left_running(scene.watch, attempt.index);
   } catch (const WrongResult& error) {
     attempt.end(Status::failed, error.what());
   } catch (const Unsupported& error) {
@@ -174,9 +183,36 @@ HostOutputs take_outputs(const DeviceOutputs& outputs, Scene& scene) {
   return take_outputs(outputs);
 }
 
+// Looks at what goes on in the process after a provider's run, as it was before.
+class Quiet {
+ public:
+  Quiet(const Attempt& attempt, const Scene& scene)
+      : watched_(scene.device.info().kind == DeviceKind::cpu),
+        is_plugin_(attempt.provider->name().starts_with("plugin:")) {
+    if (watched_) before_ = background_tasks();
+  }
+
+  // Throws LeftRunning. What was at work before is not the provider's, unless it is a plugin, which
+  // may have started it when it was loaded.
+  void require() const {
+    if (!watched_) return;
+    const std::string found = what_goes_on(before_, [this](const Task& task) {
+      return is_plugin_ || std::none_of(before_.begin(), before_.end(), [&](const Task& known) {
+               return known.thread == task.thread && known.at_work;
+             });
+    });
+    if (!found.empty()) throw LeftRunning(found);
+  }
+
+ private:
+  bool watched_, is_plugin_;
+  std::vector<Task> before_;
+};
+
 // Prepares the provider, runs it once on poisoned outputs and judges what it wrote.
 void prepare_and_verify(Attempt& attempt, Scene& scene) {
   Device& device = scene.device;
+  const Quiet quiet(attempt, scene);
   const MemoryUsage before = device.used();
   device.reset_peak();
   device.watch_growth();
@@ -209,6 +245,7 @@ void prepare_and_verify(Attempt& attempt, Scene& scene) {
   if (attempt.outputs->hash() != attempt.verified_hash) {
     throw WrongResult("its outputs changed after it had returned");
   }
+  quiet.require();
   attempt.record.status = Status::ok;
 }
 
@@ -248,8 +285,10 @@ void repeat(Attempt& attempt, Scene& scene) {
 void audit(Attempt& attempt, Scene& scene) {
   if (!attempt.alive()) return;
   guarded(attempt, scene, "audit", [&] {
+    const Quiet quiet(attempt, scene);
     require_nothing_behind(audited(attempt, scene));
     require_fresh_outputs(audited(attempt, scene));
+    quiet.require();
   });
 }
 
@@ -262,6 +301,10 @@ Attempt start(const Provider& provider, int index, const Case& item, Scene& scen
   attempt.record.program = provider.program();
   if (scene.watch.interrupted()) {
     attempt.end(Status::skipped, "interrupted");
+    return attempt;
+  }
+  if (is_left_running(scene.watch)) {
+    attempt.end(Status::skipped, "another provider left something running");
     return attempt;
   }
   guarded(attempt, scene, "verify", [&] {
@@ -392,7 +435,7 @@ std::vector<Record> run_case(const Case& item, const std::vector<const Provider*
     for (size_t i = 0; i < providers.size(); ++i) {
       attempts.push_back(start(*providers[i], static_cast<int>(i), item, scene));
     }
-    if (options.time && gemm != nullptr) {
+    if (options.time && gemm != nullptr && !is_left_running(watch)) {
       time_together(attempts, scene, *gemm, item.inputs.seed);
     }
     for (Attempt& attempt : attempts) audit(attempt, scene);

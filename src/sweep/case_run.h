@@ -26,8 +26,10 @@ struct CaseRunOptions {
 // What passes between a case and who watches it from outside.
 struct Watch {
   std::function<bool()> interrupted = [] { return false; };  // polled: end soon
-  std::atomic<int>* at_work = nullptr;  // told which provider, by its place in the list, is at
-                                        // work; -1 if none is
+  std::atomic<int>* at_work = nullptr;       // told which provider, by its place in the list, is at
+                                             // work; -1 if none is
+  std::atomic<int>* left_running = nullptr;  // told which one left threads or processes at work;
+                                             // what runs beside those is not timed: the case ends
 };
 
 // One record for each provider, in order, whatever happens to it. `gemm` is timed in the same

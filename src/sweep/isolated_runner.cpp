@@ -57,8 +57,17 @@ class IsolatedRunner : public Runner {
     for (bool tried_again = false; !left.empty();) {
       const auto outcome = ask_for(item, left, options);
       if (const auto* answered = std::get_if<std::vector<Record>>(&outcome)) {
-        for (const Record& record : *answered) records[record.provider] = record;
-        break;
+        const int culprit = worker_->left_running();
+        if (culprit < 0) {
+          for (const Record& record : *answered) records[record.provider] = record;
+          break;
+        }
+        // The others' times would be of what ran beside it.
+        const std::string name = left.at(static_cast<size_t>(culprit));
+        records[name] = answered->at(static_cast<size_t>(culprit));
+        left.erase(left.begin() + culprit);
+        renew();
+        continue;
       }
       const auto& end = std::get<AbnormalEnd>(outcome);
       const int culprit = worker_->at_work();

@@ -26,7 +26,16 @@ void take_worse(Verdict& verdict, const Verdict& other) {
     const auto worst = worst_error(v);
     return worst ? worst->lambda : 0;
   };
+  const std::string coarse = verdict.coarse.empty() ? other.coarse : verdict.coarse;
   if (lambda(other) > lambda(verdict)) verdict = other;
+  verdict.coarse = coarse;
+}
+
+// The GEMM of another process may be of another size: its samples count as those of as many FLOPs.
+Measurement gemm_of_as_many_flops(const Record& record, double flops) {
+  Measurement gemm = *record.gemm;
+  for (double& seconds : gemm.seconds) seconds *= flops / record.gemm_flops;
+  return gemm;
 }
 
 // `record` is of repetition 0 to number - 1, all ok.
@@ -40,7 +49,9 @@ void add_repetition(Record& record, const Record& next, int number) {
   }
   take_worse(record.verdict, next.verdict);
   if (record.measurement && next.measurement) append(*record.measurement, *next.measurement);
-  if (record.gemm && next.gemm) append(*record.gemm, *next.gemm);
+  if (record.gemm && next.gemm) {
+    append(*record.gemm, gemm_of_as_many_flops(next, record.gemm_flops));
+  }
 }
 
 }  // namespace

@@ -47,7 +47,8 @@ WorkerMemory* shared_memory() {
 class Worker {
  public:
   explicit Worker(WorkerMemory* memory)
-      : watch_{[memory] { return memory->end_soon.load(); }, &memory->at_work} {}
+      : watch_{[memory] { return memory->end_soon.load(); }, &memory->at_work,
+               &memory->left_running} {}
 
   Json answer(const Json& request) {
     const std::string what = request.at("do");
@@ -130,6 +131,7 @@ Json answer_or_error(Worker& worker, const std::string& request) {
 int serve(int parent) {
   die_with(parent);
   volunteer_for_the_oom_killer();
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // so that what a child leaves behind stays in sight
   Worker worker(shared_memory());
   MessageReader reader;
   while (const auto request = receive_message(kWorkerSocket, reader)) {

@@ -13,8 +13,8 @@ inline constexpr int kWorkerSharedMemory = 4;
 // The wish to end comes this way, and not as a signal, so that a signal from anybody else is what
 // it is to any process: its end.
 struct WorkerMemory {
-  std::atomic<int> at_work;    // as in Watch
-  std::atomic<bool> end_soon;  // the case at work is to be cut short
+  std::atomic<int> at_work, left_running;  // as in Watch
+  std::atomic<bool> end_soon;              // the case at work is to be cut short
 };
 
 // Answers requests (wire.h) until there are no more; dies when `parent` does. Returns the exit

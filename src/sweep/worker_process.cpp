@@ -95,7 +95,7 @@ WorkerProcess::WorkerProcess() : oom_kills_before_(oom_kills()) {
   output_ = own_output;
   void* mapped = mmap(nullptr, sizeof(WorkerMemory), PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
   if (mapped == MAP_FAILED) fail("cannot map shared memory");
-  memory_ = new (mapped) WorkerMemory{-1, false};
+  memory_ = new (mapped) WorkerMemory{-1, -1, false};
   start(socket, memory, output);
   close(socket);
   close(memory);

@@ -44,6 +44,9 @@ class WorkerProcess {
   // The place of the provider that is, or was last, at work; -1 if none.
   int at_work() const { return memory_->at_work.load(); }
 
+  // The place of the provider that left something running in the worker; -1 if none did.
+  int left_running() const { return memory_->left_running.load(); }
+
  private:
   using Clock = std::chrono::steady_clock;
 

@@ -1,7 +1,12 @@
 #include "verify/oracle.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -31,6 +36,26 @@ ConstTensorView output_view(const Problem& p, const Outputs& outputs, const std:
 double output_elements(const Problem& p) {
   return static_cast<double>(p.pass == Pass::forward ? p.query_elements() + p.query_rows()
                                                      : p.query_elements() + 2 * p.key_elements());
+}
+
+// From here on an fp32 holds no halves, so that the rounding of a logsumexp alone changes
+// P = exp(S - L), as backward passes compute it anew, by a factor that no bound of first order
+// tells.
+constexpr float kMostLogsumexp = 0x1p23f;
+
+// A sentence about logsumexps beyond that; empty where there is none.
+std::string beyond_fp32_logsumexp(const std::vector<float>& logsumexp) {
+  float largest = 0;
+  for (const float value : logsumexp) {
+    if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
+  }
+  if (largest < kMostLogsumexp) return "";
+  const float half_ulp =
+      (std::nextafter(largest, std::numeric_limits<float>::infinity()) - largest) / 2;
+  return fmt::format(
+      "the largest |logsumexp| is {:.3g}, which fp32 holds to +-{:g}: P = exp(S - logsumexp), "
+      "computed anew in a backward pass, may be off by a factor of e^{:g} for that alone",
+      largest, half_ulp, half_ulp);
 }
 
 }  // namespace
@@ -84,6 +109,10 @@ Verdict Oracle::judge(const Outputs& outputs) const {
     verdict.tensors.push_back(std::move(judgement.error));
   }
   verdict.checked_fraction = static_cast<double>(checked) / output_elements(impl_->problem);
+  if (!verdict.passed()) {
+    const std::string limit = beyond_fp32_logsumexp(impl_->references.forward.logsumexp);
+    if (!limit.empty()) verdict.reason += "; " + limit;
+  }
   return verdict;
 }
 

@@ -30,6 +30,9 @@ struct TensorError {
   std::array<int64_t, 4> worst{};  // batch, head, row, column: first wrong non-finite
                                    // element, or where lambda is attained
   bool passed = false;
+  // Root mean squares over the finite elements, in units of the exact values'; empty where those
+  // are all 0: of the error, and of what rounding explains (bound and last store).
+  std::optional<double> rel_rms_err{}, rel_rms_explained{};
 };
 
 struct Verdict {
@@ -38,7 +41,8 @@ struct Verdict {
   bool sampled = false;         // some rows only
   double checked_fraction = 0;  // of all output elements
   std::vector<TensorError> tensors;
-  std::string reason;  // a sentence, for failed and not_checked
+  std::string reason;    // a sentence, for failed and not_checked
+  std::string coarse{};  // a sentence, for outputs that passed and are far off by verify/coarse.h
 
   bool passed() const { return status == Status::passed; }
 };

@@ -24,6 +24,7 @@ struct Worst {
 struct Tally {
   int64_t nonfinite = 0;
   double max_abs = 0, sum_abs = 0, lambda = 0, max_bound = 0;
+  double error_squares = 0, exact_squares = 0, explained_squares = 0;
   Worst first_nonfinite, worst_lambda, worst_abs;
 };
 
@@ -31,11 +32,12 @@ bool same_nonfinite(double expected, double found) {
   return std::isnan(expected) ? std::isnan(found) : expected == found;
 }
 
-// A correct result that is too large for the dtype is stored as infinity.
+// A correct result that is too large for the dtype is stored as infinity, and so may be one whose
+// error is. A bound that is not finite excuses nothing.
 bool overflows_to(Dtype dtype, double expected, double bound, double found) {
-  if (!std::isinf(found) || std::signbit(found) != std::signbit(expected)) return false;
-  const double largest = expected + std::copysign(bound, expected);
-  return std::isinf(round_to(dtype, static_cast<float>(largest)));
+  if (!std::isinf(found)) return false;
+  const double error = std::copysign(std::isfinite(bound) ? bound : 0, found);
+  return round_to(dtype, static_cast<float>(expected + error)) == found;
 }
 
 void compare(Tally& tally, const Rounding& rounding, Dtype dtype, double expected, double bound,
@@ -46,8 +48,8 @@ void compare(Tally& tally, const Rounding& rounding, Dtype dtype, double expecte
     if (!right && tally.nonfinite++ == 0) tally.first_nonfinite = {index, expected, found};
     return;
   }
-  const double error = std::abs(found - expected);
-  const double excess = error - storage_error(rounding, expected);
+  const double error = std::abs(found - expected), stored = storage_error(rounding, expected);
+  const double excess = error - stored;
   // A bound that is not finite excuses nothing.
   const double lambda = excess <= 0 ? 0 : excess / (std::isfinite(bound) ? bound : 0);
   if (lambda > tally.lambda) {
@@ -60,6 +62,9 @@ void compare(Tally& tally, const Rounding& rounding, Dtype dtype, double expecte
   }
   tally.sum_abs += error;
   tally.max_bound = std::max(tally.max_bound, bound);
+  tally.error_squares += square(error);
+  tally.exact_squares += square(expected);
+  tally.explained_squares += square(bound + stored);
 }
 
 Tally compare_block(const Reference& reference, size_t block_index, const ConstTensorView& output) {
@@ -93,6 +98,9 @@ void merge(Tally& total, const Tally& part) {
     total.worst_abs = part.worst_abs;
   }
   total.sum_abs += part.sum_abs;
+  total.error_squares += part.error_squares;
+  total.exact_squares += part.exact_squares;
+  total.explained_squares += part.explained_squares;
   total.max_bound = std::max(total.max_bound, part.max_bound);
 }
 
@@ -145,6 +153,10 @@ Judgement judge_tensor(const Reference& reference, const ConstTensorView& output
   error.mean_abs = total.sum_abs / static_cast<double>(std::max<int64_t>(error.checked, 1));
   error.ratio = error_ratio(reference, total);
   error.lambda = total.lambda;
+  if (total.exact_squares > 0) {
+    error.rel_rms_err = std::sqrt(total.error_squares / total.exact_squares);
+    error.rel_rms_explained = std::sqrt(total.explained_squares / total.exact_squares);
+  }
   error.worst = total.nonfinite > 0 ? total.first_nonfinite.index
                 : total.lambda > 0  ? total.worst_lambda.index
                                     : total.worst_abs.index;

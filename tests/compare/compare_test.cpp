@@ -278,6 +278,36 @@ TEST(Compare, WhatVerifiedAndNoLongerDoesIsNewlyWrong) {
   }
 }
 
+// Of the first row, which passed before and is coarse now.
+RowComparison change_to_coarse(std::optional<double> rel_rms_before) {
+  SweepResult base = nine_rows({}, 1), now = nine_rows({}, 2);
+  base.records[0].verdict.tensors = {
+      {.tensor = "dq", .passed = true, .rel_rms_err = rel_rms_before}};
+  now.records[0].verdict.tensors = {{.tensor = "dq", .passed = true, .rel_rms_err = 3.8}};
+  now.records[0].verdict.coarse = "dq is far off";
+  return compare(base, now, {}).rows.at(0);
+}
+
+TEST(Compare, WhatPassedAndIsCoarseIsNewlyWrong) {
+  const RowComparison row = change_to_coarse(0.05);
+  EXPECT_EQ(row.change, Change::newly_wrong);
+  EXPECT_EQ(row.reason, "coarse: dq is far off");
+}
+
+TEST(Compare, ABaseThatTellsNoRootMeanSquareCannotSayThatCoarseIsNew) {
+  EXPECT_NE(change_to_coarse(std::nullopt).change, Change::newly_wrong);
+}
+
+TEST(Compare, GemmsOfAnotherSizeAreComparedForEachFlop) {
+  SweepResult now = nine_rows(of_processes({30, 30, 30}), 2);
+  for (Record& record : now.records) {
+    record.gemm_flops *= 8;
+    for (double& seconds : record.gemm->seconds) seconds *= 8;
+  }
+  const Comparison comparison = compare(nine_rows(of_processes({30, 30, 30}), 1), now, {});
+  EXPECT_EQ(comparison.count(Change::same), 9);
+}
+
 TEST(Compare, RowsOfOneSideAreNewOrMissing) {
   EXPECT_EQ(change_between(std::nullopt, Status::ok).first, Change::added);
   EXPECT_EQ(change_between(Status::ok, std::nullopt).first, Change::missing);

@@ -55,7 +55,7 @@ def test_json_has_every_planned_row_verified(tiny_result):
     assert result["schema_version"] == 1
     assert result["config"]["name"] == "tiny"
     assert result["meta"]["version"]
-    assert {ceiling["name"] for ceiling in result["ceilings"]} == {"gemm_fp32", "copy", "read"}
+    assert {ceiling["name"] for ceiling in result["ceilings"]} == {"gemm_fp32", "copy", "read", "ffma"}
 
     rows = result["results"]
     planned = {(kind, length, provider)

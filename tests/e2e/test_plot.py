@@ -107,8 +107,65 @@ def test_a_provider_that_does_not_tell_its_traffic_is_not_in_the_legend(tiny_res
     plot(edited(tiny_result, tmp_path / "some.csv", change), "-o", tmp_path)
     traffic = (tmp_path / "traffic_forward_fp32.svg").read_text()
     for provider in ["naive", "tiled"]:
-        assert (f"{provider}: requested" in traffic) == (provider not in providers)
+        assert (f"<!-- {provider} -->" in traffic) == (provider not in providers)
+    assert ("requested by its loops" in traffic) == (len(providers) == 1)
     assert "compulsory" in traffic
+
+
+@pytest.mark.parametrize("measured", [False, True])
+def test_the_roofline_says_which_bytes_it_is_of(tiny_result, tmp_path, measured):
+    def change(rows):
+        for row in rows:
+            row["bytes_measured"] = row["bytes_requested"] if measured else ""
+
+    plot(edited(tiny_result, tmp_path / "some.csv", change), "-o", tmp_path)
+    svg = (tmp_path / "roofline_forward_fp32.svg").read_text()
+    assert ("FLOP per byte, measured" in svg) == measured
+    assert ("FLOP per byte, requested" in svg) != measured
+
+
+def test_files_of_older_versions_have_fewer_columns(tiny_result, tmp_path):
+    def change(rows):
+        for row in rows:
+            row.pop("pct_of_peak", None)
+            row.pop("rel_rms_err", None)
+            row.pop("notes", None)
+
+    plot(edited(tiny_result, tmp_path / "old.csv", change), "-o", tmp_path)
+    assert "peak at the measured clock" not in (tmp_path / "flops_forward_fp32.svg").read_text()
+
+
+def test_the_peak_of_the_pipe_is_a_line_where_it_is_known(tiny_result, tmp_path):
+    def change(rows):
+        for row in rows:
+            row["pct_of_peak"] = "50"
+
+    plot(edited(tiny_result, tmp_path / "new.csv", change), "-o", tmp_path)
+    assert "peak at the measured clock" in (tmp_path / "flops_forward_fp32.svg").read_text()
+
+
+def test_points_of_another_batch_are_not_joined(tiny_result, tmp_path):
+    def change(rows):
+        for row in list(rows):
+            rows.append({**row, "batch": 7 * int(row["batch"]), "kv_len": 1000, "q_len": 1000})
+
+    plot(edited(tiny_result, tmp_path / "more.csv", change), "-o", tmp_path)
+    assert "not joined: of another batch" in (tmp_path / "time_forward_fp32.svg").read_text()
+
+
+def test_lines_look_different_for_long():
+    command = "import sys; sys.path.insert(0, 'scripts'); import plot; print(len({plot.style(i) for i in range(49)}))"
+    process = subprocess.run(["/usr/bin/python3", "-c", command], cwd=REPOSITORY, capture_output=True, text=True)
+    assert process.stdout == "49\n", process.stderr
+
+
+def test_a_missing_package_is_named(tmp_path):
+    (tmp_path / "pandas.py").write_text("raise ImportError('no pandas here')")
+    process = subprocess.run([PLOT, "x.csv", "-o", tmp_path], capture_output=True, text=True,
+                             env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path), "VIRTUAL_ENV": "/nowhere"})
+    assert process.returncode == 1
+    assert "no pandas here" in process.stderr and "pip install pandas matplotlib" in process.stderr
+    assert "Traceback" not in process.stderr
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,8 @@ def ignores(pid, number):
         ("early_return", "failed", "unwritten", 3),
         ("modify_inputs", "failed", "it changed its inputs", 3),
         ("left_running", "failed", "", 3),
+        ("spinning", "failed", "1 thread went on working once it had returned", 3),
+        ("child", "failed", "1 child process went on working once it had returned", 3),
     ],
 )
 def test_a_fault_costs_one_row(with_faults, kind, status, reason, code):

@@ -26,10 +26,13 @@
 //   stale          later runs copy the first one's outputs
 //   modify_inputs  changes one element of K
 //   left_running   a thread writes after run returned
+//   spinning       a thread goes on spinning from the first run on
+//   child          a child process does, and its parent forgets it
 //   slow=F         each run takes F of its own time longer
 //
 // `crash` takes the device with it if $FLASHBENCH_LOST_DEVICE names a file: it makes that file, and
 // a worker that finds it cannot start (lost_device.c). Without $FLASHBENCH_FAULT it is correct.
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -185,6 +188,8 @@ struct flashbench_session {
         {"wrong_shape", &flashbench_session::write_other_layout},
         {"out_of_bounds", &flashbench_session::write_behind},
         {"modify_inputs", &flashbench_session::modify_inputs},
+        {"spinning", &flashbench_session::leave_a_thread},
+        {"child", &flashbench_session::leave_a_child},
     };
     const auto act = acts.find(fault.kind);
     return act == acts.end() ? Status{} : (this->*act->second)(t);
@@ -264,6 +269,30 @@ struct flashbench_session {
 
   Status modify_inputs(const flashbench_tensors& t) {
     static_cast<unsigned char*>(t.k.data)[0] ^= 1;
+    return {};
+  }
+
+  [[noreturn]] static void spin() {
+    volatile bool forever = true;
+    while (forever) {
+    }
+    std::abort();
+  }
+
+  Status leave_a_thread(const flashbench_tensors&) {
+    if (runs_ == 1) std::thread(spin).detach();
+    return {};
+  }
+
+  // By a child that ends at once, so that what it leaves has no parent of its own.
+  Status leave_a_child(const flashbench_tensors&) {
+    if (runs_ != 1) return {};
+    const pid_t between = fork();
+    if (between == 0) {
+      if (fork() == 0) spin();
+      _exit(0);
+    }
+    waitpid(between, nullptr, 0);
     return {};
   }
 

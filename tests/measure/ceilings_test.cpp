@@ -1,4 +1,6 @@
 #include "measure/ceilings.h"
+#include "measure/host_fma.h"
+#include "measure/pipes.h"
 
 #include <gtest/gtest.h>
 
@@ -13,15 +15,49 @@ TEST(Ceilings, AreMeasuredWithTheirSamples) {
   options.min_samples = 2;
   options.max_samples = 2;
   const auto ceilings = measure_ceilings(*device, options, [] { return false; });
-  ASSERT_EQ(ceilings.size(), 3u);
+  ASSERT_EQ(ceilings.size(), 4u);
   EXPECT_EQ(ceilings[0].name, "gemm_fp32");
   EXPECT_EQ(ceilings[1].name, "copy");
   EXPECT_EQ(ceilings[2].name, "read");
+  EXPECT_EQ(ceilings[3].name, "ffma");
   for (const Ceiling& ceiling : ceilings) {
     EXPECT_EQ(ceiling.measurement.seconds.size(), 2u);
     EXPECT_GT(ceiling.rate(), 0);
   }
   EXPECT_EQ(device->used().total(), 0);
+}
+
+Ceiling of_rate(const char* name, double rate) {
+  return {name, "FLOP/s", "", rate, {{1}, 0, CacheState::warm, "interval"}};
+}
+
+TEST(Ceilings, AreDoubtedWhereTheyContradictOneAnother) {
+  EXPECT_TRUE(doubts({of_rate("gemm_fp32", 90), of_rate("ffma", 100)}).empty());
+  EXPECT_TRUE(doubts({of_rate("gemm_fp32", 10)}).empty());
+  const auto slow = doubts({of_rate("gemm_fp32", 16), of_rate("ffma", 100)});
+  ASSERT_EQ(slow.size(), 1u);
+  EXPECT_EQ(slow[0].find("gemm_fp32 is 16% of what"), 0u);
+  const auto fast = doubts({of_rate("gemm_fp32", 110), of_rate("ffma", 100)});
+  ASSERT_EQ(fast.size(), 1u);
+  EXPECT_NE(fast[0].find("one of the two ceilings is wrong"), std::string::npos);
+}
+
+// Ten chains that all go to 1, in every lane.
+TEST(HostFma, DoesTheWorkThatItClaims) {
+  const double lanes = host_fma::flops(1) / 20;
+  EXPECT_NEAR(host_fma::run(100), 10 * lanes, 1e-4 * lanes);
+  EXPECT_LT(host_fma::run(1), 9.9 * lanes);
+}
+
+TEST(Pipes, AreThoseOfTheWhitepapers) {
+  // 312 TFLOP/s dense bf16 and 19.5 in fp32: an A100's 108 multiprocessors at 1410 MHz; 989.4 and
+  // 66.9: an H100 SXM's 132 at 1830 and 1980 MHz.
+  EXPECT_NEAR(*pipe_flops_per_clock(Dtype::bf16, 80) * 108 * 1410e6, 312e12, 1e12);
+  EXPECT_NEAR(*pipe_flops_per_clock(Dtype::fp32, 80) * 108 * 1410e6, 19.5e12, 0.1e12);
+  EXPECT_NEAR(*pipe_flops_per_clock(Dtype::fp16, 90) * 132 * 1830e6, 989.4e12, 1e12);
+  EXPECT_NEAR(*pipe_flops_per_clock(Dtype::fp32, 90) * 132 * 1980e6, 66.9e12, 0.1e12);
+  EXPECT_FALSE(pipe_flops_per_clock(Dtype::bf16, 89));
+  EXPECT_FALSE(pipe_flops_per_clock(Dtype::bf16, 120));
 }
 
 }  // namespace

@@ -27,6 +27,38 @@ TEST(Json, EveryReportOfTheFileIsTheSameByteForByte) {
   EXPECT_EQ(to_table(again), to_table(result));
 }
 
+TEST(Json, RootMeanSquaresAndWhatTheyMeanComeBack) {
+  SweepResult result = sample_result();
+  Verdict& verdict = result.records[0].verdict;
+  verdict.tensors[0].rel_rms_err = 0.375;
+  verdict.coarse = "o is far off";
+  const std::string text = to_json(result);
+  EXPECT_THAT(text, HasSubstr("\"rel_rms_err\": null"));  // of the logsumexp
+  const SweepResult again = result_from_json(text, "memory");
+  EXPECT_EQ(again.records[0].verdict.tensors[0].rel_rms_err, 0.375);
+  EXPECT_FALSE(again.records[0].verdict.tensors[1].rel_rms_err);
+  EXPECT_EQ(again.records[0].verdict.coarse, "o is far off");
+  EXPECT_EQ(to_json(again), text);
+  EXPECT_EQ(nlohmann::json::parse(text)["results"][0]["notes"],
+            nlohmann::json::array({"o is far off"}));
+}
+
+TEST(Json, OlderResultsHaveNone) {
+  auto json = nlohmann::ordered_json::parse(to_json(sample_result()));
+  for (auto& row : json["results"]) {
+    for (auto& tensor : row["correctness"]["tensors"]) tensor.erase("rel_rms_err");
+  }
+  const SweepResult old = result_from_json(json.dump(), "memory");
+  EXPECT_FALSE(worst_error(old.records[0].verdict)->rel_rms);
+  EXPECT_EQ(verified(old.records[0].verdict), "passed");
+}
+
+TEST(Json, AGemmOfNoFlopsIsNone) {
+  auto json = nlohmann::ordered_json::parse(to_json(sample_result()));
+  json["results"][0]["performance"]["gemm_ceiling"]["flops"] = 0;
+  EXPECT_THROW(result_from_json(json.dump(), "memory"), FileError);
+}
+
 // What only GPUs tell.
 SweepResult gpu_result() {
   SweepResult result = sample_result();

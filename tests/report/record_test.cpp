@@ -1,4 +1,5 @@
 #include "report/record.h"
+#include "report/notes.h"
 
 #include <gtest/gtest.h>
 
@@ -17,8 +18,100 @@ TEST(Record, FiguresFollowFromTheSamples) {
   EXPECT_DOUBLE_EQ(figures->median, 0.001);
   EXPECT_DOUBLE_EQ(figures->min, 0.0009);
   EXPECT_DOUBLE_EQ(figures->flops_per_second, record.item.problem.flops() / 0.001);
-  EXPECT_DOUBLE_EQ(*figures->share_of_ceiling, figures->flops_per_second / 2e11);
+  EXPECT_DOUBLE_EQ(*share_of_ceiling(record, {record}), figures->flops_per_second / 2e11);
   EXPECT_DOUBLE_EQ(*arithmetic_intensity(record), record.item.problem.flops() / (1 << 20));
+}
+
+// FLOP/s in units of the GEMM's.
+Record at_share_of_gemm(double share, const std::string& provider = "tiled") {
+  Record record = sample_record(provider, 0.001);
+  record.gemm_flops *= *over_gemm(record) / share;
+  return record;
+}
+
+SweepResult result_of(std::vector<Record> records) {
+  SweepResult result = sample_result();
+  result.records = std::move(records);
+  return result;
+}
+
+TEST(Ceiling, ThatAProviderExceedsIsNoneForItsWholeCase) {
+  const SweepResult good = result_of({at_share_of_gemm(1.04), at_share_of_gemm(0.5, "naive")});
+  EXPECT_NEAR(*share_of_ceiling(good.records[0], good.records), 1.04, 1e-9);
+  EXPECT_TRUE(notes(good.records[0], good).empty());
+  EXPECT_TRUE(warnings(good).empty());
+
+  SweepResult bad = result_of({at_share_of_gemm(6.33), at_share_of_gemm(0.5, "naive")});
+  bad.records.push_back(at_share_of_gemm(0.5, "naive"));
+  bad.records.back().item.inputs.seed = 2;  // another case
+  EXPECT_FALSE(share_of_ceiling(bad.records[0], bad.records));
+  EXPECT_FALSE(share_of_ceiling(bad.records[1], bad.records));
+  EXPECT_TRUE(share_of_ceiling(bad.records[2], bad.records));
+  EXPECT_EQ(notes(bad.records[0], bad),
+            std::vector<std::string>{
+                "no share of the GEMM: this row has 633% of its FLOP/s, so that it is no ceiling"});
+  EXPECT_EQ(notes(bad.records[1], bad),
+            std::vector<std::string>{
+                "no share of the GEMM: tiled has 633% of its FLOP/s, so that it is no ceiling"});
+  EXPECT_TRUE(notes(bad.records[2], bad).empty());
+  ASSERT_EQ(warnings(bad).size(), 1u);
+  EXPECT_EQ(warnings(bad)[0].find("warning: in 1 case a provider exceeds the GEMM"), 0u);
+}
+
+// On a GPU of 100 multiprocessors with Hopper's tensor cores at 1 GHz: 409.6 TFLOP/s.
+SweepResult at_tflops(double tflops) {
+  Record record = sample_record("tiled", 1);
+  record.item.problem.dtype = Dtype::bf16;
+  record.measurement->seconds.assign(3, record.item.problem.flops() / (tflops * 1e12));
+  record.measurement->states.assign(3, {1000, 500, 0});
+  record.gemm.reset();
+  SweepResult result = result_of({record});
+  result.devices[0]["instructions"] = "sm_90";
+  result.devices[0]["threads"] = 100;
+  return result;
+}
+
+TEST(Peak, IsOfThePipeAtTheMeasuredClock) {
+  SweepResult result = at_tflops(204.8);
+  EXPECT_NEAR(*share_of_peak(result.records[0], result), 0.5, 1e-9);
+  EXPECT_TRUE(notes(result.records[0], result).empty());
+
+  result.records[0].measurement->states.clear();  // no clock
+  EXPECT_FALSE(share_of_peak(result.records[0], result));
+  result = at_tflops(204.8);
+  result.devices[0]["instructions"] = "AVX3";
+  EXPECT_FALSE(share_of_peak(result.records[0], result));
+  result.devices[0]["instructions"] = "sm_30";
+  EXPECT_FALSE(share_of_peak(result.records[0], result));
+}
+
+TEST(Peak, CannotBeExceeded) {
+  const SweepResult result = at_tflops(450);
+  EXPECT_FALSE(share_of_peak(result.records[0], result));
+  ASSERT_EQ(notes(result.records[0], result).size(), 1u);
+  EXPECT_NE(notes(result.records[0], result)[0].find("110% of it at the SM clock of the samples "
+                                                     "(1000 MHz) is impossible"),
+            std::string::npos);
+  EXPECT_EQ(warnings(result).size(), 1u);
+}
+
+TEST(Record, CoarseIsAVerdictOfItsOwnAndNoFailure) {
+  SweepResult result = result_of({sample_record("naive", 1)});
+  Record& record = result.records[0];
+  record.verdict.sampled = true;
+  record.verdict.coarse = "dq is off by 380% of its own norm";
+  EXPECT_TRUE(record.verdict.passed());
+  EXPECT_EQ(verified(record.verdict), "coarse");
+  EXPECT_EQ(notes(record, result), std::vector<std::string>{record.verdict.coarse});
+  record.verdict.status = Verdict::Status::failed;
+  EXPECT_EQ(verified(record.verdict), "failed");
+}
+
+TEST(Record, TheWorstRootMeanSquareIsOverAllTensorsThatHaveOne) {
+  Record record = sample_record("tiled", 1);
+  EXPECT_FALSE(worst_error(record.verdict)->rel_rms);
+  record.verdict.tensors[1].rel_rms_err = 0.25;
+  EXPECT_EQ(worst_error(record.verdict)->rel_rms, 0.25);
 }
 
 TEST(Record, SpeedupComparesTheSameCaseOnly) {

@@ -54,6 +54,7 @@ inline SweepResult sample_result() {
                           .kv_len = 16384,
                           .head_dim = 128,
                           .scale = 0.25};
+  sampled.gemm_flops = 2e13;
   sampled.verdict.sampled = true;
   sampled.verdict.checked_fraction = 0.125;
   result.records.push_back(sampled);

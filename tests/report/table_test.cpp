@@ -28,6 +28,17 @@ TEST(Table, RowsFitAHundredColumnsAndSayWhatWentWrong) {
   EXPECT_NE(table.find("5 rows: 3 ok, 1 failed, 1 unsupported"), std::string::npos);
 }
 
+TEST(Table, NotesStandBelowTheirRowAndCoarseRowsAreCounted) {
+  SweepResult result = sample_result();
+  result.records[0].verdict.coarse = "dq is far off";
+  result.records[0].verdict.tensors[0].rel_rms_err = 0.5;
+  const std::string table = to_table(result);
+  EXPECT_NE(table.find("      coarse\n  note: dq is far off\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("5 rows: 3 ok (1 coarse), 1 failed"), std::string::npos) << table;
+  EXPECT_NE(table.find("rel rms"), std::string::npos);
+  EXPECT_NE(to_markdown(result).find("| dq is far off |"), std::string::npos);
+}
+
 TEST(Table, CellsOfARowWithoutFiguresAreDashes) {
   const SweepResult result = sample_result();
   for (const Cell& cell : cells(result.records[4], result)) {

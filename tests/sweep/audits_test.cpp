@@ -4,9 +4,16 @@
 
 #include <gtest/gtest.h>
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <thread>
 
 #include "fake_provider.h"
 #include "sweep/case_run.h"
@@ -140,6 +147,69 @@ TEST_F(Audits, InputsChangedInTheLastRunFail) {
   });
   EXPECT_EQ(record.status, Status::failed);
   EXPECT_EQ(record.reason, "it changed its inputs");
+}
+
+TEST_F(Audits, AThreadLeftSpinningFails) {
+  std::atomic<bool> end = false;
+  std::thread spinning;
+  const Record record = run([&](const Inputs&, const Outputs&, int n) {
+    if (n != 0) return;
+    spinning = std::thread([&] {
+      while (!end) {
+      }
+    });
+  });
+  end = true;
+  spinning.join();
+  EXPECT_EQ(record.status, Status::failed);
+  EXPECT_EQ(record.reason.find("1 thread went on working once it had returned"), 0u)
+      << record.reason;
+}
+
+TEST_F(Audits, AChildProcessLeftAtWorkFails) {
+  pid_t child = -1;
+  const Record record = run([&](const Inputs&, const Outputs&, int n) {
+    if (n != 0) return;
+    child = fork();
+    volatile bool forever = child == 0;
+    while (forever) {
+    }
+  });
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ(record.status, Status::failed);
+  EXPECT_EQ(record.reason.find("1 child process went on working"), 0u) << record.reason;
+}
+
+TEST_F(Audits, ThreadsThatRestOrSoonDoAreNoneOfTheirs) {
+  std::atomic<bool> end = false;
+  std::thread resting, soon;
+  const Record record = run([&](const Inputs&, const Outputs&, int n) {
+    if (n != 0) return;
+    resting = std::thread([&] { end.wait(false); });
+    soon = std::thread([&] {  // as threads of a pool look for more work
+      timespec used{};
+      while (used.tv_nsec < 5'000'000) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+      end.wait(false);
+    });
+  });
+  end = true;
+  end.notify_all();
+  resting.join();
+  soon.join();
+  EXPECT_EQ(record.status, Status::ok) << record.reason;
+}
+
+TEST_F(Audits, WhatAnotherProviderLeftIsNotHeldAgainstTheNext) {
+  std::atomic<bool> end = false;
+  std::thread spinning([&] {
+    while (!end) {
+    }
+  });
+  const Record record = run([](const Inputs&, const Outputs&, int) {});
+  end = true;
+  spinning.join();
+  EXPECT_EQ(record.status, Status::ok) << record.reason;
 }
 
 TEST_F(Audits, RepeatedRunsOfARealProviderAgreeBitByBit) {

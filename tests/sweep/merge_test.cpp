@@ -44,6 +44,20 @@ TEST(Merge, SamplesOfRepetitionsStandOneAfterAnother) {
   EXPECT_EQ(records[0].gemm->samples_per_process, (std::vector<int>{2, 2, 2}));
 }
 
+TEST(Merge, GemmsOfOtherSizesCountForEachFlop) {
+  Record larger = timed({4, 5});
+  larger.gemm_flops *= 8;
+  const auto records = merged({entry(0, {timed({1, 2})}), entry(1, {larger})});
+  EXPECT_EQ(records[0].gemm->seconds, (std::vector<double>{1, 1, 0.125, 0.125}));
+}
+
+TEST(Merge, CoarseOnceIsCoarse) {
+  Record coarse = timed({1});
+  coarse.verdict.coarse = "far off";
+  const auto records = merged({entry(0, {timed({1})}), entry(1, {coarse}), entry(2, {timed({1})})});
+  EXPECT_EQ(records[0].verdict.coarse, "far off");
+}
+
 TEST(Merge, ARepetitionThatFailedStandsForAll) {
   for (const auto& entries :
        {std::vector{entry(0, {timed({1})}), entry(1, {crashed()}), entry(2, {timed({2})})},

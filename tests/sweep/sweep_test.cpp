@@ -29,7 +29,7 @@ TEST(Sweep, EveryPlannedRowIsThere) {
   const SweepOutcome outcome = run(choose_providers({}, DeviceKind::cpu));
   const SweepResult& result = outcome.result;
   EXPECT_EQ(result.records.size(), 2 * choose_providers({}, DeviceKind::cpu).size());
-  EXPECT_EQ(result.ceilings.size(), 3u);
+  EXPECT_EQ(result.ceilings.size(), 4u);
   EXPECT_FALSE(outcome.stopped);
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(to_json(result_from_json(to_json(result), "memory")), to_json(result));

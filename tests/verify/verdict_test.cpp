@@ -9,6 +9,7 @@
 
 #include "attention/half.h"
 #include "attention_case.h"
+#include "verify/coarse.h"
 #include "verify/oracle.h"
 #include "verify/verdict.h"
 
@@ -268,6 +269,128 @@ TEST(Verdict, ABoundThatIsNotFiniteExcusesNothing) {
     EXPECT_FALSE(judgement.error.passed);
     EXPECT_EQ(judgement.error.worst, (std::array<int64_t, 4>{0, 0, 0, 1}));
     EXPECT_THAT(judgement.reason, HasSubstr("row 0, column 1"));
+  }
+}
+
+// One element of a tensor.
+bool passes(Dtype dtype, double exact, float bound, float found) {
+  ThreadPool pool(1);
+  const std::vector<RowBlock> blocks{{0, 0, {0}}};
+  Reference reference("o", dtype, 1, blocks);
+  *reference.value.row(0) = exact;
+  *reference.bound.row(0) = bound;
+  std::vector<std::byte> stored(sizeof(float));
+  store_element(stored.data(), dtype, 0, found);
+  const ConstTensorView view =
+      dense_view<const void>(stored.data(), dtype, Layout::bhsd, 1, 1, 1, 1);
+  return judge_tensor(reference, view, pool).error.passed;
+}
+
+TEST(Verdict, AnInfinityIsRightWhereRoundingExplainsItWhateverTheSigns) {
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const float sign : {1.0f, -1.0f}) {
+    EXPECT_TRUE(passes(Dtype::fp16, sign * 1e5, 0, sign * inf));
+    EXPECT_FALSE(passes(Dtype::fp16, sign * 1e5, 0, -sign * inf));
+    EXPECT_FALSE(passes(Dtype::fp16, sign * 60000, 1, sign * inf));
+    for (const double exact : {0.0, -0.0, 1.0, -1.0}) {
+      EXPECT_TRUE(passes(Dtype::fp16, exact, 1e5f, sign * inf)) << exact;
+      EXPECT_FALSE(passes(Dtype::fp16, exact, 1, sign * inf)) << exact;
+      EXPECT_FALSE(passes(Dtype::fp16, exact, inf, sign * inf)) << exact;
+    }
+  }
+}
+
+TEST(Verdict, RootMeanSquareIsInUnitsOfTheExactValues) {
+  ThreadPool pool(1);
+  const std::vector<RowBlock> blocks{{0, 0, {0}}, {0, 0, {1}}};
+  Reference reference("o", Dtype::fp32, 1, blocks);
+  *reference.value.row(0) = 3;
+  *reference.value.row(1) = 4;
+  *reference.bound.row(0) = *reference.bound.row(1) = 0.5f;
+  std::vector<float> found{3, 4.5f};
+  const ConstTensorView view =
+      dense_view<const void>(found.data(), Dtype::fp32, Layout::bhsd, 1, 1, 2, 1);
+  const TensorError error = judge_tensor(reference, view, pool).error;
+  EXPECT_DOUBLE_EQ(*error.rel_rms_err, 0.1);
+  EXPECT_NEAR(*error.rel_rms_explained, std::sqrt(0.5) / 5, 1e-6);
+
+  *reference.value.row(0) = *reference.value.row(1) = 0;
+  EXPECT_FALSE(judge_tensor(reference, view, pool).error.rel_rms_err);
+}
+
+// ---- right by the bound of its scores, and far off
+
+// Every key has a large component in common, so that scores are large and nearly equal.
+void offset_keys(AttentionCase& attention, float offset) {
+  const ConstTensorView& k = attention.inputs().k;
+  for (int64_t i = 0; i < k.elements(); i += k.head_dim) {
+    store_element(const_cast<void*>(k.data), k.dtype, i, load_element(k.data, k.dtype, i) + offset);
+  }
+}
+
+constexpr Simulation kStoredScores{64, true, true, false, Defect::none, true};
+
+TEST(Coarse, StoredScoresAreWhereTheyLoseTheGradient) {
+  const std::unique_ptr<Device> device = make_host_device(2);
+  for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
+    AttentionCase attention(problem_of(Pass::backward, dtype, Mask::none, 100, 150), {}, *device);
+    offset_keys(attention, dtype == Dtype::bf16 ? 128 : 256);
+    attention.make_oracle({}, dtype);
+    const Verdict allowed = attention.judge(kStoredScores);
+    EXPECT_TRUE(allowed.passed()) << allowed.reason;
+    ASSERT_TRUE(is_remarkable(allowed, dtype));
+    attention.make_oracle();
+    EXPECT_THAT(why_coarse(attention.judge(kStoredScores), dtype, dtype),
+                HasSubstr(dtype == Dtype::bf16 ? "stores its scores in bf16" : "in fp16"));
+    for (const Simulation& right : {Simulation{64, true, true}, Simulation{48, false}}) {
+      EXPECT_EQ(why_coarse(attention.judge(right), dtype, Dtype::fp32), "");
+    }
+  }
+}
+
+TEST(Coarse, AGradientThatCancelsIsNot) {
+  const std::unique_ptr<Device> device = make_host_device(2);
+  AttentionCase attention(problem_of(Pass::backward, Dtype::bf16, Mask::none, 100, 150), {},
+                          *device);
+  const ConstTensorView& v = attention.inputs().v;  // all alike but for a little: dS is nearly 0
+  for (int64_t i = 0; i < v.elements(); ++i) {
+    store_element(const_cast<void*>(v.data), v.dtype, i, 1 + (i % 7 == 0 ? 0x1p-7f : 0));
+  }
+  attention.make_oracle();
+  const Verdict verdict = attention.judge({});
+  EXPECT_TRUE(verdict.passed()) << verdict.reason;
+  EXPECT_TRUE(is_remarkable(verdict, Dtype::bf16));
+  EXPECT_EQ(why_coarse(verdict, Dtype::bf16, Dtype::fp32), "");
+}
+
+TEST_P(Verdicts, CorrectKernelsAreNotCoarse) {
+  for (const Distribution distribution :
+       {Distribution::normal, Distribution::outliers, Distribution::huge_scores,
+        Distribution::equal_scores, Distribution::one_hot}) {
+    for (const int64_t kv_len : {1, 2, 150}) {
+      AttentionCase attention(problem_of(pass(), dtype(), Mask::none, 3, kv_len),
+                              {distribution, 3, {}, {}, {}, {}}, *device_);
+      attention.make_oracle();
+      const Verdict verdict = attention.judge({});
+      EXPECT_TRUE(verdict.passed()) << verdict.reason;
+      EXPECT_EQ(why_coarse(verdict, dtype(), Dtype::fp32), "") << attention.problem.id();
+    }
+  }
+}
+
+TEST(Verdict, LogsumexpsBeyondWhatFp32HoldsAreNamed) {
+  const std::unique_ptr<Device> device = make_host_device(2);
+  for (const double scale : {1.0, 1e7}) {
+    Problem p = problem_of(Pass::backward, Dtype::fp32, Mask::none, 40, 60);
+    p.scale = scale;
+    AttentionCase attention(p, {}, *device);
+    attention.make_oracle();
+    Simulation simulation;
+    if (scale == 1.0) simulation.defect = Defect::zeros;
+    const Verdict verdict = attention.judge(simulation);
+    EXPECT_FALSE(verdict.passed());
+    const bool named = verdict.reason.find("which fp32 holds to +-") != std::string::npos;
+    EXPECT_EQ(named, scale > 1) << verdict.reason;
   }
 }
 

@@ -1,0 +1,29 @@
+#include "measure/pipes.h"
+
+namespace flashbench {
+
+namespace {
+
+// Fused multiply-adds: twice the results per clock of "32-bit floating-point add, multiply,
+// multiply-add" in the CUDA C++ Programming Guide's table of arithmetic instructions. Tensor cores:
+// twice the dense FP16 and BF16 FMA per clock and SM of NVIDIA's whitepapers of the A100 (1024) and
+// the H100 (2048). On 8.6 and 8.9 the rate with sums in fp32 differs between the professional GPUs
+// and the others.
+struct Pipes {
+  int compute_capability;
+  double fma, tensor;  // 0: not known
+};
+constexpr Pipes kPipes[] = {{80, 128, 2048}, {86, 256, 0}, {89, 256, 0}, {90, 256, 4096}};
+
+}  // namespace
+
+std::optional<double> pipe_flops_per_clock(Dtype dtype, int compute_capability) {
+  for (const Pipes& pipes : kPipes) {
+    if (pipes.compute_capability != compute_capability) continue;
+    const double flops = dtype == Dtype::fp32 ? pipes.fma : pipes.tensor;
+    if (flops > 0) return flops;
+  }
+  return std::nullopt;
+}
+
+}  // namespace flashbench

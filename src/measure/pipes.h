@@ -1,0 +1,15 @@
+// What a GPU's arithmetic pipes can do in a clock.
+#pragma once
+
+#include <optional>
+
+#include "attention/problem.h"
+
+namespace flashbench {
+
+// FLOP per clock and multiprocessor on operands of this dtype, sums in fp32: tensor cores (dense)
+// for 16 bits, fused multiply-adds for fp32. `compute_capability`: 10 * major + minor. Empty where
+// it is not known for every GPU of that capability.
+std::optional<double> pipe_flops_per_clock(Dtype, int compute_capability);
+
+}  // namespace flashbench

@@ -1,0 +1,65 @@
+#include "report/notes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace flashbench {
+
+namespace {
+
+std::string ceiling_note(const Record& record, const SweepResult& result) {
+  const Record* beyond = beyond_ceiling(record, result.records);
+  if (beyond == nullptr || !over_gemm(record)) return "";
+  return fmt::format("no share of the GEMM: {} has {:.0f}% of its FLOP/s, so that it is no ceiling",
+                     beyond == &record ? "this row" : beyond->provider, *over_gemm(*beyond) * 100);
+}
+
+std::string peak_note(const Record& record, const SweepResult& result) {
+  const auto share = over_pipe(record, result);
+  if (!share || *share <= 1) return "";
+  return fmt::format(
+      "no share of the pipe's peak: {:.0f}% of it at the SM clock of the samples ({:.0f} MHz) is "
+      "impossible; the clock or the claimed work is wrong",
+      *share * 100, *median_state(record, &DeviceState::sm_mhz));
+}
+
+}  // namespace
+
+std::vector<std::string> notes(const Record& record, const SweepResult& result) {
+  std::vector<std::string> all{record.verdict.passed() ? record.verdict.coarse : "",
+                               ceiling_note(record, result), peak_note(record, result)};
+  std::erase(all, "");
+  return all;
+}
+
+std::vector<std::string> warnings(const SweepResult& result) {
+  size_t beyond = 0, impossible = 0;
+  double furthest = 0;
+  for (const Record& record : result.records) {
+    const Record* worst = beyond_ceiling(record, result.records);
+    if (worst == &record) {
+      ++beyond;
+      furthest = std::max(furthest, *over_gemm(record));
+    }
+    impossible += over_pipe(record, result).value_or(0) > 1 ? 1 : 0;
+  }
+  std::vector<std::string> all;
+  if (beyond > 0) {
+    all.push_back(
+        fmt::format("warning: in {} case{} a provider exceeds the GEMM ceiling by more than 5% (up "
+                    "to {:.0f}% of "
+                    "it): no share of it is given there",
+                    beyond, beyond > 1 ? "s" : "", furthest * 100));
+  }
+  if (impossible > 0) {
+    all.push_back(fmt::format(
+        "warning: {} row{} beyond what the GPU can do at the clock that was read: the clock or the "
+        "claimed work is wrong",
+        impossible, impossible > 1 ? "s are" : " is"));
+  }
+  for (const std::string& doubt : doubts(result.ceilings)) all.push_back("warning: " + doubt);
+  return all;
+}
+
+}  // namespace flashbench
