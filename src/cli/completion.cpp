@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attention/error.h"
+#include "cli/verbs.h"
 
 namespace flashbench {
 
@@ -63,8 +64,7 @@ CommandWords words_of(const CLI::App& app, const std::string& name) {
 // The program's own words first, then those of each verb.
 std::vector<CommandWords> commands_of(const CLI::App& app) {
   std::vector<CommandWords> commands{words_of(app, "")};
-  const auto shown = [](const CLI::App* verb) { return !verb->get_group().empty(); };
-  for (const CLI::App* verb : app.get_subcommands(shown)) {
+  for (const CLI::App* verb : shown_verbs(app)) {
     commands.push_back(words_of(*verb, verb->get_name()));
   }
   return commands;

@@ -11,6 +11,7 @@
 
 #include "attention/error.h"
 #include "cli/standard_streams.h"
+#include "cli/verbs.h"
 #include "compare/comparable.h"
 #include "device/device.h"
 #include "plan/config.h"
@@ -25,11 +26,9 @@ int explain(int code, const std::exception& error) {
   return code;
 }
 
-std::vector<std::string> verbs_of(const CLI::App& app) {
+std::vector<std::string> names_of_verbs(const CLI::App& app) {
   std::vector<std::string> names;
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (!verb->get_group().empty()) names.push_back(verb->get_name());
-  }
+  for (const CLI::App* verb : shown_verbs(app)) names.push_back(verb->get_name());
   return names;
 }
 
@@ -38,10 +37,10 @@ int explain(const CLI::ParseError& error, const CLI::App& app) {
   // A request for help does not excuse what it could not make sense of.
   const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
   if (!unknown.empty() && app.get_subcommands().empty()) {
-    const std::string hint = did_you_mean(unknown.front(), verbs_of(app));
-    return explain(exit_codes::kUsage,
-                   BadInput(fmt::format("expected a command ({}), got \"{}\"{}",
-                                        fmt::join(verbs_of(app), ", "), unknown.front(), hint)));
+    const std::string hint = did_you_mean(unknown.front(), names_of_verbs(app));
+    return explain(exit_codes::kUsage, BadInput(fmt::format("expected a command ({}), got \"{}\"{}",
+                                                            fmt::join(names_of_verbs(app), ", "),
+                                                            unknown.front(), hint)));
   }
   if (!unknown.empty() && error.get_exit_code() == 0) {
     return explain(exit_codes::kUsage, CLI::ExtrasError(unknown));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/errors.h"
+#include "cli/verbs.h"
 
 namespace flashbench {
 
@@ -107,13 +108,9 @@ std::string usage_of(const CLI::App& verb) {
   return usage;
 }
 
-std::vector<const CLI::App*> verbs_of(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App* verb) { return !verb->get_group().empty(); });
-}
-
 std::string synopsis(const CLI::App& app) {
   std::string text;
-  for (const CLI::App* verb : verbs_of(app)) {
+  for (const CLI::App* verb : shown_verbs(app)) {
     text += (text.empty() ? "" : ".br\n") + usage_of(*verb) + "\n";
   }
   return text;
@@ -121,7 +118,7 @@ std::string synopsis(const CLI::App& app) {
 
 std::string commands(const CLI::App& app) {
   std::string text;
-  for (const CLI::App* verb : verbs_of(app)) {
+  for (const CLI::App* verb : shown_verbs(app)) {
     text += fmt::format(".SS {}\n{}\n{}", bold(verb->get_name()),
                         plain(verb->get_description() + "."), options_of(*verb));
   }

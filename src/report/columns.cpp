@@ -16,7 +16,7 @@ std::string figure(std::optional<double> value) {
   return value && std::isfinite(*value) ? fmt::format("{:.6g}", *value) : "";
 }
 
-std::string percent(std::optional<double> share) {
+std::string percent_column(std::optional<double> share) {
   return share ? figure(*share * 100) : "";
 }
 
@@ -117,7 +117,9 @@ std::vector<Column> make_columns() {
              }),
       timing("tflops", [](P p) -> std::optional<double> { return p.flops_per_second * 1e-12; }),
       {"pct_of_ceiling", false,
-       [](R r, const SweepResult& all) { return percent(share_of_ceiling(r, all.records)); }},
+       [](R r, const SweepResult& all) {
+         return percent_column(share_of_ceiling(r, all.records));
+       }},
       {"speedup_vs_naive", false,
        [](R r, const SweepResult& all) { return figure(speedup_vs_naive(r, all.records)); }},
       number("bytes_compulsory", [](R r) { return count(r.item.problem.compulsory_bytes()); }),
@@ -189,7 +191,7 @@ std::vector<Column> make_columns() {
                         return worst ? figure(worst->rel_rms) : "";
                       }),
       {"pct_of_peak", false,
-       [](R r, const SweepResult& all) { return percent(share_of_peak(r, all)); }, true},
+       [](R r, const SweepResult& all) { return percent_column(share_of_peak(r, all)); }, true},
       {"notes", true,
        [](R r, const SweepResult& all) {
          return fmt::format("{}", fmt::join(notes(r, all), "; "));
