@@ -50,7 +50,7 @@ double parse_fraction(const std::string& text) {
 
 void ComparisonFlags::add(CLI::App& app) {
   app.add_option("--noise-threshold", noise_threshold,
-                 "Changes of time up to this get no verdict of FASTER or SLOWER")
+                 "Smaller changes of time are neither FASTER nor SLOWER")
       ->type_name("PERCENT")
       ->capture_default_str();
   app.add_flag("--fail-on-regression", fail_on_regression,
@@ -76,9 +76,10 @@ int ComparisonFlags::exit_code(const Comparison& comparison) const {
 void BaselineFlags::add(CLI::App& app) {
   CLI::Option* option =
       app.add_option("--baseline", baseline,
-                     "Compare with this result file, or with the baseline saved under this name")
+                     "Compare with a result file, or with the baseline saved as NAME")
           ->type_name("FILE|NAME");
-  app.add_option("--save-baseline", save, "Keep the result as the baseline of this name")
+  app.add_option("--save-baseline", save,
+                 "Save the result as the baseline NAME, if every row ends well")
       ->type_name("NAME");
   how.add(app);
   for (const char* name : {"--noise-threshold", "--fail-on-regression", "--allow-different"}) {

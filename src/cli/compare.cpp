@@ -50,9 +50,11 @@ int compare_files(const Flags& flags) {
 
 void add_compare(CLI::App& app, Invocation& invocation) {
   CLI::App& command = *app.add_subcommand(
-      "compare", "Say of every row of two result files whether it became faster, slower or wrong");
+      "compare", "Compare two result files row by row: faster, slower or newly wrong");
   auto flags = std::make_shared<Flags>();
-  command.add_option("base", flags->base, "Result file to compare with (JSON)")
+  command
+      .add_option("base", flags->base,
+                  "Result file to compare with (JSON), or - for standard input")
       ->required()
       ->type_name("FILE");
   command.add_option("new", flags->now, "Result file to be judged (JSON)")

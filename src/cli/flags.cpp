@@ -40,8 +40,8 @@ void require_writable_text(const std::string& path) {
 
 void add_plugin_flag(CLI::App& app, std::vector<std::string>& plugins) {
   app.add_option("--plugin", plugins,
-                 "Run the kernel of this shared object too, as the provider plugin:NAME; an "
-                 "absolute path (repeatable)")
+                 "Also run the kernel of this shared object (an absolute path), as the provider "
+                 "plugin:NAME (repeatable)")
       ->type_name("[NAME=]FILE")
       ->allow_extra_args(false);
 }
@@ -99,7 +99,8 @@ void MeasureFlags::add(CLI::App& app) {
 }
 
 void MeasureFlags::add_repetitions(CLI::App& app) {
-  app.add_option("--repetitions", repetitions, "Times that each case is run, in a new process each")
+  app.add_option("--repetitions", repetitions,
+                 "Runs of the whole list of cases, each in a new process")
       ->transform(from_to(1, 100));
 }
 
@@ -123,7 +124,7 @@ void IsolationFlags::add(CLI::App& app) {
   app.add_flag("--no-isolate", no_isolate,
                "Run in this process: a crash or a hang ends everything (for debuggers)");
   app.add_option("--case-timeout", case_timeout,
-                 "Seconds for one case, all of it; then its worker is killed")
+                 "Seconds for a whole case; then its worker is killed")
       ->transform(from_to(0.1, 1e6))
       ->capture_default_str();
 }

@@ -49,7 +49,9 @@ void add_report(CLI::App& app, Invocation& invocation) {
     FilterFlags filter;
   };
   auto flags = std::make_shared<Flags>();
-  command.add_option("result", flags->paths, "Result files (.json) or journals (.journal)")
+  command
+      .add_option("result", flags->paths,
+                  "Result files (.json; - for standard input) or journals (.journal)")
       ->required()
       ->type_name("FILE");
   command.add_option("-f,--format", flags->format, "table, csv, md or json")

@@ -135,17 +135,15 @@ void add_sweep(CLI::App& app, Invocation& invocation) {
                   "Folder for the result files (default: results/NAME, or results/NAME/PROGRAM)")
       ->type_name("DIR");
   command.add_flag("--no-ceilings", flags->no_ceilings,
-                   "Do not measure copy, read and GEMM before: the roofline then has no roof");
+                   "Skip the ceilings (GEMM, copy, read); the roofline plot then has no roof");
   command.add_flag("--resume", flags->resume,
-                   "Go on with an interrupted sweep from its journal in the folder");
+                   "Continue an interrupted sweep from its journal in the folder");
   command
       .add_flag("--retry-failed", flags->retry_failed,
-                "With --resume: run again the cases that did not end well")
+                "With --resume: also rerun the cases that did not end well")
       ->needs("--resume");
   command.add_flag("--dry-run", flags->dry_run, "Print the plan and touch no device");
-  command
-      .add_option("--assume-gflops", flags->assumed_gflops,
-                  "GEMM speed that --dry-run reckons with")
+  command.add_option("--assume-gflops", flags->assumed_gflops, "GEMM speed that --dry-run assumes")
       ->transform(from_to(1e-3, 1e9));
   command.add_flag("--quiet", flags->quiet, "No progress on stderr");
   command.callback([flags, &invocation] { invocation.exit_code = sweep(*flags, invocation); });

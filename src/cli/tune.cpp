@@ -78,16 +78,16 @@ void add_tune(CLI::App& app, Invocation& invocation) {
       ->type_name("DEVICE");
   command.add_option("--family", flags->options.family, "Only this design, e.g. sm80")
       ->type_name("FAMILY");
-  command.add_option("--head-dim", flags->options.head_dims, "Only these")
+  command.add_option("--head-dim", flags->options.head_dims, "Only these head dimensions")
       ->delimiter(',')
       ->check(CLI::IsMember(TuneOptions().head_dims))
       ->capture_default_str();
-  command.add_option("--length", flags->options.length, "Of queries and keys")
+  command.add_option("--length", flags->options.length, "Length of queries and keys")
       ->transform(from_to(1, 1 << 20))
       ->capture_default_str();
   command
       .add_option("--table", flags->table,
-                  "Write the best into this table when all are timed, beside its other rows; the "
+                  "When all are timed, write the best into this table, whose other rows stay; the "
                   "next build uses kernels/tuned_blocks.inc")
       ->type_name("FILE");
   flags->measure.add(command);

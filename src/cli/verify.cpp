@@ -41,7 +41,7 @@ Suite suite_of(const VerifyFlags& flags) {
 
 SweepConfig load(const VerifyFlags& flags) {
   if (flags.suite.empty() == flags.config.path.empty()) {
-    throw BadInput("expected one of --config FILE and --suite NAME");
+    throw BadInput("expected either --config FILE or --suite NAME");
   }
   if (flags.suite.empty()) return flags.config.load();
   return flags.config.filter.keep(suite_config(suite_of(flags)), flags.suite);
@@ -97,13 +97,13 @@ void add_verify(CLI::App& app, Invocation& invocation) {
   command
       .add_option(
           "--seed", flags->seed,
-          fmt::format("Suite random: of its first problem (default: {})", RandomSeeds().seed))
+          fmt::format("Suite random: seed of the first problem (default: {})", RandomSeeds().seed))
       ->transform(from_to(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
       ->needs("--suite");
   command
       .add_option(
           "--count", flags->count,
-          fmt::format("Suite random: how many problems, from successive seeds (default: {})",
+          fmt::format("Suite random: number of problems, with successive seeds (default: {})",
                       RandomSeeds().count))
       ->transform(from_to(int64_t{1}, kMaxCases))
       ->needs("--suite");
@@ -116,7 +116,8 @@ void add_verify(CLI::App& app, Invocation& invocation) {
   flags->program.add(command);
   flags->isolation.add(command);
   flags->exports.add(command);
-  command.add_flag("--dry-run", flags->dry_run, "List the cases, a suite's with their purpose");
+  command.add_flag("--dry-run", flags->dry_run,
+                   "List the cases, those of a suite with their purpose");
   command.add_flag("--quiet", flags->quiet, "No progress on stderr");
   command.callback([flags, &invocation] { invocation.exit_code = verify(*flags, invocation); });
 }

@@ -28,6 +28,17 @@ def test_configs(prefix):
     assert {"quick.json", "cpu.json", "sweep.schema.json"} <= set(configs)
 
 
+def test_configs_are_known_by_name(prefix, tmp_path):
+    sweep = [prefix / "bin/flashbench", "sweep"]
+    process = subprocess.run([*sweep, "--config", "quick", "--dry-run"], cwd=tmp_path,
+                             capture_output=True, text=True)
+    assert process.returncode == 0 and "cases for" in process.stdout
+    process = subprocess.run([*sweep, "--config", "quik"], cwd=tmp_path, capture_output=True,
+                             text=True)
+    assert process.returncode == 7
+    assert str(prefix / "share/flashbench/configs") in process.stderr
+
+
 def test_header_for_plugins(prefix):
     assert "flashbench_plugin_table" in (prefix / "include/flashbench/plugin.h").read_text()
 

@@ -60,7 +60,7 @@ def test_a_config_can_be_listed_too(flashbench):
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        ([], "expected one of --config FILE and --suite NAME"),
+        ([], "expected either --config FILE or --suite NAME"),
         (["--suite", "adversarial", "--config", "x.json"], "excludes --suite"),
         (["--suite", "adversarial", "--set", "/name=x"], "excludes --suite"),
         (["--suite", "nonsense"], "nonsense"),
