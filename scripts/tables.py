@@ -173,7 +173,8 @@ def ladder(frame, _):
         part = frame[frame.head_dim == head_dim].set_index("provider")
         for name, line in lines.items():
             line += of_provider(part.loc[name]) if name in part.index else [""] * 4
-        ceiling += of_ceiling(part.iloc[0])
+        shares = part[part.pct_of_ceiling.notna()]  # none where a provider exceeds the GEMM
+        ceiling += of_ceiling(shares.iloc[0]) if len(shares) else [""] * 4
     return table(header, [*lines.values(), ceiling])
 
 

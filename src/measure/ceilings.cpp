@@ -10,7 +10,7 @@ namespace flashbench {
 
 namespace {
 
-constexpr double kLeastGemmOfFma = 0.5, kMostGemmOfFma = 1.05;
+constexpr double kLeastGemmOfFma = 0.6, kMostGemmOfFma = 1.05;
 
 double rate_of(const std::vector<Ceiling>& ceilings, const char* name) {
   const auto found = std::find_if(ceilings.begin(), ceilings.end(),

@@ -57,7 +57,7 @@ class IsolatedRunner : public Runner {
     for (bool tried_again = false; !left.empty();) {
       const auto outcome = ask_for(item, left, options);
       if (const auto* answered = std::get_if<std::vector<Record>>(&outcome)) {
-        const int culprit = worker_->left_running();
+        const int culprit = left_running_;
         if (culprit < 0) {
           for (const Record& record : *answered) records[record.provider] = record;
           break;
@@ -253,6 +253,7 @@ class IsolatedRunner : public Runner {
   }
 
   Outcome records_of(const Answer& answer) {
+    left_running_ = worker_->left_running();
     const Json json = Json::parse(answer.text);
     wire::throw_if_error(json);
     std::vector<Record> records;
@@ -278,6 +279,7 @@ class IsolatedRunner : public Runner {
 
   RunnerOptions options_;
   IsolationOptions isolation_;
+  int left_running_ = -1;  // who left something running in the worker that answered last
   std::unique_ptr<WorkerProcess> worker_;
   std::unique_ptr<WorkerProcess> counting_;  // once counters are asked for
   Json device_;

@@ -31,7 +31,7 @@ struct TensorError {
                                    // element, or where lambda is attained
   bool passed = false;
   // Root mean squares over the finite elements, in units of the exact values'; empty where those
-  // are all 0: of the error, and of what rounding explains (bound and last store).
+  // are all 0 in the dtype: of the error, and of what rounding explains (bound and last store).
   std::optional<double> rel_rms_err{}, rel_rms_explained{};
 };
 

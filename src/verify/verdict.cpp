@@ -24,7 +24,7 @@ struct Worst {
 struct Tally {
   int64_t nonfinite = 0;
   double max_abs = 0, sum_abs = 0, lambda = 0, max_bound = 0;
-  double error_squares = 0, exact_squares = 0, explained_squares = 0;
+  double error_squares = 0, exact_squares = 0, explained_squares = 0, max_exact = 0;
   Worst first_nonfinite, worst_lambda, worst_abs;
 };
 
@@ -64,6 +64,7 @@ void compare(Tally& tally, const Rounding& rounding, Dtype dtype, double expecte
   tally.max_bound = std::max(tally.max_bound, bound);
   tally.error_squares += square(error);
   tally.exact_squares += square(expected);
+  tally.max_exact = std::max(tally.max_exact, std::abs(expected));
   tally.explained_squares += square(bound + stored);
 }
 
@@ -100,6 +101,7 @@ void merge(Tally& total, const Tally& part) {
   total.sum_abs += part.sum_abs;
   total.error_squares += part.error_squares;
   total.exact_squares += part.exact_squares;
+  total.max_exact = std::max(total.max_exact, part.max_exact);
   total.explained_squares += part.explained_squares;
   total.max_bound = std::max(total.max_bound, part.max_bound);
 }
@@ -153,7 +155,7 @@ Judgement judge_tensor(const Reference& reference, const ConstTensorView& output
   error.mean_abs = total.sum_abs / static_cast<double>(std::max<int64_t>(error.checked, 1));
   error.ratio = error_ratio(reference, total);
   error.lambda = total.lambda;
-  if (total.exact_squares > 0) {
+  if (total.max_exact > rounding_of(reference.dtype).flush) {
     error.rel_rms_err = std::sqrt(total.error_squares / total.exact_squares);
     error.rel_rms_explained = std::sqrt(total.explained_squares / total.exact_squares);
   }

@@ -178,7 +178,9 @@ TEST_F(Audits, AChildProcessLeftAtWorkFails) {
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   EXPECT_EQ(record.status, Status::failed);
-  EXPECT_EQ(record.reason.find("1 child process went on working"), 0u) << record.reason;
+  // After a fork OpenBLAS starts its thread anew, which may work for a while too.
+  EXPECT_NE(record.reason.find("1 child process went on working"), std::string::npos)
+      << record.reason;
 }
 
 TEST_F(Audits, ThreadsThatRestOrSoonDoAreNoneOfTheirs) {

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "attention/half.h"
 #include "fake_provider.h"
 
 namespace flashbench {
@@ -231,6 +232,24 @@ TEST_F(CaseRun, MemoryIsGivenBackAfterwards) {
   const int64_t before = device_->used().total();
   run(FakeProvider::real(DeviceKind::cpu));
   EXPECT_EQ(device_->used().total(), before);
+}
+
+// With scores in the hundreds, their storage in bf16 explains an O that is off by a fifth.
+TEST_F(CaseRun, OutputsThatStoredScoresAloneExcuseAreCoarseAndTimed) {
+  item_.problem.dtype = Dtype::bf16;
+  item_.problem.scale = 8;
+  FakeProvider provider([](const Inputs&, const Outputs& out, int) {
+    for (int64_t i = 0; i < out.o.elements(); ++i) {
+      store_element(out.o.data, Dtype::bf16, i, 1.2f * load_element(out.o.data, Dtype::bf16, i));
+    }
+  });
+  EXPECT_EQ(run(provider).status, Status::failed);
+  provider.scores = Dtype::bf16;
+  const Record record = run(provider);
+  EXPECT_EQ(record.status, Status::ok) << record.reason;
+  EXPECT_EQ(verified(record.verdict), "coarse");
+  EXPECT_EQ(record.verdict.coarse.find("o is off by 20"), 0u) << record.verdict.coarse;
+  EXPECT_TRUE(record.measurement);
 }
 
 }  // namespace

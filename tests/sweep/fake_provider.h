@@ -37,7 +37,12 @@ class FakeProvider : public Provider {
 
   static const Provider& real(DeviceKind kind) { return *choose_providers({"tiled"}, kind).at(0); }
 
+  Dtype scores_dtype(const Problem& problem) const override {
+    return scores.value_or(real(kind_).scores_dtype(problem));
+  }
+
   std::optional<std::string> refusal, placement_refusal;
+  std::optional<Dtype> scores;
   size_t extra_bytes = 0;
 
  private:

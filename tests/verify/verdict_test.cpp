@@ -314,8 +314,10 @@ TEST(Verdict, RootMeanSquareIsInUnitsOfTheExactValues) {
   EXPECT_DOUBLE_EQ(*error.rel_rms_err, 0.1);
   EXPECT_NEAR(*error.rel_rms_explained, std::sqrt(0.5) / 5, 1e-6);
 
-  *reference.value.row(0) = *reference.value.row(1) = 0;
-  EXPECT_FALSE(judge_tensor(reference, view, pool).error.rel_rms_err);
+  for (const double nothing : {0.0, 1e-40}) {
+    *reference.value.row(0) = *reference.value.row(1) = nothing;
+    EXPECT_FALSE(judge_tensor(reference, view, pool).error.rel_rms_err);
+  }
 }
 
 // ---- right by the bound of its scores, and far off
@@ -346,6 +348,19 @@ TEST(Coarse, StoredScoresAreWhereTheyLoseTheGradient) {
       EXPECT_EQ(why_coarse(attention.judge(right), dtype, Dtype::fp32), "");
     }
   }
+}
+
+TEST(Coarse, ASampleShowsItToo) {
+  const std::unique_ptr<Device> device = make_host_device(2);
+  AttentionCase attention(problem_of(Pass::backward, Dtype::bf16, Mask::none, 200, 300), {},
+                          *device);
+  offset_keys(attention, 128);
+  const OracleBudget few{1e6};
+  attention.make_oracle(few);
+  const Verdict verdict = attention.judge(kStoredScores);
+  EXPECT_TRUE(verdict.sampled);
+  EXPECT_NE(why_coarse(verdict, Dtype::bf16, Dtype::bf16), "");
+  EXPECT_EQ(why_coarse(attention.judge({}), Dtype::bf16, Dtype::fp32), "");
 }
 
 TEST(Coarse, AGradientThatCancelsIsNot) {
