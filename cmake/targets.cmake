@@ -67,7 +67,7 @@ function(flashbench_plugin name)
   target_compile_options(${name} PRIVATE -O3
     $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra $<$<BOOL:${FLASHBENCH_WERROR}>:-Werror>>
     $<$<COMPILE_LANGUAGE:C>:-pedantic>)
-  set_target_properties(${name} PROPERTIES PREFIX "" C_VISIBILITY_PRESET hidden
+  set_target_properties(${name} PROPERTIES PREFIX "" UNITY_BUILD OFF C_VISIBILITY_PRESET hidden
     CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
 endfunction()

@@ -36,7 +36,7 @@ const TensorError& tensor(const Verdict& verdict, std::string_view name) {
   for (const TensorError& error : verdict.tensors) {
     if (error.tensor == name) return error;
   }
-  throw std::out_of_range(name);
+  throw std::out_of_range(std::string(name));
 }
 
 class Verdicts : public testing::TestWithParam<std::tuple<Pass, Dtype>> {
