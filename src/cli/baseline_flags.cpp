@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <set>
 
 #include "attention/error.h"
 #include "cli/errors.h"
 #include "compare/baseline.h"
 #include "compare/present.h"
+#include "compare/until_conclusive.h"
 #include "device/atomic_file.h"
 #include "report/environment.h"
 #include "report/json.h"
@@ -80,8 +82,13 @@ void BaselineFlags::add(CLI::App& app) {
           ->type_name("FILE|NAME");
   app.add_option("--save-baseline", save, "Keep the result as the baseline of this name")
       ->type_name("NAME");
+  app.add_option("--until-conclusive", until_conclusive,
+                 "With --baseline: measure the undecided cases on, for this long at most")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 1e6));
   how.add(app);
-  for (const char* name : {"--noise-threshold", "--fail-on-regression", "--allow-different"}) {
+  for (const char* name :
+       {"--noise-threshold", "--fail-on-regression", "--allow-different", "--until-conclusive"}) {
     app.get_option(name)->needs(option);
   }
 }
@@ -94,6 +101,7 @@ std::optional<LoadedBaseline> BaselineFlags::load(const std::filesystem::path& f
   if (!baseline) return std::nullopt;
   const std::filesystem::path path = baseline_path(folder, *baseline);
   LoadedBaseline loaded{path.string(), {}, how.options()};
+  if (until_conclusive) loaded.options = for_each_look(std::move(loaded.options));
   loaded.result = read_baseline(path);
   std::erase_if(loaded.result.records,
                 [&](const Record& record) { return !filter.keeps(record.item); });
@@ -105,6 +113,16 @@ std::optional<LoadedBaseline> BaselineFlags::load(const std::filesystem::path& f
   return loaded;
 }
 
+std::function<std::vector<std::string>(const SweepResult&)> BaselineFlags::once_more(
+    const std::optional<LoadedBaseline>& loaded) const {
+  if (!loaded || !until_conclusive) return {};
+  const auto clock = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  };
+  return UntilConclusive(loaded->result, loaded->options, *until_conclusive, clock);
+}
+
 int BaselineFlags::finish(const std::optional<LoadedBaseline>& loaded,
                           const std::filesystem::path& folder, const SweepResult& result) const {
   int code = exit_codes::kOk;
@@ -112,6 +130,11 @@ int BaselineFlags::finish(const std::optional<LoadedBaseline>& loaded,
     const Comparison comparison =
         compare(loaded->result, result, loaded->options, loaded->source, "this sweep");
     fmt::print("\n{}", to_table(comparison));
+    const int undecided = comparison.count(Change::inconclusive);
+    if (until_conclusive && undecided > 0) {
+      fmt::print("still undecided after {:g} s more: {} of {} rows\n", *until_conclusive, undecided,
+                 comparison.rows.size());
+    }
     code = how.exit_code(comparison);
   }
   if (save && code == exit_codes::kOk) save_baseline(named_baseline(folder, *save), result);

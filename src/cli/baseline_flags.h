@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,9 +35,11 @@ struct LoadedBaseline {
   CompareOptions options;
 };
 
-// --baseline and --save-baseline with the flags of the comparison. `folder` is the sweep's.
+// --baseline, --until-conclusive and --save-baseline with the flags of the comparison. `folder` is
+// the sweep's.
 struct BaselineFlags {
   std::optional<std::string> baseline, save;
+  std::optional<double> until_conclusive;  // seconds
   ComparisonFlags how;
 
   void add(CLI::App&);
@@ -47,6 +50,10 @@ struct BaselineFlags {
   std::optional<LoadedBaseline> load(const std::filesystem::path& folder, const SweepConfig&,
                                      const FilterFlags& filter,
                                      const nlohmann::ordered_json& device) const;
+
+  // What to run once more (SweepOptions); empty without --until-conclusive. Refers to `loaded`.
+  std::function<std::vector<std::string>(const SweepResult&)> once_more(
+      const std::optional<LoadedBaseline>& loaded) const;
 
   // After a sweep that was run to its end: prints the comparison and saves the result. A result
   // that fails the gate does not become a baseline. Returns 0, or 1 where the gate fails.

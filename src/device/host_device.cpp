@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "device/core_seconds.h"
 #include "device/device.h"
 #include "device/proc.h"
 #include "device/resident.h"
@@ -77,6 +78,9 @@ class HostDevice final : public Device {
     launch();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
+
+  std::optional<double> ran_seconds() override { return process_ran_seconds(getpid()); }
+  std::optional<double> waited_seconds() override { return process_waited_seconds(getpid()); }
 
   void evict_caches() override {
     if (eviction_.empty()) eviction_.assign(static_cast<size_t>(eviction_bytes()) / 8, 1);

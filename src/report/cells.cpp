@@ -6,6 +6,8 @@
 #include <cmath>
 #include <map>
 
+#include "measure/undisturbed.h"
+
 namespace flashbench {
 
 namespace {
@@ -52,6 +54,10 @@ std::string determinism_text(const Record& record) {
   });
 }
 
+std::string load_beside(const Record& record) {
+  return record.measurement && record.measurement->load ? told(*record.measurement->load) : "";
+}
+
 }  // namespace
 
 std::vector<Cell> cells(const Record& record, const SweepResult& result) {
@@ -90,6 +96,19 @@ std::string case_heading(const Case& item) {
   return text;
 }
 
+std::vector<std::string> notes(const Record& record) {
+  std::vector<std::string> notes;
+  if (!record.reason.empty()) {
+    notes.push_back(fmt::format("{}: {}", name(record.status), record.reason));
+  }
+  if (const std::string load = load_beside(record); !load.empty()) {
+    const std::vector<bool> clean = undisturbed(*record.measurement);
+    notes.push_back(fmt::format("load: {}; {} of {} samples undisturbed", load,
+                                std::count(clean.begin(), clean.end(), true), clean.size()));
+  }
+  return notes;
+}
+
 std::vector<std::string> summary_lines(const SweepResult& result) {
   std::map<Status, int> counts;
   std::map<std::string, std::vector<double>> speedups;
@@ -109,6 +128,14 @@ std::vector<std::string> summary_lines(const SweepResult& result) {
     lines.push_back(fmt::format("{}: {:.2f}x naive (geometric mean of {} cases)", provider,
                                 std::exp(log_sum / static_cast<double>(factors.size())),
                                 factors.size()));
+  }
+  const auto loaded = std::count_if(result.records.begin(), result.records.end(),
+                                    [](const Record& r) { return !load_beside(r).empty(); });
+  if (loaded > 0) {
+    lines.push_back(
+        fmt::format("load: {} of {} rows were timed while others had the cores; such times are too "
+                    "long",
+                    loaded, result.records.size()));
   }
   return lines;
 }

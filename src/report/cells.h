@@ -21,7 +21,11 @@ std::vector<Cell> cells(const Record&, const SweepResult&);
 // The case in a line: "forward  fp32  causal_top_left  batch 2  heads 8/2  q 128  kv 4096  d 64".
 std::string case_heading(const Case&);
 
-// "46 ok, 2 unsupported", then for each provider but naive its geometric mean speed-up over naive.
+// What to know beside the figures: why there are none, and the load that they were taken beside.
+std::vector<std::string> notes(const Record&);
+
+// "46 ok, 2 unsupported", then for each provider but naive its geometric mean speed-up over naive,
+// and how many rows were timed beside load.
 std::vector<std::string> summary_lines(const SweepResult&);
 
 }  // namespace flashbench

@@ -1,6 +1,7 @@
 #include "report/markdown.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "report/rows.h"
 
@@ -34,9 +35,7 @@ std::string to_markdown(const SweepResult& result) {
     const std::vector<Cell> row = cells(record, result);
     if (first) markdown += fmt::format("\n{}", markdown_headings(row));
     first = false;
-    markdown += markdown_row(
-        record.item, row,
-        record.reason.empty() ? "" : fmt::format("{}: {}", name(record.status), record.reason));
+    markdown += markdown_row(record.item, row, fmt::format("{}", fmt::join(notes(record), "; ")));
   }
   markdown += "\n";
   for (const std::string& summary : summary_lines(result)) markdown += summary + "  \n";

@@ -17,9 +17,7 @@ std::string to_table(const SweepResult& result) {
       table += "\n" + heading + "\n";
     }
     table += console_row(row);
-    if (!record.reason.empty()) {
-      table += fmt::format("  {}: {}\n", name(record.status), record.reason);
-    }
+    for (const std::string& note : notes(record)) table += fmt::format("  {}\n", note);
   }
   table += "\n";
   for (const std::string& summary : summary_lines(result)) table += summary + "\n";
