@@ -66,7 +66,7 @@ def busy_neighbours(count):
 
 def keep_setting(arguments):
     setting = {"repetitions": arguments.repetitions, "neighbours": arguments.neighbours,
-               "cores": sorted(os.sched_getaffinity(0))}
+               "beside": arguments.beside, "cores": sorted(os.sched_getaffinity(0))}
     file = arguments.out / "setting.json"
     if file.exists() and json.loads(file.read_text()) != setting:
         raise RuntimeError(f"{file}: trials of another kind are there: {file.read_text().strip()}")
@@ -230,7 +230,8 @@ def spread(values):
 
 def setting_of(folder):
     setting = json.loads((folder / "setting.json").read_text())
-    return setting["neighbours"], setting["repetitions"]
+    device = conditions(sweeps_of(folder)[0]["unchanged"])["device"]
+    return device, len(setting["cores"]), setting["neighbours"], setting["beside"], setting["repetitions"]
 
 
 def judge_all(arguments):
@@ -239,15 +240,16 @@ def judge_all(arguments):
         if not sweeps_of(folder):
             raise RuntimeError(f"{folder}: nothing was run there yet")
         kinds[setting_of(folder)].append(folder)
-    first = sweeps_of(arguments.out[0])[0]["unchanged"]
-    summary = {"conditions": conditions(first), "settings": []}
-    for (neighbours, repetitions), folders in sorted(kinds.items()):
+    summary = {"settings": []}
+    for (_, cores, neighbours, beside, repetitions), folders in sorted(kinds.items()):
         trials = collections.defaultdict(list)
         for folder in folders:
             for percent, pairs in pairs_of(folder).items():
                 trials[percent] += [compare(arguments.binary, *pair) for pair in pairs]
         summary["settings"].append({
-            "neighbours": neighbours, "repetitions": repetitions, "groups": len(folders),
+            "conditions": conditions(sweeps_of(folders[0])[0]["unchanged"]), "cores": cores,
+            "neighbours": neighbours, "beside": beside, "repetitions": repetitions,
+            "groups": len(folders),
             "noise": noise(folders),
             "trials": [{"slower_by_percent": percent, **summary_of(comparisons)}
                        for percent, comparisons in sorted(trials.items())]})
@@ -258,43 +260,45 @@ def percentage(trial, verdict):
     return f"{100 * trial['share_of_rows'].get(verdict, 0):.1f}%"
 
 
-def setting_name(setting):
-    if not setting["neighbours"]:
-        return "quiet"
-    return f"{setting['neighbours']} busy neighbours"
+def load_name(setting):
+    loops = f"{setting['neighbours']} busy loops" if setting["neighbours"] else ""
+    return " and ".join(part for part in (loops, setting["beside"]) if part) or "nothing"
 
 
-def noise_lines(setting):
+def setting_lines(number, setting):
     percents = "{:.1f} to {:.1f}%".format
     found = setting["noise"]
-    return [f"- {setting_name(setting)}, {setting['repetitions']} repetitions: "
-            f"{percents(*found['median_deviation_percent_least_and_most_of_rows'])}, minima "
-            f"{percents(*found['minimum_deviation_percent_least_and_most_of_rows'])}; a rank test "
-            f"alone says slower in {found['pairs_in_which_a_rank_test_alone_says_slower']:.0%} of "
-            "the pairs"]
+    where = setting["conditions"]
+    return [f"{number}. {where['device']}, {setting['cores']} cores, {where['threads']} threads; beside "
+            f"{load_name(setting)}; {setting['repetitions']} repetitions; {where['compiler']}; begun "
+            f"{where['first']}.",
+            "   Between unchanged sweeps a row's median varied by "
+            f"{percents(*found['median_deviation_percent_least_and_most_of_rows'])} (standard "
+            "deviation; the steadiest and the least",
+            "   steady row), its minimum by "
+            f"{percents(*found['minimum_deviation_percent_least_and_most_of_rows'])}. A rank test alone "
+            "says slower in "
+            f"{found['pairs_in_which_a_rank_test_alone_says_slower']:.0%} of the pairs."]
 
 
-def trial_line(setting, trial):
+def trial_line(number, trial):
     planted = f"+{trial['slower_by_percent']:g}%" if trial["slower_by_percent"] else "nothing"
     low, high = trial["slower_per_100_sweeps_ci95"]
-    return (f"| {setting_name(setting)} | {setting['repetitions']} | {planted} | {trial['sweeps']} "
-            f"| {trial['slower_per_100_sweeps']:.1f} ({low:.1f} to {high:.1f}) | "
+    return (f"| {number} | {planted} | {trial['sweeps']} "
+            f"| {trial['slower_per_100_sweeps']:.1f} ({low:.1f} to {high:.1f}) "
+            f"| {100 * trial['sweeps_with_faster'] / trial['sweeps']:.1f} | "
             + " | ".join(percentage(trial, verdict)
                          for verdict in ("SLOWER", "SAME", "INCONCLUSIVE", "FASTER")) + " |")
 
 
 def markdown(summary):
-    lines = ["{device}, {threads} threads a sweep; {compiler}; begun {first}.".format(
-        **summary["conditions"]), "",
-        "By how much a row's median varied between unchanged sweeps (standard deviation; the",
-        "steadiest and the least steady row):", ""]
-    for setting in summary["settings"]:
-        lines += noise_lines(setting)
-    lines += ["", "| cores | repetitions | planted | sweeps | sweeps that say SLOWER, of 100"
-              " (95% interval) | rows SLOWER | SAME | INCONCLUSIVE | FASTER |",
-              "|---|---:|---|---:|---|---:|---:|---:|---:|"]
-    for setting in summary["settings"]:
-        lines += [trial_line(setting, trial) for trial in setting["trials"]]
+    numbered = list(enumerate(summary["settings"], 1))
+    lines = [line for number, setting in numbered for line in setting_lines(number, setting)]
+    lines += ["", "| setting | planted | sweeps | sweeps that say SLOWER, of 100 (95% interval)"
+              " | FASTER, of 100 | rows SLOWER | SAME | INCONCLUSIVE | FASTER |",
+              "|---:|---|---:|---|---:|---:|---:|---:|---:|"]
+    for number, setting in numbered:
+        lines += [trial_line(number, trial) for trial in setting["trials"]]
     return "\n".join(lines) + "\n"
 
 
@@ -340,6 +344,7 @@ def main():
                           help="slow-downs in percent, comma separated, one a step in turn")
     run_verb.add_argument("--cores", type=numbers(int), help="to run on, comma separated")
     run_verb.add_argument("--neighbours", type=int, default=0, help="busy loops on those cores")
+    run_verb.add_argument("--beside", default="", help="what else runs there, for the table")
     judge_verb = verbs.add_parser("judge")
     judge_verb.set_defaults(work=judge)
     judge_verb.add_argument("--out", type=Path, nargs="+", required=True, help="folders of the sweeps")

@@ -231,12 +231,16 @@ size_t count(const std::vector<bool>& flags) {
   return static_cast<size_t>(std::count(flags.begin(), flags.end(), true));
 }
 
-std::string load_of(const char* side, const Measurement& measurement, size_t undisturbed) {
+// Adds what load a side was timed beside, if any.
+void tell_of_side(const char* side, const Measurement& measurement, size_t undisturbed,
+                  std::vector<std::string>& lines) {
   const std::string load = measurement.load ? told(*measurement.load) : "";
-  if (load.empty()) return "";
-  if (measurement.core_times.empty()) return fmt::format("load, {}: {}; ", side, load);
-  return fmt::format("load, {}: {}; {} of {} samples undisturbed; ", side, load, undisturbed,
-                     measurement.seconds.size());
+  if (load.empty()) return;
+  std::string line = fmt::format("load, {}: {}", side, load);
+  if (!measurement.core_times.empty()) {
+    line += fmt::format("; {} of {} samples undisturbed", undisturbed, measurement.seconds.size());
+  }
+  lines.push_back(std::move(line));
 }
 
 void tell_of_load(TimedRow& row) {
@@ -244,16 +248,12 @@ void tell_of_load(TimedRow& row) {
   const Measurement &base = *row.base->measurement, &now = *row.now->measurement;
   figures.base_undisturbed = count(undisturbed(base));
   figures.now_undisturbed = count(undisturbed(now));
-  std::string text = load_of("base", base, figures.base_undisturbed) +
-                     load_of("new", now, figures.now_undisturbed);
-  if (text.empty()) return;
-  if (row.evidence && row.evidence->basis.kind == Basis::Kind::undisturbed) {
-    text += "those are compared; ";
-  }
-  if (row.evidence && row.evidence->basis.kind == Basis::Kind::processor) {
-    text += "processor time is compared; ";
-  }
-  figures.load = text.substr(0, text.size() - 2);
+  tell_of_side("base", base, figures.base_undisturbed, figures.load);
+  tell_of_side("new", now, figures.now_undisturbed, figures.load);
+  if (!row.evidence) return;
+  const Basis::Kind kind = row.evidence->basis.kind;
+  if (kind == Basis::Kind::undisturbed) figures.load.push_back("undisturbed samples are compared");
+  if (kind == Basis::Kind::processor) figures.load.push_back("processor times are compared");
 }
 
 // ---- what it would take

@@ -52,7 +52,7 @@ struct RowComparison {
   Change change = Change::untimed;
   std::string reason;  // a few words, unless faster, slower or same
   std::string needs;   // what it would take to decide an inconclusive row, where that is known
-  std::string load;    // how load changed what was compared; empty: it did not
+  std::vector<std::string> load;  // what load there was and what was compared for it; none: none
 
   std::optional<double> base_median, now_median;  // seconds
 

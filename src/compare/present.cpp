@@ -53,7 +53,7 @@ std::vector<std::string> notes(const RowComparison& row) {
   std::vector<std::string> notes;
   if (!row.reason.empty()) notes.push_back(row.reason);
   if (!row.needs.empty()) notes.push_back("to decide it: " + row.needs);
-  if (!row.load.empty()) notes.push_back(row.load);
+  notes.insert(notes.end(), row.load.begin(), row.load.end());
   return notes;
 }
 

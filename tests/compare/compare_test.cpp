@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "attention/error.h"
+#include "recorded_load.h"
 #include "sample_sweep.h"
 
 namespace flashbench {
@@ -256,9 +257,30 @@ TEST(Compare, ASweepThatHadToWaitThroughoutIsNeitherSlowerNorFaster) {
     EXPECT_EQ(comparison.count(Change::inconclusive), 9);
     EXPECT_EQ(comparison.rows[0].basis, Basis::Kind::processor);
     EXPECT_THAT(comparison.rows[0].needs, HasSubstr("cores to spare"));
-    EXPECT_THAT(comparison.rows[0].load, HasSubstr("0 of 90 samples undisturbed"));
-    EXPECT_THAT(comparison.rows[0].load, HasSubstr("processor time is compared"));
+    EXPECT_THAT(comparison.rows[0].load, Contains(HasSubstr("0 of 90 samples undisturbed")));
+    EXPECT_THAT(comparison.rows[0].load, Contains("processor times are compared"));
   }
+}
+
+// One row of several; the others did not change.
+TEST(Compare, TheRecordedSweepsBesideLoadAreNeitherSlowerNorFaster) {
+  const Times three = of_processes({30, 30, 30});
+  SweepResult first = nine_rows(three, 1), second = nine_rows(three, 2);
+  first.records[0].measurement = recorded_naive_first();
+  first.records[0].gemm = recorded_gemm_first();
+  second.records[0].measurement = recorded_naive_second();
+  second.records[0].gemm = recorded_gemm_second();
+  EXPECT_EQ(compare(first, second, {}).rows[0].change, Change::inconclusive);
+  EXPECT_EQ(compare(second, first, {}).rows[0].change, Change::inconclusive);
+
+  // What was compared before: the clock, of all samples.
+  for (SweepResult* sweep : {&first, &second}) {
+    for (auto* measurement : {&sweep->records[0].measurement, &sweep->records[0].gemm}) {
+      (*measurement)->load.reset();
+    }
+  }
+  EXPECT_EQ(compare(first, second, {}).rows[0].change, Change::slower);
+  EXPECT_EQ(compare(second, first, {}).rows[0].change, Change::faster);
 }
 
 TEST(Compare, BesideLoadUndisturbedSamplesAreCompared) {
@@ -271,7 +293,7 @@ TEST(Compare, BesideLoadUndisturbedSamplesAreCompared) {
   EXPECT_EQ(comparison.count(Change::slower), 9);
   EXPECT_EQ(comparison.rows[0].basis, Basis::Kind::undisturbed);
   EXPECT_NEAR(*comparison.rows[0].ratio, 1.1, 0.01);
-  EXPECT_THAT(comparison.rows[0].load, HasSubstr("those are compared"));
+  EXPECT_THAT(comparison.rows[0].load, Contains("undisturbed samples are compared"));
   EXPECT_GT(comparison.rows[0].now_undisturbed, 30u);
   EXPECT_LT(comparison.rows[0].now_undisturbed, 60u);
 }
