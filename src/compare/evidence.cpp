@@ -83,6 +83,7 @@ struct Units {
   double error() const {
     return std::sqrt(squared_error_of_mean(base) + squared_error_of_mean(now));
   }
+  bool has_spread() const { return std::min(base.size(), now.size()) > 1; }
   double degrees() const { return static_cast<double>(base.size() + now.size() - 2); }
   double variance() const { return (sum_of_squares(base) + sum_of_squares(now)) / degrees(); }
 };
@@ -139,7 +140,10 @@ std::optional<Evidence> gather_evidence(const Record& base, const Record& now,
   evidence.median_change = log_median(basis->now) - log_median(basis->base);
   evidence.estimated_change = estimated_change(*base.measurement, *now.measurement);
   evidence.standard_error = units.error();
-  if (anchor_basis->kind != Basis::Kind::samples) evidence.anchor_error = anchor_units.error();
+  if (anchor_basis->kind != Basis::Kind::samples) {
+    evidence.anchor_error =
+        anchor_units.has_spread() ? anchor_units.error() : evidence.standard_error;
+  }
   evidence.degrees_of_freedom = units.degrees();
   evidence.unit_variance = units.variance();
   evidence.base_units = units.base.size();

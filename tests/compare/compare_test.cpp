@@ -311,6 +311,20 @@ TEST(Compare, WhereAllSamplesWaitedProcessorTimeShowsLargeChanges) {
   EXPECT_EQ(little.count(Change::inconclusive), 9);
 }
 
+TEST(Compare, BesideLoadTheGemmMayHaveOneSample) {
+  const Times one = of_processes({30});
+  const Neighbour waits{.share = 1, .wait = 1};
+  SweepResult base = beside(waits, nine_rows(one, 1)),
+              now = beside(waits, nine_rows(slower_by(1, one), 2));
+  for (SweepResult* sweep : {&base, &now}) {
+    for (Record& record : sweep->records) {
+      record.gemm->seconds.resize(1);
+      record.gemm->core_times.resize(1);
+    }
+  }
+  EXPECT_EQ(compare(base, now, {}).count(Change::slower), 9);
+}
+
 TEST(Compare, MoreProcessorTimeInLessTimeIsNotSlower) {
   const Times three = of_processes({30, 30, 30});
   Times halved = three;

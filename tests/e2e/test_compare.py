@@ -115,7 +115,7 @@ def test_too_few_samples_are_inconclusive(results, changed, flashbench):
     comparison = compared(flashbench, changed(drop_samples), results["slow"],
                           "--fail-on-regression")
     assert verdicts(comparison) == ["INCONCLUSIVE", "INCONCLUSIVE"]
-    assert comparison["rows"][0]["reason"].startswith("too few samples: 7 and 40")
+    assert comparison["rows"][0]["reason"].startswith("too few samples: 7 and ")
 
 
 # ---- exit codes and output
@@ -136,7 +136,9 @@ def test_changes_up_to_the_threshold_pass(results, changed, flashbench, factor, 
     def scale(document):
         for row in document["results"]:
             measured = row["performance"]["measurement"]
-            measured["samples_s"] = [factor * sample for sample in measured["samples_s"]]
+            for times in [measured, measured.get("cores", {})]:
+                times.update({name: [factor * time for time in values]
+                              for name, values in times.items() if name.endswith("_s")})
 
     flashbench("compare", results["plain"], changed(scale), "--fail-on-regression",
                "--noise-threshold", threshold, expect=code)
