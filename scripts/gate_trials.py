@@ -215,7 +215,7 @@ def noise(folders):
         sweeps = [samples_of(step["unchanged"]) for step in sweeps_of(folder)]
         says_slower += [rank_test_finds_slower(*pair) for pair in zip(sweeps, sweeps[1:])]
         for statistic, found in deviations.items():
-            for key in sweeps[0] if len(sweeps) > 1 else []:
+            for key in sweeps[0]:
                 found.append(deviation([statistic(sweep[key]) for sweep in sweeps]))
     return {
         "median_deviation_percent_least_and_most_of_rows": spread(deviations[statistics.median]),
@@ -237,8 +237,8 @@ def setting_of(folder):
 def judge_all(arguments):
     kinds = collections.defaultdict(list)
     for folder in arguments.out:
-        if not sweeps_of(folder):
-            raise RuntimeError(f"{folder}: nothing was run there yet")
+        if len(steps := sweeps_of(folder)) < 2:
+            raise RuntimeError(f"{folder}: has {len(steps)} steps; judging needs 2 at least")
         kinds[setting_of(folder)].append(folder)
     summary = {"settings": []}
     for (_, cores, neighbours, beside, repetitions), folders in sorted(kinds.items()):

@@ -357,6 +357,8 @@ def test_trials_go_on_and_are_judged_into_the_docs(trials, binary, plugins, tmp_
     call(*run)
     first = {path: path.stat().st_mtime_ns for path in out.rglob("gate.json")}
     assert {path.parent.name for path in first} == {"unchanged", "slower_by_2900"}
+    with pytest.raises(SystemExit, match="has 1 steps; judging needs 2"):
+        call("judge", *how)
     call(*run)
     assert len(list(out.rglob("gate.json"))) == 4
     assert all(path.stat().st_mtime_ns == time for path, time in first.items())
