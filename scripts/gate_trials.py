@@ -1,59 +1,50 @@
 #!/usr/bin/env python3
-"""Measures how far the verdicts of `flashbench compare` can be trusted on this machine.
+"""Measures how far the verdicts of `flashbench compare` can be trusted.
 
-    scripts/gate_trials.py run   --out DIR
-    scripts/gate_trials.py judge --out DIR --summary FILE --docs docs/measuring.md
+    scripts/gate_trials.py run   --out DIR --seconds 480 --cores 2,3
+    scripts/gate_trials.py run   --out DIR2 --seconds 480 --cores 4,5 --neighbours 3
+    scripts/gate_trials.py judge --out DIR DIR2 --summary FILE --docs docs/measuring.md
 
-`run` sweeps one config over and over, each time in new processes; beside some of these unchanged
-sweeps also with a provider whose every run takes 3%, 5% or 10% longer (the plugin of tests/faults in
-all of them). It skips what is there already, so it can be
-stopped at any time and called again. `judge` compares each sweep with the next, and slower ones with
-the unchanged one of their time: how often are unchanged rows called slower, and planted slow-downs
-found? For N repetitions it takes N sweeps in a row as one, which is what `sweep --repetitions N` runs.
+`run` sweeps one config over and over, each time in new processes: unchanged, and in every step also
+with a provider whose every run takes some percent more processor time (the plugin of tests/faults in
+both). With --neighbours busy loops share its cores from the first sweep to the last. It can be called
+again, and then goes on. `judge` compares each unchanged sweep with the next, and each slower one with
+the unchanged one of its step: how often are unchanged rows called slower, and planted slow-downs
+found? Several folders of the same kind of trial count as one.
 """
 
 import argparse
 import collections
+import contextlib
 import json
 import math
 import os
 import random
 import re
+import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
+import time
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 MARKERS = ("<!-- gate trials: written by scripts/gate_trials.py -->", "<!-- end of gate trials -->")
 UNCHANGED = 0.0
+BUSY = "while True: sum(range(10000))"
 
 
-# ---- what there is to run: {step}/{name}/{config}.json
+# ---- running: {out}/setting.json, {out}/step_000/{name}/{config}.json
 
 
 def planted_name(percent):
     return f"slower_by_{percent:g}"
 
 
-def sweeps_of_step(step, arguments):
-    """{name: slow-down in percent}. Three steps in a row of every 21 have the planted ones."""
-    sweeps = {"unchanged": UNCHANGED}
-    if step // 3 % 7 == 0:
-        sweeps |= {planted_name(percent): percent for percent in arguments.sizes}
-    return sweeps
-
-
-def result_file(arguments, step, name):
-    stem = json.loads(Path(arguments.config).read_text())["name"]
-    return Path(arguments.out) / f"step_{step:03}" / name / f"{stem}.json"
-
-
 def run_sweep(arguments, percent, result):
     command = [arguments.binary, "sweep", "--config", arguments.config, "--plugin",
                arguments.plugin, "--providers", "plugin:faulty", "--out", result.parent, "--quiet",
-               "--no-ceilings"]
+               "--no-ceilings", "--repetitions", arguments.repetitions]
     environment = {**os.environ, "FLASHBENCH_FAULT": f"slow={percent / 100:g}"}
     process = subprocess.run(list(map(str, command)), env=environment, capture_output=True,
                              stdin=subprocess.DEVNULL, text=True)
@@ -61,15 +52,57 @@ def run_sweep(arguments, percent, result):
         raise RuntimeError(f"{process.args} ended with {process.returncode}:\n{process.stderr}")
 
 
+@contextlib.contextmanager
+def busy_neighbours(count):
+    """So many processes that do nothing but run, on the cores of this one."""
+    processes = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def keep_setting(arguments):
+    setting = {"repetitions": arguments.repetitions, "neighbours": arguments.neighbours,
+               "beside": arguments.beside, "cores": sorted(os.sched_getaffinity(0))}
+    file = arguments.out / "setting.json"
+    if file.exists() and json.loads(file.read_text()) != setting:
+        raise RuntimeError(f"{file}: trials of another kind are there: {file.read_text().strip()}")
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(setting) + "\n")
+
+
+def steps_done(folder):
+    return len(list(folder.glob("step_*")))
+
+
+def run_step(arguments, step):
+    sweeps = [("unchanged", UNCHANGED)]
+    if arguments.sizes:
+        percent = arguments.sizes[step % len(arguments.sizes)]
+        sweeps.append((planted_name(percent), percent))
+    random.Random(step).shuffle(sweeps)
+    stem = json.loads(Path(arguments.config).read_text())["name"]
+    folder = arguments.out / "unfinished"
+    shutil.rmtree(folder, ignore_errors=True)
+    for name, percent in sweeps:
+        run_sweep(arguments, percent, folder / name / f"{stem}.json")
+    folder.rename(arguments.out / f"step_{step:03}")
+
+
 def run(arguments):
-    for step in range(arguments.pairs + 1):
-        sweeps = list(sweeps_of_step(step, arguments).items())
-        random.Random(step).shuffle(sweeps)
-        for name, percent in sweeps:
-            result = result_file(arguments, step, name)
-            if not result.exists():
-                run_sweep(arguments, percent, result)
-        print(f"step {step} of {arguments.pairs}", file=sys.stderr)
+    if arguments.cores:
+        os.sched_setaffinity(0, arguments.cores)
+    keep_setting(arguments)
+    end = time.monotonic() + arguments.seconds
+    step = steps_done(arguments.out)
+    with busy_neighbours(arguments.neighbours):
+        while time.monotonic() < end:
+            run_step(arguments, step)
+            step += 1
+            print(f"{arguments.out}: {step} steps", file=sys.stderr)
 
 
 # ---- what they say
@@ -134,41 +167,22 @@ def conditions(result):
             "git_commit": document["meta"]["git_commit"], "first": document["meta"]["started"]}
 
 
-def merged(files, out):
-    """One result of several sweeps, as of `sweep --repetitions`: their samples one after another."""
-    results = [json.loads(file.read_text()) for file in files]
-    rows = [{row["key"]: row for row in result["results"]} for result in results]
-    for key, row in rows[0].items():
-        for name in ("measurement", "gemm_ceiling"):
-            parts = [other[key]["performance"][name]["samples_s"] for other in rows]
-            row["performance"][name]["samples_s"] = [sample for part in parts for sample in part]
-            row["performance"][name]["samples_per_process"] = [len(part) for part in parts]
-    out.write_text(json.dumps(results[0]))
-    return out
+def sweeps_of(folder):
+    """[{name: file}] of the steps of a folder, in order."""
+    return [{file.parent.name: file for file in step.glob("*/*.json")}
+            for step in sorted(folder.glob("step_*"))]
 
 
-def sides(arguments, repetitions, folder):
-    """{(group, name): file}, a group being `repetitions` steps in a row."""
-    files = {}
-    for group in range((arguments.pairs + 1) // repetitions):
-        steps = range(group * repetitions, (group + 1) * repetitions)
-        for name in sweeps_of_step(steps[0], arguments):
-            parts = [result_file(arguments, step, name) for step in steps]
-            if not all(part.exists() for part in parts):
-                continue
-            out = Path(folder) / f"{repetitions}_{group}_{name}.json"
-            files[group, name] = parts[0] if repetitions == 1 else merged(parts, out)
-    return files
-
-
-def pairs_of(files):
-    """{slow-down in percent: [(base, new)]}: a group and the next, and planted ones and theirs."""
+def pairs_of(folder):
+    """{slow-down in percent: [(base, new)]}: a sweep and the next, and planted ones and theirs."""
+    steps = sweeps_of(folder)
     pairs = collections.defaultdict(list)
-    for (group, name), new in files.items():
-        if name != "unchanged":
-            pairs[float(name.rsplit("_", 1)[1])].append((files[group, "unchanged"], new))
-        elif (group + 1, name) in files:
-            pairs[UNCHANGED].append((new, files[group + 1, name]))
+    for step, following in zip(steps, steps[1:]):
+        pairs[UNCHANGED].append((step["unchanged"], following["unchanged"]))
+    for step in steps:
+        for name, file in step.items():
+            if name != "unchanged":
+                pairs[float(name.rsplit("_", 1)[1])].append((step["unchanged"], file))
     return pairs
 
 
@@ -193,37 +207,52 @@ def rank_test_finds_slower(base, new, threshold=0.01, significance=0.05):
     return smallest * len(base) <= significance
 
 
-def noise(files):
+def noise(folders):
     """How much unchanged sweeps differ, and what a rank test alone makes of it."""
-    sweeps = [samples_of(file) for (_, name), file in sorted(files.items()) if name == "unchanged"]
-    by_row = {key: [sweep[key] for sweep in sweeps] for key in sweeps[0]}
-
-    def between_sweeps(statistic):
-        deviations = [deviation([statistic(samples) for samples in row]) for row in by_row.values()]
-        return [min(deviations), max(deviations)]
-
-    pairs = list(zip(sweeps, sweeps[1:]))
+    deviations = {statistics.median: [], min: []}
+    says_slower = []
+    for folder in folders:
+        sweeps = [samples_of(step["unchanged"]) for step in sweeps_of(folder)]
+        says_slower += [rank_test_finds_slower(*pair) for pair in zip(sweeps, sweeps[1:])]
+        for statistic, found in deviations.items():
+            for key in sweeps[0]:
+                found.append(deviation([statistic(sweep[key]) for sweep in sweeps]))
     return {
-        "median_deviation_percent_least_and_most_of_rows": between_sweeps(statistics.median),
-        "minimum_deviation_percent_least_and_most_of_rows": between_sweeps(min),
-        "pairs_in_which_a_rank_test_alone_says_slower":
-            sum(rank_test_finds_slower(*pair) for pair in pairs) / len(pairs),
+        "median_deviation_percent_least_and_most_of_rows": spread(deviations[statistics.median]),
+        "minimum_deviation_percent_least_and_most_of_rows": spread(deviations[min]),
+        "pairs_in_which_a_rank_test_alone_says_slower": sum(says_slower) / len(says_slower),
     }
 
 
+def spread(values):
+    return [min(values), max(values)]
+
+
+def setting_of(folder):
+    setting = json.loads((folder / "setting.json").read_text())
+    device = conditions(sweeps_of(folder)[0]["unchanged"])["device"]
+    return device, len(setting["cores"]), setting["neighbours"], setting["beside"], setting["repetitions"]
+
+
 def judge_all(arguments):
-    first = result_file(arguments, 0, "unchanged")
-    if not first.exists():
-        raise RuntimeError(f"{first}: no such file; nothing was run yet")
-    summary = {"conditions": conditions(first), "trials": []}
-    with tempfile.TemporaryDirectory() as folder:
-        summary["noise"] = noise(sides(arguments, 1, folder))
-        for repetitions in arguments.repetitions:
-            for percent, pairs in sorted(pairs_of(sides(arguments, repetitions, folder)).items()):
-                comparisons = [compare(arguments.binary, *pair) for pair in pairs]
-                summary["trials"].append({"repetitions": repetitions,
-                                          "slower_by_percent": percent,
-                                          **summary_of(comparisons)})
+    kinds = collections.defaultdict(list)
+    for folder in arguments.out:
+        if len(steps := sweeps_of(folder)) < 2:
+            raise RuntimeError(f"{folder}: has {len(steps)} steps; judging needs 2 at least")
+        kinds[setting_of(folder)].append(folder)
+    summary = {"settings": []}
+    for (_, cores, neighbours, beside, repetitions), folders in sorted(kinds.items()):
+        trials = collections.defaultdict(list)
+        for folder in folders:
+            for percent, pairs in pairs_of(folder).items():
+                trials[percent] += [compare(arguments.binary, *pair) for pair in pairs]
+        summary["settings"].append({
+            "conditions": conditions(sweeps_of(folders[0])[0]["unchanged"]), "cores": cores,
+            "neighbours": neighbours, "beside": beside, "repetitions": repetitions,
+            "groups": len(folders),
+            "noise": noise(folders),
+            "trials": [{"slower_by_percent": percent, **summary_of(comparisons)}
+                       for percent, comparisons in sorted(trials.items())]})
     return summary
 
 
@@ -231,30 +260,45 @@ def percentage(trial, verdict):
     return f"{100 * trial['share_of_rows'].get(verdict, 0):.1f}%"
 
 
-def markdown(summary):
-    lines = ["{device}, {threads} threads a sweep; {compiler}; begun {first}.".format(
-        **summary["conditions"]), ""]
+def load_name(setting):
+    loops = f"{setting['neighbours']} busy loops" if setting["neighbours"] else ""
+    return " and ".join(part for part in (loops, setting["beside"]) if part) or "nothing"
+
+
+def setting_lines(number, setting):
     percents = "{:.1f} to {:.1f}%".format
-    lines += [
-        "Between unchanged sweeps a row's median varied by "
-        + percents(*summary["noise"]["median_deviation_percent_least_and_most_of_rows"])
-        + " (standard deviation; the",
-        "steadiest and the least steady row), its minimum by "
-        + percents(*summary["noise"]["minimum_deviation_percent_least_and_most_of_rows"])
-        + ". A rank test alone, with Holm's",
-        "correction and the same threshold, calls a row slower in {:.0%} of the pairs.".format(
-            summary["noise"]["pairs_in_which_a_rank_test_alone_says_slower"]), ""]
-    lines += ["| repetitions | planted | sweeps | rows | sweeps that say SLOWER, of 100 (95% interval)"
-              " | rows SLOWER | SAME | INCONCLUSIVE | FASTER |",
-              "|---:|---|---:|---:|---|---:|---:|---:|---:|"]
-    for trial in summary["trials"]:
-        planted = f"+{trial['slower_by_percent']:g}%" if trial["slower_by_percent"] else "nothing"
-        low, high = trial["slower_per_100_sweeps_ci95"]
-        lines.append(
-            f"| {trial['repetitions']} | {planted} | {trial['sweeps']} | {trial['rows']} "
-            f"| {trial['slower_per_100_sweeps']:.1f} ({low:.1f} to {high:.1f}) | "
+    found = setting["noise"]
+    where = setting["conditions"]
+    return [f"{number}. {where['device']}, {setting['cores']} cores, {where['threads']} threads; beside "
+            f"{load_name(setting)}; {setting['repetitions']} repetitions; {where['compiler']}; begun "
+            f"{where['first']}.",
+            "   Between unchanged sweeps a row's median varied by "
+            f"{percents(*found['median_deviation_percent_least_and_most_of_rows'])} (standard "
+            "deviation; the steadiest and the least",
+            "   steady row), its minimum by "
+            f"{percents(*found['minimum_deviation_percent_least_and_most_of_rows'])}. A rank test alone "
+            "says slower in "
+            f"{found['pairs_in_which_a_rank_test_alone_says_slower']:.0%} of the pairs."]
+
+
+def trial_line(number, trial):
+    planted = f"+{trial['slower_by_percent']:g}%" if trial["slower_by_percent"] else "nothing"
+    low, high = trial["slower_per_100_sweeps_ci95"]
+    return (f"| {number} | {planted} | {trial['sweeps']} "
+            f"| {trial['slower_per_100_sweeps']:.1f} ({low:.1f} to {high:.1f}) "
+            f"| {100 * trial['sweeps_with_faster'] / trial['sweeps']:.1f} | "
             + " | ".join(percentage(trial, verdict)
                          for verdict in ("SLOWER", "SAME", "INCONCLUSIVE", "FASTER")) + " |")
+
+
+def markdown(summary):
+    numbered = list(enumerate(summary["settings"], 1))
+    lines = [line for number, setting in numbered for line in setting_lines(number, setting)]
+    lines += ["", "| setting | planted | sweeps | sweeps that say SLOWER, of 100 (95% interval)"
+              " | FASTER, of 100 | rows SLOWER | SAME | INCONCLUSIVE | FASTER |",
+              "|---:|---|---:|---|---:|---:|---:|---:|---:|"]
+    for number, setting in numbered:
+        lines += [trial_line(number, trial) for trial in setting["trials"]]
     return "\n".join(lines) + "\n"
 
 
@@ -289,21 +333,25 @@ def main():
     parser = argparse.ArgumentParser(description=description, epilog=how,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    for name, work in (("run", run), ("judge", judge)):
-        verb = verbs.add_parser(name)
-        verb.set_defaults(work=work)
-        verb.add_argument("--out", type=Path, required=True, help="folder of the sweeps")
+    run_verb = verbs.add_parser("run")
+    run_verb.set_defaults(work=run)
+    run_verb.add_argument("--out", type=Path, required=True, help="folder of the sweeps")
+    run_verb.add_argument("--seconds", type=float, default=600, help="begin no step after these")
+    run_verb.add_argument("--plugin", default=REPOSITORY / "build/cpu/plugins/faulty.so")
+    run_verb.add_argument("--config", default=REPOSITORY / "configs/gate_trials.json")
+    run_verb.add_argument("--repetitions", type=int, default=3, help="of every sweep")
+    run_verb.add_argument("--sizes", type=numbers(float), default=[3.0, 5.0],
+                          help="slow-downs in percent, comma separated, one a step in turn")
+    run_verb.add_argument("--cores", type=numbers(int), help="to run on, comma separated")
+    run_verb.add_argument("--neighbours", type=int, default=0, help="busy loops on those cores")
+    run_verb.add_argument("--beside", default="", help="what else runs there, for the table")
+    judge_verb = verbs.add_parser("judge")
+    judge_verb.set_defaults(work=judge)
+    judge_verb.add_argument("--out", type=Path, nargs="+", required=True, help="folders of the sweeps")
+    judge_verb.add_argument("--summary", type=Path, help="JSON file to write")
+    judge_verb.add_argument("--docs", type=Path, help="document with the section to write anew")
+    for verb in (run_verb, judge_verb):
         verb.add_argument("--binary", default=REPOSITORY / "build/cpu/bin/flashbench")
-        verb.add_argument("--plugin", default=REPOSITORY / "build/cpu/plugins/faulty.so")
-        verb.add_argument("--config", default=REPOSITORY / "configs/gate.json")
-        verb.add_argument("--pairs", type=int, default=200, help="of an unchanged sweep and the next")
-        verb.add_argument("--sizes", type=numbers(float), default=[3.0, 5.0, 10.0],
-                          help="slow-downs in percent, comma separated")
-        if name == "judge":
-            verb.add_argument("--repetitions", type=numbers(int), default=[1, 3],
-                              help="sweeps in a row that are taken as one, comma separated")
-            verb.add_argument("--summary", type=Path, help="JSON file to write")
-            verb.add_argument("--docs", type=Path, help="document with the section to write anew")
     arguments = parser.parse_args()
     try:
         arguments.work(arguments)

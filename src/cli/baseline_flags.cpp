@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <set>
 
 #include "attention/error.h"
@@ -11,6 +12,7 @@
 #include "cli/standard_streams.h"
 #include "compare/baseline.h"
 #include "compare/present.h"
+#include "compare/until_conclusive.h"
 #include "device/atomic_file.h"
 #include "report/environment.h"
 #include "report/json.h"
@@ -81,8 +83,13 @@ void BaselineFlags::add(CLI::App& app) {
   app.add_option("--save-baseline", save,
                  "Save the result as the baseline NAME, if every row ends well")
       ->type_name("NAME");
+  app.add_option("--until-conclusive", until_conclusive,
+                 "With --baseline: measure the undecided cases on, for this long at most")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 1e6));
   how.add(app);
-  for (const char* name : {"--noise-threshold", "--fail-on-regression", "--allow-different"}) {
+  for (const char* name :
+       {"--noise-threshold", "--fail-on-regression", "--allow-different", "--until-conclusive"}) {
     app.get_option(name)->needs(option);
   }
 }
@@ -95,6 +102,7 @@ std::optional<LoadedBaseline> BaselineFlags::load(const std::filesystem::path& f
   if (!baseline) return std::nullopt;
   const std::filesystem::path path = baseline_path(folder, *baseline);
   LoadedBaseline loaded{path.string(), {}, how.options()};
+  if (until_conclusive) loaded.options = for_each_look(std::move(loaded.options));
   loaded.result = read_baseline(path);
   std::erase_if(loaded.result.records,
                 [&](const Record& record) { return !filter.keeps(record.item); });
@@ -113,6 +121,16 @@ void BaselineFlags::require_writable(const std::filesystem::path& folder) const 
   flashbench::require_writable(path);
 }
 
+std::function<std::vector<std::string>(const SweepResult&)> BaselineFlags::once_more(
+    const std::optional<LoadedBaseline>& loaded) const {
+  if (!loaded || !until_conclusive) return {};
+  const auto clock = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  };
+  return UntilConclusive(loaded->result, loaded->options, *until_conclusive, clock);
+}
+
 int BaselineFlags::finish(const std::optional<LoadedBaseline>& loaded,
                           const std::filesystem::path& folder, const SweepOutcome& outcome) const {
   int code = exit_codes::kOk;
@@ -120,6 +138,11 @@ int BaselineFlags::finish(const std::optional<LoadedBaseline>& loaded,
     const Comparison comparison =
         compare(loaded->result, outcome.result, loaded->options, loaded->source, "this sweep");
     fmt::print("\n{}", to_table(comparison));
+    const int undecided = comparison.count(Change::inconclusive);
+    if (until_conclusive && undecided > 0) {
+      fmt::print("still undecided after {:g} s more: {} of {} rows\n", *until_conclusive, undecided,
+                 comparison.rows.size());
+    }
     code = how.exit_code(comparison);
   }
   if (!save) return code;

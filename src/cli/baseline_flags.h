@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,9 +36,11 @@ struct LoadedBaseline {
   CompareOptions options;
 };
 
-// --baseline and --save-baseline with the flags of the comparison. `folder` is the sweep's.
+// --baseline, --until-conclusive and --save-baseline with the flags of the comparison. `folder` is
+// the sweep's.
 struct BaselineFlags {
   std::optional<std::string> baseline, save;
+  std::optional<double> until_conclusive;  // seconds
   ComparisonFlags how;
 
   void add(CLI::App&);
@@ -51,6 +54,10 @@ struct BaselineFlags {
 
   // Before the sweep: throws FileError if the baseline to be saved could not be written.
   void require_writable(const std::filesystem::path& folder) const;
+
+  // What to run once more (SweepOptions); empty without --until-conclusive. Refers to `loaded`.
+  std::function<std::vector<std::string>(const SweepResult&)> once_more(
+      const std::optional<LoadedBaseline>& loaded) const;
 
   // After a sweep that was run to its end: prints the comparison and saves the result. What fails
   // the gate or did not end well does not become a baseline. Returns 0, or 1 where the gate fails.

@@ -95,6 +95,7 @@ int sweep(const SweepFlags& flags, const Invocation& invocation) {
   options.ceilings = !flags.no_ceilings;
   options.cases.measure = config.measure;
   options.cases.verify = config.verify;
+  options.once_more = flags.baseline.once_more(baseline);
   Journal journal =
       open_journal(stem + ".journal", journal_header(config, *runner, options), flags.resume);
 

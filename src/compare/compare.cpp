@@ -8,6 +8,7 @@
 
 #include "compare/evidence.h"
 #include "compare/hypothesis.h"
+#include "measure/undisturbed.h"
 
 namespace flashbench {
 
@@ -19,7 +20,17 @@ constexpr double kOneProcessFactor = 2;
 constexpr double kOneProcessError = 0.01;
 constexpr double kProcessesError = 0.001;  // as even a clock may be off by
 
+// Work that shares its cores takes longer even while it runs: it finds its caches cold, and its
+// threads spin while one of them waits.
+constexpr double kUndisturbedError = 0.01;
+constexpr double kProcessorError = 0.03;
+
 constexpr double kIntervalConfidence = 0.95;
+
+// Standard errors that the change must be away from the limit of a verdict, nearly always; and how
+// many repetitions it makes sense to ask for.
+constexpr double kErrorsToSame = 2.2, kErrorsToChange = 3.5;
+constexpr int kMinRepetitions = 3, kMostRepetitions = 30;
 
 // A row that is timed on both sides, on its way to a verdict.
 struct TimedRow {
@@ -30,6 +41,7 @@ struct TimedRow {
 
   // Set by weigh().
   double standard_error = 0, degrees_of_freedom = 0;
+  double anchored_error = 0;
   double p_change = 1, p_anchored = 1, p_rank = 1;
 
   double p() const { return std::max({p_change, p_anchored, p_rank}); }
@@ -122,7 +134,16 @@ RowComparison row_of(const Record* base, const Record* now) {
 // ---- rows that are timed on both sides
 
 double nominal_error(const Evidence& evidence) {
-  return evidence.by_process ? kProcessesError : kOneProcessError;
+  const double of_units = evidence.by_process ? kProcessesError : kOneProcessError;
+  switch (evidence.basis.kind) {
+    case Basis::Kind::samples:
+      return of_units;
+    case Basis::Kind::undisturbed:
+      return std::max(of_units, kUndisturbedError);
+    case Basis::Kind::processor:
+      return std::max(of_units, kProcessorError);
+  }
+  return of_units;
 }
 
 double own_error(const Evidence& evidence) {
@@ -151,6 +172,7 @@ void set_errors(const std::vector<TimedRow*>& rows) {
     const double own = own_error(evidence), least = std::max(pooled, nominal_error(evidence));
     row->standard_error = std::max(own, least);
     row->degrees_of_freedom = own > least ? evidence.degrees_of_freedom : degrees;
+    row->anchored_error = std::hypot(row->standard_error, evidence.anchor_error);
   }
 }
 
@@ -159,20 +181,26 @@ void weigh(TimedRow& row, double threshold) {
   const Evidence& evidence = *row.evidence;
   const bool slower = evidence.change > 0;
   const double sign = slower ? 1 : -1;
-  const auto p_of = [&](double change) {
-    const double t = (sign * change - std::log1p(threshold)) / row.standard_error;
+  const auto p_of = [&](double change, double error) {
+    const double t = (sign * change - std::log1p(threshold)) / error;
     return std::min(1.0, 2 * student_t_upper(t, row.degrees_of_freedom));
   };
-  row.p_change = p_of(evidence.change);
-  row.p_anchored = p_of(evidence.anchored_change);
-  row.p_rank = std::min(1.0, 2 * (slower ? rank_test(*row.base, *row.now, threshold)
-                                         : rank_test(*row.now, *row.base, threshold)));
+  const auto& [kind, base, now] = evidence.basis;
+  row.p_change = p_of(evidence.change, row.standard_error);
+  row.p_anchored = p_of(evidence.anchored_change, row.anchored_error);
+  row.p_rank = std::min(
+      1.0, 2 * (slower ? rank_test(base, now, threshold) : rank_test(now, base, threshold)));
 }
 
+// The fastest sample and the median changed too. So did the estimated time where processor times
+// were compared: work that spreads over more threads takes more of that, and less time.
 bool ends_agree(const Evidence& evidence, double threshold) {
   const double sign = evidence.change > 0 ? 1 : -1;
-  return std::min(sign * evidence.min_change, sign * evidence.median_change) >
-         std::log1p(threshold);
+  double least = std::min(sign * evidence.min_change, sign * evidence.median_change);
+  if (evidence.basis.kind == Basis::Kind::processor) {
+    least = std::min(least, sign * evidence.estimated_change);
+  }
+  return least > std::log1p(threshold);
 }
 
 std::string percent(double ratio) {
@@ -190,6 +218,9 @@ std::string doubt(const TimedRow& row, double margin, const CompareOptions& opti
   const auto clear = [&](double p) { return p <= options.significance; };
   const bool changed = clear(row.p_change);
   const bool steady = within(std::abs(row.evidence->change) + margin, options);
+  if (steady && row.evidence->basis.kind == Basis::Kind::processor) {
+    return "takes as much processor time, but how much of it at once was not to be seen";
+  }
   if ((changed && !clear(row.p_anchored)) || steady) {
     return fmt::format("{}, but {} in units of the GEMM timed beside it", percent(*figures.ratio),
                        percent(*figures.anchored_ratio));
@@ -203,11 +234,71 @@ std::string doubt(const TimedRow& row, double margin, const CompareOptions& opti
                      percent(figures.interval->high));
 }
 
+// ---- load
+
+size_t count(const std::vector<bool>& flags) {
+  return static_cast<size_t>(std::count(flags.begin(), flags.end(), true));
+}
+
+// Adds what load a side was timed beside, if any.
+void tell_of_side(const char* side, const Measurement& measurement, size_t undisturbed,
+                  std::vector<std::string>& lines) {
+  const std::string load = measurement.load ? told(*measurement.load) : "";
+  if (load.empty()) return;
+  std::string line = fmt::format("load, {}: {}", side, load);
+  if (!measurement.core_times.empty()) {
+    line += fmt::format("; {} of {} samples undisturbed", undisturbed, measurement.seconds.size());
+  }
+  lines.push_back(std::move(line));
+}
+
+void tell_of_load(TimedRow& row) {
+  RowComparison& figures = *row.row;
+  const Measurement &base = *row.base->measurement, &now = *row.now->measurement;
+  figures.base_undisturbed = count(undisturbed(base));
+  figures.now_undisturbed = count(undisturbed(now));
+  tell_of_side("base", base, figures.base_undisturbed, figures.load);
+  tell_of_side("new", now, figures.now_undisturbed, figures.load);
+  if (!row.evidence) return;
+  const Basis::Kind kind = row.evidence->basis.kind;
+  if (kind == Basis::Kind::undisturbed) figures.load.push_back("undisturbed samples are compared");
+  if (kind == Basis::Kind::processor) figures.load.push_back("processor times are compared");
+}
+
+// ---- what it would take
+
+// Units that both sides need for a standard error of this much.
+int units_for(const Evidence& evidence, double error) {
+  return static_cast<int>(std::ceil(2 * evidence.unit_variance / (error * error)));
+}
+
+// Of an inconclusive row; empty where the GEMM tells another story, which no measuring on will
+// change. More repetitions make the interval narrower, until the change is beyond the threshold or
+// within what SAME means: whichever is nearer.
+std::string needs(const TimedRow& row, const CompareOptions& options) {
+  const Evidence& evidence = *row.evidence;
+  if (evidence.basis.kind == Basis::Kind::processor) {
+    return "a machine with cores to spare, for both sides";
+  }
+  if (!evidence.by_process) return "--repetitions 3 or more on both sides";
+  if (row.p_change <= options.significance && row.p_anchored > options.significance) return "";
+  const double change = std::abs(evidence.change);
+  const double same = std::log1p(std::max(options.same_within, options.noise_threshold)) - change;
+  const double changed = change - std::log1p(options.noise_threshold);
+  const double error = std::max(same / kErrorsToSame, changed / kErrorsToChange);
+  if (nominal_error(evidence) >= error) return "a quieter machine";
+  const auto have = static_cast<int>(std::min(evidence.base_units, evidence.now_units));
+  const int units = std::max({units_for(evidence, error), have + 1, kMinRepetitions});
+  if (units > kMostRepetitions) return "a quieter machine";
+  return fmt::format("about {} repetitions on both sides", units);
+}
+
 void conclude(TimedRow& row, const CompareOptions& options) {
   const Evidence& evidence = *row.evidence;
   RowComparison& figures = *row.row;
   const double margin = row.standard_error *
                         student_t_quantile((1 - kIntervalConfidence) / 2, row.degrees_of_freedom);
+  figures.basis = evidence.basis.kind;
   figures.ratio = std::exp(evidence.change);
   figures.anchored_ratio = std::exp(evidence.anchored_change);
   figures.interval =
@@ -217,12 +308,19 @@ void conclude(TimedRow& row, const CompareOptions& options) {
     figures.change = evidence.change > 0 ? Change::slower : Change::faster;
     return;
   }
-  if (within(std::abs(evidence.change) + margin, options) &&
+  if (evidence.basis.kind != Basis::Kind::processor &&
+      within(std::abs(evidence.change) + margin, options) &&
       within(evidence.anchored_change, options)) {
     figures.change = Change::same;
     return;
   }
   figures.reason = doubt(row, margin, options);
+  figures.needs = needs(row, options);
+}
+
+bool has_few_samples(const TimedRow& row) {
+  return std::min(row.base->measurement->seconds.size(), row.now->measurement->seconds.size()) <
+         kMinSamples;
 }
 
 void judge_times(std::vector<TimedRow>& rows, const CompareOptions& options) {
@@ -231,7 +329,12 @@ void judge_times(std::vector<TimedRow>& rows, const CompareOptions& options) {
     row.row->change = Change::inconclusive;
     row.row->reason.clear();
     row.evidence = gather_evidence(*row.base, *row.now, row.row->reason);
-    if (row.evidence) weighed.push_back(&row);
+    tell_of_load(row);
+    if (row.evidence) {
+      weighed.push_back(&row);
+    } else if (has_few_samples(row)) {
+      row.row->needs = "more --repetitions, or a larger /measure/max_seconds or max_samples";
+    }
   }
   set_errors(weighed);
   std::vector<double> p;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "compare/basis.h"
 #include "compare/comparable.h"
 #include "report/record.h"
 
@@ -50,6 +51,8 @@ struct RowComparison {
   std::string provider;
   Change change = Change::untimed;
   std::string reason;  // a few words, unless faster, slower or same
+  std::string needs;   // what it would take to decide an inconclusive row, where that is known
+  std::vector<std::string> load;  // what load there was and what was compared for it; none: none
 
   std::optional<double> base_median, now_median;  // seconds
 
@@ -58,6 +61,11 @@ struct RowComparison {
   std::optional<double> ratio, anchored_ratio;
   std::optional<Interval> interval;
   std::optional<double> p;  // that so much evidence comes by chance, after Holm
+
+  // What was compared, where there was anything to compare; and of either side's samples, how many
+  // had no core to wait for.
+  std::optional<Basis::Kind> basis;
+  size_t base_undisturbed = 0, now_undisturbed = 0;
 };
 
 struct Comparison {

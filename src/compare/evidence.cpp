@@ -18,11 +18,17 @@ constexpr size_t kBlocks = 4;  // of one process's rounds
 
 using Samples = std::span<const double>;
 
-// Interpolated between the samples at rank 1 + (n - 1) / 4.
-double lower_quartile(Samples samples) {
+// Of the samples, by what is compared. A library's threads may spin on after their work, into up to
+// three of four samples of the next one: that is processor time, too.
+double quantile_of(Basis::Kind kind) {
+  return kind == Basis::Kind::processor ? 0.1 : 0.25;
+}
+
+// Interpolated between the samples at rank 1 + (n - 1) * fraction.
+double lower_quantile(Samples samples, double fraction) {
   std::vector<double> sorted(samples.begin(), samples.end());
   std::sort(sorted.begin(), sorted.end());
-  const double rank = static_cast<double>(sorted.size() - 1) / 4;
+  const double rank = static_cast<double>(sorted.size() - 1) * fraction;
   const auto below = static_cast<size_t>(rank);
   const size_t above = std::min(below + 1, sorted.size() - 1);
   return std::lerp(sorted[below], sorted[above], rank - static_cast<double>(below));
@@ -39,23 +45,11 @@ std::vector<Samples> pieces(Samples samples, size_t count) {
   return result;
 }
 
-std::vector<Samples> processes(const Measurement& measurement) {
-  const Samples all(measurement.seconds);
-  if (measurement.samples_per_process.empty()) return {all};
-  std::vector<Samples> result;
-  size_t begin = 0;
-  for (int count : measurement.samples_per_process) {
-    result.push_back(all.subspan(begin, static_cast<size_t>(count)));
-    begin += static_cast<size_t>(count);
-  }
-  return result;
-}
-
-std::vector<double> log_quartiles(const Measurement& measurement, bool by_process) {
+std::vector<double> log_quantiles(const Basis::Times& times, double fraction, bool by_process) {
   std::vector<double> result;
-  for (Samples process : processes(measurement)) {
+  for (const std::vector<double>& process : times) {
     for (Samples unit : pieces(process, by_process ? 1 : kBlocks)) {
-      result.push_back(std::log(lower_quartile(unit)));
+      result.push_back(std::log(lower_quantile(unit, fraction)));
     }
   }
   return result;
@@ -65,35 +59,52 @@ double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-double squared_error_of_mean(const std::vector<double>& values) {
-  const double n = static_cast<double>(values.size()), center = mean(values);
+double sum_of_squares(const std::vector<double>& values) {
+  const double center = mean(values);
   double sum = 0;
   for (double value : values) sum += (value - center) * (value - center);
-  return sum / (n - 1) / n;
+  return sum;
 }
 
-// Of one side.
+double squared_error_of_mean(const std::vector<double>& values) {
+  const double n = static_cast<double>(values.size());
+  return sum_of_squares(values) / (n - 1) / n;
+}
+
+// Of both sides, the logarithms of each unit's lower quantile.
 struct Units {
-  std::vector<double> log_seconds;
-  double anchor = 0;  // the mean of its logarithms, for each FLOP: a GEMM's size is its GPU's best
-};
+  std::vector<double> base, now;
 
-Units units(const Record& record, bool by_process) {
-  return {log_quartiles(*record.measurement, by_process),
-          mean(log_quartiles(*anchor(record), by_process)) - std::log(record.gemm_flops)};
-}
+  Units(const Basis& basis, bool by_process)
+      : base(log_quantiles(basis.base, quantile_of(basis.kind), by_process)),
+        now(log_quantiles(basis.now, quantile_of(basis.kind), by_process)) {}
+
+  double change() const { return mean(now) - mean(base); }
+  double error() const {
+    return std::sqrt(squared_error_of_mean(base) + squared_error_of_mean(now));
+  }
+  bool has_spread() const { return std::min(base.size(), now.size()) > 1; }
+  double degrees() const { return static_cast<double>(base.size() + now.size() - 2); }
+  double variance() const { return (sum_of_squares(base) + sum_of_squares(now)) / degrees(); }
+};
 
 bool has_samples(const std::optional<Measurement>& measurement) {
   return measurement && !measurement->seconds.empty();
 }
 
-double log_min(const Record& record) {
-  const auto& seconds = record.measurement->seconds;
-  return std::log(*std::min_element(seconds.begin(), seconds.end()));
+double log_min(const Basis::Times& times) {
+  const std::vector<double> all = flat(times);
+  return std::log(*std::min_element(all.begin(), all.end()));
 }
 
-double log_median(const Record& record) {
-  return std::log(median(record.measurement->seconds));
+double log_median(const Basis::Times& times) {
+  return std::log(median(flat(times)));
+}
+
+double estimated_change(const Measurement& base, const Measurement& now) {
+  constexpr double kQuartile = 0.25;
+  return std::log(lower_quantile(estimated_seconds(now), kQuartile)) -
+         std::log(lower_quantile(estimated_seconds(base), kQuartile));
 }
 
 }  // namespace
@@ -115,26 +126,39 @@ std::optional<Evidence> gather_evidence(const Record& base, const Record& now,
     why_not = "no GEMM was timed beside it, so the machine's share is unknown";
     return std::nullopt;
   }
+  auto basis = common_basis(*base.measurement, *now.measurement, why_not);
+  if (!basis) return std::nullopt;
+  const auto anchor_basis = common_basis(*anchor(base), *anchor(now), why_not);
+  if (!anchor_basis) return std::nullopt;
 
   Evidence evidence;
-  evidence.by_process = std::min(base.measurement->samples_per_process.size(),
-                                 now.measurement->samples_per_process.size()) > 1;
-  const Units before = units(base, evidence.by_process), after = units(now, evidence.by_process);
-  evidence.change = mean(after.log_seconds) - mean(before.log_seconds);
-  evidence.anchored_change = evidence.change - (after.anchor - before.anchor);
-  evidence.min_change = log_min(now) - log_min(base);
-  evidence.median_change = log_median(now) - log_median(base);
-  evidence.standard_error = std::sqrt(squared_error_of_mean(before.log_seconds) +
-                                      squared_error_of_mean(after.log_seconds));
-  evidence.degrees_of_freedom =
-      static_cast<double>(before.log_seconds.size() + after.log_seconds.size() - 2);
+  evidence.by_process = std::min(basis->base.size(), basis->now.size()) > 1;
+  const Units units(*basis, evidence.by_process), anchor_units(*anchor_basis, evidence.by_process);
+  evidence.change = units.change();
+  // For each FLOP: a GEMM's size is the best of its GPU's.
+  const double anchor_change =
+      anchor_units.change() - std::log(now.gemm_flops) + std::log(base.gemm_flops);
+  evidence.anchored_change = units.change() - anchor_change;
+  evidence.min_change = log_min(basis->now) - log_min(basis->base);
+  evidence.median_change = log_median(basis->now) - log_median(basis->base);
+  evidence.estimated_change = estimated_change(*base.measurement, *now.measurement);
+  evidence.standard_error = units.error();
+  if (anchor_basis->kind != Basis::Kind::samples) {
+    evidence.anchor_error =
+        anchor_units.has_spread() ? anchor_units.error() : evidence.standard_error;
+  }
+  evidence.degrees_of_freedom = units.degrees();
+  evidence.unit_variance = units.variance();
+  evidence.base_units = units.base.size();
+  evidence.now_units = units.now.size();
+  evidence.basis = std::move(*basis);
   return evidence;
 }
 
-double rank_test(const Record& fast, const Record& slow, double threshold) {
-  std::vector<double> raised = fast.measurement->seconds;
+double rank_test(const Basis::Times& fast, const Basis::Times& slow, double threshold) {
+  std::vector<double> raised = flat(fast);
   for (double& seconds : raised) seconds *= 1 + threshold;
-  return mann_whitney(raised, slow.measurement->seconds);
+  return mann_whitney(raised, flat(slow));
 }
 
 }  // namespace flashbench

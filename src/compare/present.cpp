@@ -49,6 +49,14 @@ std::vector<Cell> comparison_cells(const RowComparison& row) {
           {"verdict", 15, std::string(name(row.change))}};
 }
 
+std::vector<std::string> notes(const RowComparison& row) {
+  std::vector<std::string> notes;
+  if (!row.reason.empty()) notes.push_back(row.reason);
+  if (!row.needs.empty()) notes.push_back("to decide it: " + row.needs);
+  notes.insert(notes.end(), row.load.begin(), row.load.end());
+  return notes;
+}
+
 // ---- the lines above and below the rows
 
 std::string described(const std::string& source, const Json& meta) {
@@ -103,6 +111,11 @@ Json row_json(const RowComparison& row) {
             {"provider", row.provider},
             {"verdict", name(row.change)},
             {"reason", row.reason},
+            {"needs", row.needs},
+            {"load", row.load},
+            {"basis", row.basis ? Json(name(*row.basis)) : Json()},
+            {"undisturbed_base_samples", row.base_undisturbed},
+            {"undisturbed_new_samples", row.now_undisturbed},
             {"base_median_ms", optional_json(in_ms(row.base_median))},
             {"new_median_ms", optional_json(in_ms(row.now_median))},
             {"median_ratio", optional_json(median_ratio(row))},
@@ -139,7 +152,7 @@ std::string to_table(const Comparison& comparison) {
       table += "\n" + heading + "\n";
     }
     table += console_row(cells);
-    if (!row.reason.empty()) table += fmt::format("  {}\n", row.reason);
+    for (const std::string& note : notes(row)) table += fmt::format("  {}\n", note);
   }
   table += "\n";
   for (const std::string& line : closing_lines(comparison)) table += line + "\n";
@@ -154,7 +167,7 @@ std::string to_markdown(const Comparison& comparison) {
     const std::vector<Cell> cells = comparison_cells(row);
     if (first) markdown += fmt::format("\n{}", markdown_headings(cells));
     first = false;
-    markdown += markdown_row(row.item, cells, row.reason);
+    markdown += markdown_row(row.item, cells, fmt::format("{}", fmt::join(notes(row), "; ")));
   }
   markdown += "\n";
   for (const std::string& line : closing_lines(comparison)) markdown += line + "  \n";

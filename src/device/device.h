@@ -161,6 +161,12 @@ class Device {
   // nothing.
   virtual std::optional<double> energy() { return std::nullopt; }
 
+  // What the threads that do the work have had of the cores so far, in seconds summed over threads:
+  // processor time, and time in which they were ready to run while others ran. Empty where the
+  // system does not tell, and on a GPU, whose clock waits for nobody.
+  virtual std::optional<double> ran_seconds() { return std::nullopt; }
+  virtual std::optional<double> waited_seconds() { return std::nullopt; }
+
   // Pushes earlier work out of the caches by reading a clean buffer of eviction_bytes().
   virtual void evict_caches() = 0;
   virtual int64_t eviction_bytes() const = 0;

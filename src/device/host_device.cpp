@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "device/blas.h"
+#include "device/core_seconds.h"
 #include "device/device.h"
 #include "device/proc.h"
 #include "device/resident.h"
@@ -78,6 +79,9 @@ class HostDevice final : public Device {
     launch();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
+
+  std::optional<double> ran_seconds() override { return process_ran_seconds(getpid()); }
+  std::optional<double> waited_seconds() override { return process_waited_seconds(getpid()); }
 
   void evict_caches() override {
     if (eviction_.empty()) eviction_.assign(static_cast<size_t>(eviction_bytes()) / 8, 1);

@@ -56,7 +56,7 @@ class Track {
         replay_.launch();
         contender_.before();
       }
-      const double elapsed = timed_run();
+      const double elapsed = timed_run_between_core_times();
       if (const auto state = device_.state()) timing_.measurement.states.push_back(*state);
       contender_.after();
       return elapsed;
@@ -78,6 +78,10 @@ class Track {
   }
 
   Timing finish(bool interrupted) {
+    // Of every sample or of none.
+    if (timing_.measurement.core_times.size() != samples().size()) {
+      timing_.measurement.core_times.clear();
+    }
     timing_.measurement.stop_reason = interrupted                         ? "interrupted"
                                       : precise()                         ? "interval"
                                       : samples().size() >= max_samples() ? "max_samples"
@@ -119,6 +123,27 @@ class Track {
 
   double timed_run() { return device_.time(replay_.launch); }
 
+  // Processor time is read right beside the run, since reading the other takes some itself. Where
+  // this thread has to wait then, the wait is not the sample's.
+  double timed_run_between_core_times() {
+    double around = 0, elapsed = 0;
+    std::optional<double> ran, waited;
+    {
+      const Spending spending(around);
+      const auto waited_before = device_.waited_seconds(), ran_before = device_.ran_seconds();
+      elapsed = timed_run();
+      const auto ran_after = device_.ran_seconds(), waited_after = device_.waited_seconds();
+      if (ran_before && ran_after) ran = *ran_after - *ran_before;
+      if (waited_before && waited_after) waited = *waited_after - *waited_before;
+    }
+    if (ran && waited) {
+      const double outside = std::max(0.0, around - elapsed);
+      timing_.measurement.core_times.push_back(
+          {std::max(0.0, *ran), std::max(0.0, *waited - outside)});
+    }
+    return elapsed;
+  }
+
   // The contender's own failures end its timing, nobody else's.
   double guarded(const std::function<double()>& work) {
     try {
@@ -152,6 +177,7 @@ class Track {
 std::vector<Timing> measure_interleaved(Device& device, const std::vector<Contender>& contenders,
                                         const MeasureOptions& options, uint64_t seed,
                                         const std::function<bool()>& interrupted) {
+  const LoadWatch load(&device);
   std::vector<Track> tracks;
   for (const Contender& contender : contenders) tracks.emplace_back(device, contender, options);
   for (Track& track : tracks) {
@@ -171,6 +197,9 @@ std::vector<Timing> measure_interleaved(Device& device, const std::vector<Conten
 
   std::vector<Timing> timings;
   for (Track& track : tracks) timings.push_back(track.finish(interrupted()));
+  if (device.info().kind == DeviceKind::cpu) {
+    for (Timing& timing : timings) timing.measurement.load = load.so_far();
+  }
   return timings;
 }
 

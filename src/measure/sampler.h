@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "measure/load.h"
 #include "plan/config.h"
 
 namespace flashbench {
@@ -25,6 +26,12 @@ struct Contender {
   }
 };
 
+// What the threads that did the work had of the cores during a sample, in seconds summed over
+// threads: processor time, and time in which they were ready to run while others ran.
+struct CoreTime {
+  double ran = 0, waited = 0;
+};
+
 struct Measurement {
   std::vector<double> seconds;  // every sample, in the order taken
   int warmup_runs = 0;
@@ -38,6 +45,13 @@ struct Measurement {
 
   // Of a device that tells: its state right after each sample.
   std::vector<DeviceState> states{};
+
+  // Of a device that tells: for each sample. One in which threads waited for a core is longer than
+  // the work takes.
+  std::vector<CoreTime> core_times{};
+
+  // What else ran on the cores from the warm-up to the last sample; empty where it is not known.
+  std::optional<Load> load{};
 
   // How the work was launched (device/device.h, Replay).
   int graph_nodes = 0;

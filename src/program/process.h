@@ -51,6 +51,8 @@ class ProgramProcess {
   // and starts both again.
   Json ask(const Json& request);
 
+  pid_t pid() const { return pid_; }
+
  private:
   std::string line();
   [[noreturn]] void give_up();

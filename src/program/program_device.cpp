@@ -5,6 +5,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "device/core_seconds.h"
+
 namespace flashbench {
 
 namespace {
@@ -109,6 +111,19 @@ std::vector<std::pair<std::string, std::string>> ProgramDevice::facts() const {
   auto facts = beside_->facts();
   facts.insert(facts.end(), facts_.begin(), facts_.end());
   return facts;
+}
+
+// Of the program's threads and of this process's, one of which waits for them.
+std::optional<double> ProgramDevice::ran_seconds() {
+  const auto here = beside_->ran_seconds();
+  const auto there = process_ran_seconds(process_.pid());
+  return here && there ? std::optional(*here + *there) : std::nullopt;
+}
+
+std::optional<double> ProgramDevice::waited_seconds() {
+  const auto here = beside_->waited_seconds();
+  const auto there = process_waited_seconds(process_.pid());
+  return here && there ? std::optional(*here + *there) : std::nullopt;
 }
 
 void ProgramDevice::evict_caches() {

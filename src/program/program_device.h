@@ -52,6 +52,8 @@ class ProgramDevice final : public Device {
   Replay replayable(const std::function<void()>& launch) override;
   std::vector<std::pair<std::string, std::string>> facts() const override;
   std::optional<DeviceState> state() override { return beside_->state(); }
+  std::optional<double> ran_seconds() override;
+  std::optional<double> waited_seconds() override;
   void evict_caches() override;
   int64_t eviction_bytes() const override { return beside_->eviction_bytes(); }
   bool counts_memory() const override { return info().kind == DeviceKind::cuda; }

@@ -67,6 +67,23 @@ Json states_json(const std::vector<DeviceState>& states) {
   return json;
 }
 
+Json core_times_json(const std::vector<CoreTime>& times) {
+  Json json{{"ran_s", Json::array()}, {"waited_s", Json::array()}};
+  for (const CoreTime& time : times) {
+    json["ran_s"].push_back(time.ran);
+    json["waited_s"].push_back(time.waited);
+  }
+  return json;
+}
+
+Json load_json(const Load& load) {
+  return {{"seconds", load.seconds},
+          {"cores", load.cores},
+          {"others_s", load.others},
+          {"stolen_s", load.stolen},
+          {"stalled_s", optional_json(load.stalled)}};
+}
+
 Json measurement_json(const Measurement& measurement) {
   Json json{{"cache", name(measurement.cache)},
             {"warmup_runs", measurement.warmup_runs},
@@ -78,6 +95,8 @@ Json measurement_json(const Measurement& measurement) {
                       {"graph_nodes", measurement.graph_nodes}};
   }
   if (!measurement.states.empty()) json["states"] = states_json(measurement.states);
+  if (!measurement.core_times.empty()) json["cores"] = core_times_json(measurement.core_times);
+  if (measurement.load) json["load"] = load_json(*measurement.load);
   if (!measurement.samples_per_process.empty()) {
     json["samples_per_process"] = measurement.samples_per_process;
   }
@@ -250,6 +269,27 @@ std::vector<DeviceState> states_from(const StrictJson& json, size_t samples) {
   return states;
 }
 
+std::vector<CoreTime> core_times_from(const StrictJson& json, size_t samples) {
+  const std::vector<double> ran = json.at("ran_s"), waited = json.at("waited_s");
+  if (ran.size() != samples || waited.size() != samples) json.fail("a value for each of samples_s");
+  std::vector<CoreTime> times;
+  for (size_t i = 0; i < samples; ++i) {
+    if (!(ran[i] >= 0 && waited[i] >= 0)) json.fail("times that are not negative");
+    times.push_back({ran[i], waited[i]});
+  }
+  return times;
+}
+
+Load load_from(const StrictJson& json) {
+  const Load load{json.at("seconds"), json.at("cores"), json.at("others_s"), json.at("stolen_s"),
+                  optional_from<double>(json.at("stalled_s"))};
+  if (!(load.seconds > 0 && load.cores > 0)) json.fail("seconds and cores above 0");
+  if (!(load.others >= 0 && load.stolen >= 0 && load.stalled.value_or(0) >= 0)) {
+    json.fail("times that are not negative");
+  }
+  return load;
+}
+
 CacheState cache_from(const StrictJson& json) {
   return named(std::array{CacheState::warm, CacheState::cold}, json);
 }
@@ -273,6 +313,10 @@ Measurement measurement_from(const StrictJson& json) {
   if (json.contains("states")) {
     measurement.states = states_from(json.at("states"), measurement.seconds.size());
   }
+  if (json.contains("cores")) {
+    measurement.core_times = core_times_from(json.at("cores"), measurement.seconds.size());
+  }
+  if (json.contains("load")) measurement.load = load_from(json.at("load"));
   if (json.contains("samples_per_process")) {
     measurement.samples_per_process = json.at("samples_per_process");
     int64_t sum = 0;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "measure/undisturbed.h"
+
 namespace flashbench {
 
 namespace {
@@ -24,11 +26,21 @@ std::string peak_note(const Record& record, const SweepResult& result) {
       *share * 100, *median_state(record, &DeviceState::sm_mhz));
 }
 
+std::string load_note(const Record& record) {
+  if (!record.measurement || !record.measurement->load) return "";
+  const std::string load = told(*record.measurement->load);
+  if (load.empty()) return "";
+  const std::vector<bool> clean = undisturbed(*record.measurement);
+  return fmt::format("load: {}; {} of {} samples undisturbed", load,
+                     std::count(clean.begin(), clean.end(), true), clean.size());
+}
+
 }  // namespace
 
 std::vector<std::string> notes(const Record& record, const SweepResult& result) {
   std::vector<std::string> all{record.verdict.passed() ? record.verdict.coarse : "",
-                               ceiling_note(record, result), peak_note(record, result)};
+                               ceiling_note(record, result), peak_note(record, result),
+                               load_note(record)};
   std::erase(all, "");
   return all;
 }
@@ -57,6 +69,14 @@ std::vector<std::string> warnings(const SweepResult& result) {
         "warning: {} row{} beyond what the GPU can do at the clock that was read: the clock or the "
         "claimed work is wrong",
         impossible, impossible > 1 ? "s are" : " is"));
+  }
+  const auto loaded =
+      std::count_if(result.records.begin(), result.records.end(),
+                    [](const Record& record) { return !load_note(record).empty(); });
+  if (loaded > 0) {
+    all.push_back(fmt::format(
+        "warning: {} of {} rows were timed while others had the cores; such times are too long",
+        loaded, result.records.size()));
   }
   for (const std::string& doubt : doubts(result.ceilings)) all.push_back("warning: " + doubt);
   return all;

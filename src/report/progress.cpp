@@ -60,6 +60,11 @@ void Progress::skip_step(double work) {
   work_ -= work;
 }
 
+void Progress::expect(int steps, double work) {
+  steps_ += steps;
+  work_ += work;
+}
+
 void Progress::note(const std::string& line) {
   finish();
   print(line + "\n");

@@ -25,9 +25,10 @@ class Progress {
   void plan(int steps, double work);
   void begin_step(const std::string& what);  // "[3/48] ... ETA 1:20"
   void end_step(double work);
-  void skip_step(double work);         // one that was done before
-  void note(const std::string& line);  // a line of its own, kept on the screen
-  void finish();                       // leaves the line empty for what is printed next
+  void skip_step(double work);          // one that was done before
+  void expect(int steps, double work);  // so many more than was said at first
+  void note(const std::string& line);   // a line of its own, kept on the screen
+  void finish();                        // leaves the line empty for what is printed next
 
  private:
   std::string eta() const;

@@ -11,10 +11,25 @@ namespace flashbench {
 
 namespace {
 
+// Of every sample or of none.
+void append_core_times(Measurement& all, const Measurement& more) {
+  const bool every =
+      all.core_times.size() == all.seconds.size() && more.core_times.size() == more.seconds.size();
+  if (!every) return all.core_times.clear();
+  all.core_times.insert(all.core_times.end(), more.core_times.begin(), more.core_times.end());
+}
+
+// Of every process or of none.
+void append_load(Measurement& all, const Measurement& more) {
+  all.load = all.load && more.load ? std::optional(*all.load + *more.load) : std::nullopt;
+}
+
 void append(Measurement& all, const Measurement& more) {
   const auto count = [](const Measurement& m) { return static_cast<int>(m.seconds.size()); };
   if (all.samples_per_process.empty()) all.samples_per_process = {count(all)};
   all.samples_per_process.push_back(count(more));
+  append_core_times(all, more);
+  append_load(all, more);
   all.seconds.insert(all.seconds.end(), more.seconds.begin(), more.seconds.end());
   all.states.insert(all.states.end(), more.states.begin(), more.states.end());
   // The reason to look at first, where they differ.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <thread>
 
 #include "device/checksum.h"
 #include "plan/estimate.h"
@@ -60,6 +61,8 @@ std::vector<Step> all_steps(const SweepConfig& config, int repetitions) {
   return steps;
 }
 
+constexpr std::chrono::milliseconds kLookForLoad{200};  // 20 ticks of /proc/stat
+
 // A sweep on its way.
 class Sweep {
  public:
@@ -79,6 +82,17 @@ class Sweep {
     return ceilings;
   }
 
+  // Before anything is timed: who else is on the cores.
+  void look_for_load() {
+    if (runner_.device().value("kind", std::string()) != name(DeviceKind::cpu)) return;
+    const LoadWatch watch;
+    std::this_thread::sleep_for(kLookForLoad);
+    const auto load = watch.so_far();
+    if (!load || told(*load).empty()) return;
+    progress_.note(
+        fmt::format("load: {} before the sweep began; times will be too long", told(*load)));
+  }
+
   // Whether to count, asked once. Throws NoDevice where counters are demanded and cannot be read.
   void look_for_counters() {
     const CounterMode mode = options_.cases.measure.counters;
@@ -89,6 +103,12 @@ class Sweep {
                                         name(counters_.status), counters_.reason);
     if (mode == CounterMode::on) throw NoDevice(why);
     if (counters_.status != CounterStatus::off) progress_.note(why);
+  }
+
+  void expect(const std::vector<Step>& steps) {
+    double work = 0;
+    for (const Step& step : steps) work += estimate_of(*step.item);
+    progress_.expect(static_cast<int>(steps.size()), work);
   }
 
   void run(const Step& step) {
@@ -233,6 +253,37 @@ std::map<std::pair<std::string, int>, JournalEntry> done(const Journal* journal,
   return entries;
 }
 
+// Runs cases again, one repetition after the other, for as long as that is wanted. A repetition
+// beyond those planned that is in the journal counts.
+void run_once_more(Sweep& sweep, const SweepConfig& config, const SweepOptions& options,
+                   const std::map<std::pair<std::string, int>, JournalEntry>& journaled,
+                   SweepResult& result) {
+  int repetition = options.cases.measure.repetitions;
+  for (const Case& item : config.cases) {
+    for (int again = options.cases.measure.repetitions;; ++again) {
+      const auto entry = journaled.find({item.key(), again});
+      if (entry == journaled.end()) break;
+      sweep.expect({{&item, again}});
+      sweep.take({&item, again}, entry->second);
+      repetition = std::max(repetition, again + 1);
+    }
+  }
+  while (!sweep.stopped()) {
+    result.records = merged(sweep.entries());
+    const std::vector<std::string> keys = options.once_more(result);
+    if (keys.empty()) return;
+    std::vector<Step> steps;
+    for (const Case& item : config.cases) {
+      if (std::find(keys.begin(), keys.end(), item.key()) != keys.end()) {
+        steps.push_back({&item, repetition});
+      }
+    }
+    sweep.expect(steps);
+    for (const Step& step : steps) sweep.run(step);
+    ++repetition;
+  }
+}
+
 int exit_code(const SweepResult& result, const std::optional<std::string>& stopped) {
   if (const int code = interrupt_exit_code()) return code;
   if (stopped) return 6;
@@ -267,6 +318,7 @@ SweepOutcome run_sweep(const SweepConfig& config, Runner& runner, Journal* journ
   }
 
   Sweep sweep(runner, config.plugins, journal, progress, options);
+  if (options.cases.time) sweep.look_for_load();
   if (options.cases.time && options.ceilings) result.ceilings = sweep.ceilings();
   if (options.cases.time) sweep.look_for_counters();
   const std::vector<Step> steps = all_steps(config, options.cases.measure.repetitions);
@@ -281,6 +333,7 @@ SweepOutcome run_sweep(const SweepConfig& config, Runner& runner, Journal* journ
   }
   progress.finish();
   result.records = merged(sweep.entries());
+  if (options.once_more) run_once_more(sweep, config, options, journaled, result);
   result.meta["finished"] = utc_now();
   outcome.stopped = sweep.stopped();
   outcome.ended_well = ended_well(result.records);

@@ -19,6 +19,10 @@ struct SweepOptions {
   CaseRunOptions cases;
   bool ceilings = true;       // measure them first, where anything is timed
   bool retry_failed = false;  // of what the journal has: run again what did not end well
+
+  // Asked with the result so far, when all is done: the cases to run once more, by key; none: that
+  // was all. Empty: nothing is asked.
+  std::function<std::vector<std::string>(const SweepResult&)> once_more;
   std::function<bool()> interrupted = flashbench::interrupted;  // asked between cases
 };
 

@@ -7,12 +7,15 @@
 #include <algorithm>
 
 #include "attention/error.h"
+#include "recorded_load.h"
 #include "sample_sweep.h"
 
 namespace flashbench {
 namespace {
 
-using testing::ElementsAre;
+using testing::AllOf;
+using testing::Contains;
+using testing::Field;
 using testing::HasSubstr;
 
 constexpr double kBase = 0.01;
@@ -238,6 +241,141 @@ TEST(Compare, MeanRatiosAreGeometricAndByProvider) {
   EXPECT_NEAR(means.at("tiled").ratio, 4, 1e-9);
   EXPECT_EQ(means.at("tiled").rows, 2);
   EXPECT_NEAR(means.at("naive").ratio, 3, 1e-9);
+}
+
+// ---- beside load
+
+// Threads that take turns for a whole sweep make every one of its samples twice as long, the same
+// in each process: no test of samples or of processes can tell that from a change of the program.
+TEST(Compare, ASweepThatHadToWaitThroughoutIsNeitherSlowerNorFaster) {
+  const Times three = of_processes({30, 30, 30});
+  const Neighbour waits{.share = 1, .wait = 1, .threads = 2};
+  const SweepResult quiet = alone(2, nine_rows(three, 1)),
+                    waited = beside(waits, nine_rows(three, 2));
+  for (const auto& [base, now] : {std::pair{&quiet, &waited}, {&waited, &quiet}}) {
+    const Comparison comparison = compare(*base, *now, {});
+    EXPECT_EQ(comparison.count(Change::inconclusive), 9);
+    EXPECT_EQ(comparison.rows[0].basis, Basis::Kind::processor);
+    EXPECT_THAT(comparison.rows[0].needs, HasSubstr("cores to spare"));
+    EXPECT_THAT(comparison.rows[0].load, Contains(HasSubstr("0 of 90 samples undisturbed")));
+    EXPECT_THAT(comparison.rows[0].load, Contains("processor times are compared"));
+  }
+}
+
+// One row of several; the others did not change.
+TEST(Compare, TheRecordedSweepsBesideLoadAreNeitherSlowerNorFaster) {
+  const Times three = of_processes({30, 30, 30});
+  SweepResult first = nine_rows(three, 1), second = nine_rows(three, 2);
+  first.records[0].measurement = recorded_naive_first();
+  first.records[0].gemm = recorded_gemm_first();
+  second.records[0].measurement = recorded_naive_second();
+  second.records[0].gemm = recorded_gemm_second();
+  EXPECT_EQ(compare(first, second, {}).rows[0].change, Change::inconclusive);
+  EXPECT_EQ(compare(second, first, {}).rows[0].change, Change::inconclusive);
+
+  // What was compared before: the clock, of all samples.
+  for (SweepResult* sweep : {&first, &second}) {
+    for (auto* measurement : {&sweep->records[0].measurement, &sweep->records[0].gemm}) {
+      (*measurement)->load.reset();
+    }
+  }
+  EXPECT_EQ(compare(first, second, {}).rows[0].change, Change::slower);
+  EXPECT_EQ(compare(second, first, {}).rows[0].change, Change::faster);
+}
+
+TEST(Compare, BesideLoadUndisturbedSamplesAreCompared) {
+  const Times three = of_processes({30, 30, 30});
+  const Neighbour half;
+  const SweepResult base = beside(half, nine_rows(three, 1), 3);
+  EXPECT_EQ(compare(base, beside(half, nine_rows(three, 2), 4), {}).count(Change::same), 9);
+  const Comparison comparison =
+      compare(base, beside(half, nine_rows(slower_by(0.1, three), 2), 4), {});
+  EXPECT_EQ(comparison.count(Change::slower), 9);
+  EXPECT_EQ(comparison.rows[0].basis, Basis::Kind::undisturbed);
+  EXPECT_NEAR(*comparison.rows[0].ratio, 1.1, 0.01);
+  EXPECT_THAT(comparison.rows[0].load, Contains("undisturbed samples are compared"));
+  EXPECT_GT(comparison.rows[0].now_undisturbed, 30u);
+  EXPECT_LT(comparison.rows[0].now_undisturbed, 60u);
+}
+
+TEST(Compare, WhereAllSamplesWaitedProcessorTimeShowsLargeChanges) {
+  const Times three = of_processes({30, 30, 30});
+  const Neighbour waits{.share = 1, .wait = 1};
+  const SweepResult base = beside(waits, nine_rows(three, 1), 3);
+  const Comparison slower =
+      compare(base, beside(waits, nine_rows(slower_by(0.2, three), 2), 4), {});
+  EXPECT_EQ(slower.count(Change::slower), 9);
+  EXPECT_EQ(slower.rows[0].basis, Basis::Kind::processor);
+  const Comparison little =
+      compare(base, beside(waits, nine_rows(slower_by(0.05, three), 2), 4), {});
+  EXPECT_EQ(little.count(Change::inconclusive), 9);
+}
+
+TEST(Compare, BesideLoadTheGemmMayHaveOneSample) {
+  const Times one = of_processes({30});
+  const Neighbour waits{.share = 1, .wait = 1};
+  SweepResult base = beside(waits, nine_rows(one, 1)),
+              now = beside(waits, nine_rows(slower_by(1, one), 2));
+  for (SweepResult* sweep : {&base, &now}) {
+    for (Record& record : sweep->records) {
+      record.gemm->seconds.resize(1);
+      record.gemm->core_times.resize(1);
+    }
+  }
+  EXPECT_EQ(compare(base, now, {}).count(Change::slower), 9);
+}
+
+TEST(Compare, MoreProcessorTimeInLessTimeIsNotSlower) {
+  const Times three = of_processes({30, 30, 30});
+  Times halved = three;
+  halved.seconds /= 1.5;  // on two threads: a third more processor time
+  const Neighbour one{.share = 1, .wait = 1}, two{.share = 1, .wait = 1, .threads = 2};
+  const Comparison comparison =
+      compare(beside(one, nine_rows(three, 1)), beside(two, nine_rows(halved, 2)), {});
+  EXPECT_EQ(comparison.count(Change::inconclusive), 9);
+}
+
+TEST(Compare, UnchangedRowsBesideLoadAreNeverSlowerOrFasterInAHundredSweeps) {
+  const Times three = of_processes({30, 30, 30});
+  for (const Neighbour& neighbour :
+       {Neighbour{}, {.share = 0.9, .wait = 3}, {.share = 1, .wait = 1, .threads = 2}}) {
+    int sweeps = 0;  // that say anything wrong
+    for (unsigned seed = 0; seed < 100; ++seed) {
+      const SweepResult base = nine_rows(three, seed), now = nine_rows(three, seed + 1000);
+      for (const Comparison& comparison :
+           {compare(beside(neighbour, base, seed), beside(neighbour, now, seed + 500), {}),
+            compare(alone(neighbour.threads, base), beside(neighbour, now, seed), {})}) {
+        sweeps += comparison.count(Change::slower) + comparison.count(Change::faster) > 0;
+      }
+    }
+    EXPECT_LE(sweeps, 2) << neighbour.share;
+  }
+}
+
+TEST(Compare, LoadWithoutKnownWaitsForbidsAVerdict) {
+  const Times three = of_processes({30, 30, 30});
+  SweepResult now = beside({}, nine_rows(slower_by(1.0, three), 2));
+  for (Record& record : now.records) record.measurement->core_times.clear();
+  const Comparison comparison = compare(nine_rows(three, 1), now, {});
+  EXPECT_EQ(comparison.count(Change::inconclusive), 9);
+  EXPECT_THAT(comparison.rows[0].reason, HasSubstr("does not say which samples had to wait"));
+}
+
+TEST(Compare, AnInconclusiveRowSaysWhatItWouldTake) {
+  Times loud = of_processes({30, 30, 30});
+  loud.process_noise = 0.015;
+  const Comparison comparison =
+      compare(nine_rows(loud, 1), nine_rows(slower_by(0.03, loud), 2), {});
+  EXPECT_THAT(
+      comparison.rows,
+      Contains(AllOf(Field(&RowComparison::change, Change::inconclusive),
+                     Field(&RowComparison::needs, HasSubstr("repetitions on both sides")))));
+  const Times one = of_processes({40});
+  EXPECT_THAT(compare(nine_rows(one, 1), nine_rows(slower_by(0.03, one), 2), {}).rows[0].needs,
+              HasSubstr("--repetitions 3"));
+  const Times few = of_processes({4});
+  EXPECT_THAT(compare(nine_rows(few, 1), nine_rows(few, 2), {}).rows[0].needs,
+              HasSubstr("max_seconds"));
 }
 
 // ---- statuses

@@ -66,6 +66,51 @@ inline SweepResult sweep_of(std::vector<Record> records) {
   return result;
 }
 
+// How a neighbour disturbs samples: the share of them that had to wait, for how many times as long
+// as they take, and how many threads the work has. Threads that spin use up processor time
+// meanwhile.
+struct Neighbour {
+  double share = 0.5, wait = 2;
+  int threads = 1;
+  bool spins = false;
+};
+
+inline void disturb(Measurement& measurement, const Neighbour& neighbour, std::mt19937& random) {
+  std::uniform_real_distribution<double> chance(0, 1);
+  measurement.load = Load{.seconds = 1, .cores = 2, .others = 1.5};
+  measurement.core_times.clear();
+  for (double& seconds : measurement.seconds) {
+    CoreTime time{seconds * neighbour.threads, 0};
+    if (chance(random) < neighbour.share) {
+      time.waited = seconds * neighbour.wait * (0.9 + 0.2 * chance(random));
+      if (neighbour.spins) time.ran += time.waited * (neighbour.threads - 1);
+      seconds += time.waited;
+    }
+    measurement.core_times.push_back(time);
+  }
+}
+
+// The same sweep on a quiet machine that tells its processor time.
+inline SweepResult alone(int threads, SweepResult result) {
+  std::mt19937 random;
+  for (Record& record : result.records) {
+    disturb(*record.measurement, {.share = 0, .threads = threads}, random);
+    disturb(*record.gemm, {.share = 0, .threads = 2}, random);
+    record.measurement->load->others = record.gemm->load->others = 0.02;
+  }
+  return result;
+}
+
+// The same sweep beside a neighbour, which disturbs the GEMM in every sample.
+inline SweepResult beside(const Neighbour& neighbour, SweepResult result, unsigned seed = 7) {
+  std::mt19937 random(seed);
+  for (Record& record : result.records) {
+    disturb(*record.measurement, neighbour, random);
+    disturb(*record.gemm, {.share = 1, .wait = 1, .threads = 2}, random);
+  }
+  return result;
+}
+
 // Nine rows, all with the same times.
 inline SweepResult nine_rows(const Times& times, unsigned seed) {
   std::mt19937 random(seed);

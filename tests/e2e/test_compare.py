@@ -108,12 +108,14 @@ def test_rows_of_one_side_are_new_or_missing(results, changed, flashbench):
 def test_too_few_samples_are_inconclusive(results, changed, flashbench):
     def drop_samples(document):
         for row in document["results"]:
-            del row["performance"]["measurement"]["samples_s"][7:]
+            measured = row["performance"]["measurement"]
+            del measured["samples_s"][7:]
+            measured.pop("cores", None)
 
     comparison = compared(flashbench, changed(drop_samples), results["slow"],
                           "--fail-on-regression")
     assert verdicts(comparison) == ["INCONCLUSIVE", "INCONCLUSIVE"]
-    assert comparison["rows"][0]["reason"].startswith("too few samples: 7 and 40")
+    assert comparison["rows"][0]["reason"].startswith("too few samples: 7 and ")
 
 
 # ---- exit codes and output
@@ -134,7 +136,9 @@ def test_changes_up_to_the_threshold_pass(results, changed, flashbench, factor, 
     def scale(document):
         for row in document["results"]:
             measured = row["performance"]["measurement"]
-            measured["samples_s"] = [factor * sample for sample in measured["samples_s"]]
+            for times in [measured, measured.get("cores", {})]:
+                times.update({name: [factor * time for time in values]
+                              for name, values in times.items() if name.endswith("_s")})
 
     flashbench("compare", results["plain"], changed(scale), "--fail-on-regression",
                "--noise-threshold", threshold, expect=code)
@@ -295,6 +299,35 @@ def test_what_is_wrong_with_a_baseline_is_said_before_the_sweep(results, changed
     assert not (with_faults.folder / "out").exists()
 
 
+# ---- --until-conclusive
+
+
+def test_undecided_cases_are_measured_on(with_faults):
+    few = {**CONFIG, "measure": {**CONFIG["measure"], "min_samples": 4, "max_samples": 4}}
+    command = ["sweep", "--config", with_faults.config(few), "--quiet", "--no-ceilings"]
+    with_faults(*command, "--repetitions", "3", "--save-baseline", "main", **fault("slow=0"))
+    process = with_faults(*command, "--baseline", "main", "--until-conclusive", "60",
+                          **fault(SLOW))
+    result = json.loads((with_faults.folder / "results/gate/gate.json").read_text())
+    for row in result["results"]:  # 4 samples are too few, 8 are enough
+        assert len(row["performance"]["measurement"]["samples_per_process"]) >= 2
+    assert "too few samples" not in process.stdout
+
+
+def test_no_time_to_measure_on_leaves_rows_undecided(with_faults):
+    few = {**CONFIG, "measure": {**CONFIG["measure"], "min_samples": 4, "max_samples": 4}}
+    command = ["sweep", "--config", with_faults.config(few), "--quiet", "--no-ceilings"]
+    with_faults(*command, "--save-baseline", "main", **fault("slow=0"))
+    process = with_faults(*command, "--baseline", "main", "--until-conclusive", "0",
+                          **fault("slow=0"))
+    assert "still undecided after 0 s more: 2 of 2 rows" in process.stdout
+    assert "to decide it: more --repetitions" in process.stdout
+
+
+def test_until_conclusive_needs_a_baseline(with_faults):
+    sweep(with_faults, "--until-conclusive", "5", expect=2)
+
+
 # ---- scripts/gate_trials.py
 
 
@@ -313,38 +346,42 @@ def test_clopper_pearson_matches_the_tables(trials):
         assert trials.clopper_pearson(hits, trials_) == pytest.approx((low, high), abs=1e-6)
 
 
-def test_trials_run_once_and_are_judged_into_the_docs(trials, binary, plugins, tmp_path,
-                                                      monkeypatch, capsys):
+def test_trials_go_on_and_are_judged_into_the_docs(trials, binary, plugins, tmp_path, monkeypatch,
+                                                   capsys):
     config = tmp_path / "config.json"
     config.write_text(json.dumps(CONFIG))
     docs = tmp_path / "docs.md"
     docs.write_text("before\n{}\nan earlier table\n{}\nafter\n".format(*trials.MARKERS))
-    common = ["--out", str(tmp_path / "trials"), "--config", str(config), "--pairs", "5",
-              "--sizes", "2900", "--binary", str(binary), "--plugin", str(plugins / "faulty.so")]
+    out = tmp_path / "trials"
+    how = ["--out", str(out), "--binary", str(binary)]
+    # Time for one step each: none is begun later.
+    run = ["run", *how, "--plugin", str(plugins / "faulty.so"), "--config", str(config),
+           "--repetitions", "2", "--sizes", "2900", "--seconds", "0.001"]
 
     def call(*arguments):
         monkeypatch.setattr("sys.argv", ["gate_trials.py", *arguments])
         trials.main()
-        return capsys.readouterr()
 
-    def sweeps():
-        return {path: path.stat().st_mtime_ns for path in (tmp_path / "trials").rglob("*.json")}
-
-    call("run", *common)
-    first = sweeps()
-    assert len(first) == 6 + 3  # three in a row have a slower one beside them
-    call("run", *common)
-    assert sweeps() == first
-    call("judge", *common, "--summary", str(tmp_path / "s.json"), "--docs", str(docs))
-    summary = json.loads((tmp_path / "s.json").read_text())
-    assert [(trial["repetitions"], trial["slower_by_percent"], trial["sweeps"], trial["rows"])
-            for trial in summary["trials"]] == [
-        (1, 0, 5, 10), (1, 2900, 3, 6), (3, 0, 1, 2), (3, 2900, 1, 2)]
-    for trial in summary["trials"]:
-        assert trial["slower_by_percent"] == 0 or trial["verdicts"] == {"SLOWER": trial["rows"]}
+    call(*run)
+    first = {path: path.stat().st_mtime_ns for path in out.rglob("gate.json")}
+    assert {path.parent.name for path in first} == {"unchanged", "slower_by_2900"}
+    with pytest.raises(SystemExit, match="has 1 steps; judging needs 2"):
+        call("judge", *how)
+    call(*run)
+    assert len(list(out.rglob("gate.json"))) == 4
+    assert all(path.stat().st_mtime_ns == time for path, time in first.items())
+    with pytest.raises(SystemExit, match="trials of another kind"):
+        call(*run, "--neighbours", "1")
+    call("judge", *how, "--summary", str(tmp_path / "s.json"), "--docs", str(docs))
+    setting, = json.loads((tmp_path / "s.json").read_text())["settings"]
+    assert (setting["repetitions"], setting["neighbours"], setting["groups"]) == (2, 0, 1)
+    nothing, slower = setting["trials"]
+    assert (nothing["slower_by_percent"], nothing["sweeps"], nothing["rows"]) == (0, 1, 2)
+    assert (slower["slower_by_percent"], slower["sweeps"]) == (2900, 2)
+    assert slower["verdicts"] == {"SLOWER": 4}
     text = docs.read_text()
     assert text.startswith("before\n") and text.endswith("after\n") and "earlier" not in text
-    assert "| 3 | +2900% | 1 | 2 | 100.0 (2.5 to 100.0) | 100.0% |" in text
+    assert "| 1 | +2900% | 2 | 100.0 (15.8 to 100.0) | 0.0 | 100.0% |" in text
 
 
 def test_the_rank_test_alone(trials):

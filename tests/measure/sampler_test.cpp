@@ -112,6 +112,33 @@ TEST(Sampler, WarmUpRunsAtLeastAsOftenAndAsLongAsAsked) {
   EXPECT_LE(timings[0].measurement.warmup_runs, 40);
 }
 
+TEST(Sampler, CoreTimesAreThoseOfTheTimedRun) {
+  ScriptedDevice device;
+  device.seconds = 60;  // far more than the test takes beside it
+  device.ran = device.waited = 1000;
+  const Contender contender{.before = [] {},
+                            .run =
+                                [&] {
+                                  *device.ran += 3;
+                                  *device.waited += 0.5;
+                                },
+                            .after = [] {}};
+  const auto timings = measure_interleaved(device, {contender}, quick(), 1, kNever);
+  const Measurement& measurement = timings[0].measurement;
+  ASSERT_EQ(measurement.core_times.size(), measurement.seconds.size());
+  for (const CoreTime& time : measurement.core_times) {
+    EXPECT_EQ(time.ran, 3);
+    EXPECT_EQ(time.waited, 0.5);
+  }
+}
+
+TEST(Sampler, ADeviceThatDoesNotTellHasNoCoreTimes) {
+  ScriptedDevice device;
+  device.ran = 1;
+  const auto timings = measure_interleaved(device, {logging(device, "a")}, quick(), 1, kNever);
+  EXPECT_TRUE(timings[0].measurement.core_times.empty());
+}
+
 TEST(Sampler, InterruptionKeepsWhatWasTaken) {
   ScriptedDevice device;
   int samples = 0;

@@ -19,11 +19,13 @@ class ScriptedDevice : public Device {
     return seconds;
   }
   std::optional<double> energy() override { return joules; }
+  std::optional<double> ran_seconds() override { return ran; }
+  std::optional<double> waited_seconds() override { return waited; }
   void evict_caches() override { log += "e"; }
   int64_t eviction_bytes() const override { return 0; }
 
   double seconds = 0.01;
-  std::optional<double> joules;
+  std::optional<double> joules, ran, waited;
   std::string log;
 
  protected:

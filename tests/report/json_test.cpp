@@ -108,6 +108,38 @@ TEST(Json, StatesLaunchesAndDistancesComeBack) {
   EXPECT_THAT(to_csv(again), HasSubstr(",1840,"));
 }
 
+// A row that was timed beside load.
+SweepResult loaded_result() {
+  SweepResult result = sample_result();
+  Measurement& measurement = *result.records[0].measurement;
+  measurement.load = Load{2, 2, 3, 0.125, 1.5};
+  measurement.core_times = {{1, 0}, {1, 0.5}, {1, 0}, {1, 0.5}, {1, 0}, {1, 0.5}};
+  return result;
+}
+
+TEST(Json, LoadAndCoreTimesComeBackAndAreTold) {
+  const SweepResult again = result_from_json(to_json(loaded_result()), "memory");
+  EXPECT_EQ(to_json(again), to_json(loaded_result()));
+  const std::string told =
+      "others had 1.5 of 2 cores, the hypervisor 0.06; 3 of 6 samples undisturbed";
+  EXPECT_THAT(to_table(again), HasSubstr("load: " + told));
+  EXPECT_THAT(to_markdown(again), HasSubstr("load: " + told + " |"));
+  EXPECT_THAT(to_table(again),
+              HasSubstr("warning: 1 of 5 rows were timed while others had the cores"));
+}
+
+TEST(Json, EverySampleHasCoreTimesThatAreNotNegative) {
+  for (const auto& [was, is] : {std::pair{"\"waited_s\": [", "\"waited_s\": [0,"},
+                                {"\"others_s\": 3.0", "\"others_s\": -3.0"},
+                                {"\"seconds\": 2.0", "\"seconds\": 0"}}) {
+    std::string text = to_json(loaded_result());
+    const size_t at = text.find(was);
+    ASSERT_NE(at, std::string::npos) << was;
+    text.replace(at, std::string(was).size(), is);
+    EXPECT_THROW(result_from_json(text, "memory"), FileError) << is;
+  }
+}
+
 TEST(Json, CountersWithoutDetailsComeBack) {
   SweepResult result = gpu_result();
   CounterReport& report = *result.records[1].counters;

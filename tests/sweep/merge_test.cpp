@@ -58,6 +58,25 @@ TEST(Merge, CoarseOnceIsCoarse) {
   EXPECT_EQ(records[0].verdict.coarse, "far off");
 }
 
+TEST(Merge, CoreTimesAndLoadAreOfAllRepetitionsOrOfNone) {
+  Record first = timed({1, 2}), second = timed({3}), silent = timed({4});
+  first.measurement->core_times = {{1, 0}, {2, 0.5}};
+  first.measurement->load = Load{1, 2, 0.5, 0};
+  second.measurement->core_times = {{3, 0}};
+  second.measurement->load = Load{3, 2, 0.5, 0};
+  const auto both = merged({entry(0, {first}), entry(1, {second})});
+  ASSERT_EQ(both[0].measurement->core_times.size(), 3u);
+  EXPECT_EQ(both[0].measurement->core_times[1].waited, 0.5);
+  EXPECT_EQ(both[0].measurement->core_times[2].ran, 3);
+  EXPECT_DOUBLE_EQ(both[0].measurement->load->others_cores(), 0.25);
+  for (const auto& entries : {std::vector{entry(0, {first}), entry(1, {silent})},
+                              std::vector{entry(0, {silent}), entry(1, {first})}}) {
+    const auto one = merged(entries);
+    EXPECT_TRUE(one[0].measurement->core_times.empty());
+    EXPECT_FALSE(one[0].measurement->load);
+  }
+}
+
 TEST(Merge, ARepetitionThatFailedStandsForAll) {
   for (const auto& entries :
        {std::vector{entry(0, {timed({1})}), entry(1, {crashed()}), entry(2, {timed({2})})},

@@ -1,0 +1,105 @@
+#include "compare/basis.h"
+
+#include <algorithm>
+
+#include "measure/undisturbed.h"
+
+namespace flashbench {
+
+std::vector<double> flat(const Basis::Times& times) {
+  std::vector<double> all;
+  for (const std::vector<double>& process : times)
+    all.insert(all.end(), process.begin(), process.end());
+  return all;
+}
+
+namespace {
+
+constexpr size_t kMinUndisturbed = 4;  // of each process
+
+// The values for which `keep` says so, by process.
+Basis::Times by_process(const Measurement& measurement, const std::vector<double>& values,
+                        const std::vector<bool>& keep) {
+  std::vector<int> counts = measurement.samples_per_process;
+  if (counts.empty()) counts = {static_cast<int>(values.size())};
+  Basis::Times times;
+  size_t sample = 0;
+  for (int count : counts) {
+    times.emplace_back();
+    for (int i = 0; i < count; ++i, ++sample) {
+      if (keep[sample]) times.back().push_back(values[sample]);
+    }
+  }
+  return times;
+}
+
+Basis::Times clean_times(const Measurement& measurement) {
+  return by_process(measurement, measurement.seconds, undisturbed(measurement));
+}
+
+Basis::Times processor_times(const Measurement& measurement) {
+  std::vector<double> ran;
+  for (const CoreTime& time : measurement.core_times) ran.push_back(time.ran);
+  return by_process(measurement, ran, std::vector<bool>(ran.size(), true));
+}
+
+bool all_clean(const Measurement& measurement) {
+  const std::vector<bool> clean = undisturbed(measurement);
+  return std::all_of(clean.begin(), clean.end(), [](bool is) { return is; });
+}
+
+bool enough(const Basis::Times& times) {
+  return flat(times).size() >= kMinSamples &&
+         std::all_of(times.begin(), times.end(), [](const std::vector<double>& process) {
+           return process.size() >= kMinUndisturbed;
+         });
+}
+
+bool has_processor_times(const Measurement& measurement) {
+  return !measurement.core_times.empty() &&
+         std::all_of(measurement.core_times.begin(), measurement.core_times.end(),
+                     [](const CoreTime& time) { return time.ran > 0; });
+}
+
+}  // namespace
+
+std::optional<Basis> common_basis(const Measurement& base, const Measurement& now,
+                                  std::string& why_not) {
+  for (const Measurement* side : {&base, &now}) {
+    if (!is_blind(*side)) continue;
+    why_not = told(*side->load) + ", and this machine does not say which samples had to wait";
+    return std::nullopt;
+  }
+  const bool clean = all_clean(base) && all_clean(now);
+  Basis basis{clean ? Basis::Kind::samples : Basis::Kind::undisturbed, clean_times(base),
+              clean_times(now)};
+  if (clean || (enough(basis.base) && enough(basis.now))) return basis;
+  if (!has_processor_times(base) || !has_processor_times(now)) {
+    why_not = "too few samples had no core to wait for, and processor times are not known of both";
+    return std::nullopt;
+  }
+  return Basis{Basis::Kind::processor, processor_times(base), processor_times(now)};
+}
+
+std::vector<double> estimated_seconds(const Measurement& measurement) {
+  std::vector<double> seconds = measurement.seconds;
+  for (size_t i = 0; i < measurement.core_times.size(); ++i) {
+    const auto& [ran, waited] = measurement.core_times[i];
+    if (ran > 0) seconds[i] *= ran / (ran + waited);
+  }
+  return seconds;
+}
+
+std::string_view name(Basis::Kind kind) {
+  switch (kind) {
+    case Basis::Kind::samples:
+      return "samples";
+    case Basis::Kind::undisturbed:
+      return "undisturbed";
+    case Basis::Kind::processor:
+      return "processor";
+  }
+  return "?";
+}
+
+}  // namespace flashbench

@@ -1,0 +1,34 @@
+#include "measure/undisturbed.h"
+
+#include <algorithm>
+
+namespace flashbench {
+
+namespace {
+
+// What a sample may wait: a hundredth of itself, and what waking a few threads takes. Who loses its
+// core to another process loses it for milliseconds.
+constexpr double kShareOfSample = 0.01;
+constexpr double kWakeUpSeconds = 1e-4;
+
+bool is_beside_load(const Measurement& measurement) {
+  return measurement.load && is_heavy(*measurement.load);
+}
+
+}  // namespace
+
+std::vector<bool> undisturbed(const Measurement& measurement) {
+  std::vector<bool> result(measurement.seconds.size(), true);
+  if (!is_beside_load(measurement)) return result;
+  for (size_t i = 0; i < measurement.core_times.size(); ++i) {
+    const double allowed = std::max(kShareOfSample * measurement.seconds[i], kWakeUpSeconds);
+    result[i] = measurement.core_times[i].waited <= allowed;
+  }
+  return result;
+}
+
+bool is_blind(const Measurement& measurement) {
+  return is_beside_load(measurement) && measurement.core_times.empty();
+}
+
+}  // namespace flashbench
