@@ -44,6 +44,7 @@ std::vector<Sample> samples() {
   const Delayed d64 = delayed<__nv_bfloat16, BackwardConfig{.head_dim = 64, .stages = 2}>();
   const Delayed d96 = delayed<__half, BackwardConfig{.head_dim = 96, .stages = 2}>();
   const Delayed d128 = delayed<__half, BackwardConfig{.head_dim = 128, .stages = 2}>();
+  const Delayed d192 = delayed<__half, BackwardConfig{.head_dim = 192, .stages = 2}>();
   const Delayed d256 = delayed<__nv_bfloat16, BackwardConfig{.head_dim = 256, .stages = 2}>();
   const Delayed ordered_64 =
       delayed<__half, BackwardConfig{.head_dim = 64, .stages = 2, .deterministic = true}>();
@@ -65,13 +66,14 @@ std::vector<Sample> samples() {
           {many_heads(Dtype::fp16, Mask::none, 128), d128, false},
           {many_heads(Dtype::bf16, Mask::causal_bottom_right, 256), d256, false},
           {problem(Dtype::bf16, Mask::none, 500, 301, 64), d64},
-          {problem(Dtype::bf16, Mask::none, 1, 1, 64), d64},
+          {problem(Dtype::bf16, Mask::none, 1, 1, 64), d64, false},
           {problem(Dtype::bf16, Mask::causal_bottom_right, 601, 700, 56), d64},
           {problem(Dtype::fp16, Mask::none, 301, 420, 96), d96},
           {problem(Dtype::fp16, Mask::causal_bottom_right, 330, 300, 80), d96},
           {problem(Dtype::fp16, Mask::none, 300, 777, 128), d128},
           {problem(Dtype::fp16, Mask::causal_top_left, 333, 500, 120), d128},
           {problem(Dtype::fp16, Mask::causal_bottom_right, 600, 450, 128), d128},
+          {problem(Dtype::fp16, Mask::causal_bottom_right, 301, 400, 184), d192},
           {problem(Dtype::bf16, Mask::none, 300, 401, 256), d256},
           {problem(Dtype::bf16, Mask::causal_bottom_right, 401, 500, 248), d256},
           {problem(Dtype::fp16, Mask::none, 501, 700, 64), ordered_64},
