@@ -16,7 +16,7 @@ struct Work {
   int steps;
 
   template <typename Arguments>
-  __device__ Work(const Arguments& a, int index) {
+  __host__ __device__ Work(const Arguments& a, int index) {
     const SectionItem item =
         item_in_sections(index, a.batch * a.kv_heads * a.parts, a.section_heads, a.key_blocks);
     const int head = item.head / a.parts;
@@ -53,9 +53,10 @@ struct Step {
   int head, block;
 
   template <typename Work>
-  __device__ explicit Step(const Work& work) : head(work.start_head), block(work.start_block) {}
+  __host__ __device__ explicit Step(const Work& work)
+      : head(work.start_head), block(work.start_block) {}
   template <typename Work>
-  __device__ void advance(const Work& work) {
+  __host__ __device__ void advance(const Work& work) {
     if (++block == work.end_block) {
       block = work.first_block;
       ++head;
