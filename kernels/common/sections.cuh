@@ -10,8 +10,8 @@ struct SectionItem {
 };
 
 // The item `index` of `heads * blocks`.
-__device__ __forceinline__ SectionItem item_in_sections(int index, int heads, int section_heads,
-                                                        int blocks) {
+__host__ __device__ __forceinline__ SectionItem item_in_sections(int index, int heads,
+                                                                 int section_heads, int blocks) {
   const int section = index / (section_heads * blocks);
   const int first_head = section * section_heads;
   const int heads_here = min(section_heads, heads - first_head);

@@ -1,6 +1,7 @@
 #include "kernels/sm80/backward.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+
 #include <numbers>
 #include <optional>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "kernels/common/blocks.h"
 #include "kernels/common/mask.h"
+#include "kernels/sm80/backward_split.h"
 #include "kernels/sm80/requirements.h"
 
 namespace flashbench::kernels::sm80 {
@@ -33,31 +35,47 @@ constexpr size_t align_up(size_t bytes) {
   return (bytes + 255) / 256 * 256;
 }
 
+int64_t padded(int64_t length) {
+  return (length + kRowPadding - 1) / kRowPadding * kRowPadding;
+}
+
 // Carves the workspace; with a null base, only its size is meaningful.
 struct Workspace {
-  Workspace(const Problem& p, void* base) {
-    padded_q = (p.q_len + kRowPadding - 1) / kRowPadding * kRowPadding;
-    const size_t rows = static_cast<size_t>(p.batch * p.q_heads * padded_q);
+  Workspace(const Problem& p, int64_t slices, void* base) {
+    const size_t rows = static_cast<size_t>(p.batch * p.q_heads * padded(p.q_len));
+    const auto head_dim = static_cast<size_t>(compiled_head_dim(p.head_dim));
     char* at = static_cast<char*>(base);
     const auto take = [&](size_t size) {
       char* taken = at == nullptr ? nullptr : at + bytes;
       bytes += align_up(size);
       return taken;
     };
-    dq_sums = reinterpret_cast<float*>(take(rows * compiled_head_dim(p.head_dim) * sizeof(float)));
-    logsumexp_base_2 = reinterpret_cast<float*>(take(rows * sizeof(float)));
-    d = reinterpret_cast<float*>(take(rows * sizeof(float)));
+    const auto take_floats = [&](size_t count) {
+      return reinterpret_cast<float*>(take(count * sizeof(float)));
+    };
+    dq_sums = take_floats(rows * head_dim);
+    logsumexp_base_2 = take_floats(rows);
+    d = take_floats(rows);
     turns = reinterpret_cast<int*>(take(rows / kTurnRows * sizeof(int)));
     tickets = reinterpret_cast<int*>(take(sizeof(int)));
+    key_floats = static_cast<size_t>(slices * p.batch * p.kv_heads * padded(p.kv_len)) * head_dim;
+    dk_sums = take_floats(key_floats);
+    dv_sums = take_floats(key_floats);
   }
   float* dq_sums;
   float* logsumexp_base_2;
   float* d;
   int* turns;
   int* tickets;
-  int64_t padded_q = 0;
+  float *dk_sums, *dv_sums;
+  size_t key_floats = 0;  // of dk_sums
   size_t bytes = 0;
 };
+
+int slices(int parts, bool deterministic) {
+  if (parts == 1) return 0;
+  return deterministic ? parts : 1;
+}
 
 template <bool kDeterministic>
 const CudaKernel<BackwardArguments>& main_kernel(const Launch& at) {
@@ -68,23 +86,12 @@ const CudaKernel<BackwardArguments>& main_kernel(const Launch& at) {
 template <bool kDeterministic>
 std::vector<KernelFacts> facts(const Launch& at) {
   return {kernel_facts(dot_do_o(at.problem).kernel), kernel_facts(main_kernel<kDeterministic>(at)),
-          kernel_facts(convert_dq(at.problem).kernel)};
+          kernel_facts(convert(at.problem).kernel)};
 }
 
 template <bool kDeterministic>
 std::string variant(const Launch& at) {
-  return (kDeterministic ? "sm80_backward_deterministic " : "sm80_backward ") + describe(at.blocks);
-}
-
-// How many K/V heads' thread blocks are mixed. If causal, the first keys make the most work, and
-// are best not left for the end: the first keys of all heads of a section come first. Its Q, dO and
-// sums of dQ share the L2 cache.
-int64_t section_heads(const Problem& p) {
-  if (p.mask == Mask::none) return 1;
-  constexpr int64_t kSectionBytes = int64_t{32} << 20;
-  const int64_t head_bytes = p.heads_per_kv_head() * p.q_len * compiled_head_dim(p.head_dim) *
-                             (2 * element_size(p.dtype) + static_cast<int64_t>(sizeof(float)));
-  return std::clamp<int64_t>(kSectionBytes / head_bytes, 1, p.batch * p.kv_heads);
+  return (kDeterministic ? "sm80_backward_deterministic " : "sm80_backward ") + describe_main(at);
 }
 
 Strided strided(const ConstTensorView& t) {
@@ -94,28 +101,54 @@ Strided strided(const ConstTensorView& t) {
 template <bool kDeterministic>
 void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
             Stream stream) {
-  const Problem& p = at.problem;
-  const BackwardArguments args = backward_arguments(p, in, out, workspace);
-  const int64_t key_blocks = (p.kv_len + at.blocks.kv - 1) / at.blocks.kv;
-  launch_rows(dot_do_o(p), p, args, stream);
-  launch_kernel(main_kernel<kDeterministic>(at), p.batch * p.kv_heads * key_blocks, args, stream);
-  launch_rows(convert_dq(p), p, args, stream);
+  const BackwardArguments args = backward_arguments(at, in, out, workspace, kDeterministic);
+  launch_first(at.problem, args, stream);
+  launch_kernel(main_kernel<kDeterministic>(at), main_thread_blocks(args), args, stream);
+  launch_last(at.problem, args, stream);
+}
+
+template <bool kDeterministic>
+size_t workspace_bytes(const Launch& at) {
+  return backward_workspace_bytes(at, kDeterministic);
+}
+
+template <bool kDeterministic>
+int64_t requested_bytes(const Launch& at) {
+  return backward_requested_bytes(at, kDeterministic);
 }
 
 }  // namespace
 
-void launch_rows(const RowKernel& rows, const Problem& p, const BackwardArguments& args,
-                 Stream stream) {
+std::string describe_main(const Launch& at) {
+  const int parts = choose_parts(at);
+  return describe(at.blocks) + (parts > 1 ? fmt::format(", {} parts", parts) : "");
+}
+
+void launch_first(const Problem& p, const BackwardArguments& args, Stream stream) {
+  const RowKernel rows = dot_do_o(p);
   launch_kernel(rows.kernel, p.batch * p.q_heads * (args.padded_q / rows.rows), args, stream);
 }
 
-size_t backward_workspace_bytes(const Launch& at) {
-  return Workspace(at.problem, nullptr).bytes;
+int64_t main_thread_blocks(const BackwardArguments& args) {
+  return int64_t{args.batch} * args.kv_heads * args.parts * args.key_blocks;
 }
 
-BackwardArguments backward_arguments(const Problem& p, const Inputs& in, const Outputs& out,
-                                     void* workspace) {
-  const Workspace space(p, workspace);
+void launch_last(const Problem& p, const BackwardArguments& args, Stream stream) {
+  const RowKernel rows = convert(p);
+  const int64_t key_rows = args.slices > 0 ? 2 * p.batch * p.kv_heads * args.padded_kv : 0;
+  launch_kernel(rows.kernel, (p.batch * p.q_heads * args.padded_q + key_rows) / rows.rows, args,
+                stream);
+}
+
+size_t backward_workspace_bytes(const Launch& at, bool deterministic) {
+  return Workspace(at.problem, slices(choose_parts(at), deterministic), nullptr).bytes;
+}
+
+BackwardArguments backward_arguments(const Launch& at, const Inputs& in, const Outputs& out,
+                                     void* workspace, bool deterministic) {
+  const Problem& p = at.problem;
+  const int parts = choose_parts(at);
+  const Workspace space(p, slices(parts, deterministic), workspace);
   const double scale = p.softmax_scale();
   return {.q = strided(in.q),
           .k = strided(in.k),
@@ -131,6 +164,10 @@ BackwardArguments backward_arguments(const Problem& p, const Inputs& in, const O
           .d = space.d,
           .turns = space.turns,
           .tickets = space.tickets,
+          .dk_sums = space.dk_sums,
+          .dv_sums = space.dv_sums,
+          .slices = slices(parts, deterministic),
+          .zeros = deterministic ? 0 : static_cast<int64_t>(space.key_floats),
           .batch = static_cast<int>(p.batch),
           .q_heads = static_cast<int>(p.q_heads),
           .kv_heads = static_cast<int>(p.kv_heads),
@@ -138,8 +175,11 @@ BackwardArguments backward_arguments(const Problem& p, const Inputs& in, const O
           .q_len = static_cast<int>(p.q_len),
           .kv_len = static_cast<int>(p.kv_len),
           .head_dim = static_cast<int>(p.head_dim),
-          .padded_q = static_cast<int>(space.padded_q),
-          .section_heads = static_cast<int>(section_heads(p)),
+          .padded_q = static_cast<int>(padded(p.q_len)),
+          .padded_kv = static_cast<int>(padded(p.kv_len)),
+          .parts = parts,
+          .key_blocks = static_cast<int>((p.kv_len + at.blocks.kv - 1) / at.blocks.kv),
+          .section_heads = static_cast<int>(section_heads(at, parts)),
           .key_end = static_cast<int>(p.visible_keys(p.q_len - 1)),
           .diagonal = static_cast<int>(diagonal(p)),
           .scale = static_cast<float>(scale),
@@ -149,8 +189,9 @@ BackwardArguments backward_arguments(const Problem& p, const Inputs& in, const O
 // First: O, dO and L read; D, L in base 2 and the zeros of dQ's sums written. Main: K and V read
 // as far as any query sees them, dK and dV written; Q, dO, L and D read by every thread block whose
 // keys some query of the block sees, and dQ's sums added to, which counts once. Last: the sums
-// read, dQ written.
-int64_t backward_requested_bytes(const Launch& at) {
+// read, dQ written. Where thread blocks share keys, each part reads them and adds its sums of dK
+// and dV, which counts once; these are read, and, where all parts add to the same, start as zeros.
+int64_t backward_requested_bytes(const Launch& at, bool deterministic) {
   const Problem& p = at.problem;
   const int64_t element = element_size(p.dtype);
   constexpr int64_t kFloat = sizeof(float);
@@ -161,10 +202,14 @@ int64_t backward_requested_bytes(const Launch& at) {
   }
   const int64_t visited = p.batch * p.q_heads * query_rows;
   const int64_t first = p.query_elements() * (2 * element + kFloat) + p.query_rows() * 3 * kFloat;
-  const int64_t main = p.batch * p.kv_heads * (key_end + p.kv_len) * p.head_dim * 2 * element +
-                       visited * (p.head_dim * (2 * element + kFloat) + 2 * kFloat);
+  const int64_t parts = choose_parts(at), key_elements = p.batch * p.kv_heads * p.head_dim;
+  const int64_t keys = key_elements * (parts * key_end + p.kv_len) * 2 * element;
+  const int64_t read_and_zeroed = deterministic ? parts : 2;
+  const int64_t sums =
+      parts > 1 ? key_elements * p.kv_len * 2 * kFloat * (parts + read_and_zeroed) : 0;
+  const int64_t main = keys + visited * (p.head_dim * (2 * element + kFloat) + 2 * kFloat);
   const int64_t last = p.query_elements() * (kFloat + element);
-  return first + main + last;
+  return first + main + sums + last;
 }
 
 }  // namespace flashbench::kernels::sm80
@@ -180,8 +225,8 @@ extern const AttentionKernel kSm80Backward{.name = "sm80_backward",
                                            .candidates = sm80::candidates,
                                            .choose = sm80::choose,
                                            .variant = sm80::variant<false>,
-                                           .workspace_bytes = sm80::backward_workspace_bytes,
-                                           .requested_bytes = sm80::backward_requested_bytes,
+                                           .workspace_bytes = sm80::workspace_bytes<false>,
+                                           .requested_bytes = sm80::requested_bytes<false>,
                                            .facts = sm80::facts<false>,
                                            .launch = sm80::launch<false>};
 
@@ -194,8 +239,8 @@ extern const AttentionKernel kSm80BackwardDeterministic{
     .why_unsupported = sm80::why_unsupported_backward,
     .choose = sm80::choose,
     .variant = sm80::variant<true>,
-    .workspace_bytes = sm80::backward_workspace_bytes,
-    .requested_bytes = sm80::backward_requested_bytes,
+    .workspace_bytes = sm80::workspace_bytes<true>,
+    .requested_bytes = sm80::requested_bytes<true>,
     .facts = sm80::facts<true>,
     .launch = sm80::launch<true>};
 

@@ -66,6 +66,11 @@ __global__ void __launch_bounds__(kThreads)
   float4* sums = reinterpret_cast<float4*>(args.dq_sums + first_padded * kHeadDim);
 #pragma unroll 4
   for (int i = threadIdx.x; i < kRows * kHeadDim / 4; i += kThreads) sums[i] = float4{};
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < args.zeros / 4;
+       i += int64_t{gridDim.x} * kThreads) {
+    reinterpret_cast<float4*>(args.dk_sums)[i] = reinterpret_cast<float4*>(args.dv_sums)[i] =
+        float4{};
+  }
 
 #pragma unroll
   for (int i = 0; i < kPasses; ++i) {

@@ -13,13 +13,13 @@
 #include <cmath>
 #include <type_traits>
 
-#include "kernels/common/sections.cuh"
 #include "kernels/ptx/cp_async.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
 #include "kernels/ptx/shared_address.h"
+#include "kernels/sm80/accumulator.cuh"
 #include "kernels/sm80/backward.h"
-#include "kernels/sm80/dq_accumulator.cuh"
+#include "kernels/sm80/backward_work.cuh"
 #include "kernels/sm80/shared_tile.h"
 #include "kernels/sm80/tile_product.cuh"
 #include "kernels/sm80/turns.cuh"
@@ -163,17 +163,9 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     item = ticket;
     __syncthreads();
   }
-  const int key_blocks = (args.kv_len + B::kKv - 1) / B::kKv;
-  const SectionItem place =
-      item_in_sections(item, args.batch * args.kv_heads, args.section_heads, key_blocks);
-  const int kv_head = place.head % args.kv_heads, batch = place.head / args.kv_heads;
-  const int first_key = place.block * B::kKv;
-
-  // Steps: the blocks of queries that see some of these keys, of all query heads of the group.
+  const Work<B::kQ, B::kKv> work(args, item);
+  const int kv_head = work.kv_head, batch = work.batch, first_key = work.first_key;
   const int first_query = max(0, first_key - args.diagonal);
-  const int first_block = first_query / B::kQ;
-  const int end_block = first_key < args.key_end ? (args.q_len + B::kQ - 1) / B::kQ : first_block;
-  const int steps = max(0, end_block - first_block) * args.group;
 
   // Q and dO of a block of queries, in as many parts as there are steps in the product beside which
   // they are loaded; `rows` is how many of the block's rows there are, 0 if there is no such block.
@@ -200,15 +192,8 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     }
   };
 
-  const int first_head = kv_head * args.group;
-  int load_head = first_head, load_block = first_block;  // of the next load
-  int head = first_head, block = first_block;            // of the next scores
-  const auto advance = [&](int& h, int& b) {
-    if (++b == end_block) {
-      b = first_block;
-      ++h;
-    }
-  };
+  Step load(work);  // of the next load
+  Step next(work);  // of the next scores
 
   {
     const int64_t row = first_key;
@@ -221,10 +206,10 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     // With three stages the first two blocks of queries, the second in a group of its own.
     constexpr std::integral_constant<int, 1> kAtOnce;
     for (int i = 0; i < B::kStages - 1; ++i) {
-      if (i < steps) {
-        load_queries(kAtOnce, load_head, load_block, args.q_len - load_block * B::kQ, i, 0);
-        load_statistics(load_head, load_block, i);
-        advance(load_head, load_block);
+      if (i < work.steps) {
+        load_queries(kAtOnce, load.head, load.block, args.q_len - load.block * B::kQ, i, 0);
+        load_statistics(load.head, load.block, i);
+        load.advance(work);
       }
       ptx::cp_async_commit_group();
     }
@@ -352,7 +337,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     [[maybe_unused]] int* turn =
         args.turns + static_cast<int64_t>(q_head) * (args.padded_q / kTurnRows) + q_block;
     if (careful) {
-      if constexpr (kDeterministic) wait_for_turn(turn, place.block, threadIdx.x == 0, sync);
+      if constexpr (kDeterministic) wait_for_turn(turn, work.key_block, threadIdx.x == 0, sync);
       add_seen_keys<Element, B>(scores.ds, shared.k, first_row + args.diagonal + 1 - first_key,
                                 min(args.key_end - first_key, B::kKv), tiles);
     } else {
@@ -366,7 +351,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
                          KvTile::offset(row_major_row(lane), dq_warp_d * 2 + row_major_chunk(lane));
       multiply<Element, ScoreTile, false, KvTile, true, B::kDqWarpsD, B::kKv / 16>(dq, a, b,
                                                                                    [](int) {});
-      if constexpr (kDeterministic) wait_for_turn(turn, place.block, threadIdx.x == 0, sync);
+      if constexpr (kDeterministic) wait_for_turn(turn, work.key_block, threadIdx.x == 0, sync);
       tiles += (dq_warp_q * (B::kDqQ / 16) * (B::kHeadDim / 8) + dq_warp_d * 2) * 128;
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
@@ -377,13 +362,13 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
         }
       }
     }
-    if constexpr (kDeterministic) pass_turn(turn, place.block + 1, threadIdx.x == 0, sync);
+    if constexpr (kDeterministic) pass_turn(turn, work.key_block + 1, threadIdx.x == 0, sync);
   };
 
   if constexpr (B::kStages == 3) {
     // A step behind each other: the gradients of one block of queries, the scores of the next. The
     // barrier stands for: P and dS are written, the loads have arrived, the oldest stage is free.
-    int last_head = head, last_block = block;
+    Step last = next;
     int last_stage = 2, stage = 0, next_stage = 1;
     bool careful = false;
     for (int step = 0;; ++step) {
@@ -394,41 +379,59 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
       }
       careful = __syncthreads_or(careful);
       if (step > 0) {
-        const int rows = step + 1 < steps ? args.q_len - load_block * B::kQ : 0;
-        accumulate(careful, last_head, last_block, last_stage, (step - 1) & 1, [&](int part) {
-          load_queries(std::integral_constant<int, B::kQ / 16>{}, load_head, load_block, rows,
+        const int rows = step + 1 < work.steps ? args.q_len - load.block * B::kQ : 0;
+        accumulate(careful, last.head, last.block, last_stage, (step - 1) & 1, [&](int part) {
+          load_queries(std::integral_constant<int, B::kQ / 16>{}, load.head, load.block, rows,
                        next_stage, part);
         });
-        if (step + 1 < steps) load_statistics(load_head, load_block, next_stage);
+        if (step + 1 < work.steps) load_statistics(load.head, load.block, next_stage);
         ptx::cp_async_commit_group();
-        advance(load_head, load_block);
+        load.advance(work);
       }
-      if (step == steps) break;
-      careful = compute_scores(block * B::kQ, stage, step & 1, [](int) {});
-      last_head = head, last_block = block;
-      advance(head, block);
+      if (step == work.steps) break;
+      careful = compute_scores(next.block * B::kQ, stage, step & 1, [](int) {});
+      last = next;
+      next.advance(work);
       const int oldest = last_stage;
       last_stage = stage, stage = next_stage, next_stage = oldest;
     }
     ptx::cp_async_wait_group<0>();
   } else {
     int stage = 0;
-    for (int step = 0; step < steps; ++step) {
+    for (int step = 0; step < work.steps; ++step) {
       ptx::cp_async_wait_group<0>();
       __syncthreads();
-      const int rows = step + 1 < steps ? args.q_len - load_block * B::kQ : 0;
-      if (step + 1 < steps) load_statistics(load_head, load_block, stage ^ 1);
-      const bool careful = compute_scores(block * B::kQ, stage, 0, [&](int part) {
-        load_queries(std::integral_constant<int, B::kHeadDim / 16>{}, load_head, load_block, rows,
+      const int rows = step + 1 < work.steps ? args.q_len - load.block * B::kQ : 0;
+      if (step + 1 < work.steps) load_statistics(load.head, load.block, stage ^ 1);
+      const bool careful = compute_scores(next.block * B::kQ, stage, 0, [&](int part) {
+        load_queries(std::integral_constant<int, B::kHeadDim / 16>{}, load.head, load.block, rows,
                      stage ^ 1, part);
       });
       ptx::cp_async_commit_group();
-      advance(load_head, load_block);
-      accumulate(__syncthreads_or(careful), head, block, stage, 0, [](int) {});
-      advance(head, block);
+      load.advance(work);
+      accumulate(__syncthreads_or(careful), next.head, next.block, stage, 0, [](int) {});
+      next.advance(work);
       stage ^= 1;
     }
     ptx::cp_async_wait_group<0>();
+  }
+  if (args.parts > 1) {
+    float* tiles = (owns_dv ? args.dv_sums : args.dk_sums) +
+                   (work.row_of_sums(args, kDeterministic) + key_warp_kv * 64) * B::kHeadDim +
+                   key_warp_d * 2 * 128;
+#pragma unroll
+    for (int m = 0; m < 4; ++m) {
+#pragma unroll
+      for (int n = 0; n < B::kKeyD / 8; ++n) {
+        const int tile = m * (B::kHeadDim / 8) + n / 2 * 2 * B::kKeyWarpsD + n % 2;
+        if constexpr (kDeterministic) {
+          store_accumulator(tiles + tile * 128, lane, sum[m][n]);
+        } else {
+          add_to_accumulator(tiles + tile * 128, lane, sum[m][n]);
+        }
+      }
+    }
+    return;
   }
   __syncthreads();
 

@@ -30,6 +30,7 @@ constexpr std::array kVariants{
     variant<BackwardConfig{.head_dim = 64, .stages = 2, .deterministic = kDeterministic}>(),
     variant<BackwardConfig{.head_dim = 96, .stages = 2, .deterministic = kDeterministic}>(),
     variant<BackwardConfig{.head_dim = 128, .stages = 2, .deterministic = kDeterministic}>(),
+    variant<BackwardConfig{.head_dim = 192, .stages = 2, .deterministic = kDeterministic}>(),
     variant<BackwardConfig{.head_dim = 256, .stages = 2, .deterministic = kDeterministic}>(),
 };
 
@@ -41,7 +42,7 @@ std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& d
   if (std::ranges::none_of(kVariants<false>, [&](const auto& v) {
         return v.head_dim == compiled_head_dim(p.head_dim);
       })) {
-    return "it takes head_dim 40 to 128 and 200 to 256";
+    return "it takes head_dim 40 to 256";
   }
   return std::nullopt;
 }
@@ -65,12 +66,13 @@ template <bool kDeterministic>
 std::vector<KernelFacts> facts(const Launch& at) {
   return {kernel_facts(sm80::dot_do_o(at.problem).kernel),
           kernel_facts(main_kernel<kDeterministic>(at)),
-          kernel_facts(sm80::convert_dq(at.problem).kernel)};
+          kernel_facts(sm80::convert(at.problem).kernel)};
 }
 
 template <bool kDeterministic>
 std::string describe_variant(const Launch& at) {
-  return (kDeterministic ? "sm90_backward_deterministic " : "sm90_backward ") + describe(at.blocks);
+  return (kDeterministic ? "sm90_backward_deterministic " : "sm90_backward ") +
+         sm80::describe_main(at);
 }
 
 // The rows from `first` to `end`.
@@ -78,6 +80,17 @@ ConstTensorView rows(ConstTensorView t, int64_t first, int64_t end) {
   t.data = static_cast<const char*>(t.data) + first * t.row_stride * element_size(t.dtype);
   t.length = end - first;
   return t;
+}
+
+// What each consumer has of the columns, where each has half of them.
+std::array<ConstTensorView, 2> halves(const ConstTensorView& t) {
+  const int64_t half = compiled_head_dim(t.head_dim) / 2;
+  if (t.head_dim <= 128) return {t, t};
+  ConstTensorView low = t, high = t;
+  low.head_dim = half;
+  high.head_dim = t.head_dim - half;
+  high.data = static_cast<const char*>(t.data) + half * element_size(t.dtype);
+  return {low, high};
 }
 
 // Rows that the copy engine finds outside of a tensor are zeros to it: so are queries that see no
@@ -89,27 +102,32 @@ BackwardArguments main_arguments(const Launch& at, const Inputs& in, const Outpu
   const auto statistics = [&](const float* of_rows) {
     return float_rows_map(of_rows, p.batch * p.q_heads, shared.padded_q, at.blocks.q);
   };
+  const auto dk = halves(out.dk), dv = halves(out.dv);
   return {.q = tensor_map(rows(in.q, first_live, p.q_len), at.blocks.q),
           .d_o = tensor_map(rows(in.d_o, first_live, p.q_len), at.blocks.q),
           .k = tensor_map(rows(in.k, 0, shared.key_end), at.blocks.kv),
           .v = tensor_map(rows(in.v, 0, shared.key_end), at.blocks.kv),
-          .dk = tensor_map(out.dk, kWarpRows),
-          .dv = tensor_map(out.dv, kWarpRows),
+          .dk = {tensor_map(dk[0], kWarpRows), tensor_map(dk[1], kWarpRows)},
+          .dv = {tensor_map(dv[0], kWarpRows), tensor_map(dv[1], kWarpRows)},
           .logsumexp = statistics(shared.logsumexp_base_2),
           .d = statistics(shared.d),
           .dq_sums = shared.dq_sums,
+          .dk_sums = shared.dk_sums,
+          .dv_sums = shared.dv_sums,
           .turns = shared.turns,
           .tickets = shared.tickets,
+          .batch = shared.batch,
           .q_heads = shared.q_heads,
           .kv_heads = shared.kv_heads,
-          .batch_kv_heads = shared.batch * shared.kv_heads,
           .group = shared.group,
           .q_len = shared.q_len,
           .key_end = shared.key_end,
           .padded_q = shared.padded_q,
+          .padded_kv = shared.padded_kv,
+          .parts = shared.parts,
           .first_live = static_cast<int>(first_live),
           .diagonal = shared.diagonal,
-          .key_blocks = static_cast<int>((p.kv_len + at.blocks.kv - 1) / at.blocks.kv),
+          .key_blocks = shared.key_blocks,
           .section_heads = shared.section_heads,
           .scale = shared.scale,
           .scale_log2 = shared.scale_log2};
@@ -118,13 +136,22 @@ BackwardArguments main_arguments(const Launch& at, const Inputs& in, const Outpu
 template <bool kDeterministic>
 void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
             Stream stream) {
-  const Problem& p = at.problem;
-  const sm80::BackwardArguments shared = sm80::backward_arguments(p, in, out, workspace);
-  const BackwardArguments arguments = main_arguments(at, in, out, shared);
-  sm80::launch_rows(sm80::dot_do_o(p), p, shared, stream);
-  launch_kernel(main_kernel<kDeterministic>(at),
-                int64_t{arguments.batch_kv_heads} * arguments.key_blocks, arguments, stream);
-  sm80::launch_rows(sm80::convert_dq(p), p, shared, stream);
+  const sm80::BackwardArguments shared =
+      sm80::backward_arguments(at, in, out, workspace, kDeterministic);
+  sm80::launch_first(at.problem, shared, stream);
+  launch_kernel(main_kernel<kDeterministic>(at), sm80::main_thread_blocks(shared),
+                main_arguments(at, in, out, shared), stream);
+  sm80::launch_last(at.problem, shared, stream);
+}
+
+template <bool kDeterministic>
+size_t workspace_bytes(const Launch& at) {
+  return sm80::backward_workspace_bytes(at, kDeterministic);
+}
+
+template <bool kDeterministic>
+int64_t requested_bytes(const Launch& at) {
+  return sm80::backward_requested_bytes(at, kDeterministic);
 }
 
 }  // namespace
@@ -141,8 +168,8 @@ extern const AttentionKernel kSm90Backward{.name = "sm90_backward",
                                            .candidates = sm90::candidates,
                                            .choose = sm90::choose,
                                            .variant = sm90::describe_variant<false>,
-                                           .workspace_bytes = sm80::backward_workspace_bytes,
-                                           .requested_bytes = sm80::backward_requested_bytes,
+                                           .workspace_bytes = sm90::workspace_bytes<false>,
+                                           .requested_bytes = sm90::requested_bytes<false>,
                                            .facts = sm90::facts<false>,
                                            .launch = sm90::launch<false>};
 
@@ -155,8 +182,8 @@ extern const AttentionKernel kSm90BackwardDeterministic{
     .why_unsupported = sm90::why_unsupported,
     .choose = sm90::choose,
     .variant = sm90::describe_variant<true>,
-    .workspace_bytes = sm80::backward_workspace_bytes,
-    .requested_bytes = sm80::backward_requested_bytes,
+    .workspace_bytes = sm90::workspace_bytes<true>,
+    .requested_bytes = sm90::requested_bytes<true>,
     .facts = sm90::facts<true>,
     .launch = sm90::launch<true>};
 

@@ -11,10 +11,11 @@
 // half of the columns over all keys of the block. dP runs beside the exponentials, dV beside dS,
 // and dK beside the sums of dQ that go to memory.
 //
-// At 256 dK and dV of 64 keys are more than a consumer's registers hold: both consumers have the
-// same 64 keys, each half of the columns of dK and dV, and half of the queries of S, so that P goes
-// through shared memory too. For 64 keys dQ is as much as for 128: by ordinary instructions it
-// would leave more slowly than the products take, so the copy engine adds it to memory.
+// At 192 and 256 dK and dV of 64 keys are more than a consumer's registers hold: both consumers
+// have the same 64 keys, each half of the columns of dK and dV, and half of the queries of S, so
+// that P goes through shared memory too. For 64 keys dQ is as much as for 128: by ordinary
+// instructions it would leave more slowly than the products take, so the copy engine adds it to
+// memory.
 #pragma once
 
 #include <cuda.h>
@@ -23,7 +24,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/common/sections.cuh"
 #include "kernels/ptx/barrier.h"
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/cp_reduce_async_bulk.h"
@@ -35,15 +35,16 @@
 #include "kernels/ptx/shared_address.h"
 #include "kernels/ptx/stmatrix.h"
 #include "kernels/ptx/wgmma.h"
+#include "kernels/sm80/accumulator.cuh"
 #include "kernels/sm80/backward.h"
-#include "kernels/sm80/dq_accumulator.cuh"
+#include "kernels/sm80/backward_work.cuh"
 #include "kernels/sm80/turns.cuh"
 #include "kernels/sm90/roles.cuh"
 
 namespace flashbench::kernels::sm90 {
 
 struct BackwardConfig {
-  int head_dim;                // 64, 96, 128 or 256
+  int head_dim;                // 64, 96, 128, 192 or 256
   int stages;                  // blocks of Q in shared memory
   bool deterministic = false;  // thread blocks add to a block of dQ in the order of their keys
 };
@@ -51,11 +52,13 @@ struct BackwardConfig {
 struct BackwardArguments {
   CUtensorMap q, d_o;        // of the queries from first_live on, boxes of block_q rows
   CUtensorMap k, v;          // of the keys before key_end, boxes of all keys of a thread block
-  CUtensorMap dk, dv;        // boxes of the 16 rows of a warp
+  CUtensorMap dk[2], dv[2];  // of a consumer's half of the columns, or all; boxes of 16 rows
   CUtensorMap logsumexp, d;  // of the workspace (see kernels/sm80/backward.h), boxes of block_q
-  float* dq_sums;            // of the workspace
-  int *turns, *tickets;      // of the workspace; used if deterministic
-  int q_heads, kv_heads, batch_kv_heads, group, q_len, key_end, padded_q;
+  // Of the workspace, too. Turns and tickets are used if deterministic.
+  float *dq_sums, *dk_sums, *dv_sums;
+  int *turns, *tickets;
+  int batch, q_heads, kv_heads, group, q_len, key_end, padded_q, padded_kv;
+  int parts;       // thread blocks that share a block of keys
   int first_live;  // queries before this one see no key
   int diagonal;    // query q sees keys 0 to q + diagonal
   int key_blocks, section_heads;
@@ -82,17 +85,20 @@ struct Backward : Barriers<Delay> {
   static constexpr int kProducerRegisters = 24;
   static constexpr int kConsumerRegisters = 240;
 
-  static constexpr int kPanels = (kHeadDim + 63) / 64;
+  // Of a consumer: queries of S^T [64 keys, kSQueries], columns of dK and dV [64 keys,
+  // kKeyColumns].
+  static constexpr int kSQueries = kHalfColumns ? kBlockQ / kConsumers : kBlockQ;
+  static constexpr int kKeyColumns = kHalfColumns ? kHeadDim / kConsumers : kHeadDim;
+
+  // A consumer's columns begin a panel of their own: behind those of the other there may be some
+  // that belong to neither.
+  static constexpr int kKeyPanels = (kKeyColumns + 63) / 64;
+  static constexpr int kPanels = kHeadDim / kKeyColumns * kKeyPanels;
   static constexpr int kQPanelBytes = kBlockQ * kRowBytes;
   static constexpr int kKvPanelBytes = kBlockKv * kRowBytes;
   static constexpr int kQBytes = kPanels * kQPanelBytes;
   static constexpr int kKvBytes = kPanels * kKvPanelBytes;
   static constexpr int kDsBytes = kBlockKv / 64 * kQPanelBytes;
-
-  // Of a consumer: queries of S^T [64 keys, kSQueries], columns of dK and dV [64 keys,
-  // kKeyColumns].
-  static constexpr int kSQueries = kHalfColumns ? kBlockQ / kConsumers : kBlockQ;
-  static constexpr int kKeyColumns = kHalfColumns ? kHeadDim / kConsumers : kHeadDim;
 
   // Registers of a thread.
   static constexpr int kSFloats = kSQueries / 2;
@@ -100,11 +106,16 @@ struct Backward : Barriers<Delay> {
   static constexpr int kSteps = kSQueries / 16;  // of the operand A that S^T becomes
 
   // Columns of dQ that a consumer sums; those from head_dim on are zeros.
-  static constexpr int kDqColumns = kPanels * 64 / kConsumers;
+  static constexpr int kDqColumns = kHalfColumns ? kKeyColumns : kPanels * 64 / kConsumers;
   static constexpr int kDqFloats = kDqColumns / 2;
   static constexpr int kDqTiles = kDqColumns / 8;  // of 16 queries and 8 columns
   static constexpr int kTileFloats = 128;
   static constexpr int kStagedTiles = kSendsDq ? kDqTiles / 2 : 0;  // in shared memory
+
+  // Where a column of K, V, Q or dO lies in shared memory.
+  static __device__ constexpr int stored_column(int column) {
+    return column / kKeyColumns * kKeyPanels * 64 + column % kKeyColumns;
+  }
 
   struct Shared {
     alignas(1024) char k[kKvBytes];
@@ -123,36 +134,8 @@ struct Backward : Barriers<Delay> {
     int ticket;
   };
 
-  // What a thread block does: a block of keys, and the blocks of queries that see some of them, of
-  // all query heads of the group, one after the other.
-  struct Work {
-    int batch, kv_head, first_key, first_block, end_block, steps;
-
-    __device__ Work(const BackwardArguments& a, int index) {
-      const SectionItem item =
-          item_in_sections(index, a.batch_kv_heads, a.section_heads, a.key_blocks);
-      batch = item.head / a.kv_heads;
-      kv_head = item.head % a.kv_heads;
-      first_key = item.block * kBlockKv;
-      first_block = max(0, first_key - a.diagonal) / kBlockQ;
-      end_block = first_key < a.key_end ? (a.q_len + kBlockQ - 1) / kBlockQ : first_block;
-      steps = max(0, end_block - first_block) * a.group;
-    }
-  };
-
-  // One block of queries of a query head after the other.
-  struct Step {
-    int head, block;
-
-    __device__ Step(const BackwardArguments& a, const Work& work)
-        : head(work.kv_head * a.group), block(work.first_block) {}
-    __device__ void advance(const Work& work) {
-      if (++block == work.end_block) {
-        block = work.first_block;
-        ++head;
-      }
-    }
-  };
+  using Work = sm80::Work<kBlockQ, kBlockKv>;
+  using Step = sm80::Step;
 
   static __device__ void initialise_barriers(Shared& shared) {
     constexpr int kWarps = 4 * kConsumers;
@@ -179,12 +162,13 @@ struct Backward : Barriers<Delay> {
     const auto load_keys = [&](const CUtensorMap& tensor, char* to, uint64_t& full) {
       const uint32_t barrier = ptx::shared_address(&full);
       ptx::mbarrier_arrive_expect_tx(barrier, kKvBytes);
-      load_rows<kPanels, kKvPanelBytes>(tensor, to, barrier, work.first_key, work.kv_head,
-                                        work.batch, ptx::CachePolicy::evict_first);
+      load_rows<kPanels, kKvPanelBytes, kKeyColumns>(tensor, to, barrier, work.first_key,
+                                                     work.kv_head, work.batch,
+                                                     ptx::CachePolicy::evict_first);
     };
     RingPosition<kStages> q_ring;
     RingPosition<kDOStages> d_o_ring;
-    Step step(a, work);
+    Step step(work);
     const auto load_queries = [&](const CUtensorMap& tensor, char* to,
                                   const CUtensorMap& statistics, float* to_statistics,
                                   uint64_t& full, uint64_t& empty, uint32_t parity) {
@@ -192,8 +176,9 @@ struct Backward : Barriers<Delay> {
       const uint32_t barrier = ptx::shared_address(&full);
       constexpr int kStatisticsBytes = kBlockQ * static_cast<int>(sizeof(float));
       ptx::mbarrier_arrive_expect_tx(barrier, kQBytes + kStatisticsBytes);
-      load_rows<kPanels, kQPanelBytes>(tensor, to, barrier, step.block * kBlockQ - a.first_live,
-                                       step.head, work.batch, ptx::CachePolicy::evict_last);
+      load_rows<kPanels, kQPanelBytes, kKeyColumns>(tensor, to, barrier,
+                                                    step.block * kBlockQ - a.first_live, step.head,
+                                                    work.batch, ptx::CachePolicy::evict_last);
       ptx::cp_async_bulk_tensor_2d(ptx::shared_address(to_statistics), statistics,
                                    step.block * kBlockQ, work.batch * a.q_heads + step.head,
                                    barrier);
@@ -249,7 +234,7 @@ struct Backward : Barriers<Delay> {
 #pragma unroll
     for (int step = 0; step < kHeadDim / 16; ++step) {
       using Product = ptx::Wgmma<kSQueries>;
-      const int panel = step / 4, bytes = step % 4 * 32;
+      const int column = stored_column(step * 16), panel = column / 64, bytes = column % 64 * 2;
       const ptx::WgmmaMatrix queries = b.advance(panel * kQPanelBytes + bytes);
       if constexpr (kKeysInRegisters) {
         Product::template multiply_registers<T, ptx::RowsAlong::k>(product, a.words[step], queries,
@@ -363,9 +348,12 @@ struct Backward : Barriers<Delay> {
           v_rows(of(shared, offsetof(Shared, v), kKvPanelBytes, part.first_row)),
           q_rows(of(shared, offsetof(Shared, q), kQPanelBytes, part.first_q_row)),
           d_o_rows(of(shared, offsetof(Shared, d_o), kQPanelBytes, part.first_q_row)),
-          q_columns(of(shared, offsetof(Shared, q), kQPanelBytes, 0, part.first_key_column)),
-          d_o_columns(of(shared, offsetof(Shared, d_o), kQPanelBytes, 0, part.first_key_column)),
-          k_columns(of(shared, offsetof(Shared, k), kKvPanelBytes, 0, part.first_dq_column)),
+          q_columns(of(shared, offsetof(Shared, q), kQPanelBytes, 0,
+                       stored_column(part.first_key_column))),
+          d_o_columns(of(shared, offsetof(Shared, d_o), kQPanelBytes, 0,
+                         stored_column(part.first_key_column))),
+          k_columns(of(shared, offsetof(Shared, k), kKvPanelBytes, 0,
+                       stored_column(part.first_dq_column))),
           ds(of(shared, offsetof(Shared, ds), kQPanelBytes)),
           p(of(shared, offsetof(Shared, p), kQPanelBytes)) {}
 
@@ -533,7 +521,7 @@ struct Backward : Barriers<Delay> {
       for (int key = 0; key < min(visible + row, key_end); ++key) {
         sum += (kHalfColumns ? element(ds, kQPanelBytes, key, row)
                              : element(ds, kQPanelBytes, row, key)) *
-               element(shared.k, kKvPanelBytes, key, column);
+               element(shared.k, kKvPanelBytes, key, stored_column(column));
       }
       atomicAdd(sm80::accumulator_of<kHeadDim>(tiles, row, column), sum);
     }
@@ -549,7 +537,7 @@ struct Backward : Barriers<Delay> {
                                                 const Block& block, bool finite, const char* ds,
                                                 const float (&dq)[kDqFloats]) {
     [[maybe_unused]] int* turn = a.turns + block.first_row / sm80::kTurnRows + part.consumer;
-    [[maybe_unused]] const int key_block = work.first_key / kBlockKv;
+    [[maybe_unused]] const int key_block = work.key_block;
     [[maybe_unused]] const bool leads = threadIdx.x % 128 == 0;
     [[maybe_unused]] const auto sync = [&] { ptx::barrier_sync(kOwnBarrier + part.consumer, 128); };
     if constexpr (kConfig.deterministic) {
@@ -580,7 +568,7 @@ struct Backward : Barriers<Delay> {
     float s[kSFloats], dp[kSFloats], dq[kDqFloats];
     uint32_t p[kSteps][4], ds[kSteps][4];
     RingPosition<kStages> ring;
-    Step step(a, work);
+    Step step(work);
     wait(shared.k_full, 0);
     const Keys k_rows = left_operand(operands.k_rows, shared.k, part.warp_key);
     wait(shared.v_full, 0);
@@ -641,7 +629,7 @@ struct Backward : Barriers<Delay> {
     float* unsent = nullptr;  // where the second half of dQ of the block before goes
     RingPosition<kStages> q_ring;
     RingPosition<kDOStages> d_o_ring;
-    Step step(a, work);
+    Step step(work);
     wait(shared.k_full, 0);
     wait(shared.v_full, 0);
     for (int i = 0; i < work.steps; ++i) {
@@ -714,10 +702,28 @@ struct Backward : Barriers<Delay> {
   static __device__ __forceinline__ void store(const CUtensorMap& tensor, char* keys,
                                                const Work& work, const Part& part,
                                                const float (&sum)[kKeyFloats], float scale) {
-    const uint32_t rows = ptx::shared_address(keys) + part.first_key_column / 64 * kKvPanelBytes +
+    const uint32_t rows = ptx::shared_address(keys) +
+                          stored_column(part.first_key_column) / 64 * kKvPanelBytes +
                           part.warp_key * kRowBytes;
-    send_rows<T>(sum, {scale, scale}, rows, kKvPanelBytes, tensor, part.first_key_column,
+    send_rows<T>(sum, {scale, scale}, rows, kKvPanelBytes, tensor, 0,
                  work.first_key + part.warp_key, work.kv_head, work.batch);
+  }
+
+  // The sums of this warp's keys to where those of the other thread blocks that share them are.
+  static __device__ __forceinline__ void add_to_others(float* sums, const BackwardArguments& a,
+                                                       const Work& work, const Part& part,
+                                                       const float (&sum)[kKeyFloats]) {
+    const int64_t row = work.row_of_sums(a, kConfig.deterministic) + part.warp_key;
+    float* tiles = sums + row * kHeadDim + part.first_key_column / 8 * kTileFloats;
+#pragma unroll
+    for (int j = 0; j < kKeyColumns / 8; ++j) {
+      const float v[4] = {sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]};
+      if constexpr (kConfig.deterministic) {
+        sm80::store_accumulator(tiles + j * kTileFloats, part.lane, v);
+      } else {
+        sm80::add_to_accumulator(tiles + j * kTileFloats, part.lane, v);
+      }
+    }
   }
 
   static __device__ void consume(const BackwardArguments& a, Shared& shared, const Work& work,
@@ -735,9 +741,17 @@ struct Backward : Barriers<Delay> {
     }
     ptx::keep_here(dk);
     ptx::keep_here(dv);
+    if (a.parts > 1) {
+      add_to_others(a.dv_sums, a, work, part, dv);
+      add_to_others(a.dk_sums, a, work, part, dk);
+      if constexpr (kSendsDq) {
+        if (part.lane == 0) ptx::cp_async_bulk_wait_group_read_0();
+      }
+      return;
+    }
     ptx::barrier_sync(kBarrier, kConsumerThreads);  // K and V may still be read by the other
-    store(a.dv, shared.v, work, part, dv, 1);
-    store(a.dk, shared.k, work, part, dk, a.scale);
+    store(a.dv[kHalfColumns ? part.consumer : 0], shared.v, work, part, dv, 1);
+    store(a.dk[kHalfColumns ? part.consumer : 0], shared.k, work, part, dk, a.scale);
     if (part.lane == 0) ptx::cp_async_bulk_wait_group_read_0();
   }
 

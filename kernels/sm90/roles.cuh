@@ -60,14 +60,17 @@ struct Barriers {
   }
 };
 
-// A block of rows of a head to shared memory, panel by panel; `barrier` expects the bytes.
-template <int kPanels, int kPanelBytes>
+// A block of rows of a head to shared memory, panel by panel; `barrier` expects the bytes. Of each
+// `kPartColumns` columns the first begins a panel.
+template <int kPanels, int kPanelBytes, int kPartColumns = kPanels * 64>
 __device__ __forceinline__ void load_rows(const CUtensorMap& tensor, char* to, uint32_t barrier,
                                           int row, int head, int batch, ptx::CachePolicy policy) {
+  constexpr int kPartPanels = (kPartColumns + 63) / 64;
 #pragma unroll
   for (int panel = 0; panel < kPanels; ++panel) {
-    ptx::cp_async_bulk_tensor_4d(ptx::shared_address(to) + panel * kPanelBytes, tensor, panel * 64,
-                                 row, head, batch, barrier, policy);
+    const int column = panel / kPartPanels * kPartColumns + panel % kPartPanels * 64;
+    ptx::cp_async_bulk_tensor_4d(ptx::shared_address(to) + panel * kPanelBytes, tensor, column, row,
+                                 head, batch, barrier, policy);
   }
 }
 

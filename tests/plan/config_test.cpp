@@ -114,6 +114,12 @@ TEST(Config, AxesMultiplyWithTheLengthInnermost) {
                                        "backward/fp32/none/bshd/b1/hq1/hkv1/q16/k16/d32"));
 }
 
+TEST(Config, ABlockMayNameItsModel) {
+  const SweepConfig config =
+      parse_text(with_block(R"({"model": "GPT-2", "seq": 8, "head_dim": 64, "q_heads": 1})"));
+  EXPECT_THAT(ids(config), ElementsAre("forward/fp32/none/bshd/b1/hq1/hkv1/q8/k8/d64"));
+}
+
 TEST(Config, TokensAndHiddenSizeStandForBatchAndHeads) {
   const SweepConfig config = parse_text(with_block(
       R"({"total_tokens": 1024, "hidden": 256, "kv_heads": 2, "seq": [256, 1024], "head_dim": [64, 128]})"));

@@ -1,6 +1,7 @@
-// Where the backward pass adds up dQ in fp32: tiles of 16 x 8 values, as mma's accumulators have
-// them, of 128 floats each. Within a tile the floats lie in the order in which a warp's additions
-// fill whole sectors; all kernels of the pass go through these functions.
+// Where the backward pass adds up dQ, and dK and dV of keys that thread blocks share, in fp32:
+// tiles of 16 x 8 values, as mma's accumulators have them, of 128 floats each. Within a tile the
+// floats lie in the order in which a warp's additions fill whole sectors; all kernels of the pass
+// go through these functions.
 #pragma once
 
 #include "kernels/ptx/red.h"
@@ -26,6 +27,15 @@ __device__ __forceinline__ void add_to_accumulator(float* tile, int lane, const 
     ptx::red_add_v4_f32(tile + accumulator_index(lane, 0), v);
   } else {
     for (int i = 0; i < 4; ++i) ptx::red_add_f32(tile + accumulator_index(lane, i), v[i]);
+  }
+}
+
+// Of a tile that no other thread block adds to.
+__device__ __forceinline__ void store_accumulator(float* tile, int lane, const float (&v)[4]) {
+  if constexpr (ptx::has_sm_90()) {
+    *reinterpret_cast<float4*>(tile + accumulator_index(lane, 0)) = {v[0], v[1], v[2], v[3]};
+  } else {
+    for (int i = 0; i < 4; ++i) tile[accumulator_index(lane, i)] = v[i];
   }
 }
 

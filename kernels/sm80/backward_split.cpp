@@ -1,0 +1,127 @@
+#include "kernels/sm80/backward_split.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/common/blocks.h"
+#include "kernels/common/mask.h"
+
+namespace flashbench::kernels::sm80 {
+namespace {
+
+constexpr int64_t divide_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// Thread blocks that run at once: eight warps or more fill a multiprocessor.
+int64_t slots(const Launch& at) {
+  return std::max(1, at.device.threads) * std::max(1, 8 / at.blocks.warps);
+}
+
+// Of Q, dO and the sums of dQ of a group of query heads.
+int64_t group_bytes(const Problem& p) {
+  return p.heads_per_kv_head() * p.q_len * compiled_head_dim(p.head_dim) *
+         (2 * element_size(p.dtype) + static_cast<int64_t>(sizeof(float)));
+}
+
+// Predicts the time of the pass for one number of parts or another, in steps: a block of queries of
+// one head against a block of keys. The constants were fitted on an H200 (docs/kernels.md).
+class Schedule {
+ public:
+  explicit Schedule(const Launch& at)
+      : masked_(at.problem.mask != Mask::none),
+        group_(at.problem.heads_per_kv_head()),
+        group_steps_(group_ * divide_up(at.problem.q_len, at.blocks.q)),
+        kv_heads_(at.problem.batch * at.problem.kv_heads),
+        key_blocks_(divide_up(at.problem.kv_len, at.blocks.kv)),
+        slots_(static_cast<double>(slots(at))),
+        group_bytes_(static_cast<double>(group_bytes(at.problem))) {
+    const Problem& p = at.problem;
+    const int64_t query_blocks = divide_up(p.q_len, at.blocks.q);
+    const int64_t key_end = p.visible_keys(p.q_len - 1);
+    int64_t steps = 0;
+    for (int64_t key = 0; key < key_end; key += at.blocks.kv) {
+      steps += query_blocks - std::min(query_blocks, first_query_that_sees(p, key) / at.blocks.q);
+    }
+    steps_ = static_cast<double>(steps * group_ * kv_heads_);
+  }
+
+  int64_t most_parts() const {
+    constexpr double kMostWaves = 64;
+    const auto thread_blocks = static_cast<int64_t>(kMostWaves * slots_);
+    return std::min(group_steps_, thread_blocks / (kv_heads_ * key_blocks_));
+  }
+
+  // With a mask the steps of a query head do not cost the same: parts are of whole heads, or cut
+  // all of them alike.
+  bool is_even(int64_t parts) const {
+    return !masked_ || group_ % parts == 0 || parts % group_ == 0;
+  }
+
+  double time(int64_t parts) const {
+    // To start and to end a thread block, to add its sums to memory, and to clear and to convert
+    // those of a block of keys.
+    constexpr double kEnds = 2, kSums = 2, kConversion = 3;
+    const double ends = kEnds + (parts > 1 ? kSums : 0);
+    const auto key_blocks = static_cast<double>(kv_heads_ * key_blocks_);
+    const double conversion = parts > 1 ? kConversion * key_blocks / slots_ : 0;
+    const double thread_blocks = key_blocks * static_cast<double>(parts);
+    const double longest = ends + static_cast<double>(divide_up(group_steps_, parts));
+    const double waves = std::ceil(thread_blocks / slots_);
+    // Thread blocks that are all as long run in waves. With a mask the shorter ones come last and
+    // fill the gaps, all but a fifth of the longest.
+    if (!masked_ || waves == 1) return waves * longest + conversion;
+    const double load = (steps_ + ends * thread_blocks) / slots_;
+    return std::max(longest, load * memory(parts) + 0.2 * longest) + conversion;
+  }
+
+ private:
+  // With a mask thread blocks do not go through the queries in step: those of the heads that run at
+  // once go through the L2 cache as a whole, and what does not fit it comes from memory again.
+  double memory(int64_t parts) const {
+    constexpr double kCacheBytes = 40 << 20, kMissing = 0.3;
+    const double heads = std::clamp(slots_ / static_cast<double>(key_blocks_), 1.0,
+                                    static_cast<double>(kv_heads_ * parts));
+    const double bytes = heads * group_bytes_ / static_cast<double>(parts);
+    return 1 + kMissing * std::max(0.0, 1 - kCacheBytes / bytes);
+  }
+
+  bool masked_;
+  int64_t group_, group_steps_, kv_heads_, key_blocks_;
+  double slots_, group_bytes_;
+  double steps_ = 0;
+};
+
+}  // namespace
+
+int choose_parts(const Launch& at) {
+  const Schedule schedule(at);
+  constexpr double kLeastGain = 1.03;  // that is worth the workspace
+  int64_t chosen = 1;
+  double least = schedule.time(1) / kLeastGain;
+  for (int64_t parts = 2; parts <= schedule.most_parts(); ++parts) {
+    if (!schedule.is_even(parts)) continue;
+    const double time = schedule.time(parts);
+    if (time >= least) continue;
+    least = time;
+    chosen = parts;
+  }
+  return static_cast<int>(chosen);
+}
+
+// If causal, the first keys make the most work, and are best not left for the end: the first keys
+// of all heads of a section come first. What a section reads and adds to shares the L2 cache, as
+// far as its thread blocks do not run all at once anyway. Sections are even, so that none is all
+// tail.
+int64_t section_heads(const Launch& at, int64_t parts) {
+  const Problem& p = at.problem;
+  if (p.mask == Mask::none) return 1;
+  constexpr int64_t kSectionBytes = int64_t{32} << 20;
+  const int64_t heads = p.batch * p.kv_heads * parts;
+  const int64_t at_once = slots(at) / divide_up(p.kv_len, at.blocks.kv);
+  const int64_t most =
+      std::clamp<int64_t>(std::max(kSectionBytes * parts / group_bytes(p), at_once), 1, heads);
+  return divide_up(heads, divide_up(heads, most));
+}
+
+}  // namespace flashbench::kernels::sm80

@@ -1,0 +1,67 @@
+// What a thread block of the backward pass's main kernel does: its part (see backward_split.h) of
+// the blocks of queries that see some keys of a block, one query head after the other.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/common/sections.cuh"
+
+namespace flashbench::kernels::sm80 {
+
+template <int kBlockQ, int kBlockKv>
+struct Work {
+  int batch, kv_head, part, key_block, first_key;
+  int first_block, end_block;  // of the queries that see some of the keys
+  int start_head, start_block;
+  int steps;
+
+  template <typename Arguments>
+  __host__ __device__ Work(const Arguments& a, int index) {
+    const SectionItem item =
+        item_in_sections(index, a.batch * a.kv_heads * a.parts, a.section_heads, a.key_blocks);
+    const int head = item.head / a.parts;
+    part = item.head % a.parts;
+    batch = head / a.kv_heads;
+    kv_head = head % a.kv_heads;
+    key_block = item.block;
+    first_key = key_block * kBlockKv;
+    const int blocks = (a.q_len + kBlockQ - 1) / kBlockQ;
+    first_block = max(0, first_key - a.diagonal) / kBlockQ;
+    end_block = first_key < a.key_end ? blocks : first_block;
+
+    const int64_t all_blocks = int64_t{a.group} * blocks;
+    const int from = static_cast<int>(all_blocks * part / a.parts);
+    const int to = static_cast<int>(all_blocks * (part + 1) / a.parts);
+    start_head = kv_head * a.group + from / blocks;
+    start_block = max(from % blocks, first_block);
+    steps = end_block > first_block ? (to / blocks - from / blocks) * (end_block - first_block) +
+                                          max(to % blocks, first_block) - start_block
+                                    : 0;
+  }
+
+  // The row of its first key in sums of dK or dV.
+  template <typename Arguments>
+  __device__ int64_t row_of_sums(const Arguments& a, bool deterministic) const {
+    const int slice = deterministic ? part : 0;
+    return (int64_t{slice} * a.batch * a.kv_heads + batch * a.kv_heads + kv_head) * a.padded_kv +
+           first_key;
+  }
+};
+
+// One block of queries of a query head after the other.
+struct Step {
+  int head, block;
+
+  template <typename Work>
+  __host__ __device__ explicit Step(const Work& work)
+      : head(work.start_head), block(work.start_block) {}
+  template <typename Work>
+  __host__ __device__ void advance(const Work& work) {
+    if (++block == work.end_block) {
+      block = work.first_block;
+      ++head;
+    }
+  }
+};
+
+}  // namespace flashbench::kernels::sm80

@@ -1,0 +1,124 @@
+// How many thread blocks share a block of keys in the backward pass.
+#include "kernels/sm80/backward_split.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/attention.h"
+
+namespace flashbench::kernels {
+
+extern const AttentionKernel kSm90Backward, kSm90BackwardDeterministic;
+
+namespace sm80 {
+namespace {
+
+DeviceInfo hopper() {
+  DeviceInfo info;
+  info.kind = DeviceKind::cuda;
+  info.compute_capability = 90;
+  info.threads = 132;
+  info.shared_memory_bytes = 227 << 10;
+  return info;
+}
+
+Problem problem(int64_t batch, int64_t q_heads, int64_t kv_heads, int64_t length, int64_t head_dim,
+                Mask mask) {
+  Problem p;
+  p.pass = Pass::backward;
+  p.dtype = Dtype::bf16;
+  p.mask = mask;
+  p.batch = batch;
+  p.q_heads = q_heads;
+  p.kv_heads = kv_heads;
+  p.q_len = p.kv_len = length;
+  p.head_dim = head_dim;
+  return p;
+}
+
+Launch launch(const Problem& p, const DeviceInfo& device) {
+  return {p, device, kSm90Backward.choose(p, device)};
+}
+
+constexpr Mask kBothMasks[] = {Mask::none, Mask::causal_bottom_right};
+
+TEST(BackwardSplit, LeavesProblemsAloneThatFillTheGpu) {
+  const DeviceInfo device = hopper();
+  for (const Mask mask : kBothMasks) {
+    for (const int64_t head_dim : {64, 128, 256}) {
+      for (int64_t length = 512; length <= 16384; length *= 2) {
+        const int64_t heads = 2048 / head_dim;
+        const Problem p = problem(16384 / length, heads, heads, length, head_dim, mask);
+        EXPECT_EQ(choose_parts(launch(p, device)), 1) << p.id();
+      }
+    }
+  }
+}
+
+TEST(BackwardSplit, GivesEveryMultiprocessorAThreadBlock) {
+  const DeviceInfo device = hopper();
+  for (const Mask mask : kBothMasks) {
+    for (const int64_t head_dim : {64, 128, 256}) {
+      for (const int64_t kv_heads : {1, 2, 4, 8}) {
+        const Problem p = problem(1, 32, kv_heads, 2048, head_dim, mask);
+        const Launch at = launch(p, device);
+        const int64_t thread_blocks = kv_heads * (2048 / at.blocks.kv) * choose_parts(at);
+        EXPECT_GE(thread_blocks, 128) << p.id();
+        EXPECT_LE(thread_blocks, 64 * 132) << p.id();
+      }
+    }
+  }
+}
+
+// With a mask the last blocks of queries see the most keys: a part has no more of them than
+// another.
+TEST(BackwardSplit, CutsAllHeadsAlikeWhereTheirBlocksDiffer) {
+  const DeviceInfo device = hopper();
+  int splits = 0;
+  for (const int64_t group : {1, 2, 3, 7, 12}) {
+    for (const int64_t length : {1, 65, 512, 1111, 5000}) {
+      const Problem p = problem(1, group, 1, length, 128, Mask::causal_bottom_right);
+      const int parts = choose_parts(launch(p, device));
+      EXPECT_TRUE(group % parts == 0 || parts % group == 0) << p.id() << ": " << parts;
+      splits += parts > 1;
+    }
+  }
+  EXPECT_GT(splits, 10);
+}
+
+TEST(BackwardSplit, HasNoMorePartsThanBlocksOfQueries) {
+  const Problem p = problem(1, 3, 1, 65, 128, Mask::none);
+  EXPECT_LE(choose_parts(launch(p, hopper())), 6);
+}
+
+// The last section begins with its longest thread blocks: one of few heads would be waited for.
+TEST(BackwardSplit, MixesHeadsInEvenSections) {
+  const DeviceInfo device = hopper();
+  const Problem p = problem(1, 16, 4, 1111, 256, Mask::causal_bottom_right);
+  const Launch at = launch(p, device);
+  for (const int64_t parts : {1, 3, 4, 8}) {
+    const int64_t heads = 4 * parts, section = section_heads(at, parts);
+    const int64_t sections = (heads + section - 1) / section;
+    EXPECT_GE(heads - (sections - 1) * section, section - sections) << parts;
+  }
+}
+
+// Sums of dK and dV take memory where keys are shared, a slice for each part where the sums have an
+// order, in proportion to the length.
+TEST(BackwardSplit, TakesMemoryInProportionToTheLength) {
+  const DeviceInfo device = hopper();
+  const Problem shared = problem(1, 32, 1, 2048, 128, Mask::none);
+  const Launch at = launch(shared, device);
+  const auto parts = static_cast<size_t>(choose_parts(at));
+  const size_t slice = 2 * 2048 * 128 * sizeof(float);
+  const size_t dq = 32 * 2048 * 128 * sizeof(float);
+  const size_t any_order = kSm90Backward.workspace_bytes(at);
+  EXPECT_GE(any_order, dq + slice);
+  EXPECT_LE(any_order, dq + slice + dq / 32);
+  EXPECT_EQ(kSm90BackwardDeterministic.workspace_bytes(at), any_order + (parts - 1) * slice);
+  EXPECT_THAT(kSm90Backward.variant(at), testing::HasSubstr(std::to_string(parts) + " parts"));
+}
+
+}  // namespace
+}  // namespace sm80
+}  // namespace flashbench::kernels
