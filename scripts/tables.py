@@ -10,6 +10,7 @@
   scripts/tables.py crossover FILE.csv...    the lengths at which tiled is faster than naive
   scripts/tables.py rivals FILE.csv      how many times faster than cuDNN and FlashAttention-2 ours are
   scripts/tables.py rival FILE.csv --rival NAME      the same for one rival, by head_dim and mask
+  scripts/tables.py grouped FILE.csv     the fastest rival's time over that of tiled, by K/V heads
   scripts/tables.py beside FILE.csv      times of the cases that are not of the grid
   scripts/tables.py traffic FILE.csv     measured over compulsory bytes of memory / bytes through the
                                          L2 over those that the loops request
@@ -259,6 +260,21 @@ def beside(frame, _):
     return table(["", "batch", "heads", "length", "d", *names], rows)
 
 
+def grouped(frame, _):
+    """The time of the fastest provider but tiled over tiled's: a column for each number of K/V heads."""
+    counts = sorted(frame.kv_heads.unique())
+    rows = []
+    for (head_dim, masked, q_len), part in frame.groupby(["head_dim", "mask", "q_len"]):
+        cells = []
+        for count in counts:
+            times = part[part.kv_heads == count].set_index("provider").median_ms
+            others = times.drop("tiled", errors="ignore")
+            has_both = "tiled" in times.index and len(others)
+            cells.append(f"{others.min() / times['tiled']:.2f}" if has_both else "")
+        rows.append([f"d{head_dim} {mask(masked)} {q_len}", *cells])
+    return table(["K/V heads", *map(str, counts)], rows)
+
+
 def value(frame, arguments):
     """One figure, or two: a statistic over cases."""
     if arguments.rival:
@@ -350,7 +366,7 @@ def calibration(paths):
 
 
 TABLES = {"speed": speed, "memory": memory, "column": column, "ladder": ladder, "crossover": crossover,
-          "rivals": rivals, "rival": rival, "beside": beside, "traffic": traffic, "value": value}
+          "rivals": rivals, "rival": rival, "grouped": grouped, "beside": beside, "traffic": traffic, "value": value}
 OF_JSON = {"wall": wall, "ncu": ncu, "calibration": calibration}
 
 
@@ -376,7 +392,10 @@ def rows(arguments):
     in_grid = meets(frame, arguments.grid) & (frame.q_len == frame.kv_len) & (frame.q_heads == frame.kv_heads)
     if arguments.table == "crossover":
         in_grid |= meets(frame, SHORT)
-    frame = frame[~in_grid if arguments.table == "beside" else in_grid]
+    if arguments.table == "beside":
+        frame = frame[~in_grid]
+    elif arguments.table != "grouped":  # which is of whatever heads and lengths there are
+        frame = frame[in_grid]
     frame = frame[meets(frame, arguments.filter)]
     if frame.empty:
         raise ValueError(f"no verified row has {arguments.grid} and {arguments.filter}".removesuffix(" and "))

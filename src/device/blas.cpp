@@ -121,7 +121,8 @@ std::optional<std::string> why_no_room(int threads) {
     return std::nullopt;
   }
   return fmt::format(
-      "OpenBLAS needs {} MiB of address space for {} threads, and the limit (ulimit -v) leaves less",
+      "OpenBLAS needs {} MiB of address space for {} threads, and the limit (ulimit -v) leaves "
+      "less",
       bytes >> 20, threads);
 }
 

@@ -1,6 +1,6 @@
-// Matrix products on the host, by OpenBLAS. It is opened when it is first needed: by then its threads
-// are switched off and its kernels are chosen, neither of which it allows once it is loaded; and a
-// process that multiplies nothing does without it.
+// Matrix products on the host, by OpenBLAS. It is opened when it is first needed: by then its
+// threads are switched off and its kernels are chosen, neither of which it allows once it is
+// loaded; and a process that multiplies nothing does without it.
 //
 // Calls are serial and may come from several threads at once: OpenBLAS's own threads go on spinning
 // after a call, which would take time from whatever is measured next.
@@ -41,7 +41,8 @@ std::string configuration();
 std::string core();
 
 // The core to ask OpenBLAS for on this processor: by what the processor can do. OpenBLAS chooses by
-// model number, and takes kernels of 2006 for a model that is newer than itself. Empty: its own choice.
+// model number, and takes kernels of 2006 for a model that is newer than itself. Empty: its own
+// choice.
 std::string core_for_this_processor();
 
 }  // namespace flashbench::blas

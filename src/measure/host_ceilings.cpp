@@ -22,7 +22,8 @@ Part part(int64_t total, int64_t item, int64_t items) {
 }
 
 std::string openblas_version() {
-  const std::string config = blas::configuration();  // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ..."
+  const std::string config =
+      blas::configuration();  // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ..."
   return config.substr(0, config.find(' ', config.find(' ') + 1));
 }
 

@@ -20,7 +20,8 @@ void expect_product(T scale) {
   std::vector<T> c{1, 1, -1, 1, 1, -1};
   gemm(Transpose::yes, Transpose::no, 2, 2, 3, scale, {a.data(), 3}, {b.data(), 3}, T{1},
        {c.data(), 3});
-  EXPECT_EQ(c, (std::vector<T>{1 + scale * 22, 1 + scale * 28, -1, 1 + scale * 49, 1 + scale * 64, -1}));
+  EXPECT_EQ(
+      c, (std::vector<T>{1 + scale * 22, 1 + scale * 28, -1, 1 + scale * 49, 1 + scale * 64, -1}));
 }
 
 TEST(Blas, MultipliesInBothPrecisions) {

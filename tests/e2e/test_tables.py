@@ -102,6 +102,12 @@ def test_cases_beside_the_grid(tables):
                                       "| forward full | 3 | 32 | 4096 | 64 | 3.000 |  |"]
 
 
+def test_grouped_takes_the_fastest_rival_of_each_case(tables):
+    rows = [row("tiled", 2.0, kv_heads=8), row("cudnn", 3.0, kv_heads=8), row("plugin:fa3", 2.5, kv_heads=8),
+            row("tiled", 2.0, kv_heads=32), row("plugin:fa3", 1.5, kv_heads=32), row("cudnn", 1.0, kv_heads=4)]
+    assert tables("grouped", rows) == ["| d64 full 4096 |  | 1.25 | 0.75 |"]
+
+
 @pytest.mark.parametrize("options, figure", [
     (["--column", "tflops", "--digits", "0"], "100 to 400"), (["--column", "tflops", "--as", "mean"], "200.00"),
     (["--column", "tflops", "--as", "least", "--digits", "0"], "100"), (["--column", "tflops", "--as", "most"], "400.00"),
