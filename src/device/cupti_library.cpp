@@ -13,15 +13,17 @@ constexpr int kMajor = CUPTI_API_VERSION / 10000;
 
 // By the loader's path, then where the toolkit had it that this was built with: beside the other
 // libraries, or in a folder of its own.
-std::vector<std::string> places() {
-  const std::string name = fmt::format("libcupti.so.{}", kMajor);
+std::vector<std::string> places(const std::string& name) {
   return {name, FLASHBENCH_CUDA_LIBRARY_DIR "/" + name,
           FLASHBENCH_CUDA_LIBRARY_DIR "/../extras/CUPTI/lib64/" + name};
 }
 
 struct Opened {
   CuptiLibrary library;
-  SharedLibrary file{places()};
+  // CUPTI opens this one by its bare name, which the loader finds only if it is open by then or in
+  // the loader's path.
+  SharedLibrary metrics{places("libnvperf_host.so")};
+  SharedLibrary file{places(fmt::format("libcupti.so.{}", kMajor))};
 
   Opened() {
     file.find(library.version, "cuptiGetVersion");
