@@ -77,15 +77,15 @@ const Task* find(const std::vector<Task>& tasks, pid_t thread) {
 }
 
 // From one look to another.
-struct Progress {
+struct Activity {
   double cpu_seconds = 0;
   bool at_work = false;                // at the second
   std::set<pid_t> threads, processes;  // that made it: of this process; other processes
 };
 
-Progress progress(const std::vector<Task>& before, const std::vector<Task>& now,
+Activity activity(const std::vector<Task>& before, const std::vector<Task>& now,
                   const std::function<bool(const Task&)>& counts) {
-  Progress result;
+  Activity result;
   for (const Task& task : now) {
     if (!counts(task)) continue;
     const Task* earlier = find(before, task.thread);
@@ -99,15 +99,14 @@ Progress progress(const std::vector<Task>& before, const std::vector<Task>& now,
   return result;
 }
 
-std::string named(const Progress& progress) {
+std::string named(const Activity& seen) {
   const auto counted = [](size_t count, const char* one, const char* many) {
     return fmt::format("{} {}", count, count == 1 ? one : many);
   };
-  const std::string threads = counted(progress.threads.size(), "thread", "threads");
-  const std::string processes =
-      counted(progress.processes.size(), "child process", "child processes");
-  if (progress.processes.empty()) return threads;
-  return progress.threads.empty() ? processes : threads + " and " + processes;
+  const std::string threads = counted(seen.threads.size(), "thread", "threads");
+  const std::string processes = counted(seen.processes.size(), "child process", "child processes");
+  if (seen.processes.empty()) return threads;
+  return seen.threads.empty() ? processes : threads + " and " + processes;
 }
 
 }  // namespace
@@ -137,7 +136,7 @@ std::string what_goes_on(const std::vector<Task>& known,
     std::this_thread::sleep_for(wait);
     const Clock::time_point now = Clock::now();
     std::vector<Task> tasks = background_tasks();
-    const Progress made = progress(before, tasks, counts);
+    const Activity made = activity(before, tasks, counts);
     if (!made.at_work && made.cpu_seconds <= kRestingShare * Seconds(now - looked).count())
       return "";
     used += made.cpu_seconds;
@@ -145,7 +144,7 @@ std::string what_goes_on(const std::vector<Task>& known,
       return fmt::format(
           "{} went on working once it had returned: {:.0f} ms of processor time in "
           "{:.0f} ms without a rest",
-          named(progress(first, tasks, counts)), used * 1e3, Seconds(now - start).count() * 1e3);
+          named(activity(first, tasks, counts)), used * 1e3, Seconds(now - start).count() * 1e3);
     }
     before = std::move(tasks);
     looked = now;
