@@ -99,10 +99,12 @@ def run(arguments):
     end = time.monotonic() + arguments.seconds
     step = steps_done(arguments.out)
     with busy_neighbours(arguments.neighbours):
-        while time.monotonic() < end:
+        while True:  # one step at least
             run_step(arguments, step)
             step += 1
             print(f"{arguments.out}: {step} steps", file=sys.stderr)
+            if time.monotonic() >= end:
+                break
 
 
 # ---- what they say
@@ -336,7 +338,7 @@ def main():
     run_verb = verbs.add_parser("run")
     run_verb.set_defaults(work=run)
     run_verb.add_argument("--out", type=Path, required=True, help="folder of the sweeps")
-    run_verb.add_argument("--seconds", type=float, default=600, help="begin no step after these")
+    run_verb.add_argument("--seconds", type=float, default=600, help="begin no other step after these")
     run_verb.add_argument("--plugin", default=REPOSITORY / "build/cpu/plugins/faulty.so")
     run_verb.add_argument("--config", default=REPOSITORY / "configs/gate_trials.json")
     run_verb.add_argument("--repetitions", type=int, default=3, help="of every sweep")

@@ -159,12 +159,14 @@ def test_a_wrong_plugin_fails_and_has_no_time(with_faults):
 def test_a_sweep_is_not_resumed_with_another_plugin(flashbench, plugins):
     own = flashbench.folder / "own.so"
     shutil.copy(plugins / "plain_c.so", own)
+    journal = flashbench.folder / "out/tiny.journal"
     sweep = ["sweep", "--config", flashbench.config(TINY), "--out", "out", "--no-ceilings",
              "--quiet"]
-    (flashbench.folder / "out/tiny.json").mkdir(parents=True)  # which cannot be written
+    # Results that cannot be written leave the journal.
+    (flashbench.folder / "out").mkdir()
+    (flashbench.folder / "out/tiny.csv").symlink_to("/dev/full")
     flashbench(*sweep, "--plugin", own, expect=7)
-    (flashbench.folder / "out/tiny.json").rmdir()
-    journal = flashbench.folder / "out/tiny.journal"
+    (flashbench.folder / "out/tiny.csv").unlink()
     kept = journal.read_bytes()
 
     with open(own, "ab") as file:
