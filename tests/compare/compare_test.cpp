@@ -97,7 +97,7 @@ TEST(Compare, AMachineThatSlowedDownIsNoRegression) {
   const Comparison comparison =
       compare(nine_rows(of_processes({30, 30, 30}), 1), nine_rows(slow, 2), {});
   EXPECT_EQ(comparison.count(Change::inconclusive), 9);
-  EXPECT_THAT(comparison.rows[0].reason, HasSubstr("in units of the GEMM"));
+  EXPECT_THAT(comparison.rows[0].reason, HasSubstr("relative to the GEMM"));
 }
 
 TEST(Compare, ARegressionBehindAFasterMachineIsNotTheSame) {
@@ -358,7 +358,8 @@ TEST(Compare, LoadWithoutKnownWaitsForbidsAVerdict) {
   for (Record& record : now.records) record.measurement->core_times.clear();
   const Comparison comparison = compare(nine_rows(three, 1), now, {});
   EXPECT_EQ(comparison.count(Change::inconclusive), 9);
-  EXPECT_THAT(comparison.rows[0].reason, HasSubstr("does not say which samples had to wait"));
+  EXPECT_THAT(comparison.rows[0].reason,
+              HasSubstr("does not tell which samples waited for a core"));
 }
 
 TEST(Compare, AnInconclusiveRowSaysWhatItWouldTake) {

@@ -378,7 +378,7 @@ const BadConfig kBadConfigs[] = {
     {"provider_twice",
      with_keys(R"("providers": ["naive", "tiled", "naive"])"),
      "/providers/2",
-     {"\"naive\" is there twice"}},
+     {"\"naive\" appears twice"}},
     {"samples_crossed",
      with_keys(R"("measure": {"min_samples": 20, "max_samples": 10})"),
      "/measure/max_samples",
