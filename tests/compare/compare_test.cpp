@@ -134,7 +134,7 @@ TEST(Compare, TooFewSamplesAreInconclusive) {
         compare(nine_rows(base, 1), nine_rows(slower_by(1.0, now), 2), {});
     EXPECT_EQ(comparison.count(Change::inconclusive), 9);
     EXPECT_THAT(comparison.rows[0].reason, HasSubstr("too few samples"));
-    EXPECT_THAT(comparison.rows[0].reason, HasSubstr("needs 8"));
+    EXPECT_THAT(comparison.rows[0].reason, HasSubstr("at least 8"));
     EXPECT_FALSE(comparison.rows[0].ratio.has_value());
   }
   EXPECT_EQ(count_of(Change::slower, enough, slower_by(1.0, enough)), 9);

@@ -458,7 +458,7 @@ def test_a_pipe_that_nobody_writes_to_is_no_config(flashbench):
     os.mkfifo(flashbench.folder / "pipe")
     process = flashbench("sweep", "--config", "pipe", expect=7)
     assert "pipe: cannot read: this pipe has no writer" in process.stderr
-    assert "nobody writes" in flashbench("report", "pipe", expect=7).stderr
+    assert "no writer" in flashbench("report", "pipe", expect=7).stderr
 
 
 def test_a_config_from_standard_input(flashbench):

@@ -48,8 +48,8 @@ TEST(JsonText, UsualSlipsAreNamed) {
   EXPECT_THAT(only_message("{\"a\": [1, 2,\n ]}"), HasSubstr("a comma must not precede ']'"));
   EXPECT_THAT(only_message("{\"a\": 1 , }"), HasSubstr("a comma must not precede '}'"));
   EXPECT_THAT(only_message("{ // why\n \"a\": 1}"), HasSubstr("JSON has no comments"));
-  EXPECT_THAT(only_message("{\"a\" 1}"), testing::Not(HasSubstr("comma may")));
-  EXPECT_THAT(only_message("]"), testing::Not(HasSubstr("comma may")));
+  EXPECT_THAT(only_message("{\"a\" 1}"), testing::Not(HasSubstr("comma must")));
+  EXPECT_THAT(only_message("]"), testing::Not(HasSubstr("comma must")));
 }
 
 TEST(JsonText, DuplicateKeysAreAllReported) {
