@@ -56,9 +56,9 @@ void ComparisonFlags::add(CLI::App& app) {
       ->type_name("PERCENT")
       ->capture_default_str();
   app.add_flag("--fail-on-regression", fail_on_regression,
-               "Exit with 1 if a row is SLOWER or NEWLY_WRONG");
+               "Exit with code 1 if a row is SLOWER or NEWLY_WRONG");
   app.add_option("--allow-different", allow_different,
-                 "Compare although this condition differs, e.g. compiler (repeatable)")
+                 "Compare even if this condition differs, e.g. compiler (repeatable)")
       ->type_name("KEY")
       ->allow_extra_args(false);
 }
@@ -84,7 +84,7 @@ void BaselineFlags::add(CLI::App& app) {
                  "Save the result as the baseline NAME, if every row ends well")
       ->type_name("NAME");
   app.add_option("--until-conclusive", until_conclusive,
-                 "With --baseline: measure the undecided cases on, for this long at most")
+                 "With --baseline: continue to measure the undecided cases, for at most this long")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.0, 1e6));
   how.add(app);

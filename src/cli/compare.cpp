@@ -57,7 +57,7 @@ void add_compare(CLI::App& app, Invocation& invocation) {
                   "Result file to compare with (JSON), or - for standard input")
       ->required()
       ->type_name("FILE");
-  command.add_option("new", flags->now, "Result file to be judged (JSON)")
+  command.add_option("new", flags->now, "Result file to judge (JSON)")
       ->required()
       ->type_name("FILE");
   flags->comparison.add(command);

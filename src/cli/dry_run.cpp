@@ -84,7 +84,7 @@ int print_dry_run(const SweepConfig& config, double assumed_gflops) {
     peak = std::max(peak, estimated.tensor_bytes + workspace);
   }
   fmt::print(
-      "\n{} for {} on device {}: {:.1f} GFLOP a run of each, about {:.0f} MiB at most, about "
+      "\n{} for {} on device {}: {:.1f} GFLOP for one run of each, at most about {:.0f} MiB, about "
       "{} at an assumed {:.0f} GFLOP/s\n",
       count_of(config.cases.size(), "case"),
       names.empty() ? "all providers" : fmt::format("{}", fmt::join(names, ", ")), config.device,

@@ -63,7 +63,7 @@ std::string exit_code_help() {
 std::vector<std::pair<std::string, std::string>> exit_code_meanings() {
   return {{"0", "ok"},
           {"1", "a row is slower or newly wrong (with --fail-on-regression)"},
-          {"2", "usage or config"},
+          {"2", "usage or config error"},
           {"3", "verification failed"},
           {"4", "a case crashed, hung, ran out of memory, ended in an error or was left out"},
           {"5", "the baseline is unusable or not comparable"},

@@ -66,7 +66,7 @@ void DeviceFlags::apply(SweepConfig& config) const {
 void add_cudnn_option(CLI::App& app) {
   app.add_option_function<std::string>(
          "--cudnn", use_cudnn,
-         "libcudnn.so.9, or its folder (default: FLASHBENCH_CUDNN, else found)")
+         "libcudnn.so.9, or its folder (default: the variable FLASHBENCH_CUDNN, else a search)")
       ->type_name("PATH");
 }
 
@@ -84,23 +84,27 @@ void ProgramFlags::apply(SweepConfig& config, const DeviceFlags& device) const {
 }
 
 void MeasureFlags::add(CLI::App& app) {
-  app.add_option("--warmup", warmup_runs, "Warm-up runs, at least")->transform(from_to(0, 1000000));
-  app.add_option("--min-samples", min_samples, "Samples, at least")->transform(from_to(1, 1000000));
-  app.add_option("--max-samples", max_samples, "Samples, at most")->transform(from_to(1, 1000000));
-  app.add_option("--timeout", max_seconds,
-                 "Seconds of sampling for one provider on one case, after which no run begins; the "
-                 "first run may take longer, up to --case-timeout")
+  app.add_option("--warmup", warmup_runs, "Minimum number of warm-up runs")
+      ->transform(from_to(0, 1000000));
+  app.add_option("--min-samples", min_samples, "Minimum number of samples")
+      ->transform(from_to(1, 1000000));
+  app.add_option("--max-samples", max_samples, "Maximum number of samples")
+      ->transform(from_to(1, 1000000));
+  app.add_option(
+         "--timeout", max_seconds,
+         "Seconds of sampling for each provider on each case; no run begins after that, but the "
+         "first run may take longer, up to --case-timeout")
       ->transform(from_to(0.0, 1e6));
   app.add_option("--cache", cache, "Cache state before each sample: warm or cold")
       ->check(CLI::IsMember({"warm", "cold"}));
   app.add_option("--counters", counters,
-                 "Hardware counters after the timing: auto (where they can be read), on, off")
+                 "Read hardware counters after the timing: auto (if they can be read), on or off")
       ->check(CLI::IsMember({"auto", "on", "off"}));
 }
 
 void MeasureFlags::add_repetitions(CLI::App& app) {
   app.add_option("--repetitions", repetitions,
-                 "Runs of the whole list of cases, each in a new process")
+                 "Number of runs of the whole list of cases, each in a new process")
       ->transform(from_to(1, 100));
 }
 
@@ -124,7 +128,7 @@ void IsolationFlags::add(CLI::App& app) {
   app.add_flag("--no-isolate", no_isolate,
                "Run in this process: a crash or a hang ends everything (for debuggers)");
   app.add_option("--case-timeout", case_timeout,
-                 "Seconds for a whole case; then its worker is killed")
+                 "Seconds for a whole case; after that, its worker is killed")
       ->transform(from_to(0.1, 1e6))
       ->capture_default_str();
 }
@@ -167,7 +171,8 @@ SweepConfig FilterFlags::keep(SweepConfig config, const std::string& source) con
 
 void ConfigFlags::add(CLI::App& app) {
   app.add_option("-c,--config", path,
-                 "Sweep config (JSON): a file, the name of one that ships, e.g. quick, or - for "
+                 "Sweep config (JSON): a file, the name of one that ships with flashbench, e.g. "
+                 "quick, or - for "
                  "standard input")
       ->required()
       ->type_name("FILE|NAME");

@@ -72,8 +72,8 @@ int info(const InfoFlags& flags, const Invocation& invocation) {
 }  // namespace
 
 void add_info(CLI::App& app, Invocation& invocation) {
-  CLI::App& command =
-      *app.add_subcommand("info", "Device, versions and measured ceilings: GEMM, copy, read");
+  CLI::App& command = *app.add_subcommand(
+      "info", "Print the device, versions and measured ceilings: GEMM, copy, read");
   auto flags = std::make_shared<InfoFlags>();
   command.add_option("--device", flags->device.device, "auto, cpu, cuda or cuda:N")
       ->type_name("DEVICE");
@@ -81,8 +81,8 @@ void add_info(CLI::App& app, Invocation& invocation) {
       ->transform(from_to(1, 4096));
   add_cudnn_option(command);
   flags->measure.add(command);
-  command.add_flag("--no-measure", flags->no_measure, "Leave the ceilings out");
-  command.add_flag("--json", flags->json, "As JSON, with every sample");
+  command.add_flag("--no-measure", flags->no_measure, "Do not measure the ceilings");
+  command.add_flag("--json", flags->json, "Print JSON, with every sample");
   command.callback([flags, &invocation] { invocation.exit_code = info(*flags, invocation); });
 }
 

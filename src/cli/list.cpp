@@ -19,7 +19,7 @@ std::string plugin_text(const PluginFile& plugin, const std::string& device) {
     const RunnerOptions options{device, 0, {plugin.provider}, {plugin}};
     return make_isolated_runner(options, {})->describe(plugin.provider);
   } catch (const std::exception& error) {
-    return fmt::format("  {}\n    not here: {}\n", plugin.provider, error.what());
+    return fmt::format("  {}\n    not available here: {}\n", plugin.provider, error.what());
   }
 }
 
@@ -46,7 +46,8 @@ int list(const DeviceFlags& flags) {
 
 void add_list(CLI::App& app, Invocation& invocation) {
   CLI::App& command = *app.add_subcommand(
-      "list", "Providers and kernels, with what each supports here, and why not");
+      "list",
+      "List providers and kernels: what each supports on this device, and why not the rest");
   auto flags = std::make_shared<DeviceFlags>();
   command.add_option("--device", flags->device, "auto, cpu, cuda or cuda:N")->type_name("DEVICE");
   add_plugin_flag(command, flags->plugins);

@@ -137,7 +137,7 @@ std::string files() {
               "schema that every config follows. PREFIX is where flashbench is installed, as "
               "PREFIX/bin/flashbench.") +
          item(italic("results/NAME"),
-              "Where a sweep of the config NAME leaves NAME.json, NAME.csv and NAME.md, unless "
+              "A sweep of the config NAME writes NAME.json, NAME.csv and NAME.md here, unless "
               "--out names another folder; NAME.journal while it runs; baselines/ for "
               "--save-baseline.");
 }

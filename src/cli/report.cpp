@@ -39,10 +39,10 @@ SweepResult read_all(const std::vector<std::string>& paths) {
 }  // namespace
 
 void add_report(CLI::App& app, Invocation& invocation) {
-  CLI::App& command = *app.add_subcommand(
-      "report",
-      "Print a result file, or an unfinished sweep's journal, as a table, CSV, Markdown "
-      "or JSON; several files as one, their rows beside each other");
+  CLI::App& command = *app.add_subcommand("report",
+                                          "Print result files, or the journal of an unfinished "
+                                          "sweep, together as one table, CSV, Markdown "
+                                          "or JSON");
   struct Flags {
     std::vector<std::string> paths;
     std::string format = "table";

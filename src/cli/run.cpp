@@ -137,7 +137,9 @@ void add_problem_flags(CLI::App& command, RunFlags& flags) {
   command.add_option("--mask", flags.mask, "none, causal_top_left or causal_bottom_right")
       ->check(one_of(kMasks))
       ->capture_default_str();
-  command.add_option("--layout", flags.layout, "bshd or bhsd")
+  command
+      .add_option("--layout", flags.layout,
+                  "Order of dimensions: bshd or bhsd (batch, sequence, heads, head dimension)")
       ->check(one_of(kLayouts))
       ->capture_default_str();
   const CLI::Validator heads = from_to(int64_t{1}, int64_t{1} << 20);
@@ -159,10 +161,11 @@ void add_problem_flags(CLI::App& command, RunFlags& flags) {
   std::vector<Distribution> distributions(kDistributions.begin(), kDistributions.end());
   std::erase(distributions, Distribution::files);  // what --q, --k and --v are for
   command
-      .add_option("--distribution", flags.distribution, "What the inputs are (docs/measuring.md)")
+      .add_option("--distribution", flags.distribution,
+                  "Distribution of the inputs (docs/measuring.md)")
       ->check(one_of(distributions))
       ->capture_default_str();
-  command.add_option("--placement", flags.placement, "How the tensors lie in memory")
+  command.add_option("--placement", flags.placement, "Placement of the tensors in memory")
       ->check(one_of(kPlacements))
       ->capture_default_str();
   command.add_option("--seed", flags.seed, "Seed of the inputs")
@@ -171,7 +174,7 @@ void add_problem_flags(CLI::App& command, RunFlags& flags) {
 }
 
 void add_tensor_flags(CLI::App& command, RunFlags& flags) {
-  command.add_option("--q", flags.q, "Q as .npy, 4-D in the layout given")->type_name("FILE");
+  command.add_option("--q", flags.q, "Q as .npy, 4-D in the order of --layout")->type_name("FILE");
   command.add_option("--k", flags.k, "K as .npy")->type_name("FILE");
   command.add_option("--v", flags.v, "V as .npy")->type_name("FILE");
   command.add_option("--do", flags.d_o, "dO as .npy, for --pass backward")->type_name("FILE");

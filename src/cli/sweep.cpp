@@ -64,9 +64,9 @@ Journal open_journal(const std::filesystem::path& path, const JournalHeader& hea
   if (resume) print_error(fmt::format("{}: nothing to resume; starting anew\n", path.string()));
   Journal journal = Journal::start(path, header);
   if (there) {
-    print_error(
-        fmt::format("{0}: moved to {0}.old; it is an earlier sweep's (--resume continues it)\n",
-                    path.string()));
+    print_error(fmt::format(
+        "{0}: this journal of an earlier sweep was moved to {0}.old (--resume continues one)\n",
+        path.string()));
   }
   return journal;
 }
@@ -103,8 +103,9 @@ int sweep(const SweepFlags& flags, const Invocation& invocation) {
   const SweepOutcome outcome = run_sweep(config, *runner, &journal, progress, options);
 
   if (outcome.stopped) {
-    print_error(fmt::format("flashbench: {}; the finished cases are in {}: --resume continues\n",
-                            *outcome.stopped, journal.path().string()));
+    print_error(
+        fmt::format("flashbench: {}; the finished cases are in {}; --resume continues the sweep\n",
+                    *outcome.stopped, journal.path().string()));
     fmt::print("{}", to_table(outcome.result));
     return outcome.exit_code;
   }
@@ -138,7 +139,7 @@ void add_sweep(CLI::App& app, Invocation& invocation) {
   command.add_flag("--no-ceilings", flags->no_ceilings,
                    "Skip the ceilings (GEMM, copy, read); the roofline plot then has no roof");
   command.add_flag("--resume", flags->resume,
-                   "Continue an interrupted sweep from its journal in the folder");
+                   "Continue an interrupted sweep from its journal in the output folder");
   command
       .add_flag("--retry-failed", flags->retry_failed,
                 "With --resume: also rerun the cases that did not end well")

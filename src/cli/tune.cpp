@@ -71,14 +71,15 @@ int tune_device(const TuneFlags& flags) {
 }  // namespace
 
 void add_tune(CLI::App& app, Invocation& invocation) {
-  CLI::App& command = *app.add_subcommand(
-      "tune", "Time the block sizes that our own kernels could use here, and keep the best");
+  CLI::App& command = *app.add_subcommand("tune",
+                                          "Time the block sizes that flashbench's own kernels can "
+                                          "use on this device, and pick the best");
   auto flags = std::make_shared<TuneFlags>();
   command.add_option("--device", flags->device.device, "auto, cpu, cuda or cuda:N")
       ->type_name("DEVICE");
-  command.add_option("--family", flags->options.family, "Only this design, e.g. sm80")
+  command.add_option("--family", flags->options.family, "Tune only this kernel family, e.g. sm80")
       ->type_name("FAMILY");
-  command.add_option("--head-dim", flags->options.head_dims, "Only these head dimensions")
+  command.add_option("--head-dim", flags->options.head_dims, "Tune only these head dimensions")
       ->delimiter(',')
       ->check(CLI::IsMember(TuneOptions().head_dims))
       ->capture_default_str();
@@ -87,7 +88,8 @@ void add_tune(CLI::App& app, Invocation& invocation) {
       ->capture_default_str();
   command
       .add_option("--table", flags->table,
-                  "When all are timed, write the best into this table, whose other rows stay; the "
+                  "Once all are timed, write the best block sizes into this table and keep its "
+                  "other rows; the "
                   "next build uses kernels/tuned_blocks.inc")
       ->type_name("FILE");
   flags->measure.add(command);

@@ -108,16 +108,16 @@ void add_verify(CLI::App& app, Invocation& invocation) {
       ->transform(from_to(int64_t{1}, kMaxCases))
       ->needs("--suite");
   command
-      .add_option("--repeat", flags->repeat,
-                  "Runs of each provider on each case, whose outputs are compared bit by bit")
+      .add_option(
+          "--repeat", flags->repeat,
+          "Number of runs of each provider on each case; their outputs are compared bit by bit")
       ->transform(from_to(1, 1000000))
       ->capture_default_str();
   flags->device.add(command);
   flags->program.add(command);
   flags->isolation.add(command);
   flags->exports.add(command);
-  command.add_flag("--dry-run", flags->dry_run,
-                   "List the cases, those of a suite with their purpose");
+  command.add_flag("--dry-run", flags->dry_run, "List the cases; for a suite, also their purpose");
   command.add_flag("--quiet", flags->quiet, "No progress on stderr");
   command.callback([flags, &invocation] { invocation.exit_code = verify(*flags, invocation); });
 }

@@ -12,7 +12,7 @@ void add_worker(CLI::App& app, Invocation& invocation) {
   CLI::App& command = *app.add_subcommand("worker", "Runs the cases that a sweep sends");
   command.group("");  // not for people
   auto parent = std::make_shared<int>(0);
-  command.add_option("parent", *parent, "Process that it ends with")
+  command.add_option("parent", *parent, "Process whose end ends the worker")
       ->required()
       ->transform(from_to(1, std::numeric_limits<int>::max()));
   command.callback([parent, &invocation] { invocation.exit_code = serve(*parent); });

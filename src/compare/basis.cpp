@@ -67,7 +67,8 @@ std::optional<Basis> common_basis(const Measurement& base, const Measurement& no
                                   std::string& why_not) {
   for (const Measurement* side : {&base, &now}) {
     if (!is_blind(*side)) continue;
-    why_not = told(*side->load) + ", and this machine does not say which samples had to wait";
+    why_not =
+        told(*side->load) + ", and this machine does not tell which samples waited for a core";
     return std::nullopt;
   }
   const bool clean = all_clean(base) && all_clean(now);
@@ -75,7 +76,8 @@ std::optional<Basis> common_basis(const Measurement& base, const Measurement& no
               clean_times(now)};
   if (clean || (enough(basis.base) && enough(basis.now))) return basis;
   if (!has_processor_times(base) || !has_processor_times(now)) {
-    why_not = "too few samples had no core to wait for, and processor times are not known of both";
+    why_not =
+        "too few samples ran without waiting for a core, and not both sides have processor times";
     return std::nullopt;
   }
   return Basis{Basis::Kind::processor, processor_times(base), processor_times(now)};

@@ -21,8 +21,8 @@ void require_same_conditions(const NamedResult& first, const NamedResult& other)
                            difference.now);
   }
   if (refused.empty()) return;
-  throw BaselineError(fmt::format("{}: its rows cannot stand beside those of {}:{}", other.source,
-                                  first.source, refused));
+  throw BaselineError(fmt::format("{}: its rows cannot be combined with those of {}:{}",
+                                  other.source, first.source, refused));
 }
 
 void require_distinct(const std::vector<NamedResult>& results) {

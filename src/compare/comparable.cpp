@@ -122,8 +122,8 @@ std::vector<Difference> require_comparable(const std::string& source,
                            quoted(difference.base), quoted(difference.now));
   }
   if (refused.empty()) return all;
-  throw BaselineError(fmt::format(
-      "{}: not comparable (--allow-different KEY compares all the same):{}", source, refused));
+  throw BaselineError(fmt::format("{}: not comparable (--allow-different KEY compares anyway):{}",
+                                  source, refused));
 }
 
 }  // namespace flashbench

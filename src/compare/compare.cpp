@@ -107,7 +107,7 @@ std::pair<Change, std::string> change_of_state(const Record* base, const Record*
     return {Change::added, fmt::format("was {}, is {}", told(base), told(now))};
   }
   if (before != State::absent && after == State::absent) return {Change::missing, told(now)};
-  if (before == State::good) return {Change::untimed, "has no times in both"};
+  if (before == State::good) return {Change::untimed, "was not timed on both sides"};
   return {Change::untimed, fmt::format("was {}, is {}", told(base), told(now))};
 }
 
@@ -219,18 +219,18 @@ std::string doubt(const TimedRow& row, double margin, const CompareOptions& opti
   const bool changed = clear(row.p_change);
   const bool steady = within(std::abs(row.evidence->change) + margin, options);
   if (steady && row.evidence->basis.kind == Basis::Kind::processor) {
-    return "takes as much processor time, but how much of it at once was not to be seen";
+    return "takes as much processor time, but load hid how much of it ran in parallel";
   }
   if ((changed && !clear(row.p_anchored)) || steady) {
-    return fmt::format("{}, but {} in units of the GEMM timed beside it", percent(*figures.ratio),
+    return fmt::format("{}, but {} relative to the GEMM timed beside it", percent(*figures.ratio),
                        percent(*figures.anchored_ratio));
   }
   if (changed && !clear(row.p_rank)) return "the samples overlap";
   if (changed && !ends_agree(*row.evidence, options.noise_threshold)) {
-    return "the fastest sample or the median did not change with it";
+    return "the fastest sample or the median did not change accordingly";
   }
-  if (changed) return "may be chance among so many rows";
-  return fmt::format("may be anything from {} to {}", percent(figures.interval->low),
+  if (changed) return "may be chance, with so many rows";
+  return fmt::format("the change may be anything from {} to {}", percent(figures.interval->low),
                      percent(figures.interval->high));
 }
 

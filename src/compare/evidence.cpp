@@ -118,12 +118,12 @@ std::optional<Evidence> gather_evidence(const Record& base, const Record& now,
   const size_t base_samples = base.measurement->seconds.size();
   const size_t now_samples = now.measurement->seconds.size();
   if (std::min(base_samples, now_samples) < kMinSamples) {
-    why_not = fmt::format("too few samples: {} and {}, needs {} of each", base_samples, now_samples,
-                          kMinSamples);
+    why_not = fmt::format("too few samples: {} and {}, at least {} of each are needed",
+                          base_samples, now_samples, kMinSamples);
     return std::nullopt;
   }
   if (!has_samples(anchor(base)) || !has_samples(anchor(now))) {
-    why_not = "no GEMM was timed beside it, so the machine's share is unknown";
+    why_not = "no GEMM was timed beside it, so the machine's part in the change is unknown";
     return std::nullopt;
   }
   auto basis = common_basis(*base.measurement, *now.measurement, why_not);

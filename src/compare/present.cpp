@@ -71,8 +71,9 @@ std::vector<std::string> heading_lines(const Comparison& comparison) {
   std::vector<std::string> lines{"base " + described(comparison.base_name, comparison.base_meta),
                                  "new  " + described(comparison.now_name, comparison.now_meta)};
   for (const Difference& difference : comparison.differences) {
-    lines.push_back(fmt::format("compared although {} differs: \"{}\" and \"{}\"", difference.key,
-                                difference.base, difference.now));
+    lines.push_back(
+        fmt::format("compared although {} differs: \"{}\" in the base, \"{}\" in the new result",
+                    difference.key, difference.base, difference.now));
   }
   return lines;
 }

@@ -170,7 +170,7 @@ void make_folder(const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder, error);
   if (error) {
     throw FileError(
-        fmt::format("{}: cannot make this folder: {}", folder.string(), error.message()));
+        fmt::format("{}: cannot create this folder: {}", folder.string(), error.message()));
   }
 }
 

@@ -66,7 +66,7 @@ struct Library {
     file.find(parallel, "openblas_get_parallel");
     error = file.error();
     if (error.empty() && parallel() == kSerialBuild) {
-      error = fmt::format("{} is a serial build, whose calls must not overlap", config());
+      error = fmt::format("{} is a serial build, which is not thread-safe", config());
     }
   }
 };
@@ -109,7 +109,7 @@ std::optional<std::string> why_none() {
   if (library().error.empty()) return std::nullopt;
   return fmt::format(
       "OpenBLAS cannot be used: {}; install it (Debian and Ubuntu: libopenblas0-pthread; Fedora: "
-      "openblas-threads; conda: openblas), or say where it is with {}",
+      "openblas-threads; conda: openblas), or set {} to its path",
       library().error, kVariable);
 }
 

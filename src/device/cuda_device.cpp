@@ -205,8 +205,8 @@ class CudaDevice final : public Device {
     synchronize();
     if (flags_->gave_up()) {
       throw std::runtime_error(fmt::format(
-          "it waited for the device, or took more than {:g} s to launch: the time between events "
-          "around it says nothing",
+          "it waited for the device, or took more than {:g} s to launch: events around it cannot "
+          "time it",
           kHoldSeconds));
     }
     return stop_->seconds_since(*start_);

@@ -115,7 +115,8 @@ const CudnnLibrary& cudnn_library() {
     const CudnnPlaces places = cudnn_places();
     CudnnLibrary found = open_cudnn(cudnn_candidates(places));
     if (found.handle == nullptr && places.given.empty()) {
-      found.error += fmt::format("; --cudnn PATH or {} says where it is", kVariable);
+      found.error +=
+          fmt::format("; --cudnn PATH or the variable {} can name another place", kVariable);
     }
     return found;
   }();

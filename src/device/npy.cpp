@@ -87,7 +87,7 @@ class HeaderParser {
 
   template <typename T>
   void set(std::optional<T>& target, const std::string& key, T value) {
-    if (target) fail(fmt::format("the key '{}' twice", key));
+    if (target) fail(fmt::format("the key '{}' appears twice", key));
     target = std::move(value);
   }
 
@@ -114,7 +114,7 @@ class HeaderParser {
     const char quote = rest_.empty() ? '\0' : rest_.front();
     if (quote != '\'' && quote != '"') fail("expected a string");
     const size_t end = rest_.find(quote, 1);
-    if (end == std::string_view::npos) fail("a string without an end");
+    if (end == std::string_view::npos) fail("a string that does not end");
     const std::string text(rest_.substr(1, end - 1));
     rest_.remove_prefix(end + 1);
     return text;
@@ -124,7 +124,7 @@ class HeaderParser {
   std::string descr() {
     if (accept('[')) {
       throw BadInput(
-          fmt::format("{}: expected one float32, float16 or uint16 a value, found a "
+          fmt::format("{}: expected one float32, float16 or uint16 per element, found a "
                       "structured dtype",
                       file_));
     }

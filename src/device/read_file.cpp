@@ -72,7 +72,7 @@ std::string read_file(const std::filesystem::path& path, size_t most_bytes) {
     if (count == 0) break;
   }
   if (text.empty() && input.is_pipe()) {
-    throw FileError(fmt::format("{}: cannot read: nobody writes to this pipe", path.string()));
+    throw FileError(fmt::format("{}: cannot read: this pipe has no writer", path.string()));
   }
   return text;
 }

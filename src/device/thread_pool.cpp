@@ -30,8 +30,8 @@ ThreadPool::ThreadPool(int threads) {
   } catch (const std::system_error& error) {
     const size_t started = workers_.size() + 1;
     stop();
-    throw BadInput(fmt::format("threads: the system starts {} and not {}: {}", started, threads,
-                               error.code().message()));
+    throw BadInput(fmt::format("threads: the system could start only {} of {}: {}", started,
+                               threads, error.code().message()));
   }
 }
 

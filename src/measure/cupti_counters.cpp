@@ -36,12 +36,12 @@ CounterStatus status_of(CUptiResult result) {
 std::string advice(CUptiResult result) {
   switch (result) {
     case CUPTI_ERROR_INSUFFICIENT_PRIVILEGES:
-      return ": run as root or with CAP_SYS_ADMIN, or let the driver allow it to all users "
+      return ": run as root or with CAP_SYS_ADMIN, or set the driver to allow it to all users "
              "(NVreg_RestrictProfilingToAdminUsers=0)";
     case CUPTI_ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES:
       return ": the hypervisor does not allow it";
     case CUPTI_ERROR_HARDWARE_BUSY:
-      return ": another profiler has the counters";
+      return ": another profiler uses the counters";
     default:
       return "";
   }
@@ -305,7 +305,8 @@ class CuptiReader final : public CounterReader {
       profiler.pop();
     });
     const std::vector<CounterValues> ranges = profiler.values(set);
-    if (ranges.size() != 1) fail(fmt::format("CUPTI has {} ranges in place of 1", ranges.size()));
+    if (ranges.size() != 1)
+      fail(fmt::format("expected 1 range from CUPTI, found {}", ranges.size()));
     return ranges.front();
   }
 
@@ -327,7 +328,7 @@ class CuptiReader final : public CounterReader {
     const CUptiResult result = library_.initialize(&params);
     if (result == CUPTI_ERROR_UNKNOWN || result == CUPTI_ERROR_NOT_INITIALIZED) {
       throw CounterError(CounterStatus::no_driver, result,
-                         "cuptiProfilerInitialize: it finds no driver that it can work with");
+                         "cuptiProfilerInitialize: it finds no driver that it can use");
     }
     check(library_, result, "cuptiProfilerInitialize");
   }
@@ -352,13 +353,13 @@ class CuptiReader final : public CounterReader {
       throw CounterError(status, 0, fmt::format("CUPTI cannot count here: {}", why));
     };
     using enum CounterStatus;
-    refuse(params.architecture, unsupported_chip, "the GPU's architecture");
+    refuse(params.architecture, unsupported_chip, "the GPU's architecture is not supported");
     refuse(params.cmp, unsupported_chip, "the GPU is a mining processor");
     refuse(params.sli, unsupported_chip, "SLI is on");
-    refuse(params.vGpu, denied, "a virtual GPU without profiling");
+    refuse(params.vGpu, denied, "the virtual GPU does not allow profiling");
     refuse(params.confidentialCompute, denied, "confidential computing is on");
-    refuse(params.wsl, denied, "the Windows Subsystem for Linux");
-    refuse(params.isSupported, failed, "it does not say why");
+    refuse(params.wsl, denied, "this is the Windows Subsystem for Linux");
+    refuse(params.isSupported, failed, "CUPTI gives no reason");
   }
 
   std::vector<uint8_t> availability() {
@@ -395,7 +396,7 @@ class CuptiReader final : public CounterReader {
       profiler.start();
       counted();
       if (profiler.stop()) return;
-      if (pass > set.passes) fail(fmt::format("CUPTI wants more than {} passes", set.passes));
+      if (pass > set.passes) fail(fmt::format("CUPTI needs more than {} passes", set.passes));
     }
   }
 

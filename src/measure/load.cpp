@@ -76,11 +76,12 @@ bool is_heavy(const Load& load) {
 std::string told(const Load& load) {
   std::string text;
   if (is_heavy(load)) {
-    text = fmt::format("others had {:.1f} of {:g} cores", load.others_cores(), load.cores);
+    text = fmt::format("others used {:.1f} of {:g} cores", load.others_cores(), load.cores);
   }
   if (load.stolen_cores() > kStolenShare * load.cores) {
-    text += fmt::format("{}the hypervisor {:.2f}",
-                        text.empty() ? "others had few of the cores, " : ", ", load.stolen_cores());
+    text +=
+        fmt::format("{}the hypervisor {:.2f}",
+                    text.empty() ? "others used few of the cores, " : ", ", load.stolen_cores());
   }
   return text;
 }

@@ -29,7 +29,7 @@ Load operator+(const Load&, const Load&);
 // Others ran on more than 5% of the cores: what is timed then may have had to wait.
 bool is_heavy(const Load&);
 
-// "others had 1.3 of 2 cores", and what a hypervisor gave to other machines; empty where there is
+// "others used 1.3 of 2 cores", and what a hypervisor gave to other machines; empty where there is
 // neither to speak of.
 std::string told(const Load&);
 

@@ -83,7 +83,7 @@ std::vector<std::string> read_providers(const Json& json, std::vector<ConfigIssu
   for (const std::string name : json) {
     if (std::find(providers.begin(), providers.end(), name) != providers.end()) {
       issues.push_back({fmt::format("/providers/{}", providers.size()),
-                        fmt::format("\"{}\" is there twice", name)});
+                        fmt::format("\"{}\" appears twice", name)});
     }
     providers.push_back(name);
   }

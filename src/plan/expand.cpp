@@ -83,7 +83,7 @@ void Block::issue(const char* key, std::string message) {
 
 void Block::exclude(const char* key, const char* other, const char* why) {
   if (!has(key) || !has(other)) return;
-  issue(key, fmt::format("excludes \"{}\", which is there too: {}", other, why));
+  issue(key, fmt::format("cannot be combined with \"{}\": {}", other, why));
 }
 
 bool Block::takes(const char* key, const char* value) const {

@@ -101,7 +101,7 @@ CaseFilter::CaseFilter(std::string_view text) {
     }
     for (const auto& [earlier, unused] : wanted_) {
       if (earlier != axis) continue;
-      issues.push_back({"", fmt::format("{0} is there twice; write {0}=VALUE|VALUE", axis)});
+      issues.push_back({"", fmt::format("{0} appears twice; write {0}=VALUE|VALUE", axis)});
     }
     wanted_.emplace_back(axis, values);
   }

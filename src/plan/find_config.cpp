@@ -91,7 +91,7 @@ std::string config_help() {
   for (const fs::path& folder : folders) places.push_back(folder);
   return fmt::format(
       "Configs: --config takes a file, or the name of a config that ships, with or without .json. "
-      "These lie in share/flashbench/configs below the prefix of an installation, and in configs/ "
+      "Those are in share/flashbench/configs under the installation prefix, and in configs/ "
       "of the repository{}.",
       places.empty() ? "" : fmt::format(" (here: {})", fmt::join(places, ", ")));
 }

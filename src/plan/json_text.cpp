@@ -64,7 +64,7 @@ class Builder : public nlohmann::json_sax<Json> {
     if (is_new) {
       object.emplace_back(key, nullptr);  // operator[] would search all earlier keys
     } else {
-      add_issue(here(), "the key is there twice");
+      add_issue(here(), "the key appears twice");
     }
     return true;
   }
@@ -143,7 +143,7 @@ class Builder : public nlohmann::json_sax<Json> {
     if (!read.ends_with('}') && !read.ends_with(']')) return "";
     const size_t before = read.substr(0, read.size() - 1).find_last_not_of(" \t\r\n");
     if (before == std::string_view::npos || read[before] != ',') return "";
-    return fmt::format("; no comma may stand before '{}'", read.back());
+    return fmt::format("; a comma must not precede '{}'", read.back());
   }
 
   void add_issue(std::string pointer, std::string message) {

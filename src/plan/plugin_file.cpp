@@ -40,8 +40,8 @@ PluginFile parse_plugin(const std::string& text) {
       equals == std::string::npos ? name_of_file(path) : text.substr(0, equals);
   if (!is_name(name)) {
     throw BadInput(fmt::format(
-        "--plugin: expected a name of up to {} letters, digits, '_', '-' and '.', got \"{}\": "
-        "NAME={} gives it one",
+        "--plugin: expected a name of up to {} letters, digits, '_', '-' and '.', got \"{}\"; "
+        "NAME={} sets the name",
         kLongestName, name, path));
   }
   return {std::string(kPrefix) + name, path, file_checksum_text(path)};
@@ -55,8 +55,9 @@ std::vector<PluginFile> parse_plugins(const std::vector<std::string>& arguments)
     PluginFile plugin = parse_plugin(text);
     for (const PluginFile& other : plugins) {
       if (other.provider != plugin.provider) continue;
-      throw BadInput(fmt::format("--plugin: {} and {} are both called {}: NAME=PATH gives another",
-                                 other.path, plugin.path, plugin.provider));
+      throw BadInput(
+          fmt::format("--plugin: {} and {} are both called {}; NAME=PATH sets another name",
+                      other.path, plugin.path, plugin.provider));
     }
     plugins.push_back(std::move(plugin));
   }

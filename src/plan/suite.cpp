@@ -236,7 +236,7 @@ Cases placements() {
 Suite adversarial() {
   return {
       "adversarial",
-      "What every attention implementation must get right, and some in use did not.",
+      "Cases that every attention implementation must get right, and some released ones got wrong.",
       {{"equal scores", "O is the mean of the visible rows of V, exactly for powers of two",
         equal_scores()},
        {"one hot", "O is one row of V, bit for bit: batches, heads and rows are not mixed up",
@@ -244,7 +244,7 @@ Suite adversarial() {
        {"late maximum", "the running maximum rises in every tile: O and the sum are rescaled",
         late_maximum()},
        {"low logsumexp",
-        "the logsumexp is below -88.7 and lengths are no whole tiles: padding must "
+        "the logsumexp is below -88.7 and lengths are not multiples of a tile: padding must "
         "not count",
         low_logsumexp()},
        {"huge scores",
@@ -253,8 +253,9 @@ Suite adversarial() {
        {"masked rows", "queries that see no key: O is 0, the logsumexp -infinity, no gradient",
         masked_rows()},
        {"alignment", "q_len and kv_len differ, for both causal corners", alignment()},
-       {"lengths", "1, and one less, as many and one more than a tile of 64, 128, 256", lengths()},
-       {"head dims", "head_dim is no multiple of a vector or of 64", head_dims()},
+       {"lengths", "1, and the tile sizes 64, 128 and 256, each minus 1, exact and plus 1",
+        lengths()},
+       {"head dims", "head_dim is not a multiple of a vector or of 64", head_dims()},
        {"grouped heads", "dK and dV sum over all query heads of a group and no other",
         grouped_heads()},
        {"scales", "negative, zero and large softmax scales", scales()},
@@ -303,12 +304,11 @@ Suite random(const RandomSeeds& seeds) {
   for (int64_t i = 0; i < seeds.count; ++i) {
     cases.push_back(random_case(seeds.seed + static_cast<uint64_t>(i), kLongest));
   }
-  return {
-      "random",
-      "Problems drawn at random; --seed and --count 1 take the one whose inputs have that seed.",
-      {{"random", "outputs are right", std::move(cases)}},
-      {},
-      seeds};
+  return {"random",
+          "Random problems; --seed N --count 1 repeats the one whose inputs have the seed N.",
+          {{"random", "outputs are right", std::move(cases)}},
+          {},
+          seeds};
 }
 
 }  // namespace
@@ -320,7 +320,8 @@ std::vector<std::string> suite_names() {
 Suite make_suite(std::string_view name, const std::optional<RandomSeeds>& seeds) {
   if (name == "random") return random(seeds.value_or(RandomSeeds()));
   if (seeds) {
-    throw BadInput(fmt::format("a seed and a count are for the suite random, got \"{}\"", name));
+    throw BadInput(
+        fmt::format("a seed and a count are for the suite random only, got \"{}\"", name));
   }
   if (name == "adversarial") return adversarial();
   if (name == "large") return large();

@@ -32,7 +32,7 @@ constexpr int kEndedCode = 70;  // of this process, where the program can do no 
 std::pair<int, int> socket_pair() {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    throw std::system_error(errno, std::generic_category(), "cannot make a socket");
+    throw std::system_error(errno, std::generic_category(), "cannot create a socket");
   }
   return {ends[0], ends[1]};
 }
@@ -97,7 +97,8 @@ ProgramProcess::Json ProgramProcess::ask(const Json& request) {
   const std::string text = line();
   Json answer = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!answer.is_object()) {
-    throw std::runtime_error(fmt::format("{} answered what is no JSON object: {}", path_, text));
+    throw std::runtime_error(
+        fmt::format("{} gave an answer that is not a JSON object: {}", path_, text));
   }
   answered_ = true;
   throw_if_error(answer);

@@ -18,8 +18,8 @@ std::unique_ptr<GemmCeiling> make_program_gemm(ProgramDevice&, Dtype);
 // Why there are no hardware counters.
 inline CounterState no_program_counters() {
   return {.reason =
-              "another program's kernels run in its own process, where CUPTI of this one counts "
-              "nothing"};
+              "the kernels of another program run in its process, where this process's CUPTI "
+              "counts nothing"};
 }
 
 }  // namespace flashbench

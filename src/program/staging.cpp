@@ -11,7 +11,8 @@
 namespace flashbench {
 
 Staging::Staging() : fd_(memfd_create("flashbench-staging", MFD_CLOEXEC)) {
-  if (fd_ < 0) throw std::system_error(errno, std::generic_category(), "cannot make shared memory");
+  if (fd_ < 0)
+    throw std::system_error(errno, std::generic_category(), "cannot create shared memory");
   path_ = fmt::format("/proc/{}/fd/{}", getpid(), fd_);
 }
 

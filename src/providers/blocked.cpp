@@ -156,7 +156,7 @@ class BlockedProvider final : public Provider {
  public:
   std::string_view name() const override { return "blocked"; }
   std::string_view description() const override {
-    return "K and V in blocks, unfused: cuBLAS products, online softmax carried in memory";
+    return "K and V in blocks, unfused: cuBLAS products, online softmax state in memory";
   }
   DeviceKind device_kind() const override { return DeviceKind::cuda; }
   Dtype scores_dtype(const Problem& p) const override { return p.dtype; }
@@ -165,10 +165,10 @@ class BlockedProvider final : public Provider {
                                              const DeviceInfo& device) const override {
     if (p.pass == Pass::backward) return "it has no backward pass";
     if (p.dtype == Dtype::bf16 && device.compute_capability < 80) {
-      return "cuBLAS multiplies bf16 from compute capability 8.0 on";
+      return "cuBLAS needs compute capability 8.0 or later for bf16";
     }
     if (p.query_rows() > kernels::kMostScoreRows) {
-      return fmt::format("its kernels count up to {} rows of scores", kernels::kMostScoreRows);
+      return fmt::format("its kernels take at most {} rows of scores", kernels::kMostScoreRows);
     }
     return std::nullopt;
   }

@@ -313,10 +313,10 @@ class CudaNaiveProvider final : public Provider {
   std::optional<std::string> why_unsupported(const Problem& p,
                                              const DeviceInfo& device) const override {
     if (p.dtype == Dtype::bf16 && device.compute_capability < 80) {
-      return "cuBLAS multiplies bf16 from compute capability 8.0 on";
+      return "cuBLAS needs compute capability 8.0 or later for bf16";
     }
     if (p.query_rows() > kernels::kMostScoreRows) {
-      return fmt::format("its kernels count up to {} rows of scores", kernels::kMostScoreRows);
+      return fmt::format("its kernels take at most {} rows of scores", kernels::kMostScoreRows);
     }
     return std::nullopt;
   }

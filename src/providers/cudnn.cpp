@@ -83,7 +83,7 @@ class CudnnProvider final : public Provider {
     return deterministic_ ? "cudnn:deterministic" : "cudnn";
   }
   std::string_view description() const override {
-    return deterministic_ ? "cuDNN's fused attention, its backward pass with a fixed order of sums"
+    return deterministic_ ? "cuDNN's fused attention, with a deterministic backward pass"
                           : "cuDNN's fused attention, with the plan that its heuristic prefers";
   }
   DeviceKind device_kind() const override { return DeviceKind::cuda; }
@@ -94,12 +94,12 @@ class CudnnProvider final : public Provider {
                                              const DeviceInfo& info) const override {
     if (const auto why = why_absent()) return why;
     if (deterministic_ && p.pass == Pass::forward) {
-      return "it differs from the provider cudnn in the backward pass alone";
+      return "only its backward pass differs from the provider cudnn";
     }
     if (p.dtype == Dtype::fp32) {
       // So it is documented. 9.19.0 takes an fp32 forward graph all the same, and its kernels then
       // read illegal addresses or leave NaN.
-      return "cuDNN's attention is for fp16 and bf16";
+      return "cuDNN's attention takes only fp16 and bf16";
     }
     try {
       asked_ = {p, dense_graph(p, info)};

@@ -45,17 +45,17 @@ class Why {
 
 void require_ok(flashbench_status status, Why& why, const char* function) {
   if (status == FLASHBENCH_OK) return;
-  const std::string reason = why.text("the plugin does not say why");
+  const std::string reason = why.text("the plugin gives no reason");
   if (status == FLASHBENCH_OUT_OF_MEMORY) throw OutOfMemory(reason);
   throw std::runtime_error(status == FLASHBENCH_ERROR
                                ? reason
-                               : fmt::format("{} returned the status {}, which it may not: {}",
+                               : fmt::format("{} returned the status {}, which is not allowed: {}",
                                              function, status, reason));
 }
 
 // The same of a function that may still refuse.
 void require_taken(flashbench_status status, Why& why, const char* function) {
-  if (status == FLASHBENCH_UNSUPPORTED) throw Unsupported(why.text("the plugin does not say why"));
+  if (status == FLASHBENCH_UNSUPPORTED) throw Unsupported(why.text("the plugin gives no reason"));
   require_ok(status, why, function);
 }
 
@@ -65,14 +65,14 @@ class PluginLibrary {
  public:
   PluginLibrary(std::string path, const std::string& xxh3) : path_(std::move(path)) {
     if (const std::string now = file_checksum_text(path_); now != xxh3) {
-      fail(fmt::format("the file has changed since the start: its XXH3 was {}, and is {}", xxh3,
+      fail(fmt::format("the file has changed since the start: its XXH3 was {} and is now {}", xxh3,
                        now));
     }
     handle_ = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle_ == nullptr) fail(fmt::format("it cannot be loaded: {}", line(dlerror())));
     const auto version = *symbol<uint32_t>("flashbench_plugin_abi_version");
     if (version != FLASHBENCH_PLUGIN_ABI_VERSION) {
-      fail(fmt::format("expected version {} of the plugin interface, found {}: build it anew",
+      fail(fmt::format("expected version {} of the plugin interface, found {}: rebuild it",
                        FLASHBENCH_PLUGIN_ABI_VERSION, version));
     }
     table_ = symbol<flashbench_plugin>("flashbench_plugin_table");
@@ -89,7 +89,8 @@ class PluginLibrary {
   template <typename T>
   const T* symbol(const char* name) const {
     const void* found = dlsym(handle_, name);
-    if (found == nullptr) fail(fmt::format("it is no flashbench plugin: it exports no {}", name));
+    if (found == nullptr)
+      fail(fmt::format("it is not a flashbench plugin: it does not export {}", name));
     return static_cast<const T*>(found);
   }
 
@@ -280,7 +281,7 @@ class PluginProvider final : public Provider {
     const flashbench_device device = as_plugin_sees(info);
     Why why;
     const flashbench_status status = plugin().supports(&problem, &device, why.data(), why.bytes());
-    if (status == FLASHBENCH_UNSUPPORTED) return why.text("the plugin does not say why");
+    if (status == FLASHBENCH_UNSUPPORTED) return why.text("the plugin gives no reason");
     require_ok(status, why, "supports");
     return std::nullopt;
   }

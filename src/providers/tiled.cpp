@@ -50,9 +50,9 @@ class TiledProvider final : public Provider {
 
   std::string_view name() const override { return name_; }
   std::string_view description() const override {
-    return family_.empty()
-               ? "own fused kernel: online softmax over tiles of K and V, S and P never in memory"
-               : "the own kernels of this design and no other";
+    return family_.empty() ? "flashbench's fused kernels: online softmax over tiles of K and V, S "
+                             "and P never in memory"
+                           : "only flashbench's kernels of this family";
   }
   DeviceKind device_kind() const override { return device_; }
   bool on_request_only() const override { return !family_.empty(); }

@@ -13,16 +13,18 @@ namespace {
 std::string ceiling_note(const Record& record, const SweepResult& result) {
   const Record* beyond = beyond_ceiling(record, result.records);
   if (beyond == nullptr || !over_gemm(record)) return "";
-  return fmt::format("no share of the GEMM: {} has {:.0f}% of its FLOP/s, so that it is no ceiling",
-                     beyond == &record ? "this row" : beyond->provider, *over_gemm(*beyond) * 100);
+  return fmt::format(
+      "no % gemm: {} reaches {:.0f}% of the GEMM's FLOP/s, so the GEMM is not a ceiling",
+      beyond == &record ? "this row" : beyond->provider, *over_gemm(*beyond) * 100);
 }
 
 std::string peak_note(const Record& record, const SweepResult& result) {
   const auto share = over_pipe(record, result);
   if (!share || *share <= 1) return "";
   return fmt::format(
-      "no share of the pipe's peak: {:.0f}% of it at the SM clock of the samples ({:.0f} MHz) is "
-      "impossible; the clock or the claimed work is wrong",
+      "no % peak: {:.0f}% of the peak at the samples' SM clock ({:.0f} MHz) is impossible; the "
+      "clock "
+      "or the claimed work is wrong",
       *share * 100, *median_state(record, &DeviceState::sm_mhz));
 }
 
@@ -61,12 +63,12 @@ std::vector<std::string> warnings(const SweepResult& result) {
     all.push_back(
         fmt::format("warning: in {} case{} a provider exceeds the GEMM ceiling by more than 5% (up "
                     "to {:.0f}% of "
-                    "it): no share of it is given there",
+                    "it); % gemm is empty there",
                     beyond, beyond > 1 ? "s" : "", furthest * 100));
   }
   if (impossible > 0) {
     all.push_back(fmt::format(
-        "warning: {} row{} beyond what the GPU can do at the clock that was read: the clock or the "
+        "warning: {} row{} beyond the GPU's peak at the measured clock: the clock or the "
         "claimed work is wrong",
         impossible, impossible > 1 ? "s are" : " is"));
   }
@@ -75,7 +77,7 @@ std::vector<std::string> warnings(const SweepResult& result) {
                     [](const Record& record) { return !load_note(record).empty(); });
   if (loaded > 0) {
     all.push_back(fmt::format(
-        "warning: {} of {} rows were timed while others had the cores; such times are too long",
+        "warning: {} of {} rows were timed while others used the cores; their times are too long",
         loaded, result.records.size()));
   }
   for (const std::string& doubt : doubts(result.ceilings)) all.push_back("warning: " + doubt);

@@ -101,8 +101,8 @@ void require_nothing_behind(const Audited& a) {
   if (least <= kMostSecondsBehind) return;
   if (least <= kMostShareBehind * a.device.time(run)) return;
   throw WrongResult(
-      fmt::format("the device worked for {:.0f} us more once its stream was done: work on another "
-                  "stream, which the time does not cover",
+      fmt::format("the device worked for {:.0f} us more after its stream was done: work on another "
+                  "stream, which the time does not include",
                   least * 1e6));
 }
 
@@ -122,10 +122,10 @@ void require_fresh_outputs(const Audited& a) {
   HostOutputs found = take_outputs(a.outputs);
   if (same_values(a.problem, found.view(), a.verified.view())) return;
   if (const Verdict verdict = a.judge(found); !verdict.passed()) {
-    throw WrongResult(
-        fmt::format("its outputs do not follow its inputs: with {} negated, and the outputs back "
-                    "again, {}",
-                    a.problem.pass == Pass::forward ? "V" : "dO", verdict.reason));
+    throw WrongResult(fmt::format(
+        "its outputs do not follow its inputs: with {} negated, and the outputs negated "
+        "back, {}",
+        a.problem.pass == Pass::forward ? "V" : "dO", verdict.reason));
   }
 }
 

@@ -142,8 +142,8 @@ std::string what_goes_on(const std::vector<Task>& known,
     used += made.cpu_seconds;
     if (used > kMostSeconds) {
       return fmt::format(
-          "{} went on working once it had returned: {:.0f} ms of processor time in "
-          "{:.0f} ms without a rest",
+          "{} continued to work after it had returned: {:.0f} ms of processor time in "
+          "{:.0f} ms without a pause",
           named(activity(first, tasks, counts)), used * 1e3, Seconds(now - start).count() * 1e3);
     }
     before = std::move(tasks);

@@ -149,7 +149,7 @@ void guarded(Attempt& attempt, const Scene& scene, const char* phase, Work work)
   } catch (const OutOfMemory& error) {
     attempt.end(Status::out_of_memory, error.what());
   } catch (const std::bad_alloc&) {
-    attempt.end(Status::out_of_memory, "the host had no memory left");
+    attempt.end(Status::out_of_memory, "the host ran out of memory");
   } catch (const FileError&) {
     throw;
   } catch (const std::exception& error) {
@@ -277,8 +277,8 @@ void repeat(Attempt& attempt, Scene& scene) {
   scene.check_inputs();
   if (determinism.kind != Determinism::Kind::varies) return;
   attempt.record.verdict = failed;
-  throw WrongResult(
-      fmt::format("run {} gave other outputs than the first: {}", determinism.runs, failed.reason));
+  throw WrongResult(fmt::format("the outputs of run {} differ from the first run: {}",
+                                determinism.runs, failed.reason));
 }
 
 // The last look at a provider, after all else.
@@ -448,7 +448,7 @@ std::vector<Record> run_case(const Case& item, const std::vector<const Provider*
     return all_ended(item, providers, Status::out_of_memory, error.what());
   } catch (const std::bad_alloc&) {
     return all_ended(item, providers, Status::out_of_memory,
-                     "the host had no memory left for the inputs and their reference");
+                     "the host ran out of memory for the inputs and their reference");
   }
 }
 

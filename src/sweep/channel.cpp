@@ -38,7 +38,7 @@ std::optional<std::string> MessageReader::next() {
   if (pending_.size() < sizeof(header)) return std::nullopt;
   std::memcpy(&header, pending_.data(), sizeof(header));
   if (header.magic != kMagic || header.length > kMaxMessageBytes) {
-    throw ChannelError("what arrived is not the start of a message");
+    throw ChannelError("the bytes that arrived do not start a message");
   }
   if (pending_.size() < sizeof(header) + header.length) return std::nullopt;
   std::string message = pending_.substr(sizeof(header), header.length);

@@ -53,7 +53,7 @@ std::vector<const Provider*> choose_providers(
       }
       throw BadInput(fmt::format("providers: expected one of {} on device {}, got \"{}\"{}",
                                  fmt::join(known, ", "), name(kind), wanted,
-                                 wanted.starts_with("plugin:") ? ": --plugin names its file" : ""));
+                                 wanted.starts_with("plugin:") ? "; --plugin takes its file" : ""));
     }
     add(*found);
   }

@@ -87,7 +87,7 @@ Journal Journal::resume(const std::filesystem::path& path, const JournalHeader& 
   journal.contents_ = read_journal(path);
   const JournalContents& contents = journal.contents_;
   if (contents.header.identity != header.identity) {
-    throw BadInput(fmt::format("{}: this journal is of another sweep: {}", path.string(),
+    throw BadInput(fmt::format("{}: this journal belongs to another sweep: {}", path.string(),
                                differences(contents.header.identity, header.identity)));
   }
   journal.bytes_ = contents.whole_bytes;

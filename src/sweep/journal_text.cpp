@@ -100,7 +100,7 @@ JournalContents read_journal(std::string_view text, const std::string& source) {
     contents.whole_bytes = end + 1;
   }
   if (contents.lines == 0) {
-    throw FileError(fmt::format("{}: not a flashbench journal: it has no whole line", source));
+    throw FileError(fmt::format("{}: not a flashbench journal: it has no complete line", source));
   }
   return contents;
 }

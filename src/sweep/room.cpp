@@ -31,8 +31,8 @@ std::string why_no_room(const Problem& p, DeviceKind kind) {
   const int64_t available = proc_bytes("/proc/meminfo", "MemAvailable:");
   if (needed <= available - available / kKeptFree || available == 0) return "";  // 0: not known
   return fmt::format(
-      "its tensors need {:.1f} GiB of host memory; {:.1f} GiB are available, and one part in {} of "
-      "that is kept free",
+      "its tensors need {:.1f} GiB of host memory; {:.1f} GiB are available, of which 1/{} is "
+      "kept free",
       gibibytes(needed), gibibytes(available), kKeptFree);
 }
 

@@ -11,9 +11,11 @@ std::string support_text(const Provider& provider, const DeviceInfo& info) {
   std::string text = fmt::format("  {} ({}): {}\n", provider.name(), name(provider.device_kind()),
                                  provider.description());
   if (provider.device_kind() != info.kind) {
-    return text + fmt::format("    not here: it needs a {} device\n", name(provider.device_kind()));
+    return text + fmt::format("    not available here: it needs a {} device\n",
+                              name(provider.device_kind()));
   }
-  if (const auto why = provider.why_absent()) return text + fmt::format("    not here: {}\n", *why);
+  if (const auto why = provider.why_absent())
+    return text + fmt::format("    not available here: {}\n", *why);
   std::string reasons;
   for (Pass pass : kPasses) {
     std::vector<std::string_view> dtypes;

@@ -59,7 +59,7 @@ class Worker {
     if (what == "describe") return {{"text", runner_->describe(request.at("provider"))}};
     if (what == "counters") return {{"counters", counter_state_to_json(runner_->counters())}};
     if (what == "count") return count(request);
-    throw BadInput(fmt::format("a worker does not know how to do \"{}\"", what));
+    throw BadInput(fmt::format("a worker does not know the request \"{}\"", what));
   }
 
  private:
@@ -70,7 +70,7 @@ class Worker {
     const Buffer buffer = device.allocate(sent.size(), MemoryUse::workspace);
     device.copy_to_device(buffer.data(), sent.data(), sent.size());
     device.copy_to_host(received.data(), buffer.data(), received.size());
-    if (sent != received) throw NoDevice("the device does not give back what was copied to it");
+    if (sent != received) throw NoDevice("data copied to the device came back changed");
   }
 
   Json open(const Json& request) {

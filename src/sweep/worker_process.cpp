@@ -47,20 +47,20 @@ int moved_up(int fd) {
 
 std::pair<int, int> socket_pair() {
   int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) fail("cannot make a socket");
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) fail("cannot create a socket");
   return {moved_up(ends[0]), moved_up(ends[1])};
 }
 
 std::pair<int, int> pipe_pair() {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) fail("cannot make a pipe");
+  if (pipe2(ends, O_CLOEXEC) != 0) fail("cannot create a pipe");
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
   return {moved_up(ends[0]), moved_up(ends[1])};
 }
 
 int shared_file() {
   const int fd = memfd_create("flashbench-worker", MFD_CLOEXEC);
-  if (fd < 0 || ftruncate(fd, sizeof(WorkerMemory)) != 0) fail("cannot make shared memory");
+  if (fd < 0 || ftruncate(fd, sizeof(WorkerMemory)) != 0) fail("cannot create shared memory");
   return moved_up(fd);
 }
 
@@ -221,7 +221,7 @@ AbnormalEnd WorkerProcess::end_of(const std::string& otherwise) {
     std::this_thread::sleep_for(kSignalTime);
   }
   if (signal == SIGKILL && oom_kills() > oom_kills_before_) {
-    return {Status::out_of_memory, "the system killed its worker for want of memory"};
+    return {Status::out_of_memory, "the system killed its worker because memory ran out"};
   }
   return {Status::crashed, with_last_words(fmt::format("its worker was killed by signal {} ({})",
                                                        signal, strsignal(signal)))};
@@ -243,7 +243,7 @@ bool WorkerProcess::wait_for_end() const {
 
 std::string WorkerProcess::with_last_words(std::string reason) const {
   const std::string words = last_line(last_words_);
-  return words.empty() ? reason : fmt::format("{}; its last words: {}", reason, words);
+  return words.empty() ? reason : fmt::format("{}; it last printed: {}", reason, words);
 }
 
 }  // namespace flashbench

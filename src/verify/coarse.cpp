@@ -47,7 +47,7 @@ std::string why_coarse(const Verdict& verdict, Dtype dtype, Dtype scores) {
   }
   if (worst == nullptr) return "";
   std::string why = fmt::format(
-      "{} is off by {:.3g}% of its own norm, where rounding with scores in fp32 explains {:.2g}%",
+      "{} is off by {:.3g}% of its own norm, and rounding with scores in fp32 explains {:.2g}%",
       worst->tensor, 100 * *worst->rel_rms_err, 100 * *worst->rel_rms_explained);
   if (scores != Dtype::fp32) why += fmt::format(": it stores its scores in {}", name(scores));
   return why;

@@ -54,7 +54,7 @@ std::string beyond_fp32_logsumexp(const std::vector<float>& logsumexp) {
       (std::nextafter(largest, std::numeric_limits<float>::infinity()) - largest) / 2;
   return fmt::format(
       "the largest |logsumexp| is {:.3g}, which fp32 holds to +-{:g}: P = exp(S - logsumexp), "
-      "computed anew in a backward pass, may be off by a factor of e^{:g} for that alone",
+      "recomputed in a backward pass, may be off by a factor of e^{:g} for that reason alone",
       largest, half_ulp, half_ulp);
 }
 

@@ -122,11 +122,12 @@ std::string place(const Worst& worst) {
 std::string describe(const TensorError& error, const Tally& tally) {
   if (error.nonfinite > 0) {
     return fmt::format(
-        "{} has {} of {} checked elements that are wrongly finite or not, first at {}",
+        "{} is finite where it must not be, or the reverse, in {} of {} checked elements, first at "
+        "{}",
         error.tensor, error.nonfinite, error.checked, place(tally.first_nonfinite));
   }
   return fmt::format(
-      "{} is off by {:.3g} where rounding explains {:.3g} (lambda {:.3g}, at most {:g} passes) at "
+      "{} is off by {:.3g}, and rounding explains {:.3g} (lambda {:.3g}, at most {:g} passes) at "
       "{}",
       error.tensor, std::abs(tally.worst_lambda.found - tally.worst_lambda.expected),
       std::abs(tally.worst_lambda.found - tally.worst_lambda.expected) / error.lambda, error.lambda,

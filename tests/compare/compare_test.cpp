@@ -97,7 +97,7 @@ TEST(Compare, AMachineThatSlowedDownIsNoRegression) {
   const Comparison comparison =
       compare(nine_rows(of_processes({30, 30, 30}), 1), nine_rows(slow, 2), {});
   EXPECT_EQ(comparison.count(Change::inconclusive), 9);
-  EXPECT_THAT(comparison.rows[0].reason, HasSubstr("in units of the GEMM"));
+  EXPECT_THAT(comparison.rows[0].reason, HasSubstr("relative to the GEMM"));
 }
 
 TEST(Compare, ARegressionBehindAFasterMachineIsNotTheSame) {
@@ -134,7 +134,7 @@ TEST(Compare, TooFewSamplesAreInconclusive) {
         compare(nine_rows(base, 1), nine_rows(slower_by(1.0, now), 2), {});
     EXPECT_EQ(comparison.count(Change::inconclusive), 9);
     EXPECT_THAT(comparison.rows[0].reason, HasSubstr("too few samples"));
-    EXPECT_THAT(comparison.rows[0].reason, HasSubstr("needs 8"));
+    EXPECT_THAT(comparison.rows[0].reason, HasSubstr("at least 8"));
     EXPECT_FALSE(comparison.rows[0].ratio.has_value());
   }
   EXPECT_EQ(count_of(Change::slower, enough, slower_by(1.0, enough)), 9);
@@ -358,7 +358,8 @@ TEST(Compare, LoadWithoutKnownWaitsForbidsAVerdict) {
   for (Record& record : now.records) record.measurement->core_times.clear();
   const Comparison comparison = compare(nine_rows(three, 1), now, {});
   EXPECT_EQ(comparison.count(Change::inconclusive), 9);
-  EXPECT_THAT(comparison.rows[0].reason, HasSubstr("does not say which samples had to wait"));
+  EXPECT_THAT(comparison.rows[0].reason,
+              HasSubstr("does not tell which samples waited for a core"));
 }
 
 TEST(Compare, AnInconclusiveRowSaysWhatItWouldTake) {

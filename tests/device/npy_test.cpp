@@ -147,9 +147,10 @@ TEST_F(NpyTest, RefusesBrokenHeaders) {
   EXPECT_THAT(refusal_of("{" + descr + "," + order + "," + shape), HasSubstr("expected '}'"));
   EXPECT_THAT(refusal_of("{" + descr + "," + order + "," + shape + "} x"), HasSubstr("text after"));
   EXPECT_THAT(refusal_of("{" + descr + " " + order + "," + shape + "}"), HasSubstr("expected '}'"));
-  EXPECT_THAT(refusal_of("{" + descr + "," + descr + "}"), HasSubstr("the key 'descr' twice"));
+  EXPECT_THAT(refusal_of("{" + descr + "," + descr + "}"),
+              HasSubstr("the key 'descr' appears twice"));
   EXPECT_THAT(refusal_of("{'align': 1}"), HasSubstr("unknown key 'align'"));
-  EXPECT_THAT(refusal_of("{'descr': '<f4}"), HasSubstr("without an end"));
+  EXPECT_THAT(refusal_of("{'descr': '<f4}"), HasSubstr("that does not end"));
   EXPECT_THAT(refusal_of("{'descr': 4}"), HasSubstr("expected a string"));
   EXPECT_THAT(refusal_of("{'fortran_order': 0}"), HasSubstr("True or False"));
   EXPECT_THAT(refusal_of("{'shape': 3}"), HasSubstr("expected '('"));

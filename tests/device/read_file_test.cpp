@@ -48,7 +48,7 @@ TEST_F(ReadFile, TakesAPipeThatSomebodyWritesTo) {
   std::thread writer([&] { std::ofstream(pipe) << "content"; });
   EXPECT_EQ(read_file(pipe, 100), "content");
   writer.join();
-  expect_refused(pipe, "nobody writes to this pipe");
+  expect_refused(pipe, "this pipe has no writer");
 }
 
 }  // namespace

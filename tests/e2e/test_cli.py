@@ -277,7 +277,7 @@ def test_bad_overrides_and_filters(flashbench, arguments):
 def test_threads_that_the_system_does_not_start(flashbench):
     process = flashbench("run", "--seq", 8, "--device", "cpu", "--no-time", "--threads", 4096,
                          expect=2, preexec_fn=limit(resource.RLIMIT_AS, 1 << 30))
-    assert "threads: the system starts" in process.stderr
+    assert "threads: the system could start only" in process.stderr
 
 
 # ---- exit code 4: out of memory
@@ -457,8 +457,8 @@ def test_errors_that_nobody_reads_change_nothing(flashbench):
 def test_a_pipe_that_nobody_writes_to_is_no_config(flashbench):
     os.mkfifo(flashbench.folder / "pipe")
     process = flashbench("sweep", "--config", "pipe", expect=7)
-    assert "pipe: cannot read: nobody writes to this pipe" in process.stderr
-    assert "nobody writes" in flashbench("report", "pipe", expect=7).stderr
+    assert "pipe: cannot read: this pipe has no writer" in process.stderr
+    assert "no writer" in flashbench("report", "pipe", expect=7).stderr
 
 
 def test_a_config_from_standard_input(flashbench):

@@ -89,7 +89,7 @@ def test_the_cuda_example_is_a_plugin(flashbench, plugins):
     if not path.exists():
         pytest.skip("this build is without CUDA")
     listed = flashbench("list", "--device", "cpu", "--plugin", path).stdout
-    assert "plugin:cuda_rows (cuda): " in listed and "not here: it needs a cuda device" in listed
+    assert "plugin:cuda_rows (cuda): " in listed and "not available here: it needs a cuda device" in listed
     process = flashbench("run", "--seq", 16, "--device", "cpu", "--no-time", "--plugin", path)
     assert "it needs a cuda device" in process.stdout
 
@@ -100,8 +100,8 @@ def test_the_cuda_example_is_a_plugin(flashbench, plugins):
 @pytest.mark.parametrize(
     "name, said",
     [
-        ("no_version", "it exports no flashbench_plugin_abi_version"),
-        ("no_table", "it exports no flashbench_plugin_table"),
+        ("no_version", "it does not export flashbench_plugin_abi_version"),
+        ("no_table", "it does not export flashbench_plugin_table"),
         ("other_version", "expected version 1 of the plugin interface, found 2"),
         ("no_functions", "is null"),
     ],
@@ -116,7 +116,7 @@ def test_what_does_not_keep_to_the_interface_is_refused_at_once(flashbench, plug
     assert not (flashbench.folder / "out").exists()
     listed = flashbench("list", "--device", "cpu", "--plugin", path, "--plugin",
                         plugins / "plain_c.so").stdout
-    assert f"  plugin:{name}\n    not here: plugin {path}: " in listed and said in listed
+    assert f"  plugin:{name}\n    not available here: plugin {path}: " in listed and said in listed
     assert "plugin:plain_c (cpu)" in listed  # one of them does not hide another
 
 
@@ -129,7 +129,7 @@ def test_bad_arguments(flashbench, plugins):
     assert "it cannot be loaded: " in refused("--plugin", text)
     assert "expected the absolute path" in refused("--plugin", "plain_c.so")
     assert "No such file" in refused("--plugin", flashbench.folder / "missing.so", code=7)
-    assert "plugin:plain_c\": --plugin names its file" in refused("--providers", "plugin:plain_c")
+    assert "plugin:plain_c\"; --plugin takes its file" in refused("--providers", "plugin:plain_c")
     twice = plugins / "plain_c.so"
     assert "both called plugin:plain_c" in refused("--plugin", twice, "--plugin", twice)
 
@@ -146,7 +146,7 @@ def test_a_crash_at_load_is_a_row_for_every_case(with_faults, plugins):
     for provider in ("naive", "tiled", "plugin:plain_c"):
         assert {row["status"] for row in rows(result, provider)} == {"ok"}
     listed = with_faults("list", "--device", "cpu", **fault("crash_at_load")).stdout
-    assert "plugin:faulty\n    not here: when it was loaded, its worker was killed" in listed
+    assert "plugin:faulty\n    not available here: when it was loaded, its worker was killed" in listed
 
 
 def test_a_wrong_plugin_fails_and_has_no_time(with_faults):

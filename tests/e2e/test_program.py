@@ -65,7 +65,7 @@ def test_every_axis_reaches_the_program(flashbench, changes):
 @pytest.mark.parametrize("provider, status, reason, code", [
     ("wrong", "failed", "is off by", 3),
     ("stale", "failed", "do not follow its inputs", 3),
-    ("works_on", "failed", "once its stream was done", 3),
+    ("works_on", "failed", "after its stream was done", 3),
     ("changes_inputs", "failed", "it changed its inputs", 3),
     ("refuses", "unsupported", "it does not like this problem", 0),
     ("raises", "error", "something broke", 4),

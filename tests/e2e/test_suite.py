@@ -66,7 +66,7 @@ def test_a_config_can_be_listed_too(flashbench):
         (["--suite", "nonsense"], "nonsense"),
         (["--suite", "adversarial", "--filter", "head_dim=7"], "adversarial: no case is left"),
         (["--suite", "adversarial", "--repeat", "0"], "--repeat"),
-        (["--suite", "adversarial", "--seed", "1"], 'for the suite random, got "adversarial"'),
+        (["--suite", "adversarial", "--seed", "1"], 'for the suite random only, got "adversarial"'),
         (["--suite", "random", "--count", "0"], "--count"),
         (["--config", "x.json", "--count", "3"], "--count requires --suite"),
     ],

@@ -45,11 +45,11 @@ TEST(JsonText, SyntaxErrorsHaveLineAndColumn) {
 }
 
 TEST(JsonText, UsualSlipsAreNamed) {
-  EXPECT_THAT(only_message("{\"a\": [1, 2,\n ]}"), HasSubstr("no comma may stand before ']'"));
-  EXPECT_THAT(only_message("{\"a\": 1 , }"), HasSubstr("no comma may stand before '}'"));
+  EXPECT_THAT(only_message("{\"a\": [1, 2,\n ]}"), HasSubstr("a comma must not precede ']'"));
+  EXPECT_THAT(only_message("{\"a\": 1 , }"), HasSubstr("a comma must not precede '}'"));
   EXPECT_THAT(only_message("{ // why\n \"a\": 1}"), HasSubstr("JSON has no comments"));
-  EXPECT_THAT(only_message("{\"a\" 1}"), testing::Not(HasSubstr("comma may")));
-  EXPECT_THAT(only_message("]"), testing::Not(HasSubstr("comma may")));
+  EXPECT_THAT(only_message("{\"a\" 1}"), testing::Not(HasSubstr("comma must")));
+  EXPECT_THAT(only_message("]"), testing::Not(HasSubstr("comma must")));
 }
 
 TEST(JsonText, DuplicateKeysAreAllReported) {

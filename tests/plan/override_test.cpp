@@ -44,7 +44,7 @@ TEST(Override, MalformedArgumentsAreRefused) {
   EXPECT_THAT(override_error("=1"), HasSubstr("expected a JSON pointer before '='"));
   EXPECT_THAT(override_error("/a~2=1"), HasSubstr("expected a JSON pointer before '='"));
   EXPECT_THAT(override_error("/a=[1,"), HasSubstr("not JSON"));
-  EXPECT_THAT(override_error("/a={\"b\":1,\"b\":2}"), HasSubstr("there twice"));
+  EXPECT_THAT(override_error("/a={\"b\":1,\"b\":2}"), HasSubstr("appears twice"));
   std::string deep;
   for (int i = 0; i < 65; ++i) deep += "/a";
   EXPECT_THAT(override_error(deep + "=1"), HasSubstr("at most 64 parts"));

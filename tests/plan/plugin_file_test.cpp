@@ -55,7 +55,7 @@ TEST_F(PluginFiles, AreRefusedWithoutAName) {
   expect_refused({"kernel.so"}, "expected the absolute path of a shared object, got \"kernel.so\"");
   expect_refused({"name=kernel.so"}, "got \"kernel.so\"");
   expect_refused({""}, "got \"\"");
-  expect_refused({odd}, "got \"two words\": NAME=");
+  expect_refused({odd}, "got \"two words\"; NAME=");
   expect_refused({"=" + path}, "got \"\"");
   expect_refused({"..=" + path}, "got \"..\"");
   expect_refused({path, "kernel=" + path}, "are both called plugin:kernel");

@@ -73,7 +73,7 @@ TEST(ProgramProcess, WhatIsNoJsonObjectIsAnError) {
       [&] {
         program.ask({{"do", "talk"}});
       },
-      ThrowsMessage<std::runtime_error>(AllOf(HasSubstr("no JSON"), HasSubstr("hello"))));
+      ThrowsMessage<std::runtime_error>(AllOf(HasSubstr("not a JSON"), HasSubstr("hello"))));
   EXPECT_THROW(program.ask({{"do", "talk"}}), std::runtime_error);
 }
 

@@ -52,7 +52,7 @@ TEST(CudnnProvider, OffersAFixedOrderOfSumsInTheBackwardPassOnRequest) {
   EXPECT_TRUE(fixed->on_request_only());
   if (fixed->why_absent()) GTEST_SKIP() << *fixed->why_absent();
   EXPECT_THAT(fixed->why_unsupported(problem(Pass::forward), DeviceInfo()).value_or(""),
-              HasSubstr("backward pass alone"));
+              HasSubstr("only its backward pass"));
 }
 
 // A GPU, and a cuDNN that can be used.

@@ -104,7 +104,7 @@ TEST(Plugin, ReportsErrorsAsWhatTheyAre) {
     run("garbage");
     FAIL();
   } catch (const std::runtime_error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("run returned the status 77, which it may not: ????"));
+    EXPECT_THAT(error.what(), HasSubstr("run returned the status 77, which is not allowed: ????"));
     EXPECT_LT(std::string(error.what()).size(), 1000u);
   }
   EXPECT_THROW(run("out_of_memory"), OutOfMemory);
@@ -122,8 +122,8 @@ void expect_refused(const std::string& path, const std::string& xxh3, const std:
 
 TEST(Plugin, WhatIsNoneIsRefused) {
   const std::pair<const char*, const char*> wrong[] = {
-      {"no_version", "it exports no flashbench_plugin_abi_version"},
-      {"no_table", "it exports no flashbench_plugin_table"},
+      {"no_version", "it does not export flashbench_plugin_abi_version"},
+      {"no_table", "it does not export flashbench_plugin_table"},
       {"other_version", "expected version 1 of the plugin interface, found 2"},
       {"short_table", "bytes, found 8"},
       {"no_kind", "expected a device_kind of 0 or 1, found 7"},

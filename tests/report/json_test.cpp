@@ -121,11 +121,11 @@ TEST(Json, LoadAndCoreTimesComeBackAndAreTold) {
   const SweepResult again = result_from_json(to_json(loaded_result()), "memory");
   EXPECT_EQ(to_json(again), to_json(loaded_result()));
   const std::string told =
-      "others had 1.5 of 2 cores, the hypervisor 0.06; 3 of 6 samples undisturbed";
+      "others used 1.5 of 2 cores, the hypervisor 0.06; 3 of 6 samples undisturbed";
   EXPECT_THAT(to_table(again), HasSubstr("load: " + told));
   EXPECT_THAT(to_markdown(again), HasSubstr("load: " + told + " |"));
   EXPECT_THAT(to_table(again),
-              HasSubstr("warning: 1 of 5 rows were timed while others had the cores"));
+              HasSubstr("warning: 1 of 5 rows were timed while others used the cores"));
 }
 
 TEST(Json, EverySampleHasCoreTimesThatAreNotNegative) {
@@ -258,7 +258,7 @@ TEST(Json, WhatIsNotAResultIsRefused) {
 TEST(Json, TextThatWouldExhaustTheReaderIsRefused) {
   EXPECT_THAT(message(std::string(1'000'000, '[')), HasSubstr("nested deeper than 64"));
   EXPECT_THAT(message(R"({"schema_version": 1, "schema_version": 1})"),
-              HasSubstr("/schema_version: the key is there twice"));
+              HasSubstr("/schema_version: the key appears twice"));
   EXPECT_THAT(message(R"({"a": 1e999})"), HasSubstr("/a: expected a number within the range"));
 }
 

@@ -47,12 +47,14 @@ TEST(Ceiling, ThatAProviderExceedsIsNoneForItsWholeCase) {
   EXPECT_FALSE(share_of_ceiling(bad.records[0], bad.records));
   EXPECT_FALSE(share_of_ceiling(bad.records[1], bad.records));
   EXPECT_TRUE(share_of_ceiling(bad.records[2], bad.records));
-  EXPECT_EQ(notes(bad.records[0], bad),
-            std::vector<std::string>{
-                "no share of the GEMM: this row has 633% of its FLOP/s, so that it is no ceiling"});
-  EXPECT_EQ(notes(bad.records[1], bad),
-            std::vector<std::string>{
-                "no share of the GEMM: tiled has 633% of its FLOP/s, so that it is no ceiling"});
+  EXPECT_EQ(
+      notes(bad.records[0], bad),
+      std::vector<std::string>{
+          "no % gemm: this row reaches 633% of the GEMM's FLOP/s, so the GEMM is not a ceiling"});
+  EXPECT_EQ(
+      notes(bad.records[1], bad),
+      std::vector<std::string>{
+          "no % gemm: tiled reaches 633% of the GEMM's FLOP/s, so the GEMM is not a ceiling"});
   EXPECT_TRUE(notes(bad.records[2], bad).empty());
   ASSERT_EQ(warnings(bad).size(), 1u);
   EXPECT_EQ(warnings(bad)[0].find("warning: in 1 case a provider exceeds the GEMM"), 0u);
@@ -89,8 +91,8 @@ TEST(Peak, CannotBeExceeded) {
   const SweepResult result = at_tflops(450);
   EXPECT_FALSE(share_of_peak(result.records[0], result));
   ASSERT_EQ(notes(result.records[0], result).size(), 1u);
-  EXPECT_NE(notes(result.records[0], result)[0].find("110% of it at the SM clock of the samples "
-                                                     "(1000 MHz) is impossible"),
+  EXPECT_NE(notes(result.records[0], result)[0].find("110% of the peak at the samples' SM "
+                                                     "clock (1000 MHz) is impossible"),
             std::string::npos);
   EXPECT_EQ(warnings(result).size(), 1u);
 }

@@ -106,7 +106,7 @@ TEST_F(JournalFile, DamageIsNamedWithItsLine) {
       << error_of(lost);
   EXPECT_NE(error_of(journal_line(0, {{"journal", 9}})).find("expected journal version 1, found 9"),
             std::string::npos);
-  EXPECT_NE(error_of("").find("it has no whole line"), std::string::npos);
+  EXPECT_NE(error_of("").find("it has no complete line"), std::string::npos);
 }
 
 TEST_F(JournalFile, DeepNestingIsRefused) {

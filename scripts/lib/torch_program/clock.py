@@ -79,8 +79,8 @@ class CudaClock(CpuClock):
             # The time between the events has some of the launch in it.
             del result
             hold *= 2
-        raise RuntimeError("it waits for the device, or takes seconds to launch: the time between "
-                           "events around it says nothing")
+        raise RuntimeError("it waits for the device, or takes seconds to launch: events around it "
+                           "cannot time it")
 
     def watch_memory(self):
         torch.cuda.reset_peak_memory_stats()
