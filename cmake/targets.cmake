@@ -19,10 +19,12 @@ endif()
 add_library(flashbench_plugin_interface INTERFACE)
 target_include_directories(flashbench_plugin_interface INTERFACE ${PROJECT_SOURCE_DIR}/include)
 
-# Kernels of several files are never compiled as one, as CMake would from 3.31 on.
-function(flashbench_compile_cuda_by_itself)
-  list(FILTER ARGN INCLUDE REGEX "\\.cu$")
-  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+# Files that only builds with CUDA have, and kernels, are compiled one by one in every build: their anonymous
+# namespaces may repeat names of the others.
+function(flashbench_compile_one_by_one)
+  if(ARGN)
+    set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
 endfunction()
 
 # flashbench_library(NAME SOURCES a.cpp ... [CUDA b.cu ...] [NO_CUDA b_none.cpp ...] LINK target ...):
@@ -36,7 +38,9 @@ function(flashbench_library name)
     list(APPEND ARG_SOURCES ${ARG_NO_CUDA})
   endif()
   add_library(flashbench_${name} STATIC ${ARG_SOURCES})
-  flashbench_compile_cuda_by_itself(${ARG_SOURCES})
+  set(kernels ${ARG_SOURCES})
+  list(FILTER kernels INCLUDE REGEX "\\.cu$")
+  flashbench_compile_one_by_one(${ARG_CUDA} ${kernels})
   target_link_libraries(flashbench_${name} PUBLIC flashbench_options ${ARG_LINK})
   if(FLASHBENCH_WITH_CUDA AND ARG_CUDA)
     target_link_libraries(flashbench_${name} PUBLIC flashbench_cuda)
@@ -52,7 +56,9 @@ function(flashbench_test name)
     list(APPEND ARG_SOURCES ${ARG_CUDA})
   endif()
   add_executable(${name}_test ${ARG_SOURCES})
-  flashbench_compile_cuda_by_itself(${ARG_SOURCES})
+  set(kernels ${ARG_SOURCES})
+  list(FILTER kernels INCLUDE REGEX "\\.cu$")
+  flashbench_compile_one_by_one(${ARG_CUDA} ${kernels})
   target_compile_options(${name}_test PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
   target_link_libraries(${name}_test PRIVATE ${ARG_LINK} GTest::gtest_main GTest::gmock)
   gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60

@@ -218,9 +218,9 @@ TEST_F(CuptiReaderTest, AChipThatCuptiDoesNotKnowIsUnsupported) {
 
 TEST_F(CuptiReaderTest, NotTheRangesThatWereAskedForIsAFailure) {
   Fake::ranges = 2;
-  EXPECT_THAT(failure(), HasSubstr("2 ranges"));
+  EXPECT_THAT(failure(), HasSubstr("found 2"));
   Fake::ranges = 0;
-  EXPECT_THAT(failure(), HasSubstr("0 ranges"));
+  EXPECT_THAT(failure(), HasSubstr("found 0"));
   Fake::ranges = 1;
   Fake::dropped = 1;
   EXPECT_THAT(failure(), HasSubstr("dropped"));
