@@ -1,7 +1,7 @@
 # Libraries: the system's if it has them in a version that works, else pinned sources from the
-# internet. CI builds with those of Debian 12 and 13 and of Ubuntu 24.04; the pins are Debian 12's.
+# internet. CI builds with those of Debian 12 and 13; the pins are Debian 12's.
 #
-#   CLI11 2.1 to 2.x, fmt 8 to 11, nlohmann/json 3.10 to 3.x, valijson 1.0 to 1.x, Highway 1.0 to 1.x,
+#   CLI11 2.1 to 2.x, fmt 8 to 10, nlohmann/json 3.10 to 3.x, valijson 1.0 to 1.x, Highway 1.0 to 1.x,
 #   xxHash 0.8, GoogleTest 1.10 to 1.x. OpenBLAS is opened at run time (src/device/blas.h).
 #
 # After this file: Threads::Threads CLI11::CLI11 fmt::fmt nlohmann_json::nlohmann_json

@@ -5,7 +5,6 @@ set(bundle_dir ${CMAKE_INSTALL_LIBDIR}/flashbench)
 set_target_properties(flashbench PROPERTIES INSTALL_RPATH "$ORIGIN/../${bundle_dir}")
 install(RUNTIME_DEPENDENCY_SET flashbench_libraries
   PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread)\\.so"
-  DIRECTORIES ${CMAKE_LIBRARY_PATH}
   LIBRARY DESTINATION ${bundle_dir})
 
 # OpenBLAS from its archive: the shared library of Debian's package needs Fortran's as well, for LAPACK. Debian has

@@ -19,12 +19,11 @@ endif()
 add_library(flashbench_plugin_interface INTERFACE)
 target_include_directories(flashbench_plugin_interface INTERFACE ${PROJECT_SOURCE_DIR}/include)
 
-# Files that only builds with CUDA have, and kernels, are compiled one by one in every build: their anonymous
-# namespaces may repeat names of the others.
-function(flashbench_compile_one_by_one)
-  if(ARGN)
-    set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  endif()
+# flashbench_compile_one_by_one(SOURCES CUDA): files that only builds with CUDA have, and kernels among the sources,
+# are compiled one by one in every build, because their anonymous namespaces may repeat names of the others.
+function(flashbench_compile_one_by_one sources cuda)
+  list(FILTER sources INCLUDE REGEX "\\.cu$")
+  set_source_files_properties(${sources} ${cuda} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
 # flashbench_library(NAME SOURCES a.cpp ... [CUDA b.cu ...] [NO_CUDA b_none.cpp ...] LINK target ...):
@@ -38,9 +37,7 @@ function(flashbench_library name)
     list(APPEND ARG_SOURCES ${ARG_NO_CUDA})
   endif()
   add_library(flashbench_${name} STATIC ${ARG_SOURCES})
-  set(kernels ${ARG_SOURCES})
-  list(FILTER kernels INCLUDE REGEX "\\.cu$")
-  flashbench_compile_one_by_one(${ARG_CUDA} ${kernels})
+  flashbench_compile_one_by_one("${ARG_SOURCES}" "${ARG_CUDA}")
   target_link_libraries(flashbench_${name} PUBLIC flashbench_options ${ARG_LINK})
   if(FLASHBENCH_WITH_CUDA AND ARG_CUDA)
     target_link_libraries(flashbench_${name} PUBLIC flashbench_cuda)
@@ -56,9 +53,7 @@ function(flashbench_test name)
     list(APPEND ARG_SOURCES ${ARG_CUDA})
   endif()
   add_executable(${name}_test ${ARG_SOURCES})
-  set(kernels ${ARG_SOURCES})
-  list(FILTER kernels INCLUDE REGEX "\\.cu$")
-  flashbench_compile_one_by_one(${ARG_CUDA} ${kernels})
+  flashbench_compile_one_by_one("${ARG_SOURCES}" "${ARG_CUDA}")
   target_compile_options(${name}_test PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
   target_link_libraries(${name}_test PRIVATE ${ARG_LINK} GTest::gtest_main GTest::gmock)
   gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60
