@@ -39,8 +39,7 @@ std::vector<std::string> choices_in(const std::string& type_name) {
 
 OptionWords words_of(const CLI::Option& option) {
   OptionWords words;
-  for (const std::string& name : option.get_snames()) words.names.push_back("-" + name);
-  for (const std::string& name : option.get_lnames()) words.names.push_back("--" + name);
+  words.names = names_of(option);
   words.label = option.get_single_name();
   words.description = option.get_description();
   words.repeats = option.get_items_expected_max() > 1;
