@@ -15,12 +15,12 @@
 
 namespace flashbench {
 
-// Rows, columns and depth of the GEMM below: large enough that packing is hidden on a CPU
-// (docs/measuring.md). Which size is the fastest on a GPU depends on the GPU and the dtype: it is
-// found out. Another program's GEMM there has the one size.
-inline constexpr int64_t kHostGemmSize = 1536;
+// Rows, columns and depth of the GEMM below: on a CPU one for each thread, large enough that
+// packing is hidden (docs/measuring.md). Which size is the fastest on a GPU depends on the GPU and
+// the dtype: it is found out. Another program's GEMM has the one size.
+inline constexpr int64_t kHostGemmSize = 1024;
 inline constexpr std::array<int64_t, 3> kCudaGemmSizes{2048, 4096, 8192};
-inline constexpr int64_t kProgramCudaGemmSize = 4096;
+inline constexpr int64_t kProgramHostGemmSize = 1536, kProgramCudaGemmSize = 4096;
 
 // A large GEMM on this device: the ceiling that providers' FLOP/s are compared with. It runs in
 // every case's rounds, so that the share of the ceiling is a ratio of neighbours in time.

@@ -27,38 +27,42 @@ std::string openblas_version() {
   return config.substr(0, config.find(' ', config.find(' ') + 1));
 }
 
+// A C of its own for each thread. Of one C, a thread's share would shrink with the number of
+// threads, while each packs the whole right operand for itself.
 class HostGemm final : public GemmCeiling {
  public:
   explicit HostGemm(Device& device)
-      : device_(device), a_(room(device)), b_(room(device)), c_(room(device)) {
-    for (int64_t i = 0; i < kHostGemmSize * kHostGemmSize; ++i) {
+      : device_(device), a_(room(device, 1)), b_(room(device, 1)), c_(room(device, threads())) {
+    for (int64_t i = 0; i < kElements; ++i) {
       a_.as<float>()[i] = random_value(Distribution::normal, 1, 0, static_cast<uint64_t>(i));
       b_.as<float>()[i] = random_value(Distribution::normal, 1, 1, static_cast<uint64_t>(i));
     }
   }
 
-  // Rows are split over our own threads, each calling a serial sgemm.
   void run() override {
-    ThreadPool& pool = *device_.stream().threads;
-    pool.parallel_for(pool.threads(), [&](int64_t item, int) {
-      const auto [begin, end] = part(kHostGemmSize, item, pool.threads());
-      blas::gemm(blas::Transpose::no, blas::Transpose::yes, end - begin, kHostGemmSize,
-                 kHostGemmSize, 1.0f, {a_.as<float>() + begin * kHostGemmSize, kHostGemmSize},
+    device_.stream().threads->parallel_for(threads(), [&](int64_t item, int) {
+      blas::gemm(blas::Transpose::no, blas::Transpose::yes, kHostGemmSize, kHostGemmSize,
+                 kHostGemmSize, 1.0f, {a_.as<float>(), kHostGemmSize},
                  {b_.as<float>(), kHostGemmSize}, 0.0f,
-                 {c_.as<float>() + begin * kHostGemmSize, kHostGemmSize});
+                 {c_.as<float>() + item * kElements, kHostGemmSize});
     });
   }
 
-  double flops() const override { return 2.0 * kHostGemmSize * kHostGemmSize * kHostGemmSize; }
+  double flops() const override { return 2.0 * kElements * kHostGemmSize * threads(); }
 
   std::string description() const override {
-    return fmt::format("sgemm {0}x{0}x{0}, {1}, {2} threads", kHostGemmSize, openblas_version(),
-                       device_.info().threads);
+    return fmt::format("sgemm {0}x{0}x{0} on each of {1} threads, {2}", kHostGemmSize, threads(),
+                       openblas_version());
   }
 
  private:
-  static Buffer room(Device& device) {
-    return device.allocate(kHostGemmSize * kHostGemmSize * sizeof(float), MemoryUse::workspace);
+  static constexpr int64_t kElements = kHostGemmSize * kHostGemmSize;
+
+  int threads() const { return device_.stream().threads->threads(); }
+
+  static Buffer room(Device& device, int64_t matrices) {
+    return device.allocate(static_cast<size_t>(matrices * kElements) * sizeof(float),
+                           MemoryUse::workspace);
   }
 
   Device& device_;

@@ -11,7 +11,7 @@ class ProgramGemm final : public GemmCeiling {
   ProgramGemm(ProgramDevice& device, Dtype dtype)
       : device_(device),
         dtype_(dtype),
-        size_(device.info().kind == DeviceKind::cpu ? kHostGemmSize : kProgramCudaGemmSize),
+        size_(device.info().kind == DeviceKind::cpu ? kProgramHostGemmSize : kProgramCudaGemmSize),
         session_(device.ask({{"do", "prepare_gemm"}, {"dtype", name(dtype)}, {"size", size_}})
                      .at("session")) {}
 

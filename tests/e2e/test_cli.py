@@ -206,6 +206,8 @@ def test_dry_run_of_a_gpu_config_needs_no_gpu(flashbench, name):
         (["run", "--seq", "0"], "--seq: expected an integer from 1 to"),
         (["run", "--timeout", "nan"], '--timeout: expected a number from 0 to 1000000, got "nan"'),
         (["run", "--providers", ""], '--providers: expected a value, got ""'),
+        (["run", "--providers", "naive,"], '--providers: expected names between commas, got "naive,"'),
+        (["run", "--providers", "naive,,tiled"], 'between commas, got "naive,,tiled"'),
         (["sweep", "--config", "config.json", "-o", ""], '--out: expected a value, got ""'),
         (["swep", "--help"], "swep"),
         (["sweep", "--bogus", "--help"], "--bogus"),

@@ -91,10 +91,12 @@ TEST(CudaKernelFacts, FitAMultiprocessor) {
         Launch at{p, device->info()};
         if (kernel->choose != nullptr) at.blocks = kernel->choose(p, device->info());
         const std::vector<KernelFacts> facts = kernel->facts(at);
-        EXPECT_FALSE(facts.empty()) << kernel->name;
+        // Hopper's backward pass has sm80's first and last launch.
+        EXPECT_TRUE(std::ranges::any_of(facts, [&](const KernelFacts& fact) {
+          return fact.name.starts_with(kernel->family.substr(0, 3));
+        })) << kernel->name;
         for (const KernelFacts& fact : facts) {
           SCOPED_TRACE(p.id() + " " + std::string(fact.name));
-          EXPECT_TRUE(fact.name.starts_with(kernel->family.substr(0, 3))) << kernel->family;
           EXPECT_GE(fact.threads, 32);
           EXPECT_GE(fact.registers, 16);
           EXPECT_GE(fact.local_bytes, 0);
