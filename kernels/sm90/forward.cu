@@ -10,6 +10,7 @@
 #include "kernels/common/fused_forward.h"
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
+#include "kernels/sm90/forward_blocks.h"
 #include "kernels/sm90/tensor_map.h"
 #include "kernels/sm90/variant.h"
 
@@ -24,11 +25,22 @@ constexpr Variant<Arguments> variant() {
 
 // What `flashbench tune` tries.
 constexpr std::array kVariants{
-    variant<configuration(64, 192, 128, 2)>(), variant<configuration(64, 192, 64, 4)>(),
-    variant<configuration(96, 192, 64, 4)>(),  variant<configuration(128, 192, 64, 4)>(),
-    variant<configuration(128, 192, 80, 3)>(), variant<configuration(192, 128, 64, 2)>(),
-    variant<configuration(192, 128, 80, 2)>(), variant<configuration(256, 128, 64, 2)>(),
+    variant<configuration(64, 192, 128, 2)>(),
+    variant<configuration(64, 192, 64, 4)>(),
+    variant<configuration(96, 192, 64, 4)>(),
+    variant<configuration(128, 192, 64, 4)>(),
+    variant<configuration(128, 192, 80, 3)>(),
+    variant<configuration(192, 128, 64, 2)>(),
+    variant<configuration(192, 128, 80, 2)>(),
+    variant<configuration(256, 128, 64, 2)>(),
     variant<configuration(256, 128, 80, 2)>(),
+    // For short problems.
+    variant<configuration(64, 64, 64, 2)>(),
+    variant<configuration(64, 64, 80, 2)>(),
+    variant<configuration(96, 64, 64, 2)>(),
+    variant<configuration(96, 64, 80, 2)>(),
+    variant<configuration(128, 64, 64, 2)>(),
+    variant<configuration(128, 64, 80, 2)>(),
 };
 
 std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
@@ -47,7 +59,8 @@ std::vector<BlockSizes> candidates(const Problem& p, const DeviceInfo& device) {
 }
 
 BlockSizes choose(const Problem& p, const DeviceInfo& device) {
-  return choose_blocks("sm90", p, device, candidates(p, device));
+  const std::vector<BlockSizes> fitting = candidates(p, device);
+  return shortest_blocks(p, device, fitting, choose_blocks("sm90", p, device, fitting));
 }
 
 CudaKernel<Arguments> kernel_at(const Launch& at) {
@@ -95,7 +108,9 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
       .scale_log2 = static_cast<float>(p.softmax_scale() * std::numbers::log2e),
   };
   const int64_t tiles = q_blocks * p.batch * p.q_heads;
-  launch_kernel(kernel_at(at), std::min<int64_t>(tiles, at.device.threads), arguments, stream);
+  const int64_t at_once =
+      thread_blocks_at_once(compiled_head_dim(kVariants, p.head_dim), at.blocks.q);
+  launch_kernel(kernel_at(at), std::min(tiles, at_once * at.device.threads), arguments, stream);
 }
 
 }  // namespace

@@ -24,6 +24,7 @@
 #include "kernels/ptx/setmaxnreg.h"
 #include "kernels/ptx/shared_address.h"
 #include "kernels/ptx/wgmma.h"
+#include "kernels/sm90/forward_blocks.h"
 #include "kernels/sm90/roles.cuh"
 
 namespace flashbench::kernels::sm90 {
@@ -44,6 +45,7 @@ struct Config {
   int stages;    // blocks of K, and of V, in shared memory
   bool stage_o;  // O goes through shared memory of its own
   bool turns;    // consumers issue their products in turn
+  int at_once;   // thread blocks of a multiprocessor
 };
 
 constexpr Config configuration(int head_dim, int block_q, int block_kv, int stages) {
@@ -54,7 +56,8 @@ constexpr Config configuration(int head_dim, int block_q, int block_kv, int stag
           .block_kv = block_kv,
           .stages = stages,
           .stage_o = !large,
-          .turns = large};
+          .turns = large,
+          .at_once = thread_blocks_at_once(head_dim, block_q)};
 }
 
 struct Arguments {
@@ -88,11 +91,15 @@ struct Forward : Barriers<Delay> {
   static constexpr int kConsumers = kBlockQ / kConsumerRows;
   static constexpr int kThreads = 128 * (1 + kConsumers);
   static_assert(kHeadDim % 32 == 0 && kBlockKv % 16 == 0);
-  static_assert(kConsumers == 2 || kConsumers == 3);
+  static constexpr int kAtOnce = kConfig.at_once;
 
-  // Of a thread. All warpgroups together have 512 times as many as one has threads.
+  // Of a thread: those of a multiprocessor are for all its thread blocks, in eights.
+  static constexpr int kLaunchRegisters = 65536 / (kThreads * kAtOnce) / 8 * 8;
   static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
-  static constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : 160;
+  static constexpr int kConsumerRegisters =
+      (kLaunchRegisters * (1 + kConsumers) - kProducerRegisters) / kConsumers / 8 * 8;
+  static_assert(kConsumerRegisters <= 255);
+  static_assert(!kConfig.turns || kConsumers == 2);
 
   static constexpr int kPanels = (kHeadDim + 63) / 64;
   static constexpr int kQPanelBytes = kConsumerRows * kRowBytes;
@@ -611,7 +618,7 @@ struct Forward : Barriers<Delay> {
 };
 
 template <typename Kernel>
-__global__ void __launch_bounds__(Kernel::kThreads, 1)
+__global__ void __launch_bounds__(Kernel::kThreads, Kernel::kAtOnce)
     forward_kernel(const __grid_constant__ Arguments arguments) {
   Kernel::run(arguments);
 }

@@ -44,12 +44,16 @@ struct Sample {
 
 std::vector<Sample> samples() {
   const Delayed d64 = delayed<__nv_bfloat16, configuration(64, 192, 128, 2)>();
+  const Delayed d64_short = delayed<__nv_bfloat16, configuration(64, 64, 64, 2)>();
   const Delayed d128 = delayed<__half, configuration(128, 192, 64, 4)>();
+  const Delayed d128_short = delayed<__half, configuration(128, 64, 80, 2)>();
   const Delayed d256 = delayed<__nv_bfloat16, configuration(256, 128, 64, 2)>();
   constexpr auto kTop = Mask::causal_top_left, kBottom = Mask::causal_bottom_right;
   return {{grouped_problem(Dtype::bf16, Mask::none, 2, 500, 1201, 64), d64},
           {grouped_problem(Dtype::bf16, Mask::none, 2, 1, 1, 64), d64},
           {grouped_problem(Dtype::bf16, kBottom, 2, 1601, 1700, 64), d64},
+          {grouped_problem(Dtype::bf16, kBottom, 2, 197, 300, 64), d64_short},
+          {grouped_problem(Dtype::fp16, kTop, 2, 257, 400, 128), d128_short},
           {grouped_problem(Dtype::fp16, Mask::none, 2, 300, 777, 128), d128},
           {grouped_problem(Dtype::fp16, kTop, 2, 1000, 333, 120), d128},
           {grouped_problem(Dtype::fp16, kBottom, 2, 600, 450, 128), d128},

@@ -1,0 +1,73 @@
+#include "kernels/sm90/forward_blocks.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/common/blocks.h"
+
+namespace flashbench::kernels::sm90 {
+namespace {
+
+// What a tile (a block of queries of one head) costs, in clocks: to start and to end it, for each
+// block of keys, and the share of the tensor cores' peak that its products reach. Fitted to 84
+// problems of length 16 to 512 on an H200 (docs/kernels.md).
+struct TileCosts {
+  double ends, key_block, peak_share;
+};
+
+TileCosts tile_costs(int64_t head_dim, const BlockSizes& blocks) {
+  const bool small = head_dim <= 64;
+  if (blocks.q == 64) return small ? TileCosts{3000, 300, 0.46} : TileCosts{4000, 300, 0.60};
+  return small ? TileCosts{4500, 700, 0.74} : TileCosts{8000, 0, 0.94};
+}
+
+constexpr int64_t divide_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+double predicted_clocks(const Problem& p, const DeviceInfo& device, const BlockSizes& blocks) {
+  constexpr double kMultiplyAddsPerClock = 2048;  // of a multiprocessor's tensor cores, in 16 bits
+  const TileCosts costs = tile_costs(p.head_dim, blocks);
+  const int64_t heads = p.batch * p.q_heads;
+  const int64_t tiles = heads * divide_up(p.q_len, blocks.q);
+  const int64_t multiprocessors = std::max(1, device.threads);
+  const int64_t sharing =
+      std::min<int64_t>(divide_up(tiles, multiprocessors),
+                        thread_blocks_at_once(compiled_head_dim(p.head_dim), blocks.q));
+  const double key_clocks = static_cast<double>(2 * blocks.q * p.head_dim * sharing) /
+                            kMultiplyAddsPerClock / costs.peak_share;
+  double longest = 0, of_a_head = 0;
+  for (int64_t first = 0; first < p.q_len; first += blocks.q) {
+    const int64_t keys = p.visible_keys(std::min(p.q_len, first + blocks.q) - 1);
+    const auto key_blocks = static_cast<double>(divide_up(keys, blocks.kv));
+    const double tile =
+        costs.ends + key_blocks * (costs.key_block + static_cast<double>(blocks.kv) * key_clocks);
+    longest = std::max(longest, tile);
+    of_a_head += tile;
+  }
+  const auto slots = static_cast<double>(multiprocessors * sharing);
+  // Tiles that are all as long run in waves. With a mask the shorter ones come last and fill gaps.
+  if (p.mask == Mask::none) return std::ceil(static_cast<double>(tiles) / slots) * longest;
+  if (static_cast<double>(tiles) <= slots) return longest;
+  return of_a_head * static_cast<double>(heads) / slots + 0.4 * longest;
+}
+
+}  // namespace
+
+BlockSizes shortest_blocks(const Problem& p, const DeviceInfo& device,
+                           std::span<const BlockSizes> candidates, const BlockSizes& long_blocks) {
+  constexpr int64_t kLongest = 4096;  // queries beyond which the prediction is not needed
+  if (p.q_len > kLongest) return long_blocks;
+  BlockSizes best = long_blocks;
+  double least = predicted_clocks(p, device, long_blocks);
+  for (const BlockSizes& blocks : candidates) {
+    if (blocks.q != 64) continue;
+    const double clocks = predicted_clocks(p, device, blocks);
+    if (clocks >= least) continue;
+    least = clocks;
+    best = blocks;
+  }
+  return best;
+}
+
+}  // namespace flashbench::kernels::sm90

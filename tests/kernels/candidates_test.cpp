@@ -1,0 +1,59 @@
+// Every compiled block size of our GPU forward kernels, which one of them the kernel itself chooses
+// or not, against the fp64 oracle.
+#include <gtest/gtest.h>
+
+#include "device/cuda.h"
+#include "kernels/common/blocks.h"
+#include "tests/kernels/cuda_problem.h"
+#include "tests/kernels/on_gpu.h"
+#include "verify/oracle.h"
+
+namespace flashbench::kernels {
+namespace {
+
+struct Lengths {
+  int64_t q, kv;
+};
+// No block divides the long ones; the others end in the first block of queries or of keys.
+constexpr Lengths kLengths[] = {{1, 1}, {77, 77}, {64, 300}, {197, 80}, {500, 777}};
+constexpr Mask kMasks[] = {Mask::none, Mask::causal_top_left, Mask::causal_bottom_right};
+
+class CudaCandidates : public testing::TestWithParam<int64_t> {};
+
+void expect_right(Device& device, const AttentionKernel& kernel, const Problem& p) {
+  if (kernel.why_unsupported(p, device.info())) return;
+  for (const BlockSizes& blocks : kernel.candidates(p, device.info())) {
+    SCOPED_TRACE(p.id() + " " + kernel.variant({p, device.info(), blocks}));
+    CudaProblem one(device, kernel, p, blocks);
+    one.outputs().poison();
+    one.launch();
+    finish_or_exit({device.stream()}, 10, p.id());
+    EXPECT_EQ(one.outputs().damage(), "");
+    const Oracle oracle(p, one.host_inputs(), Dtype::fp32, {}, device);
+    HostOutputs host = one.outputs().to_host();
+    const Verdict verdict = oracle.judge(host.view());
+    EXPECT_TRUE(verdict.passed()) << verdict.reason;
+  }
+}
+
+TEST_P(CudaCandidates, AreRight) {
+  if (const auto why = why_no_cuda()) GTEST_SKIP() << *why;
+  const std::unique_ptr<Device> device = make_cuda_device(0);
+  for (const AttentionKernel* kernel : cuda_kernels()) {
+    if (kernel->pass != Pass::forward || kernel->candidates == nullptr) continue;
+    for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
+      for (const Mask mask : kMasks) {
+        for (const auto [q_len, kv_len] : kLengths) {
+          expect_right(*device, *kernel,
+                       grouped_problem(dtype, mask, 2, q_len, kv_len, GetParam()));
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(HeadDim, CudaCandidates, testing::Values(64, 80, 128, 192, 256),
+                         testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace flashbench::kernels
