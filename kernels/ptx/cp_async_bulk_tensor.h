@@ -67,9 +67,19 @@ __device__ __forceinline__ void cp_async_bulk_wait_group_read_0() {
   asm volatile("cp.async.bulk.wait_group.read 0;" : : : "memory");
 }
 
+// Waits until all of this thread's groups are done: what they wrote is there.
+__device__ __forceinline__ void cp_async_bulk_wait_group_0() {
+  asm volatile("cp.async.bulk.wait_group 0;" : : : "memory");
+}
+
 // Makes this thread's ordinary writes to shared memory visible to the copy engine.
 __device__ __forceinline__ void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+}
+
+// Orders what this thread knows of global memory before what the copy engine does there for it.
+__device__ __forceinline__ void fence_proxy_async_global() {
+  asm volatile("fence.proxy.async.global;" : : : "memory");
 }
 
 __device__ __forceinline__ void prefetch_tensormap(const CUtensorMap& tensor) {

@@ -179,7 +179,7 @@ BackwardArguments backward_arguments(const Launch& at, const Inputs& in, const O
           .padded_kv = static_cast<int>(padded(p.kv_len)),
           .parts = parts,
           .key_blocks = static_cast<int>((p.kv_len + at.blocks.kv - 1) / at.blocks.kv),
-          .section_heads = static_cast<int>(section_heads(at, parts)),
+          .section_heads = static_cast<int>(section_heads(at, parts, false)),
           .key_end = static_cast<int>(p.visible_keys(p.q_len - 1)),
           .diagonal = static_cast<int>(diagonal(p)),
           .scale = static_cast<float>(scale),

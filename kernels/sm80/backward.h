@@ -54,7 +54,7 @@ struct BackwardArguments {
 };
 
 constexpr int kRowPadding = 128;  // lengths are rounded up to a multiple of this in the workspace
-constexpr int kTurnRows = 32;     // rows of the finest block of Q
+constexpr int kTurnRows = 16;     // of Q for each turn: a block of Q has one or more
 
 // A kernel of which each thread block takes `rows` rows of one head.
 struct RowKernel {

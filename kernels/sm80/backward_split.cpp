@@ -113,14 +113,20 @@ int choose_parts(const Launch& at) {
 // of all heads of a section come first. What a section reads and adds to shares the L2 cache, as
 // far as its thread blocks do not run all at once anyway. Sections are even, so that none is all
 // tail.
-int64_t section_heads(const Launch& at, int64_t parts) {
+//
+// Where they go backwards, thread blocks of one head that start together wait for each other: when
+// the last of them begins, the first should have done only a small share of its steps.
+int64_t section_heads(const Launch& at, int64_t parts, bool backwards) {
   const Problem& p = at.problem;
-  if (p.mask == Mask::none) return 1;
+  if (p.mask == Mask::none && !backwards) return 1;
   constexpr int64_t kSectionBytes = int64_t{32} << 20;
   const int64_t heads = p.batch * p.kv_heads * parts;
   const int64_t at_once = slots(at) / divide_up(p.kv_len, at.blocks.kv);
-  const int64_t most =
-      std::clamp<int64_t>(std::max(kSectionBytes * parts / group_bytes(p), at_once), 1, heads);
+  constexpr int64_t kShare = 4;  // a fourth of them, if a thread block begins a step after another
+  const int64_t steps = divide_up(p.heads_per_kv_head() * divide_up(p.q_len, at.blocks.q), parts);
+  const int64_t few_at_once = backwards ? slots(at) * kShare / steps : 1;
+  const int64_t most = std::clamp<int64_t>(
+      std::max({kSectionBytes * parts / group_bytes(p), at_once, few_at_once}), 1, heads);
   return divide_up(heads, divide_up(heads, most));
 }
 

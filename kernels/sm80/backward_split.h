@@ -12,7 +12,8 @@ namespace flashbench::kernels::sm80 {
 // the same for all keys.
 int choose_parts(const Launch&);
 
-// How many parts of K/V heads have their thread blocks mixed.
-int64_t section_heads(const Launch&, int64_t parts);
+// How many parts of K/V heads have their thread blocks mixed, which go backwards or not (see
+// backward_work.cuh).
+int64_t section_heads(const Launch&, int64_t parts, bool backwards);
 
 }  // namespace flashbench::kernels::sm80

@@ -1,5 +1,11 @@
 // What a thread block of the backward pass's main kernel does: its part (see backward_split.h) of
 // the blocks of queries that see some keys of a block, one query head after the other.
+//
+// Thread blocks that add to dQ in the order of their keys can go backwards: from the last block of
+// queries to the first, with each block in all query heads. All of them see the last block: those
+// that start together add to it one shortly after the other, and stay that far apart until they
+// end. Forwards, in a causal pass, each would begin with a block to which earlier keys come late,
+// and would be done with a query head before them.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +14,13 @@
 
 namespace flashbench::kernels::sm80 {
 
-template <int kBlockQ, int kBlockKv>
+template <int kBlockQ, int kBlockKv, bool kBackwards = false>
 struct Work {
+  static constexpr bool kIsBackwards = kBackwards;
   int batch, kv_head, part, key_block, first_key;
   int first_block, end_block;  // of the queries that see some of the keys
   int start_head, start_block;
+  int last_head, stop_block;  // the last one comes before that block
   int steps;
 
   template <typename Arguments>
@@ -34,9 +42,21 @@ struct Work {
     const int to = static_cast<int>(all_blocks * (part + 1) / a.parts);
     start_head = kv_head * a.group + from / blocks;
     start_block = max(from % blocks, first_block);
-    steps = end_block > first_block ? (to / blocks - from / blocks) * (end_block - first_block) +
-                                          max(to % blocks, first_block) - start_block
-                                    : 0;
+    last_head = kv_head * a.group + to / blocks;
+    stop_block = max(to % blocks, first_block);
+    steps = end_block > first_block
+                ? (last_head - start_head) * (end_block - first_block) + stop_block - start_block
+                : 0;
+    if (stop_block == first_block) {
+      --last_head;
+      stop_block = end_block;
+    }
+  }
+
+  // Whether its part has this block of queries, between first_block and end_block.
+  __host__ __device__ bool has(int head, int block) const {
+    return (head != start_head || block >= start_block) &&
+           (head != last_head || block < stop_block);
   }
 
   // The row of its first key in sums of dK or dV.
@@ -54,10 +74,24 @@ struct Step {
 
   template <typename Work>
   __host__ __device__ explicit Step(const Work& work)
-      : head(work.start_head), block(work.start_block) {}
+      : head(work.start_head), block(work.start_block) {
+    if constexpr (Work::kIsBackwards) {
+      block = (work.start_head == work.last_head ? work.stop_block : work.end_block) - 1;
+      if (!work.has(head, block)) advance(work);
+    }
+  }
   template <typename Work>
   __host__ __device__ void advance(const Work& work) {
-    if (++block == work.end_block) {
+    if constexpr (Work::kIsBackwards) {
+      do {
+        if (head == work.last_head) {
+          head = work.start_head;
+          --block;
+        } else {
+          ++head;
+        }
+      } while (block >= work.first_block && !work.has(head, block));
+    } else if (++block == work.end_block) {
       block = work.first_block;
       ++head;
     }

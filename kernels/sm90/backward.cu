@@ -12,6 +12,7 @@
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
 #include "kernels/sm80/backward.h"
+#include "kernels/sm80/backward_split.h"
 #include "kernels/sm80/requirements.h"
 #include "kernels/sm90/tensor_map.h"
 #include "kernels/sm90/variant.h"
@@ -96,7 +97,7 @@ std::array<ConstTensorView, 2> halves(const ConstTensorView& t) {
 // Rows that the copy engine finds outside of a tensor are zeros to it: so are queries that see no
 // key and keys that no query sees, whatever they hold.
 BackwardArguments main_arguments(const Launch& at, const Inputs& in, const Outputs& out,
-                                 const sm80::BackwardArguments& shared) {
+                                 const sm80::BackwardArguments& shared, bool deterministic) {
   const Problem& p = at.problem;
   const int64_t first_live = std::max<int64_t>(0, -diagonal(p));
   const auto statistics = [&](const float* of_rows) {
@@ -128,7 +129,7 @@ BackwardArguments main_arguments(const Launch& at, const Inputs& in, const Outpu
           .first_live = static_cast<int>(first_live),
           .diagonal = shared.diagonal,
           .key_blocks = shared.key_blocks,
-          .section_heads = shared.section_heads,
+          .section_heads = static_cast<int>(sm80::section_heads(at, shared.parts, deterministic)),
           .scale = shared.scale,
           .scale_log2 = shared.scale_log2};
 }
@@ -140,7 +141,7 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
       sm80::backward_arguments(at, in, out, workspace, kDeterministic);
   sm80::launch_first(at.problem, shared, stream);
   launch_kernel(main_kernel<kDeterministic>(at), sm80::main_thread_blocks(shared),
-                main_arguments(at, in, out, shared), stream);
+                main_arguments(at, in, out, shared, kDeterministic), stream);
   sm80::launch_last(at.problem, shared, stream);
 }
 

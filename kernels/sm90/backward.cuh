@@ -16,6 +16,9 @@
 // that P goes through shared memory too. For 64 keys dQ is as much as for 128: by ordinary
 // instructions it would leave more slowly than the products take, so the copy engine adds it to
 // memory.
+//
+// Where dQ's sums have an order, thread blocks go backwards over the blocks of queries (see
+// kernels/sm80/backward_work.cuh), and other warps add dQ to memory (see backward_dq.cuh).
 #pragma once
 
 #include <cuda.h>
@@ -38,7 +41,7 @@
 #include "kernels/sm80/accumulator.cuh"
 #include "kernels/sm80/backward.h"
 #include "kernels/sm80/backward_work.cuh"
-#include "kernels/sm80/turns.cuh"
+#include "kernels/sm90/backward_dq.cuh"
 #include "kernels/sm90/roles.cuh"
 
 namespace flashbench::kernels::sm90 {
@@ -76,9 +79,10 @@ struct Backward : Barriers<Delay> {
   static constexpr bool kHalfColumns =
       kHeadDim > 128;  // a consumer has those, not half of the keys
   static constexpr int kBlockKv = kHalfColumns ? kConsumerRows : kConsumers * kConsumerRows;
-  static constexpr bool kKeysInRegisters = kHeadDim == 64;  // as operands of S and dP
-  static constexpr bool kSendsDq = kHalfColumns && !kConfig.deterministic;  // by the copy engine
-  static constexpr int kDOStages = kSendsDq ? 1 : kStages;  // blocks of dO in shared memory
+  static constexpr bool kKeysInRegisters = kHeadDim == 64;        // as operands of S and dP
+  static constexpr bool kHasWriters = kConfig.deterministic;      // see backward_dq.cuh
+  static constexpr bool kSendsDq = kHalfColumns && !kHasWriters;  // by the copy engine
+  static constexpr int kDOStages = kHalfColumns ? 1 : kStages;    // blocks of dO in shared memory
   static constexpr int kThreads = 128 * (1 + kConsumers);
   static constexpr int kConsumerThreads = 128 * kConsumers;
 
@@ -111,6 +115,8 @@ struct Backward : Barriers<Delay> {
   static constexpr int kDqTiles = kDqColumns / 8;  // of 16 queries and 8 columns
   static constexpr int kTileFloats = 128;
   static constexpr int kStagedTiles = kSendsDq ? kDqTiles / 2 : 0;  // in shared memory
+  static constexpr int kDqPieces = kHalfColumns ? 4 : 1;            // that writers take
+  using Writers = DqWriters<kHeadDim, kBlockQ, kDqColumns, kDqPieces, Delay>;
 
   // Where a column of K, V, Q or dO lies in shared memory.
   static __device__ constexpr int stored_column(int column) {
@@ -126,6 +132,7 @@ struct Backward : Barriers<Delay> {
     alignas(1024) char ds[2][kDsBytes];
     alignas(1024) char p[kHalfColumns ? 2 : 0][kDsBytes];
     alignas(16) float dq[4 * kConsumers][kStagedTiles * kTileFloats];  // of a warp
+    typename Writers::Shared dq_writers[kHasWriters ? 1 : 0];
     alignas(128) float logsumexp[kStages][kBlockQ];
     alignas(128) float d[kDOStages][kBlockQ];
     uint64_t k_full, v_full;
@@ -134,7 +141,7 @@ struct Backward : Barriers<Delay> {
     int ticket;
   };
 
-  using Work = sm80::Work<kBlockQ, kBlockKv>;
+  using Work = sm80::Work<kBlockQ, kBlockKv, kConfig.deterministic>;
   using Step = sm80::Step;
 
   static __device__ void initialise_barriers(Shared& shared) {
@@ -152,6 +159,7 @@ struct Backward : Barriers<Delay> {
       init(shared.d_o_full[i], 1);
       init(shared.d_o_empty[i], kWarps);
     }
+    if constexpr (kHasWriters) Writers::initialise_barriers(*shared.dq_writers);
     ptx::fence_mbarrier_init();
   }
 
@@ -502,19 +510,20 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // This consumer's part of the sums of dQ, from dS and K in shared memory, for queries that do not
-  // all see the same keys, where K is not all finite: a product over all keys would let what is
-  // masked through, as 0 * NaN is NaN.
-  static __device__ __forceinline__ void add_seen_keys(const BackwardArguments& a,
+  // The sums of dQ of `columns` columns from `first_column` on, from dS and K in shared memory, for
+  // queries that do not all see the same keys, where K is not all finite: a product over all keys
+  // would let what is masked through, as 0 * NaN is NaN. Calls add(row, column, sum).
+  template <typename Add>
+  static __device__ __forceinline__ void sum_seen_keys(const BackwardArguments& a,
                                                        const Shared& shared, const Work& work,
-                                                       const Part& part, const Block& block,
-                                                       const char* ds) {
+                                                       const Block& block, const char* ds,
+                                                       int first_column, int columns,
+                                                       const Add& add) {
     const int visible = block.first_query + a.diagonal + 1 - work.first_key;  // to the first query
     const int key_end = min(a.key_end - work.first_key, kBlockKv);
-    float* tiles = a.dq_sums + block.first_row * kHeadDim;
 #pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x) % 128; i < kBlockQ * kDqColumns; i += 128) {
-      const int row = i / kDqColumns, column = part.first_dq_column + i % kDqColumns;
+    for (int i = static_cast<int>(threadIdx.x) % 128; i < kBlockQ * columns; i += 128) {
+      const int row = i / columns, column = first_column + i % columns;
       if (!is_in_head(column)) continue;
       float sum = 0;
 #pragma unroll 1
@@ -523,36 +532,87 @@ struct Backward : Barriers<Delay> {
                              : element(ds, kQPanelBytes, row, key)) *
                element(shared.k, kKvPanelBytes, key, stored_column(column));
       }
-      atomicAdd(sm80::accumulator_of<kHeadDim>(tiles, row, column), sum);
+      add(row, column, sum);
     }
   }
 
-  // Named barriers: of all consumers, and of each one (its number added).
-  static constexpr int kBarrier = 1, kOwnBarrier = 2;
+  // The same for all of this consumer's columns, to where all thread blocks add up.
+  static __device__ __forceinline__ void add_seen_keys(const BackwardArguments& a,
+                                                       const Shared& shared, const Work& work,
+                                                       const Part& part, const Block& block,
+                                                       const char* ds) {
+    float* tiles = a.dq_sums + block.first_row * kHeadDim;
+    sum_seen_keys(a, shared, work, block, ds, part.first_dq_column, kDqColumns,
+                  [&](int row, int column, float sum) {
+                    atomicAdd(sm80::accumulator_of<kHeadDim>(tiles, row, column), sum);
+                  });
+  }
+
+  // Pieces of this consumer's part of dQ to where the writers find them.
+  template <int kFirst, int kEnd>
+  static __device__ __forceinline__ void stage_dq(Shared& shared, const Part& part, int step,
+                                                  const float (&dq)[kDqFloats]) {
+    constexpr int kTiles = Writers::kPartTiles;
+#pragma unroll
+    for (int piece = kFirst; piece < kEnd; ++piece) {
+      float* tiles = Writers::room_for(*shared.dq_writers, part.consumer, step, piece) +
+                     part.warp * Writers::kPieceColumns / 8 * kTileFloats +
+                     sm80::accumulator_index(part.lane, 0);
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j) {
+        if (!is_in_head(part.first_dq_column + 8 * j)) break;
+        const float* v = dq + 4 * (piece * kTiles + j);
+        *reinterpret_cast<float4*>(tiles + j * kTileFloats) = {v[0], v[1], v[2], v[3]};
+      }
+    }
+  }
+
+  // A piece that a product over all keys would not give.
+  static __device__ __forceinline__ void stage_seen_keys(const BackwardArguments& a, Shared& shared,
+                                                         const Work& work, const Part& part,
+                                                         const Block& block, int step, int piece,
+                                                         const char* ds) {
+    constexpr int kColumns = Writers::kPartColumns;
+    const int first_column = part.first_dq_column + piece * kColumns;
+    float* tiles = Writers::room_for(*shared.dq_writers, part.consumer, step, piece);
+    sum_seen_keys(
+        a, shared, work, block, ds, first_column, kColumns, [&](int row, int column, float sum) {
+          *sm80::accumulator_of<Writers::kPieceColumns>(tiles, row, column - first_column) = sum;
+        });
+  }
+
+  // Staged pieces to the writers, where no barrier has come since.
+  template <int kFirst, int kEnd>
+  static __device__ __forceinline__ void hand_over_dq(Shared& shared, const Part& part, int step) {
+    ptx::fence_proxy_async();
+    __syncwarp();
+#pragma unroll
+    for (int piece = kFirst; piece < kEnd; ++piece) {
+      Writers::hand_over(*shared.dq_writers, part.lane, step, piece);
+    }
+  }
+
+  static constexpr int kBarrier = 1;  // a named barrier, of all consumers
 
   // This consumer's part of the sums of a block of dQ to where all thread blocks add up; `finite`
   // is whether K is as far as that matters.
-  static __device__ __forceinline__ void sum_dq(const BackwardArguments& a, const Shared& shared,
+  static __device__ __forceinline__ void sum_dq(const BackwardArguments& a, Shared& shared,
                                                 const Work& work, const Part& part,
-                                                const Block& block, bool finite, const char* ds,
-                                                const float (&dq)[kDqFloats]) {
-    [[maybe_unused]] int* turn = a.turns + block.first_row / sm80::kTurnRows + part.consumer;
-    [[maybe_unused]] const int key_block = work.key_block;
-    [[maybe_unused]] const bool leads = threadIdx.x % 128 == 0;
-    [[maybe_unused]] const auto sync = [&] { ptx::barrier_sync(kOwnBarrier + part.consumer, 128); };
-    if constexpr (kConfig.deterministic) {
-      Delay::before_barrier();
-      sm80::wait_for_turn(turn, key_block, leads, [&] {
-        __syncwarp();  // with the lane that has waited
-        sync();
-      });
-    }
-    if (finite) {
-      add_dq(dq_tiles(a, part, block), part, dq);
+                                                const Block& block, int step, bool finite,
+                                                const char* ds, const float (&dq)[kDqFloats]) {
+    if constexpr (kHasWriters) {
+      if (finite) {
+        stage_dq<0, 1>(shared, part, step, dq);
+      } else {
+        stage_seen_keys(a, shared, work, part, block, step, 0, ds);
+      }
     } else {
-      add_seen_keys(a, shared, work, part, block, ds);
+      if (finite) {
+        add_dq(dq_tiles(a, part, block), part, dq);
+      } else {
+        add_seen_keys(a, shared, work, part, block, ds);
+      }
     }
-    if constexpr (kConfig.deterministic) sm80::pass_turn(turn, key_block + 1, leads, sync);
   }
 
   static __device__ __forceinline__ void release(const Part& part, const uint64_t& empty) {
@@ -601,6 +661,9 @@ struct Backward : Barriers<Delay> {
       store_operand(ds, shared.ds[buffer], part);
       Delay::before_barrier();
       finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
+      if (kHasWriters && i > 0) {  // behind the fence of dS
+        Writers::hand_over(*shared.dq_writers, part.lane, i - 1, 0);
+      }
 
       issue_dq(dq, operands.ds.advance(buffer * kDsBytes), operands.k_columns);
       ptx::wgmma_commit_group();
@@ -610,10 +673,11 @@ struct Backward : Barriers<Delay> {
       ptx::wgmma_commit_group();
       ptx::wgmma_wait_group<1>();  // dQ
       ptx::keep_here(dq);
-      sum_dq(a, shared, work, part, block, finite, shared.ds[buffer], dq);
+      sum_dq(a, shared, work, part, block, i, finite, shared.ds[buffer], dq);
       ptx::wgmma_wait_group<0>();
       release(part, shared.q_empty[stage]);
     }
+    if constexpr (kHasWriters) hand_over_dq<0, 1>(shared, part, work.steps - 1);
   }
 
   // dK, dV and dQ of this consumer's columns, from all blocks of queries.
@@ -627,6 +691,7 @@ struct Backward : Barriers<Delay> {
     float s[kSFloats], dp[kSFloats], dq[kDqFloats];
     uint32_t p[kSteps][4], ds[kSteps][4];
     float* unsent = nullptr;  // where the second half of dQ of the block before goes
+    bool kept = false;        // whether it is still to be staged for the writers
     RingPosition<kStages> q_ring;
     RingPosition<kDOStages> d_o_ring;
     Step step(work);
@@ -652,6 +717,8 @@ struct Backward : Barriers<Delay> {
       round(s, p);
       if constexpr (kSendsDq) {
         if (unsent != nullptr) send_dq<1>(staged, unsent, part.lane, dq);
+      } else if (kept) {
+        stage_dq<2, 4>(shared, part, i - 1, dq);
       }
       store_operand(p, shared.p[buffer], part);
 
@@ -663,6 +730,10 @@ struct Backward : Barriers<Delay> {
       store_operand(ds, shared.ds[buffer], part);
       Delay::before_barrier();
       finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
+      if (kHasWriters && kept) {  // behind the fence of P
+        Writers::hand_over(*shared.dq_writers, part.lane, i - 1, 2);
+        Writers::hand_over(*shared.dq_writers, part.lane, i - 1, 3);
+      }
 
       issue_sum(dv, operands.p.advance(buffer * kDsBytes),
                 operands.d_o_columns.advance(d_o * kQBytes));
@@ -684,7 +755,19 @@ struct Backward : Barriers<Delay> {
           add_seen_keys(a, shared, work, part, block, shared.ds[buffer]);
         }
       } else {
-        sum_dq(a, shared, work, part, block, finite, shared.ds[buffer], dq);
+        kept = finite;
+        if (finite) {
+          stage_dq<0, 2>(shared, part, i, dq);
+          hand_over_dq<0, 2>(shared, part, i);
+        } else {
+#pragma unroll 1
+          for (int piece = 0; piece < kDqPieces; ++piece) {
+            stage_seen_keys(a, shared, work, part, block, i, piece, shared.ds[buffer]);
+            ptx::fence_proxy_async();
+            __syncwarp();
+            Writers::hand_over(*shared.dq_writers, part.lane, i, piece);
+          }
+        }
       }
       ptx::wgmma_wait_group<0>();
       release(part, shared.q_empty[q]);
@@ -694,6 +777,9 @@ struct Backward : Barriers<Delay> {
     }
     if constexpr (kSendsDq) {
       if (unsent != nullptr) send_dq<1>(staged, unsent, part.lane, dq);
+    } else if (kept) {
+      stage_dq<2, 4>(shared, part, work.steps - 1, dq);
+      hand_over_dq<2, 4>(shared, part, work.steps - 1);
     }
   }
 
@@ -776,6 +862,9 @@ struct Backward : Barriers<Delay> {
     if (warpgroup == 0) {
       ptx::setmaxnreg_dec<kProducerRegisters>();
       if (threadIdx.x == 0) produce(a, shared, work);
+      if constexpr (kHasWriters) {
+        if (threadIdx.x > 0 && threadIdx.x % 32 == 0) Writers::write(a, *shared.dq_writers, work);
+      }
     } else {
       ptx::setmaxnreg_inc<kConsumerRegisters>();
       consume(a, shared, work, warpgroup - 1);

@@ -97,9 +97,25 @@ TEST(BackwardSplit, MixesHeadsInEvenSections) {
   const Problem p = problem(1, 16, 4, 1111, 256, Mask::causal_bottom_right);
   const Launch at = launch(p, device);
   for (const int64_t parts : {1, 3, 4, 8}) {
-    const int64_t heads = 4 * parts, section = section_heads(at, parts);
+    const int64_t heads = 4 * parts, section = section_heads(at, parts, false);
     const int64_t sections = (heads + section - 1) / section;
     EXPECT_GE(heads - (sections - 1) * section, section - sections) << parts;
+  }
+}
+
+// Those of one head wait for each other, the last one for all that start with it.
+TEST(BackwardSplit, StartsFewThreadBlocksOfAHeadAtOnceIfTheyGoBackwards) {
+  const DeviceInfo device = hopper();
+  constexpr int64_t kHeads = 32;
+  for (const Mask mask : kBothMasks) {
+    for (const int64_t head_dim : {64, 128, 256}) {
+      for (int64_t length = 512; length <= 16384; length *= 2) {
+        const Problem p = problem(1, kHeads, kHeads, length, head_dim, mask);
+        const int64_t section = section_heads(launch(p, device), 1, true);
+        const int64_t steps = length / 64;
+        EXPECT_TRUE(section == kHeads || device.threads / section <= steps / 2) << p.id();
+      }
+    }
   }
 }
 

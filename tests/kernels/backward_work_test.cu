@@ -1,11 +1,17 @@
 // The thread blocks of the backward pass's main kernel take every block of queries that sees some
-// of their keys, of every query head, exactly once, however many parts they are cut into.
+// of their keys, of every query head, exactly once, however many parts they are cut into; backwards
+// too, the last blocks first.
 #include "kernels/sm80/backward_work.cuh"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 namespace flashbench::kernels::sm80 {
 namespace {
@@ -27,6 +33,23 @@ Visits visits(const Arguments& a) {
     }
   }
   return found;
+}
+
+// Of one thread block: query heads and blocks.
+template <bool kBackwards>
+std::vector<std::pair<int, int>> order(const Arguments& a, int index) {
+  const Work<64, 128, kBackwards> work(a, index);
+  std::vector<std::pair<int, int>> found;
+  Step step(work);
+  for (int s = 0; s < work.steps; ++s, step.advance(work)) {
+    found.emplace_back(step.head, step.block);
+  }
+  return found;
+}
+
+// Backwards: the last block first, of all heads.
+bool goes_before(const std::pair<int, int>& a, const std::pair<int, int>& b) {
+  return std::pair(-a.second, a.first) < std::pair(-b.second, b.first);
 }
 
 Visits all(const Arguments& a) {
@@ -60,8 +83,18 @@ TEST(BackwardWork, IsEveryVisibleBlockOnce) {
                               .key_blocks = (kv_len + 127) / 128,
                               .section_heads = 3,
                               .parts = parts};
-            ASSERT_EQ(visits(a), all(a)) << group << " heads, " << q_len << " x " << kv_len
-                                         << (causal ? " causal, " : ", ") << parts << " parts";
+            const auto problem = [&] {
+              return std::to_string(group) + " heads, " + std::to_string(q_len) + " x " +
+                     std::to_string(kv_len) + (causal ? " causal, " : ", ") +
+                     std::to_string(parts) + " parts";
+            };
+            ASSERT_EQ(visits(a), all(a)) << problem();
+            for (int i = 0; i < a.batch * a.kv_heads * a.parts * a.key_blocks; ++i) {
+              const auto steps = order<true>(a, i);
+              ASSERT_TRUE(std::ranges::is_sorted(steps, goes_before)) << problem() << ", " << i;
+              ASSERT_THAT(steps, testing::UnorderedElementsAreArray(order<false>(a, i)))
+                  << problem() << ", " << i;
+            }
           }
         }
       }

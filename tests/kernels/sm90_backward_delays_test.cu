@@ -48,6 +48,12 @@ std::vector<Sample> samples() {
   const Delayed d256 = delayed<__nv_bfloat16, BackwardConfig{.head_dim = 256, .stages = 2}>();
   const Delayed ordered_64 =
       delayed<__half, BackwardConfig{.head_dim = 64, .stages = 2, .deterministic = true}>();
+  const Delayed ordered_96 =
+      delayed<__nv_bfloat16, BackwardConfig{.head_dim = 96, .stages = 2, .deterministic = true}>();
+  const Delayed ordered_128 =
+      delayed<__nv_bfloat16, BackwardConfig{.head_dim = 128, .stages = 2, .deterministic = true}>();
+  const Delayed ordered_192 =
+      delayed<__half, BackwardConfig{.head_dim = 192, .stages = 2, .deterministic = true}>();
   const Delayed ordered_256 =
       delayed<__nv_bfloat16, BackwardConfig{.head_dim = 256, .stages = 2, .deterministic = true}>();
   const auto problem = [](Dtype dtype, Mask mask, int64_t q_len, int64_t kv_len, int64_t head_dim) {
@@ -77,6 +83,12 @@ std::vector<Sample> samples() {
           {problem(Dtype::bf16, Mask::none, 300, 401, 256), d256},
           {problem(Dtype::bf16, Mask::causal_bottom_right, 401, 500, 248), d256},
           {problem(Dtype::fp16, Mask::none, 501, 700, 64), ordered_64},
+          {problem(Dtype::fp16, Mask::causal_bottom_right, 901, 900, 64), ordered_64},
+          {problem(Dtype::bf16, Mask::causal_top_left, 700, 601, 88), ordered_96},
+          {problem(Dtype::bf16, Mask::none, 333, 900, 128), ordered_128},
+          {problem(Dtype::bf16, Mask::causal_bottom_right, 777, 1000, 128), ordered_128},
+          {problem(Dtype::fp16, Mask::causal_bottom_right, 600, 500, 192), ordered_192},
+          {problem(Dtype::bf16, Mask::none, 400, 600, 256), ordered_256},
           {problem(Dtype::bf16, Mask::causal_top_left, 450, 333, 256), ordered_256}};
 }
 

@@ -1,0 +1,141 @@
+// How dQ leaves the consumers of the backward pass where thread blocks add to it in a fixed order.
+// The consumers put it in shared memory and go on. The warps beside the producer, the writers, wait
+// for the thread block's turn, have the copy engine add it to memory, wait until it is there, and
+// pass the turn.
+//
+// dQ of a step is one piece, or several, each with a turn of its own. The writers take the pieces
+// one after the other, so that one may wait for its sums to arrive while the next one sends. A
+// buffer is free again as soon as it has been read.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/ptx/cp_async_bulk_tensor.h"
+#include "kernels/ptx/cp_reduce_async_bulk.h"
+#include "kernels/ptx/mbarrier.h"
+#include "kernels/ptx/shared_address.h"
+#include "kernels/ptx/st.h"
+#include "kernels/sm80/accumulator.cuh"
+#include "kernels/sm80/backward.h"
+#include "kernels/sm80/turns.cuh"
+#include "kernels/sm90/roles.cuh"
+
+namespace flashbench::kernels::sm90 {
+
+// For blocks of kBlockQ queries; each of two consumers has kConsumerColumns of the columns, of
+// which a piece has one part in kPieces.
+template <int kHeadDim, int kBlockQ, int kConsumerColumns, int kPieces, typename Delay>
+struct DqWriters : Barriers<Delay> {
+  using Barriers<Delay>::arrive, Barriers<Delay>::wait;
+
+  static constexpr int kConsumers = 2;
+  static constexpr int kWriters = 3;                       // warps
+  static constexpr int kBuffers = kHeadDim == 64 ? 4 : 2;  // as many as there is room for
+  // Where writers wait for a piece. Pieces become full in order, and a writer has seen the one
+  // `kWriters` before its own: so the phase that it waits for is the current one, or behind it.
+  static constexpr int kFulls = 4;
+  static_assert(kFulls > kWriters);
+
+  // A piece lies in shared memory like a block of dQ in memory, with fewer columns.
+  static constexpr int kPieceColumns = kHeadDim / kPieces;
+  static constexpr int kPartColumns = kConsumerColumns / kPieces;  // of a consumer
+  static constexpr int kPartTiles = kPartColumns / 8;              // of 16 queries and 8 columns
+  static constexpr int kRowTiles = kBlockQ / 16;
+  static constexpr int kTileFloats = 128;
+  static_assert(kPieces <= kBlockQ / sm80::kTurnRows);
+
+  struct Shared {
+    alignas(128) float pieces[kBuffers][kBlockQ * kPieceColumns];
+    uint64_t full[kFulls], empty[kBuffers];
+  };
+
+  // Where a piece goes, and the parities of the phases that are its own.
+  struct Place {
+    unsigned buffer, full;
+    uint32_t buffer_parity, full_parity;
+    __device__ Place(int step, int piece) {
+      const unsigned number = static_cast<unsigned>(step * kPieces + piece);
+      buffer = number % kBuffers;
+      buffer_parity = number / kBuffers % 2;
+      full = number % kFulls;
+      full_parity = number / kFulls % 2;
+    }
+  };
+
+  static __device__ void initialise_barriers(Shared& shared) {
+    for (uint64_t& full : shared.full) {
+      ptx::mbarrier_init(ptx::shared_address(&full), 4 * kConsumers);
+    }
+    for (uint64_t& empty : shared.empty) ptx::mbarrier_init(ptx::shared_address(&empty), 1);
+  }
+
+  // ---- A consumer
+
+  // Where this consumer's part of a piece is to go, as soon as there is room.
+  static __device__ __forceinline__ float* room_for(Shared& shared, int consumer, int step,
+                                                    int piece) {
+    const Place place(step, piece);
+    wait(shared.empty[place.buffer], place.buffer_parity ^ 1);
+    return shared.pieces[place.buffer] + consumer * kPartTiles * kTileFloats;
+  }
+
+  // A warp's part of the piece is there: all its lanes have called fence_proxy_async and met.
+  static __device__ __forceinline__ void hand_over(Shared& shared, int lane, int step, int piece) {
+    if (lane == 0) arrive(shared.full[Place(step, piece).full]);
+  }
+
+  // ---- A writer: the first thread of its warp
+
+  static __device__ __forceinline__ void add_to_memory(float* block, const float* staged,
+                                                       int piece) {
+    const auto add = [](float* to, const float* from, int tiles) {
+      ptx::cp_reduce_async_bulk_add_f32(to, ptx::shared_address(from),
+                                        tiles * kTileFloats * static_cast<int>(sizeof(float)));
+    };
+    if constexpr (kPieces == 1) {
+      add(block, staged, kRowTiles * kHeadDim / 8);
+    } else {
+#pragma unroll
+      for (int row = 0; row < kRowTiles; ++row) {
+#pragma unroll
+        for (int consumer = 0; consumer < kConsumers; ++consumer) {
+          const int column = consumer * kConsumerColumns + piece * kPartColumns;
+          add(block + (row * kHeadDim + column) / 8 * kTileFloats,
+              staged + (row * kPieceColumns + consumer * kPartColumns) / 8 * kTileFloats,
+              kPartTiles);
+        }
+      }
+    }
+    ptx::cp_async_bulk_commit_group();
+  }
+
+  // All pieces of this writer.
+  template <typename Arguments, typename Work>
+  static __device__ void write(const Arguments& a, Shared& shared, const Work& work) {
+    float* dq_sums = a.dq_sums;
+    int* turns = a.turns;
+    sm80::Step step(work);
+    int piece = static_cast<int>(threadIdx.x) / 32 - 1;
+    for (int i = 0; i < work.steps; ++i, step.advance(work)) {
+      const int64_t row =
+          int64_t{work.batch * a.q_heads + step.head} * a.padded_q + step.block * kBlockQ;
+      for (; piece < kPieces; piece += kWriters) {
+        const Place place(i, piece);
+        int* turn = turns + row / sm80::kTurnRows + piece;
+        Delay::before_barrier();
+        sm80::wait_for_turn(turn, work.key_block, true, [] {});
+        ptx::fence_proxy_async_global();
+        wait(shared.full[place.full], place.full_parity);
+        add_to_memory(dq_sums + row * kHeadDim, shared.pieces[place.buffer], piece);
+        ptx::cp_async_bulk_wait_group_read_0();
+        arrive(shared.empty[place.buffer]);
+        ptx::cp_async_bulk_wait_group_0();
+        Delay::before_barrier();
+        ptx::st_release_gpu(turn, work.key_block + 1);
+      }
+      piece -= kPieces;
+    }
+  }
+};
+
+}  // namespace flashbench::kernels::sm90
