@@ -1,33 +1,290 @@
-// The axes of a case as text.
 #include <fmt/format.h>
 
-#include "plan/config.h"
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+#include <type_traits>
+
+#include "plan/axis.h"
 
 namespace flashbench {
 
-std::string Case::key() const {
-  std::string text = problem.id() + "/" + inputs.id();
-  if (placement != Placement::contiguous) text += fmt::format("/{}", name(placement));
-  return text;
+namespace {
+
+using Json = Axis::Json;
+using Role = Axis::Role;
+using DrawValue = std::function<void(Case&, Draw&, int64_t longest)>;
+
+constexpr Axis::Integers kSizes{1, 1 << 20};
+constexpr Axis::Integers kLengths{1, 1 << 24};
+constexpr Axis::Integers kHeadDims{kHeadDimStep, kMaxHeadDim, kHeadDimStep};
+
+// ---- the member of a case that holds an axis
+
+template <typename C, typename T>
+auto& held(C& c, T Problem::*member) {
+  return c.problem.*member;
+}
+template <typename C, typename T>
+auto& held(C& c, T InputSpec::*member) {
+  return c.inputs.*member;
+}
+template <typename C, typename T>
+auto& held(C& c, T Case::*member) {
+  return c.*member;
 }
 
-std::vector<std::pair<std::string, std::string>> axes(const Case& c) {
-  const Problem& p = c.problem;
-  const auto text = [](auto value) { return fmt::format("{}", value); };
-  return {{"pass", text(name(p.pass))},
-          {"dtype", text(name(p.dtype))},
-          {"mask", text(name(p.mask))},
-          {"layout", text(name(p.layout))},
-          {"head_dim", text(p.head_dim)},
-          {"scale", p.scale ? text(*p.scale) : "default"},
-          {"q_heads", text(p.q_heads)},
-          {"kv_heads", text(p.kv_heads)},
-          {"batch", text(p.batch)},
-          {"q_len", text(p.q_len)},
-          {"kv_len", text(p.kv_len)},
-          {"distribution", text(name(c.inputs.distribution))},
-          {"placement", text(name(c.placement))},
-          {"seed", text(c.inputs.seed)}};
+// ---- kinds of axes
+
+template <typename T>
+void read_number(T& value, const StrictJson& json) {
+  value = json;
+}
+template <typename T>
+void read_number(std::optional<T>& value, const StrictJson& json) {
+  if (json.is_null()) {
+    value.reset();
+  } else {
+    value = T{json};
+  }
+}
+
+template <typename T>
+Json number_json(const T& value) {
+  return value;
+}
+template <typename T>
+Json number_json(const std::optional<T>& value) {
+  return value ? Json(*value) : Json();
+}
+
+// `values`: Integers or Reals. Without `draw`, a random case has the default.
+template <typename Owner, typename T>
+Axis number_axis(std::string_view name, std::string_view title, Role role, T Owner::*member,
+                 Axis::Values values, DrawValue draw) {
+  return {.name = name,
+          .title = title,
+          .role = role,
+          .values = std::move(values),
+          .of_problem = std::is_same_v<Owner, Problem>,
+          .get = [member](const Case& c) { return number_json(held(c, member)); },
+          .set = [member](Case& c, const StrictJson& json) { read_number(held(c, member), json); },
+          .draw = std::move(draw)};
+}
+
+// Without `draw`, any of the values is drawn.
+template <typename Owner, typename Enum, size_t N>
+Axis named_axis(std::string_view name, std::string_view title, Role role, Enum Owner::*member,
+                const std::array<Enum, N>& values, DrawValue draw = nullptr) {
+  Axis::Names names;
+  for (const Enum value : values) names.emplace_back(flashbench::name(value));
+  if (!draw) {
+    draw = [=](Case& c, Draw& from, int64_t) { held(c, member) = from.one_of(values); };
+  }
+  return {.name = name,
+          .title = title,
+          .role = role,
+          .values = std::move(names),
+          .of_problem = std::is_same_v<Owner, Problem>,
+          .get = [member](const Case& c) { return flashbench::name(held(c, member)); },
+          .set = [=](Case& c, const StrictJson& json) { held(c, member) = named(values, json); },
+          .draw = std::move(draw)};
+}
+
+Axis shorthand_axis(std::string_view name, std::string_view title, Axis::Integers values,
+                    Json (*get)(const Case&), void (*set)(Case&, const StrictJson&),
+                    std::vector<std::string_view> sets, std::string_view why) {
+  return {.name = name,
+          .title = title,
+          .role = Role::shorthand,
+          .values = values,
+          .of_problem = true,
+          .get = get,
+          .set = set,
+          .sets = std::move(sets),
+          .why = why};
+}
+
+// ---- drawn at random
+
+void draw_batch(Case& c, Draw& draw, int64_t) {
+  c.problem.batch = draw.integer(1, 2);
+}
+
+void draw_heads(Case& c, Draw& draw, int64_t) {
+  c.problem.kv_heads = draw.integer(1, 2);
+  c.problem.q_heads = c.problem.kv_heads * draw.one_of(std::array{1, 2, 3, 8});
+}
+
+// Mostly short, at times one or around a tile's edge.
+template <int64_t Problem::*length>
+void draw_length(Case& c, Draw& draw, int64_t longest) {
+  c.problem.*length = [&] {
+    if (draw.chance(8)) return int64_t{1};
+    if (draw.chance(4)) {
+      return std::min(longest, 64 * draw.integer(1, longest / 64) + draw.integer(-1, 1));
+    }
+    return draw.integer(1, draw.chance(4) ? longest : longest / 4);
+  }();
+}
+
+// Those that kernels are compiled for, and others, which they pad.
+void draw_head_dim(Case& c, Draw& draw, int64_t) {
+  c.problem.head_dim =
+      draw.chance(4)
+          ? draw.one_of(std::array{64, 128, 256})
+          : kHeadDimStep * draw.integer(1, draw.chance(4) ? kMaxHeadDim / kHeadDimStep : 16);
+}
+
+void draw_scale(Case& c, Draw& draw, int64_t) {
+  if (draw.chance(3)) c.problem.scale = static_cast<double>(draw.integer(-400, 400)) / 100;
+}
+
+void draw_distribution(Case& c, Draw& draw, int64_t) {
+  c.inputs.distribution =
+      draw.one_of(std::array{Distribution::normal, Distribution::uniform, Distribution::outliers});
+}
+
+void draw_placement(Case& c, Draw& draw, int64_t) {
+  if (draw.chance(4)) c.placement = draw.one_of(std::array{Placement::strided, Placement::offset});
+}
+
+// ---- shorthands
+
+int64_t divided(int64_t total, std::string_view divisor_name, int64_t divisor) {
+  if (total % divisor == 0) return total / divisor;
+  throw std::invalid_argument(
+      fmt::format("expected a multiple of {} ({}), got {}", divisor_name, divisor, total));
+}
+
+Json get_seq(const Case& c) {
+  return c.problem.q_len == c.problem.kv_len ? Json(c.problem.q_len) : Json();
+}
+void set_seq(Case& c, const StrictJson& json) {
+  c.problem.q_len = c.problem.kv_len = json;
+}
+
+Json get_hidden(const Case& c) {
+  return c.problem.q_heads * c.problem.head_dim;
+}
+void set_hidden(Case& c, const StrictJson& json) {
+  c.problem.q_heads = divided(json, "head_dim", c.problem.head_dim);
+}
+
+Json get_total_tokens(const Case& c) {
+  return c.problem.batch * c.problem.q_len;
+}
+void set_total_tokens(Case& c, const StrictJson& json) {
+  c.problem.batch = divided(json, "q_len", c.problem.q_len);
+}
+
+// ---- the table
+
+std::vector<Axis> make_axes() {
+  using enum Axis::Role;
+  constexpr uint64_t kAny = std::numeric_limits<uint64_t>::max();
+  return {
+      named_axis("pass", "Pass", defaulted, &Problem::pass, kPasses),
+      named_axis("dtype", "Data type", defaulted, &Problem::dtype, kDtypes),
+      named_axis("mask", "Mask", defaulted, &Problem::mask, kMasks),
+      named_axis("layout", "Order of dimensions (batch, sequence, heads, head dimension)",
+                 defaulted, &Problem::layout, kLayouts),
+      number_axis("batch", "Batch size", defaulted, &Problem::batch, kSizes, draw_batch),
+      number_axis("q_heads", "Query heads", required, &Problem::q_heads, kSizes, draw_heads),
+      number_axis("kv_heads", "Key and value heads (default: as many as query heads)", required,
+                  &Problem::kv_heads, kSizes, nullptr),  // drawn with q_heads
+      shorthand_axis("seq", "Query, key and value length", kLengths, get_seq, set_seq,
+                     {"q_len", "kv_len"}, "seq sets both lengths"),
+      number_axis("q_len", "Query length", required, &Problem::q_len, kLengths,
+                  draw_length<&Problem::q_len>),
+      number_axis("kv_len", "Key and value length", required, &Problem::kv_len, kLengths,
+                  draw_length<&Problem::kv_len>),
+      number_axis("head_dim", "Head dimension: a multiple of 8", required, &Problem::head_dim,
+                  kHeadDims, draw_head_dim),
+      number_axis("scale", "Softmax scale (default: 1/sqrt(head_dim))", defaulted, &Problem::scale,
+                  Axis::Reals{-1e6, 1e6}, draw_scale),
+      named_axis("distribution", "Distribution of the inputs (docs/measuring.md)", defaulted,
+                 &InputSpec::distribution, kDistributions, draw_distribution),
+      number_axis("seed", "Seed of the inputs", defaulted, &InputSpec::seed,
+                  Axis::Integers{0, kAny}, nullptr),  // of the case, if that is drawn
+      named_axis("placement", "Placement of the tensors in memory", optional, &Case::placement,
+                 kPlacements, draw_placement),
+
+      // After all that they are divided by.
+      shorthand_axis("hidden", "Hidden size", {8, 1 << 28}, get_hidden, set_hidden, {"q_heads"},
+                     "q_heads is hidden / head_dim"),
+      shorthand_axis("total_tokens", "Tokens", {1, uint64_t{1} << 40}, get_total_tokens,
+                     set_total_tokens, {"batch"}, "the batch is total_tokens / seq"),
+  };
+}
+
+}  // namespace
+
+const std::vector<Axis>& axes() {
+  static const std::vector<Axis> table = make_axes();
+  return table;
+}
+
+const Axis& axis(std::string_view name) {
+  for (const Axis& one : axes()) {
+    if (one.name == name) return one;
+  }
+  throw std::out_of_range(fmt::format("no axis {}", name));
+}
+
+std::vector<const Axis*> axes_in_order(const std::vector<std::string_view>& first) {
+  std::vector<const Axis*> ordered;
+  for (const std::string_view name : first) ordered.push_back(&axis(name));
+  for (const Axis& other : axes()) {
+    if (std::find(first.begin(), first.end(), other.name) == first.end()) ordered.push_back(&other);
+  }
+  return ordered;
+}
+
+std::string Axis::option() const {
+  std::string words(name);
+  std::replace(words.begin(), words.end(), '_', '-');
+  return "--" + words;
+}
+
+std::string Axis::text(const Case& c) const {
+  const Json value = get(c);
+  if (value.is_null()) return "default";
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_float()) return fmt::format("{}", value.get<double>());
+  return value.dump();
+}
+
+bool Axis::is_mentioned(const Case& c) const {
+  static const Case kDefaults;
+  if (role == Role::optional) return get(c) != get(kDefaults);
+  return role != Role::shorthand;
+}
+
+Case make_case(const AxisValues& values) {
+  Case c;
+  c.problem.kv_heads = 0;
+  for (const Axis& axis : axes()) {
+    const auto given = values.find(axis.name);
+    if (given == values.end()) continue;
+    try {
+      axis.set(c, StrictJson(given->second));
+    } catch (const std::invalid_argument& error) {
+      throw BadAxis(axis, error.what());
+    }
+  }
+  if (c.problem.kv_heads == 0) c.problem.kv_heads = c.problem.q_heads;
+  return c;
+}
+
+std::string Case::key() const {
+  std::string text = problem.id() + "/" + inputs.id();
+  for (const Axis& axis : axes()) {
+    if (axis.role != Axis::Role::optional || !axis.is_mentioned(*this)) continue;
+    text += fmt::format("/{}{}", axis.names() ? "" : axis.name, axis.text(*this));
+  }
+  return text;
 }
 
 }  // namespace flashbench

@@ -51,6 +51,7 @@ struct Case {
   Placement placement = Placement::contiguous;
 
   std::string key() const;  // stable and unique within a sweep
+  bool operator==(const Case&) const = default;
 };
 
 struct SweepConfig {
@@ -100,9 +101,6 @@ class CaseFilter {
  private:
   std::vector<std::pair<std::string, std::vector<std::string>>> wanted_;
 };
-
-// The value of one axis of a case, as text: "dtype" -> "bf16". The axes that --filter knows.
-std::vector<std::pair<std::string, std::string>> axes(const Case&);
 
 inline constexpr int64_t kMaxCases = 20000;
 

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <set>
 #include <unordered_set>
 #include <utility>
 
+#include "plan/axis.h"
 #include "plan/json_text.h"
 
 namespace flashbench {
@@ -16,16 +18,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A case while the axes of its block fill it in; 0 for what is not given.
-struct Draft {
-  Case result;
-  int64_t hidden = 0;
-  int64_t total_tokens = 0;
-  bool kv_heads_given = false;
-};
-
-// One axis: what each of its values does to a draft.
-using Axis = std::vector<std::function<void(Draft&)>>;
+// The order of cases is a contract, which results and journals keep: axes vary in this order, the
+// first the slowest, and others after them.
+const std::vector<std::string_view> kSlowestFirst{
+    "pass",    "dtype",  "mask",         "layout",    "head_dim",     "scale",
+    "q_heads", "hidden", "kv_heads",     "batch",     "total_tokens", "seq",
+    "q_len",   "kv_len", "distribution", "placement", "seed"};
 
 class Block {
  public:
@@ -43,22 +41,15 @@ class Block {
   void expand(const std::function<void(Case)>& take);
 
  private:
-  bool has(const char* key) const { return json_.contains(key); }
+  bool has(std::string_view key) const { return json_.contains(key); }
   bool takes(const char* key, const char* value) const;
-  void issue(const char* key, std::string message);
-  void exclude(const char* key, const char* other, const char* why);
+  void issue(std::string_view key, std::string message);
+  void check_shorthands();
   void check_files();
 
-  template <typename T, typename Set>
-  void add_axis(const char* key, Set set);
-  template <typename Enum, typename Set>
-  void add_names(const char* key, Set set);
-  void add_axes();
-
-  void multiply(size_t axis, const Draft& draft, const std::function<void(Case)>& take);
-  bool divide(const char* key, int64_t total, const char* divisor_key, int64_t divisor,
-              int64_t& quotient);
-  bool finish(Draft& draft);
+  void multiply(size_t given, const std::function<void(Case)>& take);
+  std::optional<Case> finish();
+  bool fits(const Problem&);
   void set_files(InputSpec& inputs, Pass pass) const;
 
   const Json& json_;
@@ -66,7 +57,10 @@ class Block {
   const std::filesystem::path& folder_;
   std::vector<ConfigIssue>& issues_;
   std::set<std::pair<std::string, std::string>> said_;  // many cases of a block share a fault
-  std::vector<Axis> axes_;
+
+  // The axes that the block gives, the slowest first; and the values of the case at hand.
+  std::vector<std::pair<std::string_view, std::vector<Json>>> given_;
+  AxisValues values_;
 };
 
 std::vector<Json> values_of(const Json& axis) {
@@ -74,16 +68,21 @@ std::vector<Json> values_of(const Json& axis) {
   return {axis.begin(), axis.end()};
 }
 
-void Block::issue(const char* key, std::string message) {
-  std::string pointer = *key ? pointer_child(pointer_, key) : pointer_;
+void Block::issue(std::string_view key, std::string message) {
+  std::string pointer = key.empty() ? pointer_ : pointer_child(pointer_, key);
   if (said_.emplace(pointer, message).second) {
     issues_.push_back({std::move(pointer), std::move(message)});
   }
 }
 
-void Block::exclude(const char* key, const char* other, const char* why) {
-  if (!has(key) || !has(other)) return;
-  issue(key, fmt::format("cannot be combined with \"{}\": {}", other, why));
+void Block::check_shorthands() {
+  for (const Axis& shorthand : axes()) {
+    for (const std::string_view other : shorthand.sets) {
+      if (!has(shorthand.name) || !has(other)) continue;
+      issue(shorthand.name,
+            fmt::format("cannot be combined with \"{}\": {}", other, shorthand.why));
+    }
+  }
 }
 
 bool Block::takes(const char* key, const char* value) const {
@@ -111,10 +110,7 @@ void Block::check_files() {
 
 bool Block::check_keys() {
   const size_t before = issues_.size();
-  exclude("seq", "q_len", "seq sets both lengths");
-  exclude("seq", "kv_len", "seq sets both lengths");
-  exclude("total_tokens", "batch", "the batch is total_tokens / seq");
-  exclude("hidden", "q_heads", "q_heads is hidden / head_dim");
+  check_shorthands();
   if (!has("seq") && !(has("q_len") && has("kv_len"))) {
     issue("", has("q_len")    ? "lacks the key \"kv_len\" beside \"q_len\""
               : has("kv_len") ? "lacks the key \"q_len\" beside \"kv_len\""
@@ -123,97 +119,50 @@ bool Block::check_keys() {
   if (!has("q_heads") && !has("hidden")) issue("", "lacks the heads: \"q_heads\" or \"hidden\"");
   check_files();
   if (issues_.size() != before) return false;
-  add_axes();
-  return true;
-}
-
-template <typename T, typename Set>
-void Block::add_axis(const char* key, Set set) {
-  if (!has(key)) return;
-  Axis axis;
-  for (const Json& value : values_of(json_.at(key))) {
-    axis.push_back([set, v = value.get<T>()](Draft& draft) { set(draft, v); });
+  for (const Axis* axis : axes_in_order(kSlowestFirst)) {
+    if (has(axis->name)) given_.emplace_back(axis->name, values_of(json_.at(axis->name)));
   }
-  axes_.push_back(std::move(axis));
-}
-
-template <typename Enum, typename Set>
-void Block::add_names(const char* key, Set set) {
-  add_axis<std::string>(
-      key, [set](Draft& draft, const std::string& text) { set(draft, parse<Enum>(text).value()); });
-}
-
-void Block::add_axes() {
-  add_names<Pass>("pass", [](Draft& d, Pass v) { d.result.problem.pass = v; });
-  add_names<Dtype>("dtype", [](Draft& d, Dtype v) { d.result.problem.dtype = v; });
-  add_names<Mask>("mask", [](Draft& d, Mask v) { d.result.problem.mask = v; });
-  add_names<Layout>("layout", [](Draft& d, Layout v) { d.result.problem.layout = v; });
-  add_axis<int64_t>("head_dim", [](Draft& d, int64_t v) { d.result.problem.head_dim = v; });
-  add_axis<double>("scale", [](Draft& d, double v) { d.result.problem.scale = v; });
-  add_axis<int64_t>("q_heads", [](Draft& d, int64_t v) { d.result.problem.q_heads = v; });
-  add_axis<int64_t>("hidden", [](Draft& d, int64_t v) { d.hidden = v; });
-  add_axis<int64_t>("kv_heads", [](Draft& d, int64_t v) {
-    d.result.problem.kv_heads = v;
-    d.kv_heads_given = true;
-  });
-  add_axis<int64_t>("batch", [](Draft& d, int64_t v) { d.result.problem.batch = v; });
-  add_axis<int64_t>("total_tokens", [](Draft& d, int64_t v) { d.total_tokens = v; });
-  add_axis<int64_t>("seq", [](Draft& d, int64_t v) {
-    d.result.problem.q_len = v;
-    d.result.problem.kv_len = v;
-  });
-  add_axis<int64_t>("q_len", [](Draft& d, int64_t v) { d.result.problem.q_len = v; });
-  add_axis<int64_t>("kv_len", [](Draft& d, int64_t v) { d.result.problem.kv_len = v; });
-  add_names<Distribution>("distribution",
-                          [](Draft& d, Distribution v) { d.result.inputs.distribution = v; });
-  add_names<Placement>("placement", [](Draft& d, Placement v) { d.result.placement = v; });
-  add_axis<uint64_t>("seed", [](Draft& d, uint64_t v) { d.result.inputs.seed = v; });
+  return true;
 }
 
 double Block::size() const {
   double cases = 1;
-  for (const Axis& axis : axes_) cases *= static_cast<double>(axis.size());
+  for (const auto& [axis, values] : given_) cases *= static_cast<double>(values.size());
   return cases;
 }
 
 void Block::expand(const std::function<void(Case)>& take) {
-  multiply(0, Draft{}, take);
+  multiply(0, take);
 }
 
-void Block::multiply(size_t axis, const Draft& draft, const std::function<void(Case)>& take) {
-  if (axis == axes_.size()) {
-    Draft finished = draft;
-    if (finish(finished)) take(std::move(finished.result));
+void Block::multiply(size_t given, const std::function<void(Case)>& take) {
+  if (given == given_.size()) {
+    if (std::optional<Case> finished = finish()) take(std::move(*finished));
     return;
   }
-  for (const auto& set : axes_[axis]) {
-    Draft next = draft;
-    set(next);
-    multiply(axis + 1, next, take);
+  const auto& [axis, values] = given_[given];
+  for (const Json& value : values) {
+    values_[axis] = value;
+    multiply(given + 1, take);
   }
 }
 
-bool Block::divide(const char* key, int64_t total, const char* divisor_key, int64_t divisor,
-                   int64_t& quotient) {
-  if (total % divisor != 0) {
-    issue(key, fmt::format("expected a multiple of {} ({}), got {}", divisor_key, divisor, total));
-    return false;
+// The case of the values at hand, if they go together.
+std::optional<Case> Block::finish() {
+  try {
+    Case result = make_case(values_);
+    if (!fits(result.problem)) return std::nullopt;
+    if (result.inputs.distribution == Distribution::files) {
+      set_files(result.inputs, result.problem.pass);
+    }
+    return result;
+  } catch (const BadAxis& bad) {
+    issue(bad.name, bad.what());
+    return std::nullopt;
   }
-  quotient = total / divisor;
-  return true;
 }
 
-bool Block::finish(Draft& draft) {
-  Problem& p = draft.result.problem;
-  const char* length_key = has("seq") ? "seq" : "q_len";
-  if (has("hidden") && !divide("hidden", draft.hidden, "head_dim", p.head_dim, p.q_heads)) {
-    return false;
-  }
-  if (has("total_tokens") &&
-      !divide("total_tokens", draft.total_tokens, length_key, p.q_len, p.batch)) {
-    return false;
-  }
-  if (!draft.kv_heads_given) p.kv_heads = p.q_heads;
+bool Block::fits(const Problem& p) {
   if (p.q_heads % p.kv_heads != 0) {
     issue("kv_heads",
           fmt::format("expected a divisor of q_heads ({}), got {}", p.q_heads, p.kv_heads));
@@ -238,9 +187,6 @@ bool Block::finish(Draft& draft) {
                       "kv_len {})",
                       scores, p.batch, p.q_heads, p.q_len, p.kv_len));
     return false;
-  }
-  if (draft.result.inputs.distribution == Distribution::files) {
-    set_files(draft.result.inputs, p.pass);
   }
   return true;
 }

@@ -6,14 +6,13 @@
 #include <charconv>
 #include <cmath>
 
+#include "plan/axis.h"
 #include "plan/config.h"
 #include "plan/nearest.h"
 
 namespace flashbench {
 
 namespace {
-
-constexpr std::string_view kBothLengths = "seq";  // as in a config: q_len and kv_len at once
 
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts(1);
@@ -27,34 +26,15 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
-std::vector<std::string> known_axes() {
+std::vector<std::string> names_of_axes() {
   std::vector<std::string> names;
-  for (const auto& [axis, value] : axes(Case{})) names.push_back(axis);
-  names.emplace_back(kBothLengths);
+  for (const Axis& axis : axes()) names.emplace_back(axis.name);
   return names;
-}
-
-template <typename Enum, size_t N>
-std::vector<std::string> names_of(const std::array<Enum, N>& values) {
-  std::vector<std::string> names;
-  for (const Enum value : values) names.emplace_back(name(value));
-  return names;
-}
-
-// The values of an axis that has only a few; empty for numbers.
-std::vector<std::string> known_values(std::string_view axis) {
-  if (axis == "pass") return names_of(kPasses);
-  if (axis == "dtype") return names_of(kDtypes);
-  if (axis == "mask") return names_of(kMasks);
-  if (axis == "layout") return names_of(kLayouts);
-  if (axis == "distribution") return names_of(kDistributions);
-  if (axis == "placement") return names_of(kPlacements);
-  return {};
 }
 
 // Whether the text could be a value of an axis of numbers.
-bool is_number(std::string_view axis, std::string_view text) {
-  if (axis == "scale" && text == "default") return true;
+bool is_number(const Axis& axis, std::string_view text) {
+  if (text == "default") return axis.get(Case{}).is_null();
   double value = 0;
   const char* end = text.data() + text.size();
   const auto [stopped, error] = std::from_chars(text.data(), end, value);
@@ -69,7 +49,7 @@ bool contains(const std::vector<std::string>& values, std::string_view value) {
 
 CaseFilter::CaseFilter(std::string_view text) {
   std::vector<ConfigIssue> issues;
-  const std::vector<std::string> known = known_axes();
+  const std::vector<std::string> known = names_of_axes();
   for (const std::string& term : split(text, ',')) {
     const size_t equals = term.find('=');
     if (term.empty()) {
@@ -81,42 +61,37 @@ CaseFilter::CaseFilter(std::string_view text) {
           {"", fmt::format("expected AXIS=VALUE or AXIS=VALUE|VALUE, got \"{}\"", term)});
       continue;
     }
-    const std::string axis = term.substr(0, equals);
+    const std::string name = term.substr(0, equals);
     const std::vector<std::string> values = split(term.substr(equals + 1), '|');
-    if (!contains(known, axis)) {
-      const std::string meant = did_you_mean(axis, known);
+    if (!contains(known, name)) {
+      const std::string meant = did_you_mean(name, known);
       issues.push_back({"", fmt::format("expected an axis ({}), got \"{}\"{}",
-                                        fmt::join(known, ", "), axis, meant)});
+                                        fmt::join(known, ", "), name, meant)});
       continue;
     }
-    const std::vector<std::string> allowed = known_values(axis);
+    const Axis& wanted = axis(name);
     for (const std::string& value : values) {
-      if (allowed.empty() && !is_number(axis, value)) {
-        issues.push_back({"", fmt::format("expected {} to be a number, got \"{}\"", axis, value)});
+      const Axis::Names* allowed = wanted.names();
+      if (!allowed && !is_number(wanted, value)) {
+        issues.push_back({"", fmt::format("expected {} to be a number, got \"{}\"", name, value)});
       }
-      if (allowed.empty() || contains(allowed, value)) continue;
+      if (!allowed || contains(*allowed, value)) continue;
       issues.push_back(
-          {"", fmt::format("expected {} to be one of {}, got \"{}\"{}", axis,
-                           fmt::join(allowed, ", "), value, did_you_mean(value, allowed))});
+          {"", fmt::format("expected {} to be one of {}, got \"{}\"{}", name,
+                           fmt::join(*allowed, ", "), value, did_you_mean(value, *allowed))});
     }
     for (const auto& [earlier, unused] : wanted_) {
-      if (earlier != axis) continue;
-      issues.push_back({"", fmt::format("{0} appears twice; write {0}=VALUE|VALUE", axis)});
+      if (earlier != name) continue;
+      issues.push_back({"", fmt::format("{0} appears twice; write {0}=VALUE|VALUE", name)});
     }
-    wanted_.emplace_back(axis, values);
+    wanted_.emplace_back(name, values);
   }
   if (!issues.empty()) throw ConfigError("--filter", std::move(issues));
 }
 
 bool CaseFilter::keeps(const Case& c) const {
-  std::vector<std::pair<std::string, std::string>> actual = axes(c);
-  if (c.problem.q_len == c.problem.kv_len) {
-    actual.emplace_back(kBothLengths, fmt::format("{}", c.problem.q_len));
-  }
   return std::all_of(wanted_.begin(), wanted_.end(), [&](const auto& want) {
-    return std::any_of(actual.begin(), actual.end(), [&](const auto& axis) {
-      return axis.first == want.first && contains(want.second, axis.second);
-    });
+    return contains(want.second, axis(want.first).text(c));
   });
 }
 

@@ -6,9 +6,9 @@
 
 #include "attention/error.h"
 #include "device/read_file.h"
+#include "plan/strict_json.h"
 #include "report/notes.h"
 #include "report/result_checks.h"
-#include "report/strict_json.h"
 
 namespace flashbench {
 
@@ -208,15 +208,6 @@ constexpr double kLeastDivisible = 1e-30, kMostDivisible = 1e30;
 
 constexpr JsonLimits kResultLimits{
     .bytes = size_t{256} << 20, .depth = 64, .text = size_t{1} << 20};
-
-// The value with this name among `values`. Throws std::invalid_argument, naming the text.
-template <typename Values>
-auto named(const Values& values, const std::string& text) {
-  for (auto value : values) {
-    if (name(value) == text) return value;
-  }
-  throw std::invalid_argument(fmt::format("unknown name \"{}\"", text));
-}
 
 template <typename T>
 std::optional<T> optional_from(const StrictJson& json) {

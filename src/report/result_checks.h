@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "report/record.h"
-#include "report/strict_json.h"
+#include "plan/strict_json.h"
 
 namespace flashbench {
 

@@ -331,7 +331,7 @@ const BadConfig kBadConfigs[] = {
     {"tokens_not_divisible",
      with_axes(R"("head_dim": 8, "total_tokens": 100)"),
      "/cases/0/total_tokens",
-     {"expected a multiple of seq (8), got 100"}},
+     {"expected a multiple of q_len (8), got 100"}},
     {"hidden_not_divisible",
      with_block(R"({"head_dim": [8, 64], "hidden": 72, "seq": [4, 8]})"),
      "/cases/0/hidden",

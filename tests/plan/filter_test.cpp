@@ -1,4 +1,4 @@
-// --filter, and the axes of a case as text.
+// --filter.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,20 +31,6 @@ std::string refusal(const std::string& text) {
   return "";
 }
 
-TEST(Axes, NameEveryAxis) {
-  Case c = some_case();
-  c.problem.scale = 0.125;
-  c.inputs.seed = 7;
-  using Axis = std::pair<std::string, std::string>;
-  EXPECT_THAT(axes(c), testing::ElementsAre(Axis("pass", "backward"), Axis("dtype", "bf16"),
-                                            Axis("mask", "causal_top_left"), Axis("layout", "bshd"),
-                                            Axis("head_dim", "128"), Axis("scale", "0.125"),
-                                            Axis("q_heads", "8"), Axis("kv_heads", "2"),
-                                            Axis("batch", "1"), Axis("q_len", "1024"),
-                                            Axis("kv_len", "1024"), Axis("distribution", "normal"),
-                                            Axis("placement", "contiguous"), Axis("seed", "7")));
-}
-
 TEST(Filter, RefusesTextForANumber) {
   for (const char* text : {"seq=abc", "head_dim=64|x", "seed=", "q_len=nan", "scale=none"}) {
     EXPECT_THAT(refusal(text), HasSubstr("to be a number, got")) << text;
@@ -71,6 +57,12 @@ TEST(Filter, SeqStandsForBothLengths) {
   EXPECT_FALSE(CaseFilter("seq=512").keeps(c));
   c.problem.q_len = 512;
   EXPECT_FALSE(CaseFilter("seq=512|1024").keeps(c));
+}
+
+TEST(Filter, TakesTheShorthandsOfConfigs) {
+  EXPECT_TRUE(CaseFilter("hidden=1024,total_tokens=1024").keeps(some_case()));
+  EXPECT_FALSE(CaseFilter("hidden=2048").keeps(some_case()));
+  EXPECT_FALSE(CaseFilter("total_tokens=2048").keeps(some_case()));
 }
 
 TEST(Filter, MistakesAreNamedAllAtOnce) {

@@ -4,8 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <set>
+#include <variant>
+
+#include "plan/axis.h"
 
 namespace flashbench {
 namespace {
@@ -99,35 +103,67 @@ TEST(Schema, DefaultsAreThoseOfTheCode) {
   EXPECT_EQ(measure.at("max_samples").at("default"), config.measure.max_samples);
   EXPECT_EQ(measure.at("target_ci_width").at("default"), config.measure.target_ci_width);
   EXPECT_EQ(measure.at("max_seconds").at("default"), config.measure.max_seconds);
+}
 
-  const Json& block = schema().at("definitions").at("block").at("properties");
-  int checked = 0;
-  for (const auto& [axis, value] : axes(Case{})) {
-    if (!block.at(axis).contains("default")) continue;
-    const Json& given = block.at(axis).at("default");
-    EXPECT_EQ(given.is_string() ? given.get<std::string>() : given.dump(), value) << axis;
-    ++checked;
+// ---- the axes of a block
+
+// What the schema says of one value of an axis.
+struct ItemSchema {
+  Json operator()(const Axis::Names& names) const { return {{"type", "string"}, {"enum", names}}; }
+  Json operator()(const Axis::Integers& integers) const {
+    constexpr uint64_t kMostInEveryReader = 9007199254740991;  // 2^53 - 1
+    Json json{{"type", "integer"},
+              {"minimum", integers.least},
+              {"maximum", std::min(integers.most, kMostInEveryReader)}};
+    if (integers.step > 1) json["multipleOf"] = integers.step;
+    return json;
   }
-  EXPECT_EQ(checked, 8);
+  Json operator()(const Axis::Reals& reals) const {
+    return {{"type", "number"}, {"minimum", reals.least}, {"maximum", reals.most}};
+  }
+};
+
+// What it says of an axis, apart from `description` and `examples`.
+Json schema_of(const Axis& axis) {
+  Json json{{"title", axis.title}};
+  const Json otherwise = axis.get(Case{});
+  const bool has_default = axis.role == Axis::Role::defaulted || axis.role == Axis::Role::optional;
+  if (has_default && !otherwise.is_null()) json["default"] = otherwise;
+  const Json item = std::visit(ItemSchema(), axis.values);
+  json["anyOf"] = {item,
+                   {{"type", "array"},
+                    {"minItems", 1},
+                    {"maxItems", axis.names() ? 16 : 1000},
+                    {"items", item}}};
+  return json;
 }
 
-template <typename Enum, size_t N>
-void expect_names(const char* definition, const std::array<Enum, N>& values) {
-  Json names = Json::array();
-  for (const Enum value : values) names.push_back(name(value));
-  EXPECT_EQ(schema().at("definitions").at(definition).at("enum"), names);
+Json without_references(const Json& node) {
+  if (node.contains("$ref")) {
+    return schema().at(Json::json_pointer(node.at("$ref").get<std::string>().substr(1)));
+  }
+  return node;
 }
 
-TEST(Schema, NamesAreThoseOfTheCode) {
-  expect_names("pass", kPasses);
-  expect_names("dtype", kDtypes);
-  expect_names("mask", kMasks);
-  expect_names("layout", kLayouts);
-  expect_names("distribution", kDistributions);
-  expect_names("placement", kPlacements);
-  const Json& head_dim = schema().at("definitions").at("head_dim");
-  EXPECT_EQ(head_dim.at("maximum"), kMaxHeadDim);
-  EXPECT_EQ(head_dim.at("multipleOf"), kHeadDimStep);
+// Compared as sets of members: their order is free.
+TEST(Schema, AxesAreThoseOfTheTable) {
+  const Json& block = schema().at("definitions").at("block").at("properties");
+  std::set<std::string> known{"model", "q", "k", "v", "d_o"};  // what a block has beside its axes
+  for (const Axis& axis : axes()) {
+    known.emplace(axis.name);
+    ASSERT_TRUE(block.contains(axis.name))
+        << "configs/sweep.schema.json lacks \"" << axis.name << "\": " << schema_of(axis).dump(2);
+    Json found = block.at(axis.name);
+    found.erase("description");
+    found.erase("examples");
+    Json& alternatives = found.at("anyOf");
+    alternatives[1].at("items") = without_references(alternatives[1].at("items"));
+    alternatives[0] = without_references(alternatives[0]);
+    EXPECT_EQ(nlohmann::json(found), nlohmann::json(schema_of(axis))) << axis.name;
+  }
+  for (const auto& member : block.items()) {
+    EXPECT_TRUE(known.contains(member.key())) << member.key() << " is no axis of the table";
+  }
 }
 
 TEST(Schema, HostileDocumentsEndInIssues) {

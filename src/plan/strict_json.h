@@ -112,4 +112,14 @@ class StrictJson {
   std::string pointer_;
 };
 
+// The value with this name among `values`. Throws std::invalid_argument, naming the text.
+template <typename Values>
+auto named(const Values& values, const StrictJson& json) {
+  const std::string text = json;
+  for (auto value : values) {
+    if (name(value) == text) return value;
+  }
+  throw std::invalid_argument(fmt::format("unknown name \"{}\"", text));
+}
+
 }  // namespace flashbench
