@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "plan/axis.h"
 #include "plan/count_of.h"
 #include "report/notes.h"
 
@@ -116,7 +117,11 @@ std::string case_heading(const Case& item) {
   text += fmt::format("  d {}", p.head_dim);
   if (p.scale) text += fmt::format("  scale {}", *p.scale);
   text += "  " + item.inputs.id();
-  if (item.placement != Placement::contiguous) text += fmt::format("  {}", name(item.placement));
+  for (const Axis& axis : axes()) {
+    if (axis.role != Axis::Role::optional || !axis.is_mentioned(item)) continue;
+    text +=
+        fmt::format("  {}{}", axis.names() ? "" : fmt::format("{} ", axis.name), axis.text(item));
+  }
   return text;
 }
 

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "plan/axis.h"
 #include "report/json.h"
 #include "report/notes.h"
 
@@ -44,8 +46,17 @@ Column optional_number(std::string_view name, std::function<std::string(const Re
   return column;
 }
 
-Column size(std::string_view name, int64_t Problem::*member) {
-  return number(name, [member](const Record& r) { return count(r.item.problem.*member); });
+// An axis of the case; an optional one is left out where all rows have its default.
+Column axis_column(const Axis& axis) {
+  return {axis.name, axis.names() != nullptr,
+          [&axis](const Record& r, const SweepResult&) {
+            return axis.is_mentioned(r.item) ? axis.text(r.item) : std::string();
+          },
+          axis.role == Axis::Role::optional};
+}
+
+Column axis_column(std::string_view name) {
+  return axis_column(axis(name));
 }
 
 Column timing(std::string_view name, std::optional<double> (*value)(const Performance&)) {
@@ -82,24 +93,33 @@ std::optional<double> in_ms(const std::optional<Interval>& interval, double Inte
   return (*interval).*end * 1e3;
 }
 
+// Axes that have no place among the columns yet come last.
+void add_other_axes(std::vector<Column>& columns) {
+  for (const Axis& axis : axes()) {
+    const bool there = std::any_of(columns.begin(), columns.end(),
+                                   [&](const Column& column) { return column.name == axis.name; });
+    if (!there && axis.role != Axis::Role::shorthand) columns.push_back(axis_column(axis));
+  }
+}
+
 std::vector<Column> make_columns() {
   using P = const Performance&;
   using R = const Record&;
-  return {
+  std::vector<Column> columns{
       number("schema", [](R) { return fmt::format("{}", kSchemaVersion); }),
       text("provider", [](R r) { return r.provider; }),
       text("kernel", [](R r) { return r.kernel; }),
       {"device", true,
        [](R, const SweepResult& all) { return all.devices.at(0).value("name", std::string()); }},
-      text("pass", [](R r) { return std::string(name(r.item.problem.pass)); }),
-      text("dtype", [](R r) { return std::string(name(r.item.problem.dtype)); }),
-      text("mask", [](R r) { return std::string(name(r.item.problem.mask)); }),
-      size("batch", &Problem::batch),
-      size("q_heads", &Problem::q_heads),
-      size("kv_heads", &Problem::kv_heads),
-      size("q_len", &Problem::q_len),
-      size("kv_len", &Problem::kv_len),
-      size("head_dim", &Problem::head_dim),
+      axis_column("pass"),
+      axis_column("dtype"),
+      axis_column("mask"),
+      axis_column("batch"),
+      axis_column("q_heads"),
+      axis_column("kv_heads"),
+      axis_column("q_len"),
+      axis_column("kv_len"),
+      axis_column("head_dim"),
       text("status", [](R r) { return std::string(name(r.status)); }),
       text("reason", [](R r) { return r.reason; }),
       text("verified", [](R r) { return std::string(verified(r.verdict)); }),
@@ -133,18 +153,13 @@ std::vector<Column> make_columns() {
       number("sm_mhz", [](R r) { return figure(median_state(r, &DeviceState::sm_mhz)); }),
       number("power_w", [](R r) { return figure(median_state(r, &DeviceState::power_w)); }),
       number("throttled", [](R r) { return figure(throttled_share(r)); }),
-      text("layout", [](R r) { return std::string(name(r.item.problem.layout)); }),
-      text("distribution", [](R r) { return std::string(name(r.item.inputs.distribution)); }),
-      number("seed", [](R r) { return fmt::format("{}", r.item.inputs.seed); }),
+      axis_column("layout"),
+      axis_column("distribution"),
+      axis_column("seed"),
       number("scale", [](R r) { return figure(r.item.problem.softmax_scale()); }),
       timing("tflops_convention",
              [](P p) -> std::optional<double> { return p.convention_flops_per_second * 1e-12; }),
-      optional_text("placement",
-                    [](R r) {
-                      return r.item.placement == Placement::contiguous
-                                 ? std::string()
-                                 : std::string(name(r.item.placement));
-                    }),
+      axis_column("placement"),
       optional_text("determinism",
                     [](R r) {
                       return r.determinism ? std::string(name(r.determinism->kind)) : std::string();
@@ -198,6 +213,8 @@ std::vector<Column> make_columns() {
        },
        true},
   };
+  add_other_axes(columns);
+  return columns;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "attention/error.h"
 #include "device/read_file.h"
+#include "plan/axis.h"
 #include "plan/strict_json.h"
 #include "report/notes.h"
 #include "report/result_checks.h"
@@ -384,47 +385,28 @@ std::vector<T> read_all(const StrictJson& json, const char* name, T (*read)(cons
 }  // namespace
 
 Json case_to_json(const Case& item) {
-  const Problem& p = item.problem;
-  Json json{{"pass", name(p.pass)},
-            {"dtype", name(p.dtype)},
-            {"mask", name(p.mask)},
-            {"layout", name(p.layout)},
-            {"batch", p.batch},
-            {"q_heads", p.q_heads},
-            {"kv_heads", p.kv_heads},
-            {"q_len", p.q_len},
-            {"kv_len", p.kv_len},
-            {"head_dim", p.head_dim},
-            {"scale", optional_json(p.scale)}};
-  json["distribution"] = name(item.inputs.distribution);
-  json["seed"] = item.inputs.seed;
+  Json json;
+  for (const Axis& axis : axes()) {
+    if (axis.is_mentioned(item)) json[std::string(axis.name)] = axis.get(item);
+  }
   if (item.inputs.distribution == Distribution::files) {
     json["files"] = {
         {"q", item.inputs.q}, {"k", item.inputs.k}, {"v", item.inputs.v}, {"d_o", item.inputs.d_o}};
   }
-  if (item.placement != Placement::contiguous) json["placement"] = name(item.placement);
   return json;
 }
 
 Case case_from_json(const Json& document) {
   const StrictJson json(document);
   Case item;
-  Problem& p = item.problem;
-  p.pass = named(kPasses, json.at("pass"));
-  p.dtype = named(kDtypes, json.at("dtype"));
-  p.mask = named(kMasks, json.at("mask"));
-  p.layout = named(kLayouts, json.at("layout"));
-  p.batch = json.at("batch");
-  p.q_heads = json.at("q_heads");
-  p.kv_heads = json.at("kv_heads");
-  p.q_len = json.at("q_len");
-  p.kv_len = json.at("kv_len");
-  p.head_dim = json.at("head_dim");
-  p.scale = optional_from<double>(json.at("scale"));
-  if (const auto wrong = p.invalid()) throw std::invalid_argument(*wrong);
-  require_countable(p);
-  item.inputs.distribution = named(kDistributions, json.at("distribution"));
-  item.inputs.seed = json.at("seed");
+  for (const Axis& axis : axes()) {
+    if (axis.role == Axis::Role::shorthand) continue;
+    const std::string name(axis.name);
+    if (axis.role == Axis::Role::optional && !json.contains(name.c_str())) continue;
+    axis.set(item, json.at(name.c_str()));
+  }
+  if (const auto wrong = item.problem.invalid()) throw std::invalid_argument(*wrong);
+  require_countable(item.problem);
   if (item.inputs.distribution == Distribution::files) {
     const StrictJson files = json.at("files");
     item.inputs.q = files.at("q");
@@ -432,7 +414,6 @@ Case case_from_json(const Json& document) {
     item.inputs.v = files.at("v");
     item.inputs.d_o = files.at("d_o");
   }
-  if (json.contains("placement")) item.placement = named(kPlacements, json.at("placement"));
   return item;
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "measure/pipes.h"
+#include "plan/axis.h"
 
 namespace flashbench {
 
@@ -205,25 +206,20 @@ std::string_view verified(const Verdict& verdict) {
 }
 
 std::string repro_command(const Record& record) {
-  const Problem& p = record.item.problem;
   const InputSpec& inputs = record.item.inputs;
+  const bool files = inputs.distribution == Distribution::files;
   std::string command = "flashbench run";
   if (!record.program.empty()) command += fmt::format(" --program {}", record.program);
-  command += fmt::format(
-      " --providers {} --pass {} --dtype {} --mask {} --layout {} --batch {} "
-      "--q-heads {} --kv-heads {} --q-len {} --kv-len {} --head-dim {}",
-      record.provider, name(p.pass), name(p.dtype), name(p.mask), name(p.layout), p.batch,
-      p.q_heads, p.kv_heads, p.q_len, p.kv_len, p.head_dim);
+  command += fmt::format(" --providers {}", record.provider);
   if (record.plugin) command += fmt::format(" --plugin {}", argument(*record.plugin));
-  if (p.scale) command += fmt::format(" --scale {}", *p.scale);
-  if (inputs.distribution == Distribution::files) {
-    command += fmt::format(" --q {} --k {} --v {}", inputs.q, inputs.k, inputs.v);
-    if (p.pass == Pass::backward) command += fmt::format(" --do {}", inputs.d_o);
-  } else {
-    command += fmt::format(" --distribution {} --seed {}", name(inputs.distribution), inputs.seed);
+  for (const Axis& axis : axes()) {
+    const bool of_files = files && (axis.name == "distribution" || axis.name == "seed");
+    if (of_files || !axis.is_mentioned(record.item) || axis.get(record.item).is_null()) continue;
+    command += fmt::format(" {} {}", axis.option(), axis.text(record.item));
   }
-  if (record.item.placement != Placement::contiguous) {
-    command += fmt::format(" --placement {}", name(record.item.placement));
+  if (files) {
+    command += fmt::format(" --q {} --k {} --v {}", inputs.q, inputs.k, inputs.v);
+    if (record.item.problem.pass == Pass::backward) command += fmt::format(" --do {}", inputs.d_o);
   }
   return command;
 }
