@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
-#include <limits>
+#include <map>
 #include <memory>
-#include <optional>
+#include <variant>
 
 #include "attention/error.h"
 #include "cli/commands.h"
@@ -10,6 +10,7 @@
 #include "cli/npy_problem.h"
 #include "cli/numbers.h"
 #include "device/atomic_file.h"
+#include "plan/axis.h"
 #include "report/table.h"
 #include "sweep/sweep.h"
 
@@ -18,13 +19,7 @@ namespace flashbench {
 namespace {
 
 struct RunFlags {
-  std::string pass = "forward", mask = "none", layout = "bshd", distribution = "normal";
-  std::string placement = "contiguous";
-  std::optional<std::string> dtype;
-  int64_t batch = 1, q_heads = 8, head_dim = 64;
-  std::optional<int64_t> kv_heads, q_len, kv_len, seq;
-  std::optional<double> scale;
-  uint64_t seed = 1;
+  std::map<std::string_view, std::string> axes;  // by name; empty: not given
   std::string q, k, v, d_o, dump;
   DeviceFlags device;
   ProgramFlags program;
@@ -34,16 +29,31 @@ struct RunFlags {
   bool no_time = false, quiet = false;
 };
 
-constexpr int64_t kDefaultLength = 1024;
+// What a config must say and a command line need not.
+AxisValues values_without_flags() {
+  return {{"q_heads", 8}, {"seq", 1024}, {"head_dim", 64}};
+}
 
-InputSpec inputs_of(const RunFlags& flags, Pass pass) {
-  InputSpec inputs;
-  inputs.seed = flags.seed;
-  const bool any = !flags.q.empty() || !flags.k.empty() || !flags.v.empty() || !flags.d_o.empty();
-  if (!any) {
-    inputs.distribution = *parse<Distribution>(flags.distribution);
-    return inputs;
+// `text` is a value of the axis: the options' checks have seen to that.
+Axis::Json value_of(const Axis& axis, const std::string& text) {
+  if (std::holds_alternative<Axis::Names>(axis.values)) return text;
+  if (std::holds_alternative<Axis::Reals>(axis.values)) return std::stod(text);
+  return std::stoull(text);
+}
+
+AxisValues values_of(const RunFlags& flags) {
+  AxisValues values = values_without_flags();
+  for (const auto& [name, text] : flags.axes) {
+    if (!text.empty()) values[name] = value_of(axis(name), text);
   }
+  return values;
+}
+
+bool has_files(const RunFlags& flags) {
+  return !flags.q.empty() || !flags.k.empty() || !flags.v.empty() || !flags.d_o.empty();
+}
+
+InputSpec files_of(const RunFlags& flags, Pass pass) {
   if (flags.q.empty() || flags.k.empty() || flags.v.empty()) {
     throw BadInput("--q, --k and --v go together: expected a .npy file for each");
   }
@@ -53,39 +63,25 @@ InputSpec inputs_of(const RunFlags& flags, Pass pass) {
   if (pass == Pass::forward && !flags.d_o.empty()) {
     throw BadInput("--do is for --pass backward; a forward pass does not read it");
   }
-  inputs.distribution = Distribution::files;
-  inputs.q = flags.q;
-  inputs.k = flags.k;
-  inputs.v = flags.v;
-  inputs.d_o = flags.d_o;
-  return inputs;
+  return {.distribution = Distribution::files,
+          .q = flags.q,
+          .k = flags.k,
+          .v = flags.v,
+          .d_o = flags.d_o};
 }
 
 Case case_of(const RunFlags& flags) {
-  Case item;
-  Problem& p = item.problem;
-  p.pass = *parse<Pass>(flags.pass);
-  p.mask = *parse<Mask>(flags.mask);
-  p.layout = *parse<Layout>(flags.layout);
-  p.scale = flags.scale;
-  item.inputs = inputs_of(flags, p.pass);
-  item.placement = *parse<Placement>(flags.placement);
-  if (item.inputs.distribution == Distribution::files) {
-    take_shapes(p, item.inputs);
-    if (flags.dtype && *parse<Dtype>(*flags.dtype) != p.dtype) {
+  Case item = make_case(values_of(flags));
+  if (has_files(flags)) {
+    const Dtype asked = item.problem.dtype;
+    item.inputs = files_of(flags, item.problem.pass);
+    take_shapes(item.problem, item.inputs);
+    if (!flags.axes.at("dtype").empty() && asked != item.problem.dtype) {
       throw BadInput(fmt::format("{}: expected {}, found {} (uint16 arrays hold bf16 bits)",
-                                 flags.q, *flags.dtype, name(p.dtype)));
+                                 flags.q, name(asked), name(item.problem.dtype)));
     }
-    return item;
   }
-  p.dtype = flags.dtype ? *parse<Dtype>(*flags.dtype) : Dtype::fp32;
-  p.batch = flags.batch;
-  p.q_heads = flags.q_heads;
-  p.kv_heads = flags.kv_heads.value_or(flags.q_heads);
-  p.q_len = flags.q_len.value_or(flags.seq.value_or(kDefaultLength));
-  p.kv_len = flags.kv_len.value_or(flags.seq.value_or(kDefaultLength));
-  p.head_dim = flags.head_dim;
-  if (const auto wrong = p.invalid()) throw BadInput(*wrong);
+  if (const auto wrong = item.problem.invalid()) throw BadInput(*wrong);
   return item;
 }
 
@@ -120,61 +116,42 @@ int run(const RunFlags& flags, const Invocation& invocation) {
   return outcome.exit_code;
 }
 
-template <typename Values>
-CLI::IsMember one_of(const Values& values) {
-  std::vector<std::string> names;
-  for (auto value : values) names.emplace_back(name(value));
-  return CLI::IsMember(names);
-}
+// The checks of an option, by what the values of its axis are.
+struct Checks {
+  CLI::Option& option;
 
-void add_problem_flags(CLI::App& command, RunFlags& flags) {
-  command.add_option("--pass", flags.pass, "forward or backward")
-      ->check(one_of(kPasses))
-      ->capture_default_str();
-  command
-      .add_option("--dtype", flags.dtype, "fp32, fp16 or bf16 (default: fp32, or the files' own)")
-      ->check(one_of(kDtypes));
-  command.add_option("--mask", flags.mask, "none, causal_top_left or causal_bottom_right")
-      ->check(one_of(kMasks))
-      ->capture_default_str();
-  command
-      .add_option("--layout", flags.layout,
-                  "Order of dimensions: bshd or bhsd (batch, sequence, heads, head dimension)")
-      ->check(one_of(kLayouts))
-      ->capture_default_str();
-  const CLI::Validator heads = from_to(int64_t{1}, int64_t{1} << 20);
-  const CLI::Validator length = from_to(int64_t{1}, int64_t{1} << 24);
-  command.add_option("--batch", flags.batch, "Batch size")->transform(heads)->capture_default_str();
-  command.add_option("--q-heads", flags.q_heads, "Query heads")
-      ->transform(heads)
-      ->capture_default_str();
-  command.add_option("--kv-heads", flags.kv_heads, "K/V heads (default: as many as query heads)")
-      ->transform(heads);
-  command.add_option("--q-len", flags.q_len, "Query length")->transform(length);
-  command.add_option("--kv-len", flags.kv_len, "K/V length")->transform(length);
-  command.add_option("--seq", flags.seq, "Query and K/V length (default: 1024)")->transform(length);
-  command.add_option("--head-dim", flags.head_dim, "Head dimension: a multiple of 8")
-      ->transform(from_to(kHeadDimStep, kMaxHeadDim))
-      ->capture_default_str();
-  command.add_option("--scale", flags.scale, "Softmax scale (default: 1/sqrt(head_dim))")
-      ->transform(from_to(-1e6, 1e6));
-  std::vector<Distribution> distributions(kDistributions.begin(), kDistributions.end());
-  std::erase(distributions, Distribution::files);  // what --q, --k and --v are for
-  command
-      .add_option("--distribution", flags.distribution,
-                  "Distribution of the inputs (docs/measuring.md)")
-      ->check(one_of(distributions))
-      ->capture_default_str();
-  command.add_option("--placement", flags.placement, "Placement of the tensors in memory")
-      ->check(one_of(kPlacements))
-      ->capture_default_str();
-  command.add_option("--seed", flags.seed, "Seed of the inputs")
-      ->transform(from_to(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
-      ->capture_default_str();
+  void operator()(Axis::Names names) const {
+    std::erase(names, name(Distribution::files));  // what --q, --k and --v are for
+    option.check(CLI::IsMember(names));
+  }
+  void operator()(const Axis::Integers& range) const {
+    option.transform(from_to(range.least, range.most))->type_name("INT");
+  }
+  void operator()(const Axis::Reals& range) const {
+    option.transform(from_to(range.least, range.most))->type_name("FLOAT");
+  }
+};
+
+// Of every axis, but for shorthands that other axes divide.
+void add_axes(CLI::App& command, RunFlags& flags) {
+  const AxisValues without_flags = values_without_flags();
+  const Case otherwise = make_case(without_flags);
+  for (const Axis& axis : axes()) {
+    const bool is_given = without_flags.contains(axis.name);
+    if (axis.role == Axis::Role::shorthand && !is_given) continue;
+    CLI::Option& option =
+        *command.add_option(axis.option(), flags.axes[axis.name], std::string(axis.title));
+    std::visit(Checks{option}, axis.values);
+    const bool has_default = is_given || axis.role != Axis::Role::required;
+    if (has_default && !axis.get(otherwise).is_null()) option.default_str(axis.text(otherwise));
+  }
 }
 
 void add_tensor_flags(CLI::App& command, RunFlags& flags) {
-  command.add_option("--q", flags.q, "Q as .npy, 4-D in the order of --layout")->type_name("FILE");
+  command
+      .add_option("--q", flags.q,
+                  "Q as .npy, 4-D in the order of --layout; the files give dtype and sizes")
+      ->type_name("FILE");
   command.add_option("--k", flags.k, "K as .npy")->type_name("FILE");
   command.add_option("--v", flags.v, "V as .npy")->type_name("FILE");
   command.add_option("--do", flags.d_o, "dO as .npy, for --pass backward")->type_name("FILE");
@@ -190,7 +167,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
   CLI::App& command =
       *app.add_subcommand("run", "Verify and time one problem, from flags or from .npy tensors");
   auto flags = std::make_shared<RunFlags>();
-  add_problem_flags(command, *flags);
+  add_axes(command, *flags);
   add_tensor_flags(command, *flags);
   flags->device.add(command);
   flags->program.add(command);
