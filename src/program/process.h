@@ -20,6 +20,10 @@
 //   evict_caches {}
 //   close {session}, free {address}
 //
+// A problem is {pass, dtype, mask, batch, q_heads, kv_heads, q_len, kv_len, head_dim,
+// softmax_scale} and, where they have not their default, the optional axes of problems
+// (plan/axes.cpp): a program answers `unsupported` to a problem with members that it does not know.
+//
 // A tensor is {address, dtype, shape, strides} in the order [batch, heads, length, head_dim], the
 // strides in elements. providers: those wanted by name; none: all but those on request only.
 //

@@ -1,3 +1,4 @@
+#include "plan/axis.h"
 #include "program/program.h"
 
 namespace flashbench {
@@ -6,12 +7,18 @@ namespace {
 
 using Json = ProgramDevice::Json;
 
+// The axes of the problem; its layout is in the strides of the tensors.
 Json problem_json(const Problem& p) {
-  return {{"pass", name(p.pass)},   {"dtype", name(p.dtype)},
-          {"mask", name(p.mask)},   {"batch", p.batch},
-          {"q_heads", p.q_heads},   {"kv_heads", p.kv_heads},
-          {"q_len", p.q_len},       {"kv_len", p.kv_len},
-          {"head_dim", p.head_dim}, {"softmax_scale", p.softmax_scale()}};
+  Case item;
+  item.problem = p;
+  Json json;
+  for (const Axis& axis : axes()) {
+    if (!axis.of_problem || !axis.is_mentioned(item)) continue;
+    if (axis.name == "layout" || axis.name == "scale") continue;
+    json[std::string(axis.name)] = axis.get(item);
+  }
+  json["softmax_scale"] = p.softmax_scale();
+  return json;
 }
 
 Json tensor_json(const ConstTensorView& t) {

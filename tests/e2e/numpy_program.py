@@ -16,6 +16,8 @@ DTYPES = {"fp32": np.float32, "fp16": np.float16, "bf16": np.uint16}
 PROVIDERS = ["exact", "without_logsumexp", "wrong", "stale", "changes_inputs", "refuses", "raises",
              "no_memory", "works_on", "loses_device", "dies"]
 ON_REQUEST_ONLY = PROVIDERS[2:]
+KNOWN = {"pass", "dtype", "mask", "batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim",
+         "softmax_scale"}  # of a problem
 
 
 def serve():
@@ -154,6 +156,8 @@ class Program:
         pass
 
     def prepare(self, provider, problem):
+        if unknown := problem.keys() - KNOWN:
+            raise Failure("unsupported", f"it does not know {', '.join(sorted(unknown))}")
         return self.keep(Session(provider, problem))
 
     def prepare_gemm(self, dtype, size):

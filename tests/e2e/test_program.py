@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import select
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,14 @@ def test_every_axis_reaches_the_program(flashbench, changes):
     case = {"pass": ["forward", "backward"], "seq": 33, "q_heads": 2, "head_dim": 16, **changes}
     rows, _, _ = sweep(flashbench, "--providers", "exact", cases=[case])
     assert {row["status"] for row in rows["exact"]} == {"ok"}
+
+
+def test_an_axis_that_the_program_does_not_know_is_unsupported():
+    request = {"do": "prepare", "provider": "exact", "problem": {"pass": "forward", "sink": 4}}
+    process = subprocess.run([PROGRAM, "serve"], input=json.dumps(request), text=True,
+                             capture_output=True, check=True)
+    assert json.loads(process.stdout)["error"] == {"kind": "unsupported",
+                                                   "message": "it does not know sink"}
 
 
 @pytest.mark.parametrize("provider, status, reason, code", [

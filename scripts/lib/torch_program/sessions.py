@@ -5,6 +5,9 @@ import torch
 from torch_program import providers
 from torch_program.memory import DTYPES, poison
 
+KNOWN = {"pass", "dtype", "mask", "batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim",
+         "softmax_scale"}  # of a problem
+
 
 class Forward:
     """As in training: the logsumexp is left for a backward pass, and checked where it can be had."""
@@ -119,5 +122,7 @@ class Gemm:
 
 
 def make_session(clock, provider, problem):
+    if unknown := problem.keys() - KNOWN:
+        raise providers.Unsupported(f"it does not know {', '.join(sorted(unknown))}")
     kind = Forward if problem["pass"] == "forward" else Backward
     return Session(clock, kind(provider, problem))
