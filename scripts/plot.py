@@ -41,6 +41,8 @@ except ImportError as missing:
              "`sudo apt install python3-pandas python3-matplotlib`")
 
 SCHEMA = 1
+# The keys of a block of cases in a config: the columns of these names are the axes of a row.
+CONFIG_SCHEMA = Path(__file__).resolve().parents[1] / "configs/sweep.schema.json"
 TEXT_COLUMNS = ["provider", "kernel", "device", "pass", "dtype", "mask", "status", "reason",
                 "verified", "layout", "distribution"]
 OPTIONAL_COLUMNS = ["pct_of_peak"]  # that older files do not have
@@ -48,6 +50,10 @@ NUMBER_COLUMNS = ["schema", "batch", "q_heads", "kv_heads", "q_len", "kv_len", "
                   "median_ms", "ci_low_ms", "ci_high_ms", "tflops", "pct_of_ceiling",
                   "bytes_compulsory", "bytes_requested", "bytes_measured", "intensity",
                   "peak_bytes", "workspace_bytes", "seed"]
+
+# Axes that a figure shows in another way than by the words above a panel.
+SHOWN = {"pass", "dtype", "mask", "head_dim", "batch", "q_heads", "kv_heads", "q_len", "kv_len", "seed",
+         "scale"}
 
 # Okabe and Ito's palette, which reads alike for colour-blind people, in the order of first use.
 COLOURS = ["#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
@@ -82,6 +88,7 @@ def main():
     arguments = parse_arguments()
     try:
         rows = pd.concat([read_csv(path) for path in arguments.csv], ignore_index=True)
+        rows = rows.fillna({name: "" for name in axes_of(rows) if name not in NUMBER_COLUMNS})
         bandwidth = read_bandwidth(arguments)
         rows = name_lines(leave_out_unusable(rows))
         arguments.out.mkdir(parents=True, exist_ok=True)
@@ -134,6 +141,11 @@ def read_csv(path):
     return rows
 
 
+def axes_of(rows):
+    block = json.loads(CONFIG_SCHEMA.read_text())["definitions"]["block"]["properties"]
+    return [name for name in block if name in rows]
+
+
 def read_bandwidth(arguments):
     """Bytes a second of the measured copy, or None."""
     if arguments.json:
@@ -169,8 +181,7 @@ def leave_out_unusable(rows):
 
 def name_lines(rows):
     """Adds `line`, the name of the line that a row belongs to, and titles for its panel."""
-    same_point = ["provider", "device", "pass", "dtype", "mask", "batch", "q_heads", "kv_heads",
-                  "q_len", "kv_len", "head_dim", "layout", "distribution", "seed"]
+    same_point = ["provider", "device", *axes_of(rows)]
     rows["line"] = rows["provider"]
     if rows.duplicated(same_point).any():
         rows["line"] = rows["provider"] + " (" + rows["file"] + ")"
@@ -211,7 +222,8 @@ def style(number):
 def split_into_panels(rows):
     """[(title, rows)]: one panel for each combination of what differs but length and provider."""
     always = ["head_dim", "mask"]
-    if_different = ["heads", "shape", "layout", "distribution", "device"]
+    others = [name for name in axes_of(rows) if name not in SHOWN]
+    if_different = ["heads", "shape", *others, "device"]
     keys = always + [name for name in if_different if rows[name].nunique() > 1]
     # The seed may follow the length; it parts panels only where it alone tells rows apart.
     if rows.duplicated(keys + ["line", "q_len", "kv_len", "batch"]).any():
@@ -221,11 +233,16 @@ def split_into_panels(rows):
     for values, panel in rows.groupby(keys, sort=True, observed=True):
         words = dict(zip(keys, values))
         title = f"head_dim {words.pop('head_dim'):g}, {MASKS[words.pop('mask')]}"
-        rest = [value if isinstance(value, str) else f"{name} {value:g}"
-                for name, value in words.items() if value != ""]
+        rest = [described(name, value) for name, value in words.items() if value != ""]
         panels.append((title + "\n" + ", ".join(rest) if rest else title,
                        mark_series(panel.sort_values(["kv_len", "batch"]))))
     return panels
+
+
+def described(name, value):
+    if isinstance(value, str):
+        return value if value[0].isalpha() or name in ("heads", "shape", "device") else f"{name} {value}"
+    return f"{name} {value:g}"
 
 
 def mark_series(panel):

@@ -17,7 +17,7 @@ def docs(repository, binary, *arguments):
 @pytest.fixture
 def copy(tmp_path):
     """A repository with what the script works on."""
-    for path in ["scripts", "docs"]:
+    for path in ["scripts", "docs", "configs"]:
         shutil.copytree(REPOSITORY / path, tmp_path / path, ignore=shutil.ignore_patterns("__pycache__"))
     for path in [REPOSITORY / "README.md", *(REPOSITORY / "results").rglob("*.csv"),
                  *(REPOSITORY / "results").rglob("*.json")]:

@@ -89,6 +89,18 @@ def test_two_files_of_the_same_points_are_told_apart(tiny_result, tmp_path):
     assert "naive (old)" in svg and "naive (new)" in svg
 
 
+def test_rows_that_differ_in_any_axis_have_panels_of_their_own(tiny_result, tmp_path):
+    def change(rows):
+        for row in list(rows):
+            row["placement"] = ""
+            rows.append({**row, "placement": "strided"})
+
+    plot(edited(tiny_result, tmp_path / "both.csv", change), "-o", tmp_path)
+    svg = (tmp_path / "time_forward_fp32.svg").read_text()
+    assert "head_dim 16, no mask" in svg and "strided" in svg
+    assert "naive (both)" not in svg  # they are no copies of each other
+
+
 def test_without_bandwidth_the_roofline_has_no_slope(tiny_result, tmp_path):
     alone = edited(tiny_result, tmp_path / "alone.csv", lambda rows: None)
     assert "no measured bandwidth" in plot(alone, "-o", tmp_path).stderr
