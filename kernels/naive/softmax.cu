@@ -317,6 +317,17 @@ void with_types(Dtype scores, Dtype dtype, const Body& body) {
   });
 }
 
+float score_unit(Dtype scores) {
+  switch (scores) {
+    case Dtype::fp16:
+      return kHalfScoreUnit;
+    case Dtype::fp32:
+    case Dtype::bf16:
+      return 1;
+  }
+  throw std::logic_error("scores of this dtype have no unit");
+}
+
 template <typename In, typename Out>
 void launch_softmax(const ScoreBlock& block, const void* scores, void* probabilities,
                     float* logsumexp, cudaStream_t stream) {
@@ -354,7 +365,7 @@ void launch_softmax(const ScoreBlock& block, const void* scores, void* probabili
 
 ScoreBlock ScoreBlock::whole(const Problem& p, Dtype scores) {
   ScoreBlock block;
-  block.unit = scores == Dtype::fp16 ? kHalfScoreUnit : 1.0f;
+  block.unit = score_unit(scores);
   block.heads = p.batch * p.q_heads;
   block.row_stride = (p.kv_len + kScoreRowStep - 1) / kScoreRowStep * kScoreRowStep;
   block.head_stride = p.q_len * block.row_stride;

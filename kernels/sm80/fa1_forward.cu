@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kernels/attention.h"
+#include "kernels/common/half_types.h"
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
 #include "kernels/ptx/cp_async.h"
@@ -350,7 +351,7 @@ const Variant& variant_for(const Problem& p) {
 
 CudaKernel<Arguments> kernel_for(const Problem& p) {
   const Variant& v = variant_for(p);
-  return {"fa1_forward", p.dtype == Dtype::fp16 ? v.fp16 : v.bf16, kThreads, v.shared_bytes};
+  return {"fa1_forward", for_half(p.dtype, v.fp16, v.bf16), kThreads, v.shared_bytes};
 }
 
 std::vector<KernelFacts> facts(const Launch& at) {

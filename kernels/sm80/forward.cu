@@ -10,6 +10,7 @@
 #include "kernels/attention.h"
 #include "kernels/common/blocks.h"
 #include "kernels/common/fused_forward.h"
+#include "kernels/common/half_types.h"
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/sections.cuh"
@@ -530,7 +531,7 @@ BlockSizes choose(const Problem& p, const DeviceInfo& device) {
 
 CudaKernel<Arguments> kernel_at(const Launch& at) {
   const Variant& v = variant_at(kVariants, at);
-  return {"sm80_forward", at.problem.dtype == Dtype::fp16 ? v.fp16 : v.bf16, 32 * v.blocks.warps,
+  return {"sm80_forward", for_half(at.problem.dtype, v.fp16, v.bf16), 32 * v.blocks.warps,
           v.shared_bytes};
 }
 

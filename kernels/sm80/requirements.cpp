@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/common/half_types.h"
 #include "kernels/common/mask.h"
 
 namespace flashbench::kernels::sm80 {
@@ -14,7 +15,7 @@ constexpr int64_t kSmallestBlock = 32;
 }  // namespace
 
 std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
-  if (p.dtype == Dtype::fp32) return "tensor cores take fp16 and bf16, not fp32";
+  if (auto why = why_not_half(p.dtype)) return why;
   if (device.compute_capability < 80) return "needs a GPU of compute capability 8.0 or higher";
   if (std::max(p.q_len, p.kv_len) >= kMaxLength) return "lengths must be below 2^30";
   if (p.batch * p.q_heads * (std::max(p.q_len, p.kv_len) / kSmallestBlock + 1) > kMaxGrid) {

@@ -8,6 +8,7 @@
 #include "kernels/attention.h"
 #include "kernels/common/blocks.h"
 #include "kernels/common/fused_forward.h"
+#include "kernels/common/half_types.h"
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
 #include "kernels/sm90/forward_blocks.h"
@@ -44,7 +45,7 @@ constexpr std::array kVariants{
 };
 
 std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
-  if (p.dtype == Dtype::fp32) return "tensor cores take fp16 and bf16, not fp32";
+  if (auto why = why_not_half(p.dtype)) return why;
   if (device.compute_capability != 90) {
     return "needs a GPU of compute capability 9.0: wgmma is Hopper's alone";
   }

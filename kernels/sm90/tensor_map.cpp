@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "device/cuda_call.h"
+#include "kernels/common/half_types.h"
 
 namespace flashbench::kernels::sm90 {
 namespace {
@@ -51,8 +52,7 @@ cuuint64_t unsigned_64(int64_t x) {
 CUtensorMap tensor_map(const ConstTensorView& t, int box_rows) {
   const auto bytes = [&](int64_t stride) { return unsigned_64(stride * element_size(t.dtype)); };
   return encode<4>(
-      t.dtype == Dtype::fp16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-      t.data,
+      for_half(t.dtype, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16), t.data,
       {unsigned_64(t.head_dim), unsigned_64(t.length), unsigned_64(t.heads), unsigned_64(t.batch)},
       {bytes(t.row_stride), bytes(t.head_stride), bytes(t.batch_stride)},
       {64, static_cast<cuuint32_t>(box_rows), 1, 1}, CU_TENSOR_MAP_SWIZZLE_128B);

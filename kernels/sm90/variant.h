@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "kernels/attention.h"
+#include "kernels/common/half_types.h"
 #include "kernels/common/launch.h"
 
 namespace flashbench::kernels::sm90 {
@@ -21,7 +22,7 @@ struct Variant {
   void (*bf16)(Arguments);
 
   CudaKernel<Arguments> kernel(std::string_view name, Dtype dtype) const {
-    return {name, dtype == Dtype::fp16 ? fp16 : bf16, threads, shared_bytes};
+    return {name, for_half(dtype, fp16, bf16), threads, shared_bytes};
   }
 };
 

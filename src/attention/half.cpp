@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <stdexcept>
 
 namespace flashbench {
 
@@ -43,18 +44,30 @@ uint16_t float_to_bf16(float value) {
 }
 
 float load_element(const void* data, Dtype dtype, int64_t index) {
-  if (dtype == Dtype::fp32) return static_cast<const float*>(data)[index];
-  const uint16_t bits = static_cast<const uint16_t*>(data)[index];
-  return dtype == Dtype::fp16 ? fp16_to_float(bits) : bf16_to_float(bits);
+  switch (dtype) {
+    case Dtype::fp32:
+      return static_cast<const float*>(data)[index];
+    case Dtype::fp16:
+      return fp16_to_float(static_cast<const uint16_t*>(data)[index]);
+    case Dtype::bf16:
+      return bf16_to_float(static_cast<const uint16_t*>(data)[index]);
+  }
+  throw std::logic_error("no such dtype");
 }
 
 void store_element(void* data, Dtype dtype, int64_t index, float value) {
-  if (dtype == Dtype::fp32) {
-    static_cast<float*>(data)[index] = value;
-  } else {
-    static_cast<uint16_t*>(data)[index] =
-        dtype == Dtype::fp16 ? float_to_fp16(value) : float_to_bf16(value);
+  switch (dtype) {
+    case Dtype::fp32:
+      static_cast<float*>(data)[index] = value;
+      return;
+    case Dtype::fp16:
+      static_cast<uint16_t*>(data)[index] = float_to_fp16(value);
+      return;
+    case Dtype::bf16:
+      static_cast<uint16_t*>(data)[index] = float_to_bf16(value);
+      return;
   }
+  throw std::logic_error("no such dtype");
 }
 
 float round_to(Dtype dtype, float value) {

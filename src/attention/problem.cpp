@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 namespace flashbench {
 
@@ -29,7 +30,13 @@ int64_t causal_pairs(int64_t q_len, int64_t kv_len, int64_t offset) {
 }  // namespace
 
 std::string_view name(Pass pass) {
-  return pass == Pass::forward ? "forward" : "backward";
+  switch (pass) {
+    case Pass::forward:
+      return "forward";
+    case Pass::backward:
+      return "backward";
+  }
+  return "?";
 }
 
 std::string_view name(Dtype dtype) {
@@ -57,7 +64,13 @@ std::string_view name(Mask mask) {
 }
 
 std::string_view name(Layout layout) {
-  return layout == Layout::bshd ? "bshd" : "bhsd";
+  switch (layout) {
+    case Layout::bshd:
+      return "bshd";
+    case Layout::bhsd:
+      return "bhsd";
+  }
+  return "?";
 }
 
 std::string_view name(Distribution distribution) {
@@ -128,7 +141,14 @@ std::optional<Placement> parse(std::string_view text) {
 }
 
 int64_t element_size(Dtype dtype) {
-  return dtype == Dtype::fp32 ? 4 : 2;
+  switch (dtype) {
+    case Dtype::fp32:
+      return 4;
+    case Dtype::fp16:
+    case Dtype::bf16:
+      return 2;
+  }
+  throw std::logic_error("no such dtype");
 }
 
 double Problem::softmax_scale() const {

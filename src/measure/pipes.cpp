@@ -15,12 +15,23 @@ struct Pipes {
 };
 constexpr Pipes kPipes[] = {{80, 128, 2048}, {86, 256, 0}, {89, 256, 0}, {90, 256, 4096}};
 
+double flops_of(const Pipes& pipes, Dtype dtype) {
+  switch (dtype) {
+    case Dtype::fp32:
+      return pipes.fma;
+    case Dtype::fp16:
+    case Dtype::bf16:
+      return pipes.tensor;
+  }
+  return 0;
+}
+
 }  // namespace
 
 std::optional<double> pipe_flops_per_clock(Dtype dtype, int compute_capability) {
   for (const Pipes& pipes : kPipes) {
     if (pipes.compute_capability != compute_capability) continue;
-    const double flops = dtype == Dtype::fp32 ? pipes.fma : pipes.tensor;
+    const double flops = flops_of(pipes, dtype);
     if (flops > 0) return flops;
   }
   return std::nullopt;

@@ -96,7 +96,7 @@ class CudnnProvider final : public Provider {
     if (deterministic_ && p.pass == Pass::forward) {
       return "only its backward pass differs from the provider cudnn";
     }
-    if (p.dtype == Dtype::fp32) {
+    if (p.dtype != Dtype::fp16 && p.dtype != Dtype::bf16) {
       // So it is documented. 9.19.0 takes an fp32 forward graph all the same, and its kernels then
       // read illegal addresses or leave NaN.
       return "cuDNN's attention takes only fp16 and bf16";

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <stdexcept>
 #include <utility>
 
 #include "attention/error.h"
@@ -120,7 +121,13 @@ class PluginLibrary {
 // ---- the tool's types as the interface has them
 
 int32_t code(Pass pass) {
-  return pass == Pass::forward ? FLASHBENCH_FORWARD : FLASHBENCH_BACKWARD;
+  switch (pass) {
+    case Pass::forward:
+      return FLASHBENCH_FORWARD;
+    case Pass::backward:
+      return FLASHBENCH_BACKWARD;
+  }
+  throw std::logic_error("no such pass");
 }
 
 int32_t code(Dtype dtype) {
@@ -148,7 +155,13 @@ int32_t code(Mask mask) {
 }
 
 int32_t code(Layout layout) {
-  return layout == Layout::bshd ? FLASHBENCH_LAYOUT_BSHD : FLASHBENCH_LAYOUT_BHSD;
+  switch (layout) {
+    case Layout::bshd:
+      return FLASHBENCH_LAYOUT_BSHD;
+    case Layout::bhsd:
+      return FLASHBENCH_LAYOUT_BHSD;
+  }
+  throw std::logic_error("no such layout");
 }
 
 int32_t code(Placement placement) {

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "report/record.h"
 #include "plan/strict_json.h"
+#include "report/record.h"
 
 namespace flashbench {
 

@@ -4,6 +4,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <stdexcept>
+
 #include "attention/problem.h"
 
 namespace flashbench::verify {
@@ -19,6 +21,7 @@ void with_type(Dtype dtype, const Body& body) {
     case Dtype::bf16:
       return body(__nv_bfloat16{});
   }
+  throw std::logic_error("no type for this dtype");
 }
 
 }  // namespace flashbench::verify
