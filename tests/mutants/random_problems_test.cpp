@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "mutants/mutant_provider.h"
+#include "plan/draw.h"
 #include "plan/random_cases.h"
 #include "sweep/case_run.h"
 #include "sweep/choose.h"
