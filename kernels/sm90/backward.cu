@@ -28,11 +28,11 @@ constexpr Variant<BackwardArguments> variant() {
 
 template <bool kDeterministic>
 constexpr std::array kVariants{
-    variant<BackwardConfig{.head_dim = 64, .stages = 2, .deterministic = kDeterministic}>(),
-    variant<BackwardConfig{.head_dim = 96, .stages = 2, .deterministic = kDeterministic}>(),
-    variant<BackwardConfig{.head_dim = 128, .stages = 2, .deterministic = kDeterministic}>(),
-    variant<BackwardConfig{.head_dim = 192, .stages = 2, .deterministic = kDeterministic}>(),
-    variant<BackwardConfig{.head_dim = 256, .stages = 2, .deterministic = kDeterministic}>(),
+    variant<backward_config(64, kDeterministic)>(),
+    variant<backward_config(96, kDeterministic)>(),
+    variant<backward_config(128, kDeterministic)>(),
+    variant<backward_config(192, kDeterministic)>(),
+    variant<backward_config(256, kDeterministic)>(),
 };
 
 std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
@@ -48,12 +48,14 @@ std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& d
   return std::nullopt;
 }
 
+template <bool kDeterministic>
 std::vector<BlockSizes> candidates(const Problem& p, const DeviceInfo& device) {
-  return fitting_blocks(kVariants<false>, p, device);
+  return fitting_blocks(kVariants<kDeterministic>, p, device);
 }
 
+template <bool kDeterministic>
 BlockSizes choose(const Problem& p, const DeviceInfo& device) {
-  return choose_blocks("sm90", p, device, candidates(p, device));
+  return choose_blocks("sm90", p, device, candidates<kDeterministic>(p, device));
 }
 
 template <bool kDeterministic>
@@ -166,8 +168,8 @@ extern const AttentionKernel kSm90Backward{.name = "sm90_backward",
                                            .pass = Pass::backward,
                                            .needs_aligned_rows = true,
                                            .why_unsupported = sm90::why_unsupported,
-                                           .candidates = sm90::candidates,
-                                           .choose = sm90::choose,
+                                           .candidates = sm90::candidates<false>,
+                                           .choose = sm90::choose<false>,
                                            .variant = sm90::describe_variant<false>,
                                            .workspace_bytes = sm90::workspace_bytes<false>,
                                            .requested_bytes = sm90::requested_bytes<false>,
@@ -181,7 +183,7 @@ extern const AttentionKernel kSm90BackwardDeterministic{
     .pass = Pass::backward,
     .needs_aligned_rows = true,
     .why_unsupported = sm90::why_unsupported,
-    .choose = sm90::choose,
+    .choose = sm90::choose<true>,
     .variant = sm90::describe_variant<true>,
     .workspace_bytes = sm90::workspace_bytes<true>,
     .requested_bytes = sm90::requested_bytes<true>,

@@ -11,6 +11,10 @@
 // half of the columns over all keys of the block. dP runs beside the exponentials, dV beside dS,
 // and dK beside the sums of dQ that go to memory.
 //
+// At 64 a block of queries has 128 of them, and the producer's warpgroup takes dQ over: so the
+// consumers need not wait for each other, and take turns instead. One has its exponentials while
+// the tensor cores are at work for the other.
+//
 // At 192 and 256 dK and dV of 64 keys are more than a consumer's registers hold: both consumers
 // have the same 64 keys, each half of the columns of dK and dV, and half of the queries of S, so
 // that P goes through shared memory too. For 64 keys dQ is as much as for 128: by ordinary
@@ -48,9 +52,19 @@ namespace flashbench::kernels::sm90 {
 
 struct BackwardConfig {
   int head_dim;                // 64, 96, 128, 192 or 256
+  int block_q;                 // queries of a step: 64, or 128 where dQ has a warpgroup
   int stages;                  // blocks of Q in shared memory
+  bool dq_warpgroup = false;   // the producer's warpgroup sums dQ; at head_dim 64, in any order
   bool deterministic = false;  // thread blocks add to a block of dQ in the order of their keys
 };
+
+// The one that is compiled for a head_dim.
+constexpr BackwardConfig backward_config(int head_dim, bool deterministic = false) {
+  if (head_dim == 64 && !deterministic) {
+    return {.head_dim = 64, .block_q = 128, .stages = 3, .dq_warpgroup = true};
+  }
+  return {.head_dim = head_dim, .block_q = 64, .stages = 2, .deterministic = deterministic};
+}
 
 struct BackwardArguments {
   CUtensorMap q, d_o;        // of the queries from first_live on, boxes of block_q rows
@@ -73,21 +87,24 @@ struct Backward : Barriers<Delay> {
   using Barriers<Delay>::arrive, Barriers<Delay>::wait;
 
   static constexpr int kHeadDim = kConfig.head_dim;
-  static constexpr int kBlockQ = 64;
+  static constexpr int kBlockQ = kConfig.block_q;
   static constexpr int kStages = kConfig.stages;
   static constexpr int kConsumers = 2;
   static constexpr bool kHalfColumns =
       kHeadDim > 128;  // a consumer has those, not half of the keys
   static constexpr int kBlockKv = kHalfColumns ? kConsumerRows : kConsumers * kConsumerRows;
-  static constexpr bool kKeysInRegisters = kHeadDim == 64;        // as operands of S and dP
+  static constexpr bool kDqWarpgroup = kConfig.dq_warpgroup;
+  static_assert(!kDqWarpgroup || (kHeadDim == 64 && !kConfig.deterministic));
+  static constexpr bool kKeysInRegisters =
+      kHeadDim == 64 && !kDqWarpgroup;                            // as operands of S and dP
   static constexpr bool kHasWriters = kConfig.deterministic;      // see backward_dq.cuh
   static constexpr bool kSendsDq = kHalfColumns && !kHasWriters;  // by the copy engine
   static constexpr int kDOStages = kHalfColumns ? 1 : kStages;    // blocks of dO in shared memory
   static constexpr int kThreads = 128 * (1 + kConsumers);
   static constexpr int kConsumerThreads = 128 * kConsumers;
 
-  static constexpr int kProducerRegisters = 24;
-  static constexpr int kConsumerRegisters = 240;
+  static constexpr int kProducerRegisters = kDqWarpgroup ? 56 : 24;
+  static constexpr int kConsumerRegisters = kDqWarpgroup ? 224 : 240;
 
   // Of a consumer: queries of S^T [64 keys, kSQueries], columns of dK and dV [64 keys,
   // kKeyColumns].
@@ -109,8 +126,12 @@ struct Backward : Barriers<Delay> {
   static constexpr int kKeyFloats = kKeyColumns / 2;
   static constexpr int kSteps = kSQueries / 16;  // of the operand A that S^T becomes
 
-  // Columns of dQ that a consumer sums; those from head_dim on are zeros.
-  static constexpr int kDqColumns = kHalfColumns ? kKeyColumns : kPanels * 64 / kConsumers;
+  // Of dQ a consumer sums half of the columns, of which those from head_dim on are zeros. A
+  // warpgroup of its own sums one part after the other, of as many columns as it has registers for.
+  static constexpr int kDqRows = kDqWarpgroup ? kConsumerRows : kBlockQ;
+  static constexpr int kDqColumns = kDqWarpgroup   ? 32
+                                    : kHalfColumns ? kKeyColumns
+                                                   : kPanels * 64 / kConsumers;
   static constexpr int kDqFloats = kDqColumns / 2;
   static constexpr int kDqTiles = kDqColumns / 8;  // of 16 queries and 8 columns
   static constexpr int kTileFloats = 128;
@@ -136,6 +157,9 @@ struct Backward : Barriers<Delay> {
     alignas(128) float logsumexp[kStages][kBlockQ];
     alignas(128) float d[kDOStages][kBlockQ];
     uint64_t k_full, v_full;
+    // Where dQ has a warpgroup: of dS, and whether K is finite as far as each warp has seen.
+    uint64_t ds_full[kDqWarpgroup ? 2 : 0], ds_empty[kDqWarpgroup ? 2 : 0];
+    bool finite[kDqWarpgroup ? 2 : 0][4 * kConsumers];
     uint64_t q_full[kStages], q_empty[kStages];          // of Q and the logsumexp
     uint64_t d_o_full[kDOStages], d_o_empty[kDOStages];  // of dO and D
     int ticket;
@@ -151,6 +175,10 @@ struct Backward : Barriers<Delay> {
     };
     init(shared.k_full, 1);
     init(shared.v_full, 1);
+    for (int i = 0; i < (kDqWarpgroup ? 2 : 0); ++i) {
+      init(shared.ds_full[i], kWarps);
+      init(shared.ds_empty[i], 4);
+    }
     for (int i = 0; i < kStages; ++i) {
       init(shared.q_full[i], 1);
       init(shared.q_empty[i], kWarps);
@@ -165,22 +193,53 @@ struct Backward : Barriers<Delay> {
 
   // ---- The producer
 
-  static __device__ void produce(const BackwardArguments& a, Shared& shared, const Work& work) {
-    if (work.steps == 0) return;
-    const auto load_keys = [&](const CUtensorMap& tensor, char* to, uint64_t& full) {
+  // What the copy engine brings: K and V once, Q with the logsumexp and dO with D block after
+  // block.
+  struct Loads {
+    const BackwardArguments& a;
+    Shared& shared;
+    const Work& work;
+    Step step;
+    RingPosition<kStages> q_ring;
+    RingPosition<kDOStages> d_o_ring;
+
+    __device__ Loads(const BackwardArguments& a_, Shared& shared_, const Work& work_)
+        : a(a_), shared(shared_), work(work_), step(work_) {}
+
+    __device__ void first() {
+      keys(a.k, shared.k, shared.k_full);
+      q();
+      keys(a.v, shared.v, shared.v_full);
+      d_o();
+    }
+    __device__ void next() {
+      q();
+      d_o();
+    }
+
+   private:
+    __device__ void keys(const CUtensorMap& tensor, char* to, uint64_t& full) const {
       const uint32_t barrier = ptx::shared_address(&full);
       ptx::mbarrier_arrive_expect_tx(barrier, kKvBytes);
       load_rows<kPanels, kKvPanelBytes, kKeyColumns>(tensor, to, barrier, work.first_key,
                                                      work.kv_head, work.batch,
                                                      ptx::CachePolicy::evict_first);
-    };
-    RingPosition<kStages> q_ring;
-    RingPosition<kDOStages> d_o_ring;
-    Step step(work);
-    const auto load_queries = [&](const CUtensorMap& tensor, char* to,
-                                  const CUtensorMap& statistics, float* to_statistics,
-                                  uint64_t& full, uint64_t& empty, uint32_t parity) {
-      wait(empty, parity ^ 1);
+    }
+    __device__ void q() {
+      const int stage = q_ring.stage;
+      if constexpr (!kDqWarpgroup) wait(shared.q_empty[stage], q_ring.parity ^ 1);
+      queries(a.q, shared.q[stage], a.logsumexp, shared.logsumexp[stage], shared.q_full[stage]);
+      q_ring.advance();
+    }
+    __device__ void d_o() {
+      const int stage = d_o_ring.stage;
+      if constexpr (!kDqWarpgroup) wait(shared.d_o_empty[stage], d_o_ring.parity ^ 1);
+      queries(a.d_o, shared.d_o[stage], a.d, shared.d[stage], shared.d_o_full[stage]);
+      d_o_ring.advance();
+      step.advance(work);
+    }
+    __device__ void queries(const CUtensorMap& tensor, char* to, const CUtensorMap& statistics,
+                            float* to_statistics, uint64_t& full) const {
       const uint32_t barrier = ptx::shared_address(&full);
       constexpr int kStatisticsBytes = kBlockQ * static_cast<int>(sizeof(float));
       ptx::mbarrier_arrive_expect_tx(barrier, kQBytes + kStatisticsBytes);
@@ -190,19 +249,14 @@ struct Backward : Barriers<Delay> {
       ptx::cp_async_bulk_tensor_2d(ptx::shared_address(to_statistics), statistics,
                                    step.block * kBlockQ, work.batch * a.q_heads + step.head,
                                    barrier);
-    };
-    load_keys(a.k, shared.k, shared.k_full);
-    for (int i = 0; i < work.steps; ++i) {
-      const int q = q_ring.stage, d_o = d_o_ring.stage;
-      load_queries(a.q, shared.q[q], a.logsumexp, shared.logsumexp[q], shared.q_full[q],
-                   shared.q_empty[q], q_ring.parity);
-      if (i == 0) load_keys(a.v, shared.v, shared.v_full);
-      load_queries(a.d_o, shared.d_o[d_o], a.d, shared.d[d_o], shared.d_o_full[d_o],
-                   shared.d_o_empty[d_o], d_o_ring.parity);
-      q_ring.advance();
-      d_o_ring.advance();
-      step.advance(work);
     }
+  };
+
+  static __device__ void produce(const BackwardArguments& a, Shared& shared, const Work& work) {
+    if (work.steps == 0) return;
+    Loads loads(a, shared, work);
+    loads.first();
+    for (int i = 1; i < work.steps; ++i) loads.next();
   }
 
   // ---- A consumer
@@ -315,12 +369,12 @@ struct Backward : Barriers<Delay> {
   // What a consumer's thread is in charge of.
   struct Part {
     int consumer, warp, lane;
-    int first_row;         // its consumer's first key of the block
-    int first_q_row;       // its consumer's first query of a block
-    int warp_key;          // its warp's first key
-    int first_query;       // its own first query
-    int first_key_column;  // its consumer's first column of dK and dV
-    int first_dq_column;   // its consumer's first column of dQ
+    int first_row;                      // its consumer's first key of the block
+    int first_q_row;                    // its consumer's first query of a block
+    int warp_key;                       // its warp's first key
+    int first_query;                    // its own first query
+    int first_key_column;               // its consumer's first column of dK and dV
+    int first_dq_row, first_dq_column;  // its part of a block of dQ begins there
     uint32_t ds_store;  // where in a buffer of dS its row of stmatrix goes: of 16 keys of its warp
 
     __device__ explicit Part(int consumer_)
@@ -332,6 +386,7 @@ struct Backward : Barriers<Delay> {
           warp_key(first_row + kWarpRows * warp),
           first_query(first_q_row + lane % 4 * 2),
           first_key_column(kHalfColumns ? kKeyColumns * consumer : 0),
+          first_dq_row(0),
           first_dq_column(kDqColumns * consumer) {
       if constexpr (kHalfColumns) {
         const int row = lane % 16, chunk = kSQueries / 8 * consumer + lane / 16;
@@ -461,19 +516,19 @@ struct Backward : Barriers<Delay> {
         ptx::stmatrix_x4_trans(to + i * 16 * kRowBytes, operand[i]);
       }
     }
-    ptx::fence_proxy_async();
   }
 
   // Where the sums of a warp's part of a block of dQ lie.
   static __device__ __forceinline__ float* dq_tiles(const BackwardArguments& a, const Part& part,
                                                     const Block& block) {
     return a.dq_sums + block.first_row * kHeadDim +
-           (part.warp * kHeadDim + part.first_dq_column) / 8 * kTileFloats;
+           ((part.first_dq_row / kWarpRows + part.warp) * kHeadDim + part.first_dq_column) / 8 *
+               kTileFloats;
   }
 
   // Whether dQ has this column: the last consumer's may go on behind its end.
   static __device__ __forceinline__ bool is_in_head(int column) {
-    return kConsumers * kDqColumns == kHeadDim || column < kHeadDim;
+    return kHeadDim % kDqColumns == 0 || column < kHeadDim;
   }
 
   // A warp's part of the sums of one block of dQ to where all thread blocks add up.
@@ -510,42 +565,44 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // The sums of dQ of `columns` columns from `first_column` on, from dS and K in shared memory, for
-  // queries that do not all see the same keys, where K is not all finite: a product over all keys
-  // would let what is masked through, as 0 * NaN is NaN. Calls add(row, column, sum).
-  template <typename Add>
-  static __device__ __forceinline__ void sum_seen_keys(const BackwardArguments& a,
-                                                       const Shared& shared, const Work& work,
-                                                       const Block& block, const char* ds,
-                                                       int first_column, int columns,
-                                                       const Add& add) {
-    const int visible = block.first_query + a.diagonal + 1 - work.first_key;  // to the first query
-    const int key_end = min(a.key_end - work.first_key, kBlockKv);
+  // How many keys the first query of a block sees; each next one sees one more, up to `end`.
+  struct SeenKeys {
+    int first, end;
+    __device__ SeenKeys(const BackwardArguments& a, const Work& work, const Block& block)
+        : first(block.first_query + a.diagonal + 1 - work.first_key),
+          end(min(a.key_end - work.first_key, kBlockKv)) {}
+  };
+
+  // An element of dQ from dS and K in shared memory, key by key: for queries that do not all see
+  // the same keys, where K is not all finite. A product over all keys would let what is masked
+  // through, as 0 * NaN is NaN.
+  static __device__ __forceinline__ float sum_seen_keys(const Shared& shared, const char* ds,
+                                                        const SeenKeys& seen, int row, int column) {
+    float sum = 0;
 #pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x) % 128; i < kBlockQ * columns; i += 128) {
-      const int row = i / columns, column = first_column + i % columns;
-      if (!is_in_head(column)) continue;
-      float sum = 0;
-#pragma unroll 1
-      for (int key = 0; key < min(visible + row, key_end); ++key) {
-        sum += (kHalfColumns ? element(ds, kQPanelBytes, key, row)
-                             : element(ds, kQPanelBytes, row, key)) *
-               element(shared.k, kKvPanelBytes, key, stored_column(column));
-      }
-      add(row, column, sum);
+    for (int key = 0; key < min(seen.first + row, seen.end); ++key) {
+      sum += (kHalfColumns ? element(ds, kQPanelBytes, key, row)
+                           : element(ds, kQPanelBytes, row, key)) *
+             element(shared.k, kKvPanelBytes, key, stored_column(column));
     }
+    return sum;
   }
 
-  // The same for all of this consumer's columns, to where all thread blocks add up.
+  // This part of dQ so, to where all thread blocks add up.
   static __device__ __forceinline__ void add_seen_keys(const BackwardArguments& a,
                                                        const Shared& shared, const Work& work,
                                                        const Part& part, const Block& block,
                                                        const char* ds) {
+    const SeenKeys seen(a, work, block);
     float* tiles = a.dq_sums + block.first_row * kHeadDim;
-    sum_seen_keys(a, shared, work, block, ds, part.first_dq_column, kDqColumns,
-                  [&](int row, int column, float sum) {
-                    atomicAdd(sm80::accumulator_of<kHeadDim>(tiles, row, column), sum);
-                  });
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x) % 128; i < kDqRows * kDqColumns; i += 128) {
+      const int row = part.first_dq_row + i / kDqColumns;
+      const int column = part.first_dq_column + i % kDqColumns;
+      if (!is_in_head(column)) continue;
+      atomicAdd(sm80::accumulator_of<kHeadDim>(tiles, row, column),
+                sum_seen_keys(shared, ds, seen, row, column));
+    }
   }
 
   // Pieces of this consumer's part of dQ to where the writers find them.
@@ -573,12 +630,16 @@ struct Backward : Barriers<Delay> {
                                                          const Block& block, int step, int piece,
                                                          const char* ds) {
     constexpr int kColumns = Writers::kPartColumns;
+    const SeenKeys seen(a, work, block);
     const int first_column = part.first_dq_column + piece * kColumns;
     float* tiles = Writers::room_for(*shared.dq_writers, part.consumer, step, piece);
-    sum_seen_keys(
-        a, shared, work, block, ds, first_column, kColumns, [&](int row, int column, float sum) {
-          *sm80::accumulator_of<Writers::kPieceColumns>(tiles, row, column - first_column) = sum;
-        });
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x) % 128; i < kBlockQ * kColumns; i += 128) {
+      const int row = i / kColumns, column = i % kColumns;
+      if (!is_in_head(first_column + column)) continue;
+      *sm80::accumulator_of<Writers::kPieceColumns>(tiles, row, column) =
+          sum_seen_keys(shared, ds, seen, row, first_column + column);
+    }
   }
 
   // Staged pieces to the writers, where no barrier has come since.
@@ -592,7 +653,8 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  static constexpr int kBarrier = 1;  // a named barrier, of all consumers
+  // Named barriers: of all consumers, and of each one's turn (its number added).
+  static constexpr int kBarrier = 1, kTurnBarrier = 2;
 
   // This consumer's part of the sums of a block of dQ to where all thread blocks add up; `finite`
   // is whether K is as far as that matters.
@@ -659,6 +721,7 @@ struct Backward : Barriers<Delay> {
       if (block.masked) Visible(a, work, part, block).select(dp);
       round(dp, ds);
       store_operand(ds, shared.ds[buffer], part);
+      ptx::fence_proxy_async();
       Delay::before_barrier();
       finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
       if (kHasWriters && i > 0) {  // behind the fence of dS
@@ -678,6 +741,80 @@ struct Backward : Barriers<Delay> {
       release(part, shared.q_empty[stage]);
     }
     if constexpr (kHasWriters) hand_over_dq<0, 1>(shared, part, work.steps - 1);
+  }
+
+  // The consumers take turns to issue products: one has its exponentials while the tensor cores are
+  // at work for the other.
+  static __device__ __forceinline__ void await_turn(const Part& part) {
+    Delay::before_barrier();
+    ptx::barrier_sync(kTurnBarrier + part.consumer, kConsumerThreads);
+  }
+  static __device__ __forceinline__ void pass_turn(const Part& part) {
+    Delay::before_barrier();
+    ptx::barrier_arrive(kTurnBarrier + 1 - part.consumer, kConsumerThreads);
+  }
+
+  // dK and dV of this consumer's keys, from all blocks of queries, and dS for the warpgroup of dQ.
+  static __device__ __forceinline__ void sum_half_of_keys_in_turns(const BackwardArguments& a,
+                                                                   Shared& shared, const Work& work,
+                                                                   const Part& part,
+                                                                   float (&dk)[kKeyFloats],
+                                                                   float (&dv)[kKeyFloats]) {
+    const Operands operands(shared, part);
+    float s[kSFloats], dp[kSFloats];
+    uint32_t p[kSteps][4], ds[kSteps][4];
+    RingPosition<kStages> ring;
+    Step step(work);
+    wait(shared.k_full, 0);
+    wait(shared.v_full, 0);
+    if (part.consumer == 1) await_turn(part);
+    for (int i = 0; i < work.steps; ++i, ring.advance(), step.advance(work)) {
+      const int stage = ring.stage, buffer = i % 2;
+      const Block block(a, work, step);
+      const auto add_block = [&]<bool kMasked>() {
+        wait(shared.q_full[stage], ring.parity);
+        issue_transposed(s, operands.k_rows, operands.q_rows.advance(stage * kQBytes));
+        ptx::wgmma_commit_group();
+        wait(shared.d_o_full[stage], ring.parity);
+        issue_transposed(dp, operands.v_rows, operands.d_o_rows.advance(stage * kQBytes));
+        ptx::wgmma_commit_group();
+
+        ptx::wgmma_wait_group<1>();  // S
+        pass_turn(part);
+        ptx::keep_here(s);
+        bool finite = !kMasked || all_finite(s);
+        exponentiate(s, shared.logsumexp[stage], part.first_query, a.scale_log2);
+        if constexpr (kMasked) Visible(a, work, part, block).select(s);
+        ptx::wgmma_wait_group<0>();  // dP
+        ptx::keep_here(dp);
+        multiply_by(s, dp, shared.d[stage], part.first_query);
+        if constexpr (kMasked) Visible(a, work, part, block).select(dp);
+        round(dp, ds);
+        wait(shared.ds_empty[buffer], (i / 2 & 1) ^ 1);
+        store_operand(ds, shared.ds[buffer], part);
+        round(s, p);
+        ptx::fence_proxy_async();
+        if constexpr (kMasked) {
+          finite = __all_sync(~0u, finite);
+          if (part.lane == 0) shared.finite[buffer][4 * part.consumer + part.warp] = finite;
+        }
+        __syncwarp();
+        release(part, shared.ds_full[buffer]);
+
+        await_turn(part);
+        issue_sum(dv, p, operands.d_o_columns.advance(stage * kQBytes));
+        ptx::wgmma_commit_group();
+        issue_sum(dk, ds, operands.q_columns.advance(stage * kQBytes));
+        ptx::wgmma_commit_group();
+        ptx::wgmma_wait_group<0>();
+      };
+      if (block.masked) {
+        add_block.template operator()<true>();
+      } else {
+        add_block.template operator()<false>();
+      }
+    }
+    if (part.consumer == 0) pass_turn(part);
   }
 
   // dK, dV and dQ of this consumer's columns, from all blocks of queries.
@@ -721,6 +858,7 @@ struct Backward : Barriers<Delay> {
         stage_dq<2, 4>(shared, part, i - 1, dq);
       }
       store_operand(p, shared.p[buffer], part);
+      ptx::fence_proxy_async();
 
       ptx::wgmma_wait_group<0>();  // dP
       ptx::keep_here(dp);
@@ -728,6 +866,7 @@ struct Backward : Barriers<Delay> {
       if (block.masked) visible.select(dp);
       round(dp, ds);
       store_operand(ds, shared.ds[buffer], part);
+      ptx::fence_proxy_async();
       Delay::before_barrier();
       finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
       if (kHasWriters && kept) {  // behind the fence of P
@@ -819,7 +958,9 @@ struct Backward : Barriers<Delay> {
 #pragma unroll
     for (int i = 0; i < kKeyFloats; ++i) dk[i] = dv[i] = 0;
     if (work.steps > 0) {
-      if constexpr (kHalfColumns) {
+      if constexpr (kDqWarpgroup) {
+        sum_half_of_keys_in_turns(a, shared, work, part, dk, dv);
+      } else if constexpr (kHalfColumns) {
         sum_half_of_columns(a, shared, work, part, dk, dv);
       } else {
         sum_half_of_keys(a, shared, work, part, dk, dv);
@@ -837,8 +978,68 @@ struct Backward : Barriers<Delay> {
     }
     ptx::barrier_sync(kBarrier, kConsumerThreads);  // K and V may still be read by the other
     store(a.dv[kHalfColumns ? part.consumer : 0], shared.v, work, part, dv, 1);
+    if constexpr (kDqWarpgroup) {
+      const int last = work.steps - 1;  // of which dQ reads K, too
+      if (last >= 0) wait(shared.ds_empty[last % 2], last / 2 & 1);
+    }
     store(a.dk[kHalfColumns ? part.consumer : 0], shared.k, work, part, dk, a.scale);
     if (part.lane == 0) ptx::cp_async_bulk_wait_group_read_0();
+  }
+
+  // ---- The producer's warpgroup, where it sums dQ
+
+  // Its thread 0 brings the blocks of queries, too: into the stage of the block before, once dS
+  // shows that the consumers have left that.
+  static __device__ void load_and_sum_dq(const BackwardArguments& a, Shared& shared,
+                                         const Work& work) {
+    if (work.steps == 0) return;
+    const bool leads = threadIdx.x == 0;
+    Loads loads(a, shared, work);
+    if (leads) {
+      loads.first();
+      for (int i = 1; i < min(kStages, work.steps); ++i) loads.next();
+    }
+    __syncwarp();
+    Part part(0);
+    const ptx::WgmmaMatrix ds = Operands::of(shared, offsetof(Shared, ds), kQPanelBytes);
+    const ptx::WgmmaMatrix k = Operands::of(shared, offsetof(Shared, k), kKvPanelBytes);
+    Step step(work);
+    wait(shared.k_full, 0);
+    for (int i = 0; i < work.steps; ++i, step.advance(work)) {
+      const int buffer = i % 2;
+      const Block block(a, work, step);
+      wait(shared.ds_full[buffer], i / 2 & 1);
+      bool finite = true;
+      if (block.masked) {
+#pragma unroll
+        for (int warp = 0; warp < 4 * kConsumers; ++warp) finite &= shared.finite[buffer][warp];
+      }
+      constexpr int kAcross = kHeadDim / kDqColumns, kParts = kBlockQ / kDqRows * kAcross;
+#pragma unroll
+      for (int n = 0; n < kParts; ++n) {
+        part.first_dq_row = n / kAcross * kDqRows;
+        part.first_dq_column = n % kAcross * kDqColumns;
+        float dq[kDqFloats];
+        issue_dq(dq, ds.advance(buffer * kDsBytes + part.first_dq_row * kRowBytes),
+                 k.advance(part.first_dq_column * static_cast<int>(sizeof(T))));
+        ptx::wgmma_commit_group();
+        if (n == 0 && leads && i > 0 && i - 1 + kStages < work.steps) loads.next();
+        __syncwarp();
+        ptx::wgmma_wait_group<0>();
+        ptx::keep_here(dq);
+        const bool last = n == kParts - 1;
+        if (last && finite) release(part, shared.ds_empty[buffer]);
+        if (finite) {
+          add_dq(dq_tiles(a, part, block), part, dq);
+        } else {
+          add_seen_keys(a, shared, work, part, block, shared.ds[buffer]);
+        }
+        if (last && !finite) {
+          __syncwarp();
+          release(part, shared.ds_empty[buffer]);
+        }
+      }
+    }
   }
 
   static __device__ void run(const BackwardArguments& a) {
@@ -861,7 +1062,11 @@ struct Backward : Barriers<Delay> {
     const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
     if (warpgroup == 0) {
       ptx::setmaxnreg_dec<kProducerRegisters>();
-      if (threadIdx.x == 0) produce(a, shared, work);
+      if constexpr (kDqWarpgroup) {
+        load_and_sum_dq(a, shared, work);
+      } else {
+        if (threadIdx.x == 0) produce(a, shared, work);
+      }
       if constexpr (kHasWriters) {
         if (threadIdx.x > 0 && threadIdx.x % 32 == 0) Writers::write(a, *shared.dq_writers, work);
       }

@@ -135,6 +135,14 @@ TEST(BackwardSplit, TakesMemoryInProportionToTheLength) {
   EXPECT_THAT(kSm90Backward.variant(at), testing::HasSubstr(std::to_string(parts) + " parts"));
 }
 
+// Each kernel is compiled for blocks of its own, which the number of parts depends on.
+TEST(BackwardSplit, ChoosesBlocksOfTheKernelItself) {
+  const DeviceInfo device = hopper();
+  const Problem p = problem(1, 32, 1, 2048, 64, Mask::none);
+  EXPECT_EQ(kSm90Backward.choose(p, device).q, 128);
+  EXPECT_EQ(kSm90BackwardDeterministic.choose(p, device).q, 64);
+}
+
 }  // namespace
 }  // namespace sm80
 }  // namespace flashbench::kernels

@@ -23,10 +23,11 @@ struct Arguments {
 using Visits =
     std::map<std::tuple<int, int, int, int>, int>;  // batch, query head, block, key block
 
+template <int kBlockQ>
 Visits visits(const Arguments& a) {
   Visits found;
   for (int i = 0; i < a.batch * a.kv_heads * a.parts * a.key_blocks; ++i) {
-    const Work<64, 128> work(a, i);
+    const Work<kBlockQ, 128> work(a, i);
     Step step(work);
     for (int s = 0; s < work.steps; ++s, step.advance(work)) {
       ++found[{work.batch, step.head, step.block, work.key_block}];
@@ -36,9 +37,9 @@ Visits visits(const Arguments& a) {
 }
 
 // Of one thread block: query heads and blocks.
-template <bool kBackwards>
+template <int kBlockQ, bool kBackwards>
 std::vector<std::pair<int, int>> order(const Arguments& a, int index) {
-  const Work<64, 128, kBackwards> work(a, index);
+  const Work<kBlockQ, 128, kBackwards> work(a, index);
   std::vector<std::pair<int, int>> found;
   Step step(work);
   for (int s = 0; s < work.steps; ++s, step.advance(work)) {
@@ -52,13 +53,15 @@ bool goes_before(const std::pair<int, int>& a, const std::pair<int, int>& b) {
   return std::pair(-a.second, a.first) < std::pair(-b.second, b.first);
 }
 
+template <int kBlockQ>
 Visits all(const Arguments& a) {
   Visits expected;
   for (int batch = 0; batch < a.batch; ++batch) {
     for (int head = 0; head < a.kv_heads * a.group; ++head) {
       for (int key = 0; key < a.key_end; key += 128) {
-        for (int query = max(0, key - a.diagonal) / 64 * 64; query < a.q_len; query += 64) {
-          expected[{batch, head, query / 64, key / 128}] = 1;
+        const int first = max(0, key - a.diagonal) / kBlockQ;
+        for (int block = first; block * kBlockQ < a.q_len; ++block) {
+          expected[{batch, head, block, key / 128}] = 1;
         }
       }
     }
@@ -66,13 +69,14 @@ Visits all(const Arguments& a) {
   return expected;
 }
 
-TEST(BackwardWork, IsEveryVisibleBlockOnce) {
+template <int kBlockQ>
+void expect_every_visible_block_once() {
   for (const int group : {1, 2, 3, 7}) {
     for (const int q_len : {1, 64, 65, 500, 777}) {
       for (const int kv_len : {1, 128, 300, 900}) {
         for (const bool causal : {false, true}) {
           for (int parts = 1; parts <= 9; ++parts) {
-            if (parts > group * ((q_len + 63) / 64)) break;
+            if (parts > group * ((q_len + kBlockQ - 1) / kBlockQ)) break;
             const int diagonal = causal ? kv_len - q_len : 1 << 30;
             const Arguments a{.batch = 2,
                               .kv_heads = 2,
@@ -88,11 +92,12 @@ TEST(BackwardWork, IsEveryVisibleBlockOnce) {
                      std::to_string(kv_len) + (causal ? " causal, " : ", ") +
                      std::to_string(parts) + " parts";
             };
-            ASSERT_EQ(visits(a), all(a)) << problem();
+            ASSERT_EQ(visits<kBlockQ>(a), all<kBlockQ>(a)) << problem();
             for (int i = 0; i < a.batch * a.kv_heads * a.parts * a.key_blocks; ++i) {
-              const auto steps = order<true>(a, i);
+              const auto steps = order<kBlockQ, true>(a, i);
               ASSERT_TRUE(std::ranges::is_sorted(steps, goes_before)) << problem() << ", " << i;
-              ASSERT_THAT(steps, testing::UnorderedElementsAreArray(order<false>(a, i)))
+              const auto forwards = order<kBlockQ, false>(a, i);
+              ASSERT_THAT(steps, testing::UnorderedElementsAreArray(forwards))
                   << problem() << ", " << i;
             }
           }
@@ -100,6 +105,11 @@ TEST(BackwardWork, IsEveryVisibleBlockOnce) {
       }
     }
   }
+}
+
+TEST(BackwardWork, IsEveryVisibleBlockOnce) {
+  expect_every_visible_block_once<64>();
+  expect_every_visible_block_once<128>();
 }
 
 }  // namespace

@@ -41,36 +41,31 @@ struct Sample {
 };
 
 std::vector<Sample> samples() {
-  const Delayed d64 = delayed<__nv_bfloat16, BackwardConfig{.head_dim = 64, .stages = 2}>();
-  const Delayed d96 = delayed<__half, BackwardConfig{.head_dim = 96, .stages = 2}>();
-  const Delayed d128 = delayed<__half, BackwardConfig{.head_dim = 128, .stages = 2}>();
-  const Delayed d192 = delayed<__half, BackwardConfig{.head_dim = 192, .stages = 2}>();
-  const Delayed d256 = delayed<__nv_bfloat16, BackwardConfig{.head_dim = 256, .stages = 2}>();
-  const Delayed ordered_64 =
-      delayed<__half, BackwardConfig{.head_dim = 64, .stages = 2, .deterministic = true}>();
-  const Delayed ordered_96 =
-      delayed<__nv_bfloat16, BackwardConfig{.head_dim = 96, .stages = 2, .deterministic = true}>();
-  const Delayed ordered_128 =
-      delayed<__nv_bfloat16, BackwardConfig{.head_dim = 128, .stages = 2, .deterministic = true}>();
-  const Delayed ordered_192 =
-      delayed<__half, BackwardConfig{.head_dim = 192, .stages = 2, .deterministic = true}>();
-  const Delayed ordered_256 =
-      delayed<__nv_bfloat16, BackwardConfig{.head_dim = 256, .stages = 2, .deterministic = true}>();
+  const Delayed d64 = delayed<__nv_bfloat16, backward_config(64)>();
+  const Delayed d96 = delayed<__half, backward_config(96)>();
+  const Delayed d128 = delayed<__half, backward_config(128)>();
+  const Delayed d192 = delayed<__half, backward_config(192)>();
+  const Delayed d256 = delayed<__nv_bfloat16, backward_config(256)>();
+  const Delayed ordered_64 = delayed<__half, backward_config(64, true)>();
+  const Delayed ordered_96 = delayed<__nv_bfloat16, backward_config(96, true)>();
+  const Delayed ordered_128 = delayed<__nv_bfloat16, backward_config(128, true)>();
+  const Delayed ordered_192 = delayed<__half, backward_config(192, true)>();
+  const Delayed ordered_256 = delayed<__nv_bfloat16, backward_config(256, true)>();
   const auto problem = [](Dtype dtype, Mask mask, int64_t q_len, int64_t kv_len, int64_t head_dim) {
     Problem p = grouped_problem(dtype, mask, 2, q_len, kv_len, head_dim);
     p.pass = Pass::backward;
     return p;
   };
   // As many K/V heads as no GPU has multiprocessors.
-  const auto many_heads = [&](Dtype dtype, Mask mask, int64_t head_dim) {
-    Problem p = problem(dtype, mask, 70, 130, head_dim);
+  const auto many_heads = [&](Dtype dtype, Mask mask, int64_t q_len, int64_t head_dim) {
+    Problem p = problem(dtype, mask, q_len, 130, head_dim);
     p.q_heads = p.kv_heads = 300;
     return p;
   };
-  return {{many_heads(Dtype::bf16, Mask::none, 64), d64, false},
-          {many_heads(Dtype::fp16, Mask::causal_bottom_right, 96), d96, false},
-          {many_heads(Dtype::fp16, Mask::none, 128), d128, false},
-          {many_heads(Dtype::bf16, Mask::causal_bottom_right, 256), d256, false},
+  return {{many_heads(Dtype::bf16, Mask::none, 650, 64), d64, false},
+          {many_heads(Dtype::fp16, Mask::causal_bottom_right, 70, 96), d96, false},
+          {many_heads(Dtype::fp16, Mask::none, 70, 128), d128, false},
+          {many_heads(Dtype::bf16, Mask::causal_bottom_right, 70, 256), d256, false},
           {problem(Dtype::bf16, Mask::none, 500, 301, 64), d64},
           {problem(Dtype::bf16, Mask::none, 1, 1, 64), d64, false},
           {problem(Dtype::bf16, Mask::causal_bottom_right, 601, 700, 56), d64},
