@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/attention.h"
+#include "tests/kernels/hopper.h"
 
 namespace flashbench::kernels {
 
@@ -12,15 +13,6 @@ extern const AttentionKernel kSm90Backward, kSm90BackwardDeterministic;
 
 namespace sm80 {
 namespace {
-
-DeviceInfo hopper() {
-  DeviceInfo info;
-  info.kind = DeviceKind::cuda;
-  info.compute_capability = 90;
-  info.threads = 132;
-  info.shared_memory_bytes = 227 << 10;
-  return info;
-}
 
 Problem problem(int64_t batch, int64_t q_heads, int64_t kv_heads, int64_t length, int64_t head_dim,
                 Mask mask) {

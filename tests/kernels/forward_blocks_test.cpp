@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/attention.h"
+#include "tests/kernels/hopper.h"
 
 namespace flashbench::kernels {
 
@@ -11,15 +12,6 @@ extern const AttentionKernel kSm90Forward;
 
 namespace sm90 {
 namespace {
-
-DeviceInfo hopper() {
-  DeviceInfo info;
-  info.kind = DeviceKind::cuda;
-  info.compute_capability = 90;
-  info.threads = 132;
-  info.shared_memory_bytes = 227 << 10;
-  return info;
-}
 
 Problem problem(int64_t batch, int64_t heads, int64_t length, int64_t head_dim, Mask mask) {
   Problem p;
