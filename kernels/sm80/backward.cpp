@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/common/blocks.h"
+#include "kernels/common/half_types.h"
 #include "kernels/common/mask.h"
 #include "kernels/sm80/backward_split.h"
 #include "kernels/sm80/requirements.h"
@@ -80,7 +81,7 @@ int slices(int parts, bool deterministic) {
 template <bool kDeterministic>
 const CudaKernel<BackwardArguments>& main_kernel(const Launch& at) {
   const MainVariant& variant = variant_at(main_variants(), at);
-  return variant.kernels[at.problem.dtype == Dtype::bf16][kDeterministic];
+  return variant.kernels[for_half(at.problem.dtype, 0, 1)][kDeterministic];
 }
 
 template <bool kDeterministic>

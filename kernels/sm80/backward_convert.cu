@@ -3,6 +3,7 @@
 #include <cuda_fp16.h>
 
 #include "kernels/common/blocks.h"
+#include "kernels/common/half_types.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/sm80/accumulator.cuh"
 #include "kernels/sm80/backward.h"
@@ -107,8 +108,8 @@ __global__ void __launch_bounds__(kThreads)
 RowKernel convert(const Problem& p) {
   return with_compiled_head_dim(p.head_dim, [&]<int kHeadDim>() -> RowKernel {
     return {{"sm80_backward_convert",
-             p.dtype == Dtype::fp16 ? backward_convert<__half, kHeadDim>
-                                    : backward_convert<__nv_bfloat16, kHeadDim>,
+             for_half(p.dtype, backward_convert<__half, kHeadDim>,
+                      backward_convert<__nv_bfloat16, kHeadDim>),
              kThreads},
             kRows};
   });

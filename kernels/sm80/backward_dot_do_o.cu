@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "kernels/common/blocks.h"
+#include "kernels/common/half_types.h"
 #include "kernels/sm80/backward.h"
 
 namespace flashbench::kernels::sm80 {
@@ -104,8 +105,8 @@ __global__ void __launch_bounds__(kThreads)
 RowKernel dot_do_o(const Problem& p) {
   return with_compiled_head_dim(p.head_dim, [&]<int kHeadDim>() -> RowKernel {
     return {{"sm80_backward_dot_do_o",
-             p.dtype == Dtype::fp16 ? backward_dot_do_o<__half, kHeadDim>
-                                    : backward_dot_do_o<__nv_bfloat16, kHeadDim>,
+             for_half(p.dtype, backward_dot_do_o<__half, kHeadDim>,
+                      backward_dot_do_o<__nv_bfloat16, kHeadDim>),
              kThreads},
             rows_of_block(kHeadDim)};
   });
