@@ -1,4 +1,4 @@
-// barrier: the 16 numbered barriers of a thread block, number 0 being that of __syncthreads.
+// barrier: the 16 named barriers of a thread block. __syncthreads uses number 0.
 #pragma once
 
 namespace flashbench::ptx {
@@ -8,7 +8,7 @@ __device__ __forceinline__ void barrier_sync(int number, int threads) {
   asm volatile("barrier.cta.sync.aligned %0, %1;" : : "r"(number), "r"(threads) : "memory");
 }
 
-// The same; true if `value` is true in all of these threads.
+// The same. Returns true if `value` is true in all of these threads.
 __device__ __forceinline__ bool barrier_and(int number, int threads, bool value) {
   int all;
   asm volatile(
@@ -24,7 +24,7 @@ __device__ __forceinline__ bool barrier_and(int number, int threads, bool value)
   return all != 0;
 }
 
-// Arrives and does not wait.
+// Arrives at barrier `number` without waiting.
 __device__ __forceinline__ void barrier_arrive(int number, int threads) {
   asm volatile("barrier.cta.arrive.aligned %0, %1;" : : "r"(number), "r"(threads) : "memory");
 }

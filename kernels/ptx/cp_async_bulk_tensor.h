@@ -1,5 +1,5 @@
-// cp.async.bulk.tensor: boxes of a tensor in global memory, copied to and from shared memory by the
-// copy engine (TMA, sm_90). docs.nvidia.com/cuda/parallel-thread-execution: "cp.async.bulk.tensor"
+// cp.async.bulk.tensor: TMA copies of tensor boxes between global and shared memory (sm_90).
+// docs.nvidia.com/cuda/parallel-thread-execution: "cp.async.bulk.tensor"
 #pragma once
 
 #include <cuda.h>
@@ -8,14 +8,15 @@
 
 namespace flashbench::ptx {
 
-// What the L2 cache shall do with lines that a copy reads (the operand of .L2::cache_hint).
+// L2 eviction policy for the lines that a copy reads (the operand of .L2::cache_hint).
 enum class CachePolicy : uint64_t {
   evict_first = 0x12F0000000000000,
   evict_last = 0x14F0000000000000,
 };
 
-// The box at coordinates (c0, ..., c3), c0 along the contiguous dimension, to shared address `to`;
-// elements outside of the tensor are filled with zeros. Its bytes, those too, count at `barrier`.
+// Copies the box at coordinates (c0, ..., c3) to shared address `to`; c0 runs along the contiguous
+// dimension. Elements outside the tensor become zeros. The full size of the box counts towards the
+// bytes that `barrier` expects.
 __device__ __forceinline__ void cp_async_bulk_tensor_4d(uint32_t to, const CUtensorMap& tensor,
                                                         int c0, int c1, int c2, int c3,
                                                         uint32_t barrier, CachePolicy policy) {
@@ -28,7 +29,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_4d(uint32_t to, const CUten
       : "memory");
 }
 
-// The same of a tensor of two dimensions.
+// The same for a tensor with two dimensions.
 __device__ __forceinline__ void cp_async_bulk_tensor_2d(uint32_t to, const CUtensorMap& tensor,
                                                         int c0, int c1, uint32_t barrier) {
   asm volatile(
@@ -39,7 +40,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_2d(uint32_t to, const CUten
       : "memory");
 }
 
-// Brings the box at coordinates (c0, ..., c3) to the L2 cache.
+// Prefetches the box at coordinates (c0, ..., c3) into the L2 cache.
 __device__ __forceinline__ void cp_async_bulk_prefetch_tensor_4d(const CUtensorMap& tensor, int c0,
                                                                  int c1, int c2, int c3) {
   asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];"
@@ -48,7 +49,8 @@ __device__ __forceinline__ void cp_async_bulk_prefetch_tensor_4d(const CUtensorM
                : "memory");
 }
 
-// The box from shared address `from`; what lies outside of the tensor is not written.
+// Copies the box from shared address `from` to global memory. Elements outside the tensor are not
+// written.
 __device__ __forceinline__ void cp_async_bulk_tensor_4d(const CUtensorMap& tensor, int c0, int c1,
                                                         int c2, int c3, uint32_t from) {
   asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%1, %2, %3, %4}], [%5];"
@@ -57,27 +59,27 @@ __device__ __forceinline__ void cp_async_bulk_tensor_4d(const CUtensorMap& tenso
                : "memory");
 }
 
-// Makes one group of this thread's copies to global memory since the last group.
+// Closes a group of all bulk copies to global memory that this thread started since its last group.
 __device__ __forceinline__ void cp_async_bulk_commit_group() {
   asm volatile("cp.async.bulk.commit_group;" : : : "memory");
 }
 
-// Waits until all of this thread's groups have been read from shared memory.
+// Waits until all of this thread's groups have read their shared memory, which may then be reused.
 __device__ __forceinline__ void cp_async_bulk_wait_group_read_0() {
   asm volatile("cp.async.bulk.wait_group.read 0;" : : : "memory");
 }
 
-// Waits until all of this thread's groups are done: what they wrote is there.
+// Waits until all of this thread's groups are complete, i.e. their writes have been made.
 __device__ __forceinline__ void cp_async_bulk_wait_group_0() {
   asm volatile("cp.async.bulk.wait_group 0;" : : : "memory");
 }
 
-// Makes this thread's ordinary writes to shared memory visible to the copy engine.
+// Makes this thread's ordinary writes to shared memory visible to the async proxy (TMA).
 __device__ __forceinline__ void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
 }
 
-// Orders what this thread knows of global memory before what the copy engine does there for it.
+// Orders this thread's earlier accesses to global memory before later TMA accesses that it starts.
 __device__ __forceinline__ void fence_proxy_async_global() {
   asm volatile("fence.proxy.async.global;" : : : "memory");
 }

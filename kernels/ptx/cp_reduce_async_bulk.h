@@ -1,4 +1,4 @@
-// cp.reduce.async.bulk: the copy engine adds what is in shared memory to global memory (sm_90).
+// cp.reduce.async.bulk: TMA adds shared memory to global memory (sm_90).
 // docs.nvidia.com/cuda/parallel-thread-execution: "cp.reduce.async.bulk"
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace flashbench::ptx {
 
-// Adds `bytes` of floats from shared address `from` to those at `to`, both 16-byte aligned, each by
-// an atomic operation; `bytes` is a multiple of 16. Part of this thread's group of bulk copies.
+// Atomically adds `bytes` bytes of floats at shared address `from` to those at `to`. Both addresses
+// are 16-byte aligned; `bytes` is a multiple of 16. Belongs to this thread's group of bulk copies.
 __device__ __forceinline__ void cp_reduce_async_bulk_add_f32(float* to, uint32_t from, int bytes) {
   asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;"
                :

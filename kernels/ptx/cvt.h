@@ -1,4 +1,4 @@
-// cvt.rn: two floats rounded to nearest even and packed as 16-bit elements (sm_80).
+// cvt.rn: rounds two floats to nearest even and packs them as 16-bit elements (sm_80).
 #pragma once
 
 #include <cuda_bf16.h>
@@ -8,7 +8,7 @@
 
 namespace flashbench::ptx {
 
-// `low` goes to the lower half, which comes first in memory.
+// `low` becomes the lower half, which comes first in memory.
 template <typename T>
 __device__ __forceinline__ uint32_t cvt_rn_x2(float low, float high);
 

@@ -1,4 +1,4 @@
-// ex2.approx: 2 to the power of x, within 2 ulp; subnormal inputs and results are taken as zero.
+// ex2.approx: 2 to the power of x, within 2 ulp. Subnormal inputs and results are flushed to zero.
 #pragma once
 
 namespace flashbench::ptx {

@@ -1,11 +1,11 @@
-// ld: loads whose instruction or order the compiler is not to choose.
+// ld: loads whose instruction or memory order must not be left to the compiler.
 #pragma once
 
 #include <cstdint>
 
 namespace flashbench::ptx {
 
-// 16 bytes of shared memory, aligned to 16.
+// Loads 16 bytes from a 16-byte aligned address in shared memory.
 __device__ __forceinline__ uint4 ld_shared_v4(uint32_t address) {
   uint4 v;
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -15,7 +15,8 @@ __device__ __forceinline__ uint4 ld_shared_v4(uint32_t address) {
   return v;
 }
 
-// What another thread of the GPU stored with st_release_gpu, and all that it had written before.
+// Loads a value stored with st_release_gpu by any thread of the GPU. Earlier writes of that thread
+// are then visible.
 __device__ __forceinline__ int ld_acquire_gpu(const int* address) {
   int value;
   asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");

@@ -6,8 +6,8 @@
 
 namespace flashbench::ptx {
 
-// A phase of the barrier at shared address `barrier` (8 bytes, 8-byte aligned) is complete when
-// `arrivals` threads have arrived and all expected bytes are there.
+// Initialises the barrier at shared address `barrier` (8 bytes, 8-byte aligned). A phase completes
+// when `arrivals` threads have arrived and all expected bytes have been copied.
 __device__ __forceinline__ void mbarrier_init(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
                :
@@ -15,7 +15,7 @@ __device__ __forceinline__ void mbarrier_init(uint32_t barrier, uint32_t arrival
                : "memory");
 }
 
-// Makes this thread's mbarrier_init visible to the copy engine and to the cluster.
+// Makes this thread's mbarrier_init visible to the async proxy (TMA) and to the cluster.
 __device__ __forceinline__ void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
 }
@@ -24,7 +24,7 @@ __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(barrier) : "memory");
 }
 
-// Arrives, and lets the phase wait for `bytes` (below 2^20) of bulk copies too.
+// Arrives, and makes the phase also wait for `bytes` (below 2^20) bytes of bulk copies.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                :
@@ -32,8 +32,8 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint32_t barrier, uint
                : "memory");
 }
 
-// Whether the phase of this parity is complete: phases have parities 0, 1, 0, ..., and that before
-// the first counts as complete with parity 1. Never waits.
+// Returns whether the phase with this parity is complete, without waiting. Phases have parities 0,
+// 1, 0, ...; before the first phase, a test for parity 1 succeeds.
 __device__ __forceinline__ bool mbarrier_test_wait_parity(uint32_t barrier, uint32_t parity) {
   uint32_t complete;
   asm volatile(
@@ -48,7 +48,7 @@ __device__ __forceinline__ bool mbarrier_test_wait_parity(uint32_t barrier, uint
   return complete != 0;
 }
 
-// The same; may wait for a while before it says no.
+// The same, but may wait for a limited time before it returns false.
 __device__ __forceinline__ bool mbarrier_try_wait_parity(uint32_t barrier, uint32_t parity) {
   uint32_t complete;
   asm volatile(

@@ -9,7 +9,8 @@
 
 namespace flashbench::ptx {
 
-// D += A B, A [16, 16] by rows, B [16, 8] by columns, D [16, 8]. Lane l holds, two to a register:
+// D += A B, with A [16, 16] row-major, B [16, 8] column-major and D [16, 8]. A and B hold two
+// elements to a register. Lane l holds:
 //   A: rows l/4 (a[0], a[2]) and l/4 + 8 (a[1], a[3]), columns 2(l%4) + {0, 1} (a[0], a[1]) and
 //      8 further (a[2], a[3]);
 //   B: column l/4, rows 2(l%4) + {0, 1} (b0) and 8 further (b1);

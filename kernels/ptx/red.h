@@ -1,4 +1,4 @@
-// red.add: floats added to global memory, in no order among threads.
+// red.add: adds floats to global memory. The order among threads is undefined.
 #pragma once
 
 namespace flashbench::ptx {
@@ -7,7 +7,7 @@ __device__ __forceinline__ void red_add_f32(float* address, float value) {
   asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" : : "l"(address), "f"(value) : "memory");
 }
 
-// To four floats, the first of which is 16-byte aligned (sm_90).
+// Adds to four floats at a 16-byte aligned address (sm_90).
 __device__ __forceinline__ void red_add_v4_f32(float* address, const float (&v)[4]) {
   asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
                :

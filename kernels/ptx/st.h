@@ -1,16 +1,17 @@
-// st: stores whose instruction or order the compiler is not to choose.
+// st: stores whose instruction or memory order must not be left to the compiler.
 #pragma once
 
 #include <cstdint>
 
 namespace flashbench::ptx {
 
-// 4 bytes of shared memory.
+// Stores 4 bytes to shared memory.
 __device__ __forceinline__ void st_shared(uint32_t address, uint32_t value) {
   asm volatile("st.shared.b32 [%0], %1;" : : "r"(address), "r"(value) : "memory");
 }
 
-// Whoever reads it with ld_acquire_gpu sees all that this thread has written before.
+// Stores with release order: a thread that reads the value with ld_acquire_gpu sees all earlier
+// writes of this thread.
 __device__ __forceinline__ void st_release_gpu(int* address, int value) {
   asm volatile("st.release.gpu.global.s32 [%0], %1;" : : "l"(address), "r"(value) : "memory");
 }

@@ -5,8 +5,8 @@
 
 namespace flashbench::ptx {
 
-// Four matrices, the inverse of ldmatrix_x4: lane l gives the address of row l%8 of matrix l/8 (16
-// bytes, 16-byte aligned) and holds of each matrix row l/4, columns 2(l%4) + {0, 1}.
+// Stores four matrices, the inverse of ldmatrix_x4. Lane l passes the address of row l%8 of matrix
+// l/8 (16 bytes, 16-byte aligned). Of each matrix it holds row l/4, columns 2(l%4) + {0, 1}.
 __device__ __forceinline__ void stmatrix_x4(uint32_t address, const uint32_t (&r)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
                :
@@ -14,7 +14,7 @@ __device__ __forceinline__ void stmatrix_x4(uint32_t address, const uint32_t (&r
                : "memory");
 }
 
-// The same of the transposes: lane l holds of each matrix column l/4, rows 2(l%4) + {0, 1}.
+// The same with transposition: of each matrix lane l holds column l/4, rows 2(l%4) + {0, 1}.
 __device__ __forceinline__ void stmatrix_x4_trans(uint32_t address, const uint32_t (&r)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
                :

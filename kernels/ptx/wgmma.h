@@ -1,7 +1,6 @@
-// wgmma.mma_async.m64nNk16 with 16-bit inputs and fp32 accumulators (sm_90a): a warpgroup's product
-// of a block of A and one of B, which runs on while the warpgroup does other work.
-// docs.nvidia.com/cuda/parallel-thread-execution: "Asynchronous warpgroup level matrix
-// instructions"
+// wgmma.mma_async.m64nNk16 with 16-bit inputs and fp32 accumulators (sm_90a): the asynchronous
+// matrix product of a warpgroup. docs.nvidia.com/cuda/parallel-thread-execution: "Asynchronous
+// warpgroup level matrix instructions"
 #pragma once
 
 #include <cuda_bf16.h>
@@ -12,41 +11,42 @@
 
 namespace flashbench::ptx {
 
-// Before the first wgmma and after any change to registers that one uses.
+// Required before the first wgmma, and after any change to registers that a wgmma uses.
 __device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" : : : "memory");
 }
 
-// Makes one group of the wgmmas since the last group.
+// Closes a group of all wgmmas since the last group.
 __device__ __forceinline__ void wgmma_commit_group() {
   asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory");
 }
 
-// Waits until at most `kPending` of the latest groups are still under way.
+// Waits until at most `kPending` of the latest groups are in flight.
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait_group() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(kPending) : "memory");
 }
 
-// Keeps the compiler from moving uses of registers across this point, which it would otherwise do
-// with those of accumulators and a wait, as it sees no connection.
+// Keeps the compiler from moving accesses to these registers across this point. It would otherwise
+// move accesses to accumulators across a wait, because it sees no dependency between them.
 template <int kCount>
 __device__ __forceinline__ void keep_here(float (&registers)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i]) : : "memory");
 }
 
-// A matrix in shared memory of 16-bit elements in rows of 128 bytes, swizzled by 128 bytes (16-byte
-// chunk c of row r lies at chunk c ^ r % 8), groups of 8 rows 1024 bytes apart and aligned to that.
+// The descriptor of a matrix of 16-bit elements in shared memory: rows of 128 bytes with the
+// 128-byte swizzle (16-byte chunk c of row r is stored at chunk c ^ r % 8), in groups of 8 rows.
+// Groups are 1024 bytes apart and aligned to 1024 bytes.
 class WgmmaMatrix {
  public:
-  // `panel_bytes` is the way to the next 64 elements along the rows; it counts only where rows run
-  // along M or N.
+  // `panel_bytes` is the distance to the next 64 elements along the rows. It is used only where
+  // rows run along M or N.
   __device__ __forceinline__ WgmmaMatrix(uint32_t address, uint32_t panel_bytes)
       : low_((address & 0x3FFFF) >> 4 | (panel_bytes >> 4) << 16) {}
 
-  // The matrix `bytes`, a multiple of 16, further on. Only the low word of a descriptor changes:
-  // one addition between two wgmmas, where 64 bits would be three.
+  // The matrix `bytes` (a multiple of 16) further on. Only the low word of the descriptor changes:
+  // this takes one addition between two wgmmas, where 64 bits would take three.
   __device__ __forceinline__ WgmmaMatrix advance(int bytes) const {
     WgmmaMatrix moved = *this;
     moved.low_ += static_cast<uint32_t>(bytes >> 4);
@@ -62,18 +62,19 @@ class WgmmaMatrix {
   uint32_t low_;
 };
 
-// Which way the rows of a matrix in shared memory run: along K, or along M or N.
+// The dimension along which the rows of a matrix in shared memory run: K, or else M or N.
 enum class RowsAlong { k, mn };
 
-// Wgmma<kN>: D [64, kN], in registers. Thread t of the warpgroup, warp w and lane l, holds rows
-// 16w + l/4 (d[4j], d[4j + 1]) and 8 further (d[4j + 2], d[4j + 3]), columns 8j + 2(l%4) + {0, 1}.
+// Wgmma<kN>: D [64, kN] is in registers. Lane l of warp w holds rows 16w + l/4 (d[4j], d[4j + 1])
+// and 8 further (d[4j + 2], d[4j + 3]), columns 8j + 2(l%4) + {0, 1}.
 //   multiply_shared: D = A B (`accumulate`: D += A B), A [64, 16] and B [16, kN] in shared memory,
-//     with rows of 128 bytes that run along K, or along M (of A) or N (of B).
+//     with rows of 128 bytes that run along K, or along M (A) or N (B).
 //   multiply_registers: the same for A in registers (mma_m16n8k16's, for rows 16w to 16w + 15).
 template <int kN>
 struct Wgmma;
 
-// The operands of D in the text of an instruction, and as arguments of asm, by their number.
+// The registers of D, by number: as operands in the text of an instruction (TEXT), and as arguments
+// of asm (D).
 #define FLASHBENCH_TEXT_8(a, b, c, d, e, f, g, h) \
   "%" #a ", %" #b ", %" #c ", %" #d ", %" #e ", %" #f ", %" #g ", %" #h
 #define FLASHBENCH_D_8(i)                                                                     \
@@ -112,7 +113,7 @@ struct Wgmma;
 #define FLASHBENCH_D_128 \
   FLASHBENCH_D_96, FLASHBENCH_D_8(96), FLASHBENCH_D_8(104), FLASHBENCH_D_8(112), FLASHBENCH_D_8(120)
 
-// `d_count` registers of D; n1 to n4 are the numbers of the operands after them.
+// D has `d_count` registers; n1 to n4 are the numbers of the operands after D.
 #define FLASHBENCH_WGMMA_SHARED(n, type, d_count, n1, n2, n3, n4)                             \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #n2                                       \
                ", 0;\n"                                                                       \
