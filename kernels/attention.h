@@ -1,5 +1,6 @@
-// The descriptor by which a kernel of our own is listed, chosen, launched and accounted for.
-// Kernels know tensors and launch arguments; nothing of JSON, the command line or timing.
+// The descriptor of one of our own kernels. flashbench uses it to list, choose, launch and account
+// for the kernel. Kernels know tensors and launch arguments, but nothing of JSON, the command line
+// or timing.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +17,16 @@
 
 namespace flashbench::kernels {
 
-// How a kernel cuts its problem up. Each kernel says which of these it can run.
+// How a kernel tiles its problem. Each kernel lists the sizes that it can run.
 struct BlockSizes {
   int q = 0, kv = 0;  // rows of a block of Q, and of K and V
-  int warps = 0;      // of a thread block
+  int warps = 0;      // per thread block
   int stages = 0;     // blocks in flight between global and shared memory
 
   bool operator==(const BlockSizes&) const = default;
 };
 
-// What to run, where, and how it is cut up. `blocks` counts only for kernels that can be tuned.
+// What to run, on which device, and with which tiling. Only tunable kernels use `blocks`.
 struct Launch {
   const Problem& problem;
   const DeviceInfo& device;
@@ -42,9 +43,9 @@ struct AttentionKernel {
   // A sentence that says why this problem cannot run; empty if it can.
   std::optional<std::string> (*why_unsupported)(const Problem&, const DeviceInfo&);
 
-  // Of kernels that can be tuned: the block sizes that fit this problem and device, and the one of
-  // them that the tuning table names. Null for the others; a variant of a kernel that is tuned may
-  // have but the choice.
+  // For tunable kernels: the block sizes that fit this problem and device, and the one of them that
+  // the tuning table selects. Null for all other kernels. A variant of a tuned kernel may have
+  // `choose` alone.
   std::vector<BlockSizes> (*candidates)(const Problem&, const DeviceInfo&) = nullptr;
   BlockSizes (*choose)(const Problem&, const DeviceInfo&) = nullptr;
 
@@ -53,23 +54,22 @@ struct AttentionKernel {
 
   size_t (*workspace_bytes)(const Launch&);
 
-  // Bytes requested from Q, K, V, ... and the workspace by the real tile loop.
+  // Bytes that the kernel's loops read and write in Q, K, V, ... and the workspace.
   int64_t (*requested_bytes)(const Launch&);
 
-  // Of a GPU kernel: what its own kernels take, in the order of their launches; null on a CPU.
-  // Throws CudaError.
+  // For a GPU kernel: the resources of each CUDA kernel that it launches, in launch order. Null on
+  // a CPU. Throws CudaError.
   std::vector<KernelFacts> (*facts)(const Launch&) = nullptr;
 
-  // Everything that is timed: all launches of the pass. The workspace is aligned to 256 bytes on a
-  // GPU, 64 on a CPU.
+  // Makes all launches of the pass; all of it is timed. The workspace is aligned to 256 bytes on a
+  // GPU and to 64 bytes on a CPU.
   void (*launch)(const Launch&, const Inputs&, const Outputs&, void* workspace, Stream);
 };
 
-// Those that run on a GPU, the preferred ones first (kernels/cuda_list.cpp); none in a build
-// without CUDA.
+// Our own GPU kernels, preferred ones first (kernels/cuda_list.cpp). Empty in a build without CUDA.
 std::span<const AttentionKernel* const> cuda_kernels();
 
-// Every kernel of our own in this build (kernels/list.cpp).
+// All our own kernels in this build (kernels/list.cpp).
 std::span<const AttentionKernel* const> all_kernels();
 
 }  // namespace flashbench::kernels

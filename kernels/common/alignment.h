@@ -1,4 +1,4 @@
-// Whether kernels can read and write vectors.
+// Alignment checks for vector loads and stores.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace flashbench::kernels {
 
-// Every row starts at a multiple of 16 bytes and consists of vectors of 16 bytes.
+// True if every row starts at a multiple of 16 bytes and its length is a multiple of 16 bytes.
 inline bool rows_aligned(const ConstTensorView& t) {
   const int64_t width = 16 / element_size(t.dtype);
   return reinterpret_cast<uintptr_t>(t.data) % 16 == 0 && t.batch_stride % width == 0 &&

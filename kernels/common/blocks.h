@@ -1,5 +1,4 @@
-// Block sizes of the GPU kernels that can be tuned: kernels/tuned_blocks.inc, written by
-// `flashbench tune`.
+// Block sizes of the tunable GPU kernels. `flashbench tune` writes kernels/tuned_blocks.inc.
 #pragma once
 
 #include <algorithm>
@@ -15,18 +14,18 @@ namespace flashbench::kernels {
 // The best block sizes found for one kind of problem on one architecture.
 struct TunedBlocks {
   std::string_view family;
-  int compute_capability;  // of the device that they were timed on
+  int compute_capability;  // of the device on which they were timed
   Pass pass;
   int head_dim;  // see compiled_head_dim
   bool causal;
   BlockSizes blocks;
 };
 
-// The next of 32, 64, 96, 128, 192, 256: those that kernels are tuned at, and compiled for.
+// Rounds up to the next of 32, 64, 96, 128, 192 and 256, for which kernels are compiled and tuned.
 int compiled_head_dim(int64_t head_dim);
 
-// Of `candidates`, the one that the table names for the latest architecture up to this device's;
-// the first, if the table names none of them. There must be one.
+// Returns the candidate that the table lists for the latest architecture not newer than this
+// device's, or the first candidate if the table lists none. `candidates` must not be empty.
 BlockSizes choose_blocks(std::string_view family, const Problem&, const DeviceInfo&,
                          std::span<const BlockSizes> candidates);
 
@@ -49,8 +48,8 @@ auto with_compiled_head_dim(int64_t head_dim, const Body& body) {
   }
 }
 
-// The compiled head_dim of a kernel that is not compiled for all of them. The columns between are
-// filled with zeros in shared memory.
+// The same for a kernel that is not compiled for all of these head dimensions. The kernel fills the
+// extra columns with zeros in shared memory.
 template <typename Variants>
 int compiled_head_dim(const Variants& variants, int64_t head_dim) {
   int smallest = kMaxHeadDim;
@@ -60,8 +59,8 @@ int compiled_head_dim(const Variants& variants, int64_t head_dim) {
   return smallest;
 }
 
-// The blocks of those variants that run this problem and fit this device. A variant has its
-// head_dim, shared_bytes and blocks.
+// Returns the block sizes of the variants that can run this problem on this device. A variant has
+// the members head_dim, shared_bytes and blocks.
 template <typename Variants>
 std::vector<BlockSizes> fitting_blocks(const Variants& variants, const Problem& p,
                                        const DeviceInfo& device) {
@@ -75,7 +74,7 @@ std::vector<BlockSizes> fitting_blocks(const Variants& variants, const Problem& 
   return fitting;
 }
 
-// The variant of this kernel with these blocks for this head_dim.
+// Returns the variant that has these block sizes and this head_dim.
 template <typename Variants>
 const auto& variant_at(const Variants& variants, const Launch& at) {
   return *std::ranges::find_if(variants, [&](const auto& variant) {

@@ -1,4 +1,4 @@
-// Between fp32 and the dtypes of tensors.
+// Conversions between fp32 and the dtypes of tensors.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -5,8 +5,8 @@
 
 namespace flashbench::kernels {
 
-// Q read and O and L written once; K and V read once for every block of queries, as far as it sees
-// them.
+// Q is read once; O and L are written once. Every block of queries reads the keys and values that
+// it sees.
 int64_t fused_forward_requested_bytes(const Launch& at) {
   const Problem& p = at.problem;
   int64_t keys = 0;

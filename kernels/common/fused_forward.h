@@ -1,4 +1,4 @@
-// What the tensor-core kernels of the fused forward pass have in common on the host.
+// Host code that the fused tensor-core forward kernels share.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,14 @@
 
 namespace flashbench::kernels {
 
-// AttentionKernel::requested_bytes of a kernel whose blocks of queries each read K and V as far as
-// they see them.
+// AttentionKernel::requested_bytes for a kernel in which each block of queries reads the keys and
+// values that it sees.
 int64_t fused_forward_requested_bytes(const Launch&);
 
-// How many query heads' thread blocks are mixed, so that their K and V share the L2 cache. Sections
-// are as even as can be. Causal ones are larger: thread blocks start with the longest of a section,
-// and end together if the last section has enough of them.
+// The number of query heads in a section (see sections.cuh), chosen so that their K and V fit the
+// L2 cache. All sections have about the same size. Causal sections are larger: thread blocks start
+// with the longest of a section, and they finish together only if the last section has enough of
+// them.
 int64_t section_heads(const Problem&, const BlockSizes&, const DeviceInfo&);
 
 }  // namespace flashbench::kernels

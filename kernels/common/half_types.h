@@ -1,4 +1,4 @@
-// The 16-bit dtypes, which the tensor cores of our kernels take.
+// The 16-bit dtypes, which our tensor-core kernels take.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace flashbench::kernels {
 
-// Of what there is for either dtype, such as a kernel's two instances, that for this one. Throws
-// std::logic_error for any other, which why_not_half refuses.
+// Selects one of two objects by dtype, e.g. of a kernel's two instances. Throws std::logic_error
+// for any other dtype, which why_not_half refuses.
 template <typename T>
 T for_half(Dtype dtype, T fp16, T bf16) {
   switch (dtype) {
@@ -24,7 +24,7 @@ T for_half(Dtype dtype, T fp16, T bf16) {
   throw std::logic_error("there is nothing for " + std::string(name(dtype)));
 }
 
-// Why a kernel for these dtypes cannot take this one; empty if it can.
+// A sentence that says why a kernel for these dtypes cannot take this dtype; empty if it can.
 inline std::optional<std::string> why_not_half(Dtype dtype) {
   if (dtype == Dtype::fp16 || dtype == Dtype::bf16) return std::nullopt;
   return "tensor cores take fp16 and bf16, not " + std::string(name(dtype));

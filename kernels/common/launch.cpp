@@ -5,7 +5,7 @@
 namespace flashbench::kernels::detail {
 namespace {
 
-// A thread block gets no more than 48 KB of dynamic shared memory unless its kernel is allowed to.
+// Raises the kernel's limit of dynamic shared memory, which is 48 KB by default.
 void allow(const void* function, int shared_bytes) {
   FLASHBENCH_CUDA(
       cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
@@ -16,7 +16,7 @@ void allow(const void* function, int shared_bytes) {
 void launch_kernel(const void* function, int64_t thread_blocks, int threads, int shared_bytes,
                    void** arguments, Stream stream) {
   allow(function, shared_bytes);
-  // Its failure stays behind as the last error, which the next line takes away.
+  // A failure also sets the last error; cudaGetLastError below returns and clears it.
   (void)cudaLaunchKernel(function, dim3(static_cast<unsigned>(thread_blocks)),
                          dim3(static_cast<unsigned>(threads)), arguments,
                          static_cast<size_t>(shared_bytes), static_cast<cudaStream_t>(stream.cuda));

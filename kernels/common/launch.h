@@ -1,5 +1,4 @@
-// A CUDA kernel as the host sees it: how it is launched, and what it then takes of a
-// multiprocessor.
+// Launches a CUDA kernel and reports the resources that it uses.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +9,18 @@
 
 namespace flashbench::kernels {
 
-// A __global__ function of one argument with the sizes of its thread blocks.
+// A __global__ function with one argument, and the resources of its thread blocks.
 template <typename Arguments>
 struct CudaKernel {
   std::string_view name;
   void (*function)(Arguments);
-  int threads = 0;       // of a thread block
-  int shared_bytes = 0;  // of dynamic shared memory of a thread block
+  int threads = 0;       // per thread block
+  int shared_bytes = 0;  // of dynamic shared memory, per thread block
 };
 
 namespace detail {
 
-// The same of any __global__ function; `arguments` holds a pointer to each of its arguments.
+// Untyped versions for any __global__ function; `arguments` holds a pointer to each argument.
 void launch_kernel(const void* function, int64_t thread_blocks, int threads, int shared_bytes,
                    void** arguments, Stream);
 KernelFacts kernel_facts(std::string_view name, const void* function, int threads,
@@ -38,7 +37,7 @@ void launch_kernel(const CudaKernel<Arguments>& kernel, int64_t thread_blocks,
                         kernel.threads, kernel.shared_bytes, pointers, stream);
 }
 
-// On the current device. Throws CudaError.
+// Queries the current device. Throws CudaError.
 template <typename Arguments>
 KernelFacts kernel_facts(const CudaKernel<Arguments>& kernel) {
   return detail::kernel_facts(kernel.name, reinterpret_cast<const void*>(kernel.function),

@@ -1,4 +1,4 @@
-// What a kernel asks of a mask beside Problem::visible_keys.
+// Properties of masks that kernels need in addition to Problem::visible_keys.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,8 @@ inline int64_t visible_from(const Problem& p) {
   return 0;
 }
 
-// The first query that sees key `key`, and with it all later ones do; may be q_len or more: none.
+// The first query that sees key `key`; all later queries see it too. A result of q_len or more
+// means that no query sees it.
 inline int64_t first_query_that_sees(const Problem& p, int64_t key) {
   switch (p.mask) {
     case Mask::none:
@@ -34,11 +35,11 @@ inline int64_t first_query_that_sees(const Problem& p, int64_t key) {
   return 0;
 }
 
-// Row and key numbers are 32-bit inside the kernels, with room for diagonal().
+// Upper limit of lengths: kernels use 32-bit row and key indices, and diagonal() must also fit.
 inline constexpr int64_t kMaxLength = int64_t{1} << 30;
 
-// Query i sees keys 0 to i + diagonal(p), as far as they exist; kMaxLength, and so all, without a
-// mask.
+// Query i sees keys 0 to i + diagonal(p), limited to kv_len. Without a mask this is kMaxLength, so
+// that every query sees all keys.
 inline int64_t diagonal(const Problem& p) {
   return p.mask == Mask::none ? kMaxLength : visible_from(p) - 1;
 }

@@ -1,6 +1,6 @@
-// The order in which thread blocks take the blocks of rows of all heads: heads go in sections, of
-// which what the blocks of a head read together fits the L2 cache. Within a section the first block
-// of every head comes first, then the second.
+// The order in which thread blocks process the row blocks of all heads. Heads are grouped in
+// sections; the data that all blocks of a section read fits the L2 cache. Within a section, the
+// first block of every head comes first, then the second block of every head, and so on.
 #pragma once
 
 namespace flashbench::kernels {
@@ -9,7 +9,7 @@ struct SectionItem {
   int head, block;
 };
 
-// The item `index` of `heads * blocks`.
+// Item `index` of the `heads * blocks` items.
 __host__ __device__ __forceinline__ SectionItem item_in_sections(int index, int heads,
                                                                  int section_heads, int blocks) {
   const int section = index / (section_heads * blocks);

@@ -1,4 +1,4 @@
-// From a dtype that is known at run time to the C++ type of its values.
+// Maps a dtype known at run time to its C++ type.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -10,7 +10,7 @@
 
 namespace flashbench::kernels {
 
-// Calls body(a value of the dtype's C++ type).
+// Calls `body` with a value of the dtype's C++ type.
 template <typename Body>
 void with_type(Dtype dtype, const Body& body) {
   switch (dtype) {
