@@ -11,7 +11,7 @@ namespace {
 using namespace naive;
 
 constexpr int kThreads = 128;
-constexpr int kRows = kThreads / kWarp;  // of a thread block: a warp has a row
+constexpr int kRows = kThreads / kWarp;  // per thread block: one per warp
 
 template <typename T>
 __global__ __launch_bounds__(kThreads) void update_kernel(ScoreBlock block, T* scores,

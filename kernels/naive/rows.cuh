@@ -1,4 +1,4 @@
-// Rows of scores and of tensors: where they start, what is seen of them, and their maxima and sums.
+// Rows of scores and of tensors: their addresses, visible keys, maxima and sums.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -19,13 +19,13 @@ constexpr unsigned kAllLanes = 0xffffffff;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLog2e = 1.4426950408889634f;
 
-// exp(unit * (x - maximum)) for scores in memory in multiples of `unit`. The difference first: what
-// it is of can be far larger.
+// exp(unit * (x - maximum)) for scores that are stored in multiples of `unit`. Subtracts before
+// scaling, because x and maximum can be far larger than their difference.
 __device__ inline float exp_below(float x, float maximum, float unit) {
   return ptx::ex2_approx_ftz((x - maximum) * (unit * kLog2e));
 }
 
-// Where nothing is above -infinity, every exp(x - 0) is 0.
+// Replaces a maximum of -infinity by 0, so that every exp(x - maximum) of the row is 0 and not NaN.
 __device__ inline float finite_maximum(float maximum) {
   return maximum == -kInfinity ? 0.0f : maximum;
 }
@@ -44,14 +44,14 @@ __device__ inline float warp_sum(float x) {
   return x;
 }
 
-// A row of scores and what is seen of it: nothing, of one that does not exist.
+// A row of scores and the number of its visible keys: 0 if the row does not exist.
 struct Row {
-  int64_t at;         // its first score
-  int64_t statistic;  // its place in [heads, q_len]
+  int64_t at;         // index of its first score
+  int64_t statistic;  // index in [heads, q_len]
   int visible;
   bool exists;
 
-  // Division in 32 bits: in 64 it would take longer than a short row does.
+  // Divides in 32 bits: a 64-bit division would take longer than a short row.
   __device__ Row(const ScoreBlock& block, uint32_t index) {
     const auto rows = static_cast<uint32_t>(block.rows);
     const int64_t head = index / rows, query = block.first + index % rows;
@@ -77,7 +77,7 @@ struct RowsOf {
         row_stride(t.row_stride),
         head_dim(static_cast<int>(t.head_dim)) {}
 
-  // `head` counts through the batch.
+  // `head` is an index into [batch, heads].
   __device__ int64_t offset(int64_t head, int64_t row) const {
     const auto index = static_cast<uint32_t>(head), per_batch = static_cast<uint32_t>(heads);
     return index / per_batch * batch_stride + index % per_batch * head_stride + row * row_stride;

@@ -19,7 +19,7 @@ HWY_BEFORE_NAMESPACE();
 namespace flashbench::kernels {
 namespace HWY_NAMESPACE {
 
-// Calls body(vector's first index, lanes) over [0, columns): whole vectors, then what is left.
+// Calls body(first index, lanes) for every vector of [0, columns). The last vector may be partial.
 template <typename Body>
 HWY_INLINE void for_vectors(int64_t columns, const Body& body) {
   constexpr auto kStep = static_cast<int64_t>(kLanes);
@@ -28,7 +28,7 @@ HWY_INLINE void for_vectors(int64_t columns, const Body& body) {
   if (i < columns) body(i, static_cast<size_t>(columns - i));
 }
 
-// Reads and writes `lanes` lanes; the others are `filler`.
+// Loads and stores `lanes` lanes; the remaining lanes are `filler`.
 HWY_INLINE Vector load_lanes(const float* from, size_t lanes, float filler) {
   const FloatTag d;
   if (lanes == kLanes) return hn::LoadU(d, from);
@@ -77,7 +77,7 @@ void softmax(const Problem& p, int64_t first, int64_t rows, float* scores, float
   }
 }
 
-// Masked elements are set, not multiplied by P = 0: D or dP may be NaN.
+// Masked elements are set to 0. Multiplying by P = 0 would not do: D or dP may be NaN.
 void softmax_gradient(const Problem& problem, int64_t first, int64_t rows,
                       const float* HWY_RESTRICT p, float* HWY_RESTRICT dp, const float* delta) {
   const FloatTag d;

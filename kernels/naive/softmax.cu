@@ -14,22 +14,22 @@ namespace {
 
 using namespace naive;
 
-constexpr int kMinThreads = 128;  // of a thread block; a warp has a row, or a block
+constexpr int kMinThreads = 128;  // per thread block; a row belongs to a warp or to a block
 constexpr int kMaxThreads = 1024;
-constexpr int kLongestRow = 32768;  // in registers
-constexpr int kRedoPasses = 4;      // over rows, all of whose reads are under way together
-// The maximum of a row in memory, and the sum of exp(x - maximum).
+constexpr int kLongestRow = 32768;  // that fits registers
+constexpr int kRedoPasses = 4;      // over rows; the reads of all passes are in flight together
+// The maximum of a row, as scores are stored, and the sum of exp(x - maximum).
 struct RowSum {
   float maximum, sum;
 
   __device__ float logsumexp(float unit) const { return maximum * unit + logf(sum); }
-  // What exp(x - own maximum) is to be multiplied by; 0 for an empty row.
+  // The factor that turns exp(x - own_maximum) into a probability; 0 for an empty row.
   __device__ float factor(float own_maximum, float unit) const {
     return sum == 0.0f ? 0.0f : exp_below(own_maximum, maximum, unit) * __frcp_rn(sum);
   }
 };
 
-// Over kWarps neighbouring warps of a thread block, which have one row.
+// Reduces over kWarps neighbouring warps of a thread block, which share a row.
 template <int kWarps>
 __device__ RowSum group_sum(RowSum own, float unit) {
   if constexpr (kWarps == 1) {
@@ -47,7 +47,7 @@ __device__ RowSum group_sum(RowSum own, float unit) {
   }
 }
 
-// Sets what is masked of the vector of scores that starts at `column`.
+// Sets the masked elements of the vector of scores that starts at `column`.
 template <int kWidth>
 __device__ void mask_vector(int column, int visible, float masked, float (&x)[kWidth]) {
   if (column + kWidth <= visible) return;
@@ -57,13 +57,14 @@ __device__ void mask_vector(int column, int visible, float masked, float (&x)[kW
   }
 }
 
-// The row stays in registers: kThreads threads have kVectors vectors each. Only the vector in which
-// the visible keys end is masked element by element: instructions would set the speed, not memory.
+// Softmax of rows that stay in registers: kThreads threads hold kVectors vectors each. Only the
+// vector that contains the end of the visible keys is masked element by element; otherwise
+// instructions, and not memory, would limit the speed.
 template <typename In, typename Out, int kThreads, int kVectors>
 __global__ __launch_bounds__(kThreads < kMinThreads ? kMinThreads : kThreads) void softmax_kernel(
     ScoreBlock block, const In* scores, Out* probabilities, float* logsumexp) {
   constexpr int kWidth = Packed<Out>::kWidth;
-  constexpr int kRows = kThreads < kMinThreads ? kMinThreads / kThreads : 1;  // of a thread block
+  constexpr int kRows = kThreads < kMinThreads ? kMinThreads / kThreads : 1;  // per thread block
   const int thread = static_cast<int>(threadIdx.x) % kThreads;
   const Row row(block, blockIdx.x * kRows + threadIdx.x / kThreads);
 
@@ -109,7 +110,8 @@ __global__ __launch_bounds__(kThreads < kMinThreads ? kMinThreads : kThreads) vo
   if (thread == 0 && row.exists) logsumexp[row.statistic] = total.logsumexp(block.unit);
 }
 
-// Rows that registers cannot hold: once for maximum and sum, once more for the probabilities.
+// Softmax of rows that do not fit registers: one pass for maximum and sum, one for the
+// probabilities.
 template <typename In, typename Out>
 __global__ __launch_bounds__(kMaxThreads) void long_softmax_kernel(ScoreBlock block,
                                                                    const In* scores,
@@ -128,7 +130,7 @@ __global__ __launch_bounds__(kMaxThreads) void long_softmax_kernel(ScoreBlock bl
       if (column + j >= row.visible) x[j] = -kInfinity;
     }
   };
-  float maximum = -kInfinity, sum = 0;  // of this thread
+  float maximum = -kInfinity, sum = 0;  // this thread's
   for (int column = first; column < row.visible; column += kStep) {
     load_scores(column);
     float next = maximum;
@@ -180,7 +182,8 @@ __global__ __launch_bounds__(kMinThreads) void softmax_gradient_kernel(ScoreBloc
   }
 }
 
-// kLanes threads of a warp have a row. Any alignment: the tensors are a small part of the traffic.
+// kLanes threads of a warp share a row. Handles any alignment: the tensors are a small part of the
+// traffic.
 template <typename T, int kLanes>
 __global__ __launch_bounds__(kMinThreads) void row_dots_kernel(RowsOf o_rows, const T* o,
                                                                RowsOf d_o_rows, const T* d_o,
@@ -218,7 +221,7 @@ __global__ __launch_bounds__(kMinThreads) void row_dots_kernel(RowsOf o_rows, co
   if (index < rows && lane == 0) delta[index] = sum;
 }
 
-// Row `row` of C once more, by a warp.
+// A warp computes row `row` of C again.
 template <typename T, typename Score>
 __device__ void redo_row(const Row& row, float alpha, const Score* scores, const T* right,
                          int64_t right_stride, int head_dim, T* product) {
@@ -231,8 +234,8 @@ __device__ void redo_row(const Row& row, float alpha, const Score* scores, const
   }
 }
 
-// kLanes threads look at a row, and a warp does again what is not finite. What is finite costs a
-// read of C, some of it from the L2 cache.
+// kLanes threads check a row, and a warp computes it again if it is not finite. A finite row costs
+// one read of C, some of it from the L2 cache.
 template <typename T, typename Score, int kLanes>
 __global__ __launch_bounds__(kMinThreads) void redo_rows_kernel(ScoreBlock block, float alpha,
                                                                 const Score* scores, RowsOf b_rows,
@@ -245,11 +248,11 @@ __global__ __launch_bounds__(kMinThreads) void redo_rows_kernel(ScoreBlock block
   const uint32_t warp = blockIdx.x * (kMinThreads / kWarp) + threadIdx.x / kWarp;
   const uint32_t first = warp * kRedoPasses * kPassRows;
   const uint32_t lane = threadIdx.x % kWarp;
-  unsigned spoilt[kRedoPasses];  // a bit for each lane
+  unsigned spoilt[kRedoPasses];  // one bit per lane
 #pragma unroll
   for (int pass = 0; pass < kRedoPasses; ++pass) {
     const uint32_t index = first + pass * kPassRows + lane / kLanes;
-    float sum = 0;  // x * 0 is 0, or else NaN
+    float sum = 0;  // of x * 0: 0, or NaN if any x is not finite
     if (index < rows) {
       const T* product = c + c_rows.offset(index / q_len, index % q_len);
       for (int column = static_cast<int>(lane % kLanes) * kWidth; column < c_rows.head_dim;

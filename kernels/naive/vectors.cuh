@@ -1,4 +1,4 @@
-// Vectors of 16 or 32 bytes between memory and fp32 registers.
+// Loads and stores of 16- or 32-byte vectors, converted to and from fp32 registers.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct alignas(16) Packed {
   T values[kWidth];
 };
 
-// kCount values from an address aligned to 16 bytes.
+// Loads kCount values from an address aligned to 16 bytes.
 template <int kCount, typename T>
 __device__ void load_vector(const T* from, float (&to)[kCount]) {
   constexpr int kWidth = Packed<T>::kWidth;
