@@ -27,7 +27,7 @@ HWY_BEFORE_NAMESPACE();
 namespace flashbench::kernels {
 namespace HWY_NAMESPACE {
 
-// D and the base-2 logsumexp of rows [first, end) of one head.
+// Computes D and the base-2 logsumexp of rows [first, end) of one head.
 void row_statistics(const Problem& p, const Inputs& in, int64_t b, int64_t h, int64_t first,
                     int64_t end, const BackwardWorkspace& w, const BackwardScratch& s) {
   for (int64_t row = first; row < end; ++row) {
@@ -39,8 +39,9 @@ void row_statistics(const Problem& p, const Inputs& in, int64_t b, int64_t h, in
   }
 }
 
-// K to rows and to panels that also take the softmax to base 2, V to panels; dK = dV = 0. Returns
-// whether K has neither Inf nor NaN; true where nothing is masked, and it does not matter.
+// Loads K as rows and as panels scaled for the softmax in base 2, and V as panels; clears dK and
+// dV. Returns whether K has neither Inf nor NaN. Without a mask this does not matter, and the
+// result is always true.
 HWY_INLINE bool load_keys(const Problem& p, const Inputs& in, int64_t b, int64_t kv_head,
                           const KeyTile& t, const BackwardScratch& s) {
   const auto head_dim = static_cast<size_t>(p.head_dim);
@@ -61,7 +62,7 @@ HWY_INLINE bool load_keys(const Problem& p, const Inputs& in, int64_t b, int64_t
   return p.mask == Mask::none || all_finite(s.k, kRowStride, 0, keys, head_dim);
 }
 
-// Some rows of one panel of S and dP become P and dS, in place.
+// Turns `rows` rows of one panel of S and dP into P and dS, in place.
 HWY_INLINE void softmax_gradient(float* HWY_RESTRICT s_to_p, float* HWY_RESTRICT dp_to_ds,
                                  size_t rows, const float* logsumexp, const float* delta) {
   const FloatTag d;
@@ -78,14 +79,14 @@ HWY_INLINE void softmax_gradient(float* HWY_RESTRICT s_to_p, float* HWY_RESTRICT
   }
 }
 
-// Where a product over a panel of keys starts: the first row that sees any of them, rounded down to
-// whole panels of rows, so that a panel of rows meets a panel of keys either fully or not at all.
+// The first row of a product over a panel of keys: the first row that sees any of the keys, rounded
+// down to whole panels, so that a panel of rows is either multiplied by a panel of keys or skipped.
 HWY_INLINE size_t first_row_of_panel(const QueryTile& q, size_t key) {
   return round_down(static_cast<size_t>(q.first_row(static_cast<int64_t>(key))), kPanel);
 }
 
-// P and dS of one tile, a panel of keys at a time; 0 for what a row does not see. `between` is
-// called between blocks of work.
+// Computes P and dS of one tile, one panel of keys at a time; both are 0 for keys that a row does
+// not see. `between` is called between blocks of work.
 template <typename Between>
 HWY_INLINE void recompute(const QueryTile& q, size_t head_dim, const float* logsumexp,
                           const float* delta, const BackwardScratch& s, const Between& between) {
@@ -131,8 +132,8 @@ HWY_INLINE void accumulate(const QueryTile& q, bool finite_keys, size_t head_dim
                                             s.dk + key * kRowStride + column, kRowStride);
     }
   }
-  // A panel of rows shares the keys that its last row sees; where dS = 0 hides them, 0 * NaN does
-  // not.
+  // All rows of a panel are multiplied by the keys that its last row sees. dS = 0 hides the keys
+  // that the earlier rows do not see, unless K is not finite: 0 * NaN is NaN.
   const size_t row_step = !q.masked() ? rows : finite_keys ? kPanel : 1;
   for (size_t column = 0; column < head_dim; column += kPanel) {
     for (size_t row = 0; row < rows; row += row_step) {
@@ -144,7 +145,8 @@ HWY_INLINE void accumulate(const QueryTile& q, bool finite_keys, size_t head_dim
   }
 }
 
-// dK and dV of every chunks-th key tile of one K/V head, and what those keys add to dQ.
+// Computes dK and dV of every chunks-th key tile of one K/V head, and the share of dQ from these
+// keys.
 void backward_chunk(const Problem& p, const Inputs& in, const Outputs& out, int64_t b,
                     int64_t kv_head, int64_t chunk, Tile tile, const BackwardWorkspace& w,
                     const BackwardScratch& s) {
@@ -184,7 +186,8 @@ void backward_chunk(const Problem& p, const Inputs& in, const Outputs& out, int6
   }
 }
 
-// dQ of rows [first, end) of one head: the sum over the chunks, always in the same order.
+// Computes dQ of rows [first, end) of one head as the sum over the chunks, always in the same
+// order.
 void reduce_dq(const Problem& p, const Outputs& out, int64_t b, int64_t h, int64_t first,
                int64_t end, const BackwardWorkspace& w) {
   const RowTag d;
@@ -212,11 +215,11 @@ HWY_EXPORT(row_statistics);
 HWY_EXPORT(backward_chunk);
 HWY_EXPORT(reduce_dq);
 
-// Chunks of keys that share the work of a K/V head, only as many as keep the threads busy: each
-// needs a dQ of its own.
+// The number of chunks of keys into which a K/V head is split: only as many as keep the threads
+// busy, because each chunk needs its own dQ.
 int64_t choose_chunks(const Problem& p, Tile tile, int threads) {
   const int64_t most = std::min<int64_t>(threads, (p.kv_len + tile.keys - 1) / tile.keys);
-  const auto idle = [&](int64_t chunks) {  // threads without work in the last round, as a share
+  const auto idle = [&](int64_t chunks) {  // share of the threads without work in the last round
     const int64_t items = p.batch * p.kv_heads * chunks;
     return 1.0 -
            static_cast<double>(items) / static_cast<double>(round_up<int64_t>(items, threads));

@@ -1,4 +1,4 @@
-// What the steps of the tiled backward pass hand to each other.
+// Data that the steps of the tiled backward pass share.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace flashbench::kernels {
 
-// What lives in the workspace beside each thread's scratch.
+// The shared arrays in the workspace; each thread's scratch follows them.
 struct BackwardWorkspace {
   BackwardWorkspace(Carver& carver, const Problem& p, int64_t key_chunks)
       : chunks(key_chunks),
@@ -23,7 +23,7 @@ struct BackwardWorkspace {
   int64_t chunks, dq_stride;
   float* delta;      // [batch, q_heads, q_len]: D
   float* logsumexp;  // [batch, q_heads, q_len], in base 2
-  float* dq;         // [chunks, batch, q_heads, q_len, dq_stride]: dQ / scale by each chunk of keys
+  float* dq;         // [chunks, batch, q_heads, q_len, dq_stride]: each chunk's share of dQ / scale
 };
 
 struct KeyTile {
@@ -31,7 +31,7 @@ struct KeyTile {
   int64_t keys;
 };
 
-// Rows of one head against one key tile; rows and keys are counted from the tiles' first.
+// A tile of query rows against one key tile; row and key indices are relative to the tiles.
 struct QueryTile {
   const Problem& p;
   KeyTile key_tile;

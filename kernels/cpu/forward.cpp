@@ -1,5 +1,5 @@
 // Attention forward on the CPU: O = softmax(scale * Q K^T) V with an online softmax over key tiles
-// (Milakov and Gimelshein 2018; Dao et al. 2022), queries in the lanes of the vectors, so that the
+// (Milakov and Gimelshein 2018; Dao et al. 2022). Each vector lane holds another query, so that the
 // softmax needs no horizontal operation.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/forward.cpp"
@@ -23,8 +23,8 @@ namespace HWY_NAMESPACE {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Scores of keys that a query does not see become -infinity. `scores` is [keys, kPanel]; query q
-// sees the first visible[q] keys; all queries see those before `first_masked`.
+// Sets the scores of keys that a query does not see to -infinity. `scores` is [keys, kPanel]. Query
+// q sees the first visible[q] keys; all queries see the keys before `first_masked`.
 HWY_INLINE void mask_panel(float* HWY_RESTRICT scores, size_t first_masked, size_t keys,
                            const float* visible) {
   const FloatTag d;
@@ -39,9 +39,9 @@ HWY_INLINE void mask_panel(float* HWY_RESTRICT scores, size_t first_masked, size
   }
 }
 
-// One step of the online softmax for kLanes queries: turns their scores of this tile, in base 2 and
-// kPanel apart, into P = 2^(score - maximum), and updates the running maximum and sum. `rescale` is
-// what the sum and O so far were multiplied by.
+// One step of the online softmax for kLanes queries: turns their scores of this tile (in base 2,
+// kPanel apart) into P = 2^(score - maximum), and updates the running maximum and sum. `rescale`
+// receives the factor by which the sum was multiplied and O must be.
 HWY_INLINE void softmax_step(float* HWY_RESTRICT scores, size_t keys, float* maximum, float* sum,
                              float* rescale) {
   const FloatTag d;
@@ -54,7 +54,7 @@ HWY_INLINE void softmax_step(float* HWY_RESTRICT scores, size_t keys, float* max
   }
   if (key < keys) max0 = hn::Max(max0, hn::Load(d, scores + key * kPanel));
   const Vector new_max = hn::Max(max0, max1);
-  // A query that has seen no key yet: its scores are all -infinity, and P must be 0, not NaN.
+  // If a query has seen no key yet, all its scores are -infinity, and P must be 0, not NaN.
   const Vector base = hn::IfThenZeroElse(hn::Eq(new_max, hn::Set(d, -kInfinity)), new_max);
 
   const auto exponentiate = [&](size_t k) HWY_ATTR {
@@ -75,8 +75,9 @@ HWY_INLINE void softmax_step(float* HWY_RESTRICT scores, size_t keys, float* max
   hn::Store(hn::MulAdd(hn::Load(d, sum), factor, hn::Add(sum0, sum1)), d, sum);
 }
 
-// O += P V for keys [first, end) that not all queries of a panel see. What a query does not see
-// must not reach it even where it is Inf or NaN, which a product would let through: 0 * NaN is NaN.
+// O += P V for keys [first, end), which not all queries of a panel see. A key that a query does not
+// see must not affect it even if V holds Inf or NaN; a matrix product would let it through, because
+// 0 * NaN is NaN.
 void add_seen_values(const float* v, const float* p, size_t first, size_t end, const float* visible,
                      size_t head_dim, float* o) {
   for (size_t key = first; key < end; ++key) {
@@ -89,7 +90,7 @@ void add_seen_values(const float* v, const float* p, size_t first, size_t end, c
   }
 }
 
-// Q transposed to panels [head_dim, kPanel], times the scale that takes the softmax to base 2.
+// Loads Q, transposed to panels [head_dim, kPanel] and scaled for the softmax in base 2.
 HWY_INLINE void load_queries(const ConstTensorView& q, int64_t b, int64_t h, int64_t first,
                              size_t rows, float scale, const ForwardScratch& s) {
   const auto head_dim = static_cast<size_t>(q.head_dim);
@@ -103,7 +104,7 @@ HWY_INLINE void load_queries(const ConstTensorView& q, int64_t b, int64_t h, int
   }
 }
 
-// O = transposed O / sum, and the logsumexp in natural logarithms.
+// Stores O (the transposed O in scratch, divided by the sum) and the natural logsumexp.
 HWY_INLINE void store_outputs(const Outputs& out, int64_t b, int64_t h, int64_t first, size_t rows,
                               const ForwardScratch& s) {
   const auto head_dim = static_cast<size_t>(out.o.head_dim);
@@ -122,7 +123,7 @@ HWY_INLINE void store_outputs(const Outputs& out, int64_t b, int64_t h, int64_t 
   }
 }
 
-// One tile of queries of one head against all keys that it sees.
+// Computes one tile of queries of one head against all keys that it sees.
 void forward_tile(const Problem& p, const Inputs& in, const Outputs& out, int64_t b, int64_t h,
                   int64_t first_query, Tile tile, const ForwardScratch& s) {
   const auto head_dim = static_cast<size_t>(p.head_dim);
@@ -214,7 +215,8 @@ size_t workspace_bytes(const Launch& at) {
   return carver.bytes();
 }
 
-// Q read and O and L written once; K and V read once for every query tile, as far as it sees them.
+// Q is read once; O and L are written once. Every query tile reads the keys and values that it
+// sees.
 int64_t requested_bytes(const Launch& at) {
   const Problem& p = at.problem;
   const Tile tile = choose_tile(p, at.device.threads);
@@ -227,7 +229,8 @@ int64_t requested_bytes(const Launch& at) {
          static_cast<int64_t>(sizeof(float)) * p.query_rows();
 }
 
-// One item is a query tile of one head; a head's last tiles, which see the most keys, come first.
+// A work item is a query tile of one head. The last tiles of a head come first, because they see
+// the most keys.
 void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
             Stream stream) {
   const Problem& p = at.problem;

@@ -1,4 +1,4 @@
-// Products of small matrices in L1 and L2: the register-blocked micro-kernel of every tile product.
+// Products of small matrices in L1 and L2: the register-blocked micro-kernel for all tile products.
 #if defined(FLASHBENCH_KERNELS_CPU_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FLASHBENCH_KERNELS_CPU_GEMM_INL_H_
 #undef FLASHBENCH_KERNELS_CPU_GEMM_INL_H_
@@ -16,11 +16,11 @@ HWY_BEFORE_NAMESPACE();
 namespace flashbench::kernels {
 namespace HWY_NAMESPACE {
 
-// Columns that one call of the micro-kernel computes.
+// Columns per call of the micro-kernel.
 constexpr size_t kPanel = 2 * kLanes;
 
-// Rows that it computes at most: 2 accumulators a row, beside 2 vectors of B and a broadcast of A.
-// Of 32 vector registers (AVX-512, ARM) 28 accumulate, of 16 registers 12.
+// Maximum rows per call: each row takes 2 accumulators, beside 2 vectors of B and a broadcast of A.
+// 28 of 32 vector registers (AVX-512, ARM) are accumulators, or 12 of 16.
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
 constexpr size_t kMaxRows = 4;
 #elif HWY_CAP_GE512 || HWY_ARCH_ARM
@@ -29,11 +29,11 @@ constexpr size_t kMaxRows = 14;
 constexpr size_t kMaxRows = 6;
 #endif
 
-// How A [rows, depth] lies in memory: row after row, kRowStride floats apart, known at compile time
-// so that each row's address is an offset; or transposed, [depth, rows] with any stride.
+// The layout of A [rows, depth] in memory: row-major with kRowStride floats between rows, a
+// constant that makes each row's address an offset; or transposed, [depth, rows] with any stride.
 enum class A { rows, transposed };
 
-// What happens to C: C = AB, C += AB, or C = C * scale + AB with a scale for each column.
+// The update of C: C = AB, C += AB, or C = C * scale + AB with a scale for each column.
 enum class C { store, add, rescale };
 
 template <A kA, C kC, size_t... kRow>
@@ -86,9 +86,9 @@ constexpr std::array<Block, sizeof...(kRows)> blocks_by_rows(std::index_sequence
   return {block_of_rows<kA, kC, kRows + 1>...};
 }
 
-// One panel: C [rows, kPanel] from A [rows, depth] and B [depth, kPanel], `b` aligned to a vector.
-// The rows are shared out evenly among the fewest blocks, because a block of few rows has too few
-// independent sums to fill the pipeline. `between` is called after each block.
+// One panel: C [rows, kPanel] from A [rows, depth] and B [depth, kPanel], with `b` aligned to a
+// vector. The rows are divided evenly among as few blocks as possible, because a block of few rows
+// has too few independent sums to fill the pipeline. `between` is called after each block.
 template <A kA, C kC, typename Between>
 HWY_INLINE void multiply_panel(const float* a, size_t a_stride, const float* b, size_t b_stride,
                                size_t rows, size_t depth, float* c, size_t c_stride,

@@ -1,4 +1,4 @@
-// Rows of a tensor in any dtype, read into and written from fp32 scratch, and their transposition.
+// Reads rows of a tensor of any dtype into fp32 scratch, writes them back, and transposes them.
 #if defined(FLASHBENCH_KERNELS_CPU_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FLASHBENCH_KERNELS_CPU_ROWS_INL_H_
 #undef FLASHBENCH_KERNELS_CPU_ROWS_INL_H_
@@ -19,7 +19,8 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// A row is a whole number of eight elements (kHeadDimStep), so that these lanes leave no tail.
+// The length of a row is a multiple of eight elements (kHeadDimStep), so that these vectors leave
+// no tail.
 using RowTag = hn::CappedTag<float, 8>;
 using RowVector = hn::Vec<RowTag>;
 using RowBitsTag = hn::RebindToUnsigned<RowTag>;
@@ -27,8 +28,8 @@ using RowBits = hn::Vec<RowBitsTag>;
 using RowHalfTag = hn::Rebind<uint16_t, RowTag>;
 constexpr size_t kRowLanes = HWY_MIN(HWY_LANES(float), size_t{8});
 
-// The two 16-bit formats on their bit patterns, as attention/half.h has them, and not by Highway's
-// conversions: those truncate bf16, and fp16 where the target has no instruction for it.
+// Conversions of the two 16-bit formats on bit patterns, as in attention/half.h. Highway's
+// conversions truncate bf16, and truncate fp16 on targets without an instruction for it.
 HWY_INLINE RowVector fp16_to_float(RowBits bits) {
   const RowTag d;
   const RowBitsTag du;
@@ -49,7 +50,7 @@ HWY_INLINE RowBits float_to_fp16(RowVector value) {
   const RowBits odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
   const RowBits normal = hn::ShiftRight<13>(
       hn::Add(hn::Add(magnitude, odd), hn::Set(du, 0xfffu - ((127u - 15u) << 23))));
-  // Below 2^-14 the fp32 adder rounds to multiples of 2^-24.
+  // Below 2^-14, adding 0.5 makes the fp32 adder round to multiples of 2^-24.
   const RowBits subnormal = hn::And(
       hn::BitCast(du, hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f))), hn::Set(du, 0x7fffu));
   const auto below = [&](uint32_t bound) HWY_ATTR { return hn::Lt(magnitude, hn::Set(du, bound)); };
@@ -73,13 +74,13 @@ HWY_INLINE RowBits float_to_bf16(RowVector value) {
   return hn::IfThenElse(is_nan, hn::Or(top, hn::Set(du, 0x40u)), rounded);
 }
 
-// Calls row(index) for the first element of every vector of a row.
+// Calls row(index) with the index of the first element of every vector of a row.
 template <typename Row>
 HWY_INLINE void for_row(size_t columns, const Row& row) {
   for (size_t i = 0; i < columns; i += kRowLanes) row(i);
 }
 
-// One row of `columns` (a multiple of 8) elements.
+// Loads one row of `columns` elements, a multiple of 8.
 HWY_INLINE void load_row(const void* from, Dtype dtype, size_t columns, float* HWY_RESTRICT to) {
   const RowTag d;
   const RowBitsTag du;
@@ -101,7 +102,7 @@ HWY_INLINE void load_row(const void* from, Dtype dtype, size_t columns, float* H
   }
 }
 
-// One row of `columns` (a multiple of 8) elements, each times `scale`.
+// Stores one row of `columns` elements, a multiple of 8, each times `scale`.
 HWY_INLINE void store_row(const float* HWY_RESTRICT from, float scale, Dtype dtype, size_t columns,
                           void* to) {
   const RowTag d;
@@ -137,7 +138,7 @@ HWY_INLINE float dot_row(const float* a, const float* b, size_t columns) {
 HWY_INLINE bool all_finite(const float* from, size_t stride, size_t first, size_t end,
                            size_t columns) {
   const RowTag d;
-  RowVector bits = hn::Zero(d);  // of x - x: 0, or else a NaN's
+  RowVector bits = hn::Zero(d);  // of x - x: 0, or NaN if x is Inf or NaN
   for (size_t row = first; row < end; ++row) {
     for_row(columns, [&](size_t i) HWY_ATTR {
       const RowVector x = hn::LoadU(d, from + row * stride + i);
@@ -154,7 +155,7 @@ HWY_INLINE void* row_address(const TensorView& t, int64_t b, int64_t h, int64_t 
   return static_cast<char*>(t.data) + t.offset(b, h, row) * element_size(t.dtype);
 }
 
-// Rows [first, first + rows) of one head, `stride` floats apart in `to`.
+// Loads rows [first, first + rows) of one head; rows are `stride` floats apart in `to`.
 HWY_INLINE void load_rows(const ConstTensorView& t, int64_t b, int64_t h, int64_t first,
                           size_t rows, float* to, size_t stride) {
   for (size_t i = 0; i < rows; ++i) {
@@ -171,8 +172,9 @@ HWY_INLINE void store_rows(const float* from, size_t stride, float scale, size_t
   }
 }
 
-// Brings rows of the next tile from the last-level cache or memory to L2, one a step: between two
-// blocks of a product there is time for a few cache lines, in one burst there is not.
+// Prefetches rows of the next tile from memory or the last-level cache into L2, one row per step.
+// There is time for a few cache lines between two blocks of a product, but not for all of them in
+// one burst.
 class RowPrefetcher {
  public:
   RowPrefetcher(const ConstTensorView& t, int64_t b, int64_t h, int64_t first, int64_t rows)

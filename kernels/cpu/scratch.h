@@ -1,4 +1,4 @@
-// The fp32 scratch of one thread, carved out of the workspace that the caller gives.
+// The fp32 scratch of one thread, carved out of the caller's workspace.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace flashbench::kernels {
 
-// Hands out consecutive arrays of floats, each on a cache line of its own; from a null base it only
-// counts.
+// Hands out consecutive arrays of floats, each aligned to a cache line. With a null base it only
+// counts bytes.
 class Carver {
  public:
   explicit Carver(void* base) : base_(static_cast<float*>(base)) {}
@@ -62,7 +62,7 @@ struct BackwardScratch {
   float *k_panels, *v_panels;  // transposed: panels [head_dim, kPanel] of keys
   float *k, *dk, *dv;          // [keys, kRowStride]
   float *q, *d_o;              // [queries, kRowStride]
-  float *p, *ds;               // [queries, kRowStride], a column for each key; ds holds dP first
+  float *p, *ds;               // [queries, kRowStride], one column per key; ds holds dP first
 };
 
 }  // namespace flashbench::kernels

@@ -1,4 +1,5 @@
-// The vectors of the SIMD target being compiled (Highway includes this once per target) and exp2.
+// Vector types and exp2 for the SIMD target being compiled. Highway includes this file once per
+// target.
 #if defined(FLASHBENCH_KERNELS_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FLASHBENCH_KERNELS_CPU_SIMD_INL_H_
 #undef FLASHBENCH_KERNELS_CPU_SIMD_INL_H_
@@ -21,18 +22,18 @@ using FloatTag = hn::ScalableTag<float>;
 using Vector = hn::Vec<FloatTag>;
 constexpr size_t kLanes = HWY_LANES(float);
 
-// 2^x for x <= 127, within 3 * 2^-24 relatively; exactly 1 at 0, exactly 0 from x = -126 down (also
-// at -infinity: no denormal ever appears), NaN for NaN.
+// 2^x for x <= 127, with a relative error of at most 3 * 2^-24. Exactly 1 at 0; exactly 0 for x <=
+// -126, including -infinity, so that denormals never appear; NaN for NaN.
 //
-// x = n + r with n the nearest integer: adding `kShift` leaves n + 126 in the low bits of the sum,
-// and shifting those into the exponent's place makes 2^(n-1), or 0 for n = -126. The polynomial is
-// 2 * 2^r on [-1/2, 1/2], minimax in the relative error with its value at 0 fixed.
+// Let x = n + r with n the nearest integer. Adding `kShift` leaves n + 126 in the low bits of the
+// sum; shifted into the exponent field, they give 2^(n-1), or 0 for n = -126. The polynomial
+// approximates 2 * 2^r on [-1/2, 1/2]: minimax in the relative error, with its value at 0 fixed.
 HWY_INLINE Vector exp2(Vector x) {
   const FloatTag d;
   const hn::RebindToUnsigned<FloatTag> du;
   constexpr float kShift = 12582912.0f + 126.0f;  // 1.5 * 2^23 + 126
   const Vector lowest = hn::Set(d, -126.0f);
-  x = hn::IfThenElse(hn::Lt(x, lowest), lowest, x);  // not Max: it may drop a NaN
+  x = hn::IfThenElse(hn::Lt(x, lowest), lowest, x);  // not Max, which may drop a NaN
   const Vector shifted = hn::Add(x, hn::Set(d, kShift));
   const Vector r = hn::Sub(x, hn::Sub(shifted, hn::Set(d, kShift)));
   Vector p = hn::Set(d, 0.002652945462614298f);

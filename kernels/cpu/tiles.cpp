@@ -12,16 +12,16 @@ namespace flashbench::kernels {
 
 namespace {
 
-// The largest tiles, by pass and head_dim. What forced each, on a core with 48 KiB of L1 and 2 MiB
-// of L2 (measurements: docs/cpu_kernels.md):
+// The largest tiles, by pass and head_dim, with the limits that determine them on a core with 48
+// KiB of L1 and 2 MiB of L2 (measurements: docs/cpu_kernels.md):
 //
-// Forward: a panel of scores, keys x 32 floats, stays in L1 beside a block of V, one or two lines a
-// key: 128 keys. More queries mean fewer copies of K and V into scratch; Q and O, queries x
-// head_dim floats each, stay in L2 beside those copies.
+// Forward: a panel of scores, keys x 32 floats, stays in L1 beside a block of V, one or two cache
+// lines per key. This allows 128 keys. More queries mean fewer copies of K and V into scratch; Q
+// and O, queries x head_dim floats each, stay in L2 beside those copies.
 //
 // Backward: a slice of Q or dO, queries x 32 floats, stays in L1 beside a block of P, one or two
-// lines a query: 128 queries. More keys mean fewer passes over Q, dO and dQ; K twice, V, dK and dV,
-// keys x head_dim floats each, stay in L2.
+// cache lines per query. This allows 128 queries. More keys mean fewer passes over Q, dO and dQ;
+// two copies of K, and V, dK and dV, keys x head_dim floats each, stay in L2.
 struct LargestTile {
   Pass pass;
   int64_t max_head_dim;
@@ -34,8 +34,8 @@ constexpr std::array kLargestTiles{
     LargestTile{Pass::backward, kMaxHeadDim, {.queries = 128, .keys = 128}},
 };
 
-// Forward work items (query tiles) that each thread should get, so that the last ones to finish are
-// a small part of the work.
+// Forward work items (query tiles) per thread: enough that the last ones to finish are a small part
+// of the work.
 constexpr int64_t kQueryTilesPerThread = 4;
 
 int64_t whole_steps(int64_t value, int64_t most) {

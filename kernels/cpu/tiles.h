@@ -10,12 +10,13 @@
 
 namespace flashbench::kernels {
 
-// Most columns of any row-major matrix in scratch, and the distance between its rows in floats: one
-// cache line more, so that the rows of a column do not fall into the same sets of the cache.
+// The most columns of any row-major matrix in scratch, and the row stride in floats. The stride is
+// one cache line longer, so that the elements of a column do not fall into the same cache sets.
 inline constexpr size_t kMaxColumns = 256;
 inline constexpr size_t kRowStride = kMaxColumns + 16;
 
-// Query and key tiles are multiples of this; a multiple of every target's micro-kernel width.
+// Query and key tile sizes are multiples of this, which is a multiple of every target's
+// micro-kernel width.
 inline constexpr int64_t kTileStep = 32;
 
 template <typename Integer>
@@ -32,7 +33,7 @@ struct Tile {
   int64_t queries, keys;
 };
 
-// The tile for a problem that `threads` threads share.
+// Chooses the tile for a problem that `threads` threads share.
 Tile choose_tile(const Problem&, int threads);
 
 // E.g. "cpu_tiled_forward 256x256 AVX3": the kernel, its tile and the SIMD target it dispatches to.
