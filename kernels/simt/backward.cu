@@ -1,10 +1,10 @@
-// The backward pass in fp32 arithmetic for any GPU, dtype and alignment, deterministic: one kernel
-// has dQ of a block of queries in registers while keys pass by, one dK and dV of a block of keys
-// while queries pass by. S and dP are computed in both: seven products instead of five, and no sum
-// that depends on the order of thread blocks.
+// Attention backward in fp32 arithmetic for any GPU, dtype and alignment; deterministic. One kernel
+// keeps dQ of a block of queries in registers and loops over keys; another keeps dK and dV of a
+// block of keys and loops over queries. Both compute S and dP: this takes seven products instead of
+// five, but no sum depends on the order of thread blocks.
 //
-// Both are one piece of code: "rows" stay, "columns" pass by, and X1 Y1^T is S or its transpose, X2
-// Y2^T dP or its transpose.
+// Both kernels share their code: a thread block owns "rows" and loops over "columns"; X1 Y1^T is S
+// or its transpose, and X2 Y2^T is dP or its transpose.
 //
 //           rows     X1  X2  columns  Y1  Y2  sums
 //   dQ      queries  Q   dO  keys     K   V   dQ = dS K
@@ -26,19 +26,19 @@ namespace {
 
 using namespace simt;
 
-// As many rows per thread as registers hold two sums for; as many warps as shared memory of 227 KB
-// (two thread blocks for an SM up to 128 columns) or, small, 99 KB holds rows for.
+// Rows per thread are as many as registers hold two sums for. Warps are as many as shared memory
+// holds rows for: 227 KB (two thread blocks per SM up to 128 columns) or, for small GPUs, 99 KB.
 template <int kDim_, int kRows_, int kColumns_, int kWarps_, int kPass_ = 16>
 struct Shape {
   static constexpr int kDim = kDim_;          // head_dim, padded
-  static constexpr int kRows = kRows_;        // of a thread
-  static constexpr int kColumns = kColumns_;  // of a block that passes by
-  static constexpr int kWarps = kWarps_;      // of a thread block
-  static constexpr int kPass = kPass_;        // columns of P or dS
+  static constexpr int kRows = kRows_;        // per thread
+  static constexpr int kColumns = kColumns_;  // per block in the loop
+  static constexpr int kWarps = kWarps_;      // per thread block
+  static constexpr int kPass = kPass_;  // columns of P or dS that go through shared memory at once
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kWarpRows = kRows * kLaneRows;
   static constexpr int kBlockRows = kWarps * kWarpRows;
-  static constexpr int kLaneElements = kColumns / kLaneColumns;  // of a row of a product
+  static constexpr int kLaneElements = kColumns / kLaneColumns;  // per row of a product
 };
 
 template <typename S>
@@ -46,7 +46,7 @@ struct Shared {
   float x1[S::kBlockRows][padded(S::kDim)], x2[S::kBlockRows][padded(S::kDim)];
   float y1[S::kColumns][padded(S::kDim)], y2[S::kColumns][padded(S::kDim)];
   float pass[S::kWarps][S::kWarpRows][pass_stride(S::kPass)];
-  float logsumexp[S::kColumns], delta[S::kColumns];  // of queries that are columns
+  float logsumexp[S::kColumns], delta[S::kColumns];  // used if the columns are queries
 };
 
 template <typename T>
@@ -71,7 +71,7 @@ struct Arguments {
   }
 };
 
-// The logsumexp to base 2; of a query that sees nothing, whose scores are all -infinity, 0.
+// The logsumexp in base 2; 0 for a query that sees no key, whose scores are all -infinity.
 template <typename T>
 __device__ float logsumexp2(const Arguments<T>& arg, int64_t first_statistic, int query) {
   if (query >= arg.q_len) return 0;
@@ -83,7 +83,7 @@ __device__ float delta_of(const Arguments<T>& arg, int64_t first_statistic, int 
   return query >= arg.q_len ? 0.0f : arg.delta[first_statistic + query];
 }
 
-// P from a score and dS from an element of dP; what is seen of either is not -0.
+// P from a score and dS from an element of dP. Visible elements of either are never -0.
 struct Gradient {
   float p, ds;
   __device__ Gradient(float score, float scale2, float logsumexp2, float dp, float delta,
@@ -148,7 +148,7 @@ __global__ __launch_bounds__(S::kThreads, 2) void query_gradient_kernel(Argument
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   Shared<S>& shared = *reinterpret_cast<Shared<S>*>(shared_bytes);
   const Lane lane;
-  // The last queries see the most keys: they come first.
+  // The last query blocks come first, because they see the most keys.
   const int heads = arg.batch * arg.q_heads;
   const int tiles = (arg.q_len + S::kBlockRows - 1) / S::kBlockRows;
   const int first_query = (tiles - 1 - static_cast<int>(blockIdx.x) / heads) * S::kBlockRows;
@@ -198,7 +198,7 @@ __global__ __launch_bounds__(S::kThreads, 2) void key_gradient_kernel(Arguments<
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   Shared<S>& shared = *reinterpret_cast<Shared<S>*>(shared_bytes);
   const Lane lane;
-  // The first keys are seen by the most queries: they come first.
+  // The first key blocks come first, because the most queries see them.
   const int heads = arg.batch * arg.kv_heads;
   const int first_key = static_cast<int>(blockIdx.x) / heads * S::kBlockRows;
   const int head = static_cast<int>(blockIdx.x) % heads;
@@ -249,7 +249,7 @@ __global__ __launch_bounds__(S::kThreads, 2) void key_gradient_kernel(Arguments<
   store_rows<S>(arg, arg.dv, b, kv_h, warp_key, arg.kv_len, 1, lane, dv);
 }
 
-// Calls body(Shape) for the largest that fits; false if none does.
+// Calls body(Shape) with the largest shape that fits; returns false if none does.
 template <typename Body>
 bool with_shape(const Problem& p, const DeviceInfo& device, const Body& body) {
   const auto fits = [&]<typename S>(S shape) {
@@ -319,14 +319,14 @@ std::string variant(const Launch& at) {
   return text;
 }
 
-// D.
+// The workspace holds D.
 size_t workspace_bytes(const Launch& at) {
   return static_cast<size_t>(at.problem.query_rows()) * sizeof(float);
 }
 
-// O and dO read for D, which is written; for dQ: Q, dO, L and D read once, K and V for every block
-// of queries, as far as it sees them; for dK and dV: K and V once, Q, dO, L and D for every block
-// of keys, of the queries that see any of it; and dQ, dK and dV written.
+// For D: O and dO are read, D is written. For dQ: Q, dO, L and D are read once; every block of
+// queries reads the keys and values that it sees. For dK and dV: K and V are read once; every block
+// of keys reads Q, dO, L and D of the queries that see any of its keys. dQ, dK and dV are written.
 int64_t requested_bytes(const Launch& at) {
   const Problem& p = at.problem;
   int64_t keys = 0, queries = 0;
@@ -357,7 +357,7 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
   });
 }
 
-// Of both of its kernels; that of D is naive's.
+// The facts of both of its kernels. D is computed by a kernel of naive.
 std::vector<KernelFacts> facts(const Launch& at) {
   std::vector<KernelFacts> found;
   with_shape(at.problem, at.device, [&](auto shape) {

@@ -1,10 +1,10 @@
-// Fused attention in fp32 arithmetic for any GPU, dtype and alignment: a thread block has a block
-// of queries, whose O stays in registers while blocks of K and V pass by in shared memory; the
+// Fused attention forward in fp32 arithmetic for any GPU, dtype and alignment. A thread block owns
+// a block of queries and loops over blocks of K and V in shared memory. O stays in registers; the
 // online softmax (Milakov and Gimelshein 2018, arXiv 1805.02867) rescales it where a maximum rises.
 //
-// Q, K and P lie transposed, so that both products are sums of outer products. A warp has all keys
-// of its rows, so that what goes from S to P to the second product stays in it. V is copied while S
-// is computed, and the next K while O is: one buffer of each is enough.
+// Q, K and P are stored transposed, so that both products are sums of outer products. A warp
+// computes its rows for all keys of a block, so that S and P never leave the warp. V is copied
+// while S is computed, and the next K while O is computed, so that one buffer of each is enough.
 #include <algorithm>
 #include <limits>
 
@@ -22,21 +22,21 @@ namespace {
 
 using namespace simt;
 
-// Rows per thread and keys per block are as many as registers hold beside O; warps as many as
-// shared memory of 227 KB (two thread blocks for an SM up to 128 columns), 163 KB or, small, 99 KB
-// holds Q for.
+// Rows per thread and keys per block are as many as the registers beside O allow. Warps are as many
+// as Q leaves room for in 227 KB of shared memory (two thread blocks per SM up to 128 columns), 163
+// KB or, for small GPUs, 99 KB.
 template <int kDim_, int kRows_, int kKeys_, int kWarps_>
 struct Shape {
   static constexpr int kDim = kDim_;      // head_dim, padded
-  static constexpr int kRows = kRows_;    // of a thread
-  static constexpr int kKeys = kKeys_;    // of a block
-  static constexpr int kWarps = kWarps_;  // of a thread block
+  static constexpr int kRows = kRows_;    // per thread
+  static constexpr int kKeys = kKeys_;    // per block
+  static constexpr int kWarps = kWarps_;  // per thread block
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kThreadBlocks = 8 / kWarps;  // that an SM has registers for
   static constexpr int kWarpQueries = kRows * kLaneRows;
-  static constexpr int kQueries = kWarps * kWarpQueries;   // of a thread block
-  static constexpr int kColumns = kKeys / kLaneColumns;    // of S, of a thread
-  static constexpr int kDimColumns = kDim / kLaneColumns;  // of O, of a thread
+  static constexpr int kQueries = kWarps * kWarpQueries;   // per thread block
+  static constexpr int kColumns = kKeys / kLaneColumns;    // of S, per thread
+  static constexpr int kDimColumns = kDim / kLaneColumns;  // of O, per thread
 };
 
 // A tile of Q or K, transposed. The padding spreads the copies of a warp over all banks.
@@ -56,16 +56,16 @@ struct Arguments {
   Tensor<const T> q, k, v;
   Tensor<T> o;
   float* logsumexp;
-  int q_heads, heads_per_kv_head, heads;  // `heads` of all batches
+  int q_heads, heads_per_kv_head, heads;  // `heads` over the whole batch
   int q_len, kv_len, head_dim;
   int visible_from;  // query i sees clamp(i + visible_from, 0, kv_len) keys
-  float scale;       // of scores to base 2
+  float scale;       // takes Q K^T to scores in base 2
   bool v_aligned, o_aligned;
 
   __device__ int visible_keys(int query) const { return min(max(query + visible_from, 0), kv_len); }
 };
 
-// To shared memory, where it is once __pipeline_wait_prior(0) and a barrier have been passed.
+// Copies an element to shared memory. It is there after __pipeline_wait_prior(0) and a barrier.
 template <typename T>
 __device__ void copy_element(const T* from, bool exists, float* to) {
   if (!exists) {
@@ -77,14 +77,14 @@ __device__ void copy_element(const T* from, bool exists, float* to) {
   }
 }
 
-// A tile [kTileRows, S::kDim] to shared memory as TransposedSteps. Columns that do not exist are 0.
-// In the place of rows that do not exist is the last: as keys they are masked, as queries not
+// Loads a tile [kTileRows, S::kDim] to shared memory as TransposedSteps. Missing columns are 0.
+// Missing rows are copies of the last row: missing keys are masked, and missing queries are not
 // stored.
 template <typename S, int kTileRows, typename T>
 __device__ void copy_transposed(const Rows<T>& rows, int first_row, float* tile) {
   using To = TransposedSteps<kTileRows>;
   int thread = static_cast<int>(threadIdx.x);
-  asm volatile("" : "+r"(thread));  // computed again for every tile: registers are for sums
+  asm volatile("" : "+r"(thread));  // recomputed for every tile, to leave registers for sums
   const int row = thread / 8, column = thread % 8 * 4;
 #pragma unroll
   for (int i = 0; i < kTileRows; i += S::kThreads / 8) {
@@ -101,21 +101,21 @@ __device__ void copy_transposed(const Rows<T>& rows, int first_row, float* tile)
   }
 }
 
-// Steps of a product in one turn of its loop: few operations beside them, and not so many that
-// registers are short.
+// How many steps of each product an iteration of its loop unrolls: enough to amortise the loop, but
+// not so many that registers run short.
 constexpr int kUnrollS = 8, kUnrollO = 2;
 
-// Exponentials are relative to the maximum so far; it is raised where a score is beyond it by more
-// than this, to base 2. Most blocks then need neither their own maxima nor to rescale O.
+// Exponentials are relative to a running maximum. It is raised only when a score exceeds it by more
+// than this, in base 2. Most blocks then need neither their own maxima nor a rescaling of O.
 constexpr float kLag = 8;
-constexpr float kLowest = std::numeric_limits<float>::lowest();  // no maximum so far
+constexpr float kLowest = std::numeric_limits<float>::lowest();  // initial maximum of a row
 
 template <typename S>
 struct RowState {
-  float maximum[S::kRows], sum[S::kRows];  // the sum of this lane's columns only
+  float maximum[S::kRows], sum[S::kRows];  // sums of this lane's columns only
 };
 
-// How many of the columns of a block that begins at first_key row `i` of the lane sees.
+// How many columns of the block that begins at first_key are visible to row `i` of the lane.
 template <typename S, typename T>
 __device__ int visible_columns(const Arguments<T>& arg, const Lane& lane, int first_query,
                                int first_key, int i) {
@@ -123,7 +123,7 @@ __device__ int visible_columns(const Arguments<T>& arg, const Lane& lane, int fi
   return arg.visible_keys(query) - first_key - place<S::kColumns, kLaneColumns>(lane.x, 0);
 }
 
-// Hides what a block's mask hides.
+// Sets the masked elements of a block to `hidden`.
 template <typename S, typename T>
 __device__ void hide(const Arguments<T>& arg, const Lane& lane, int first_query, int first_key,
                      float hidden, float (&s)[S::kRows][S::kColumns]) {
@@ -137,8 +137,8 @@ __device__ void hide(const Arguments<T>& arg, const Lane& lane, int first_query,
   }
 }
 
-// Raises the maxima of rows to those of S, in base 2, if a score of the warp is far beyond its own;
-// O and the sums are rescaled.
+// If a score of the warp exceeds its maximum by too much, raises the maxima of the rows to those of
+// S, in base 2, and rescales O and the sums.
 template <typename S>
 __device__ void raise_maxima(const float (&s)[S::kRows][S::kColumns], RowState<S>& state,
                              float (&o)[S::kRows][S::kDimColumns]) {
@@ -163,7 +163,7 @@ __device__ void raise_maxima(const float (&s)[S::kRows][S::kColumns], RowState<S
   }
 }
 
-// P from S.
+// Turns S into P and adds P to the sums.
 template <typename S>
 __device__ void exponentiate(RowState<S>& state, float (&s)[S::kRows][S::kColumns]) {
 #pragma unroll
@@ -176,7 +176,7 @@ __device__ void exponentiate(RowState<S>& state, float (&s)[S::kRows][S::kColumn
   }
 }
 
-// P of a warp to shared memory, transposed, as steps of the second product.
+// Stores a warp's P transposed to shared memory, as steps of the second product.
 template <typename S>
 __device__ void store_transposed(const float (&p)[S::kRows][S::kColumns], const Lane& lane,
                                  float* tile) {
@@ -195,7 +195,7 @@ __device__ void store_transposed(const float (&p)[S::kRows][S::kColumns], const 
   }
 }
 
-// S of the warp's queries and the block's keys.
+// S = Q K^T for the warp's queries and the block's keys.
 template <typename S>
 __device__ void multiply_queries_keys(const Shared<S>& shared, const Lane& lane,
                                       float (&s)[S::kRows][S::kColumns]) {
@@ -254,7 +254,7 @@ __global__ __launch_bounds__(S::kThreads, S::kThreadBlocks) void forward_kernel(
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   Shared<S>& shared = *reinterpret_cast<Shared<S>*>(shared_bytes);
   const Lane lane;
-  // The last queries see the most keys: they come first.
+  // The last query blocks come first, because they see the most keys.
   const int tiles = (arg.q_len + S::kQueries - 1) / S::kQueries;
   const int tile = tiles - 1 - static_cast<int>(blockIdx.x / arg.heads);
   const int head = static_cast<int>(blockIdx.x) % arg.heads;
@@ -315,7 +315,7 @@ __global__ __launch_bounds__(S::kThreads, S::kThreadBlocks) void forward_kernel(
   store_outputs(arg, lane, batch, h, warp_query, state, o);
 }
 
-// Calls body(Shape) for the largest that fits; false if none does.
+// Calls body(Shape) with the largest shape that fits; returns false if none does.
 template <typename Body>
 bool with_shape(const Problem& p, const DeviceInfo& device, const Body& body) {
   const auto fits = [&]<typename S>(S shape) {
@@ -376,7 +376,8 @@ size_t workspace_bytes(const Launch&) {
   return 0;
 }
 
-// Q read and O and L written once; K and V read once for every block of queries, as far as it sees.
+// Q is read once; O and L are written once. Every block of queries reads the keys and values that
+// it sees.
 int64_t requested_bytes(const Launch& at) {
   const Problem& p = at.problem;
   int64_t keys = 0;

@@ -1,12 +1,13 @@
-// How the fp32 forward pass multiplies: sum += A B by a warp, each step along the summed dimension
-// an outer product in registers. Step k of A holds the factors of the warp's rows, of B those of
-// its columns, side by side in shared memory.
+// The matrix product of the fp32 forward pass: a warp computes sum += A B, where each step along
+// the summed dimension is an outer product in registers. Step k of A holds the factors of the
+// warp's rows, step k of B those of its columns, contiguous in shared memory.
 //
-// Registers lie in two banks, the even and the odd ones, each of which gives one operand a clock: a
-// multiply-add that is to take one may read two, and on the whole as many of either bank. In an
-// outer product one factor stays where the last operands are kept while the other runs through a
-// vector, from bank to bank, and the sum that it meets can lie in the other bank, as far as ptxas
-// has registers to choose from. The longer side runs, so that the other changes seldom.
+// Even and odd registers are two banks, and each bank delivers one operand per clock. To issue in
+// one clock, a multiply-add may read only two operands from the banks, overall as many from one as
+// from the other. In an outer product, one factor stays in the operand reuse cache while the other
+// runs through a vector and so alternates between the banks; its accumulator can be in the other
+// bank if ptxas has registers to choose from. The longer side runs, so that the other factor
+// changes rarely.
 #pragma once
 
 #include "kernels/simt/tile.cuh"
@@ -17,15 +18,16 @@ __host__ __device__ constexpr int vector_width(int count) {
   return count < 4 ? count : 4;
 }
 
-// Which of the warp's rows, or columns, is number `i` of the kCount that a lane has: vectors of up
-// to four, taken by kLanes lanes in turn.
+// The row (or column) of the warp that is number `i` of the kCount that a lane holds: vectors of up
+// to four, distributed round-robin over kLanes lanes.
 template <int kCount, int kLanes>
 __device__ constexpr int place(int lane, int i) {
   constexpr int kWidth = vector_width(kCount);
   return i / kWidth * (kWidth * kLanes) + lane * kWidth + i % kWidth;
 }
 
-// Steps in shared memory: kStride floats each, and kPadding more behind every fourth.
+// The layout of steps in shared memory: kStride floats each, with kPadding floats after every
+// fourth.
 template <int kStride, int kPadding_ = 0>
 struct Steps {
   static constexpr int kPadding = kPadding_;
@@ -54,14 +56,14 @@ struct Factors {
   }
 };
 
-// The rows of P are stored with neighbours exchanged: S, of which P's vectors of rows are made,
-// then lies in other banks than the vectors of Q's rows that it is summed from.
+// Neighbouring rows of P are stored in exchanged order. The vectors of P's rows are made from S; S
+// then lies in other register banks than the vectors of Q's rows from which it is summed.
 __host__ __device__ constexpr int exchanged(int row) {
   return row ^ 1;
 }
 
-// sum += a b, kExchanged: of rows that are stored so. Where kSkipMasked, masked elements of a are
-// no factors.
+// sum += a b. kExchanged: the rows of a are stored in exchanged order. kSkipMasked: skips masked
+// elements of a.
 template <bool kSkipMasked, bool kExchanged, int kRows, int kColumns, typename A, typename B>
 __device__ void add_outer_product(const A& a, const B& b, float (&sum)[kRows][kColumns]) {
   const auto add = [&](int i, int j) {
@@ -83,9 +85,9 @@ __device__ void add_outer_product(const A& a, const B& b, float (&sum)[kRows][kC
   }
 }
 
-// sum += A B over kDepth steps that lie in shared memory as StepsA and StepsB say; `a` and `b`
-// point at the lane's first row and column of the first. Each step is read while the one before is
-// multiplied: there are too few warps to wait for shared memory.
+// sum += A B over kDepth steps in shared memory, laid out as StepsA and StepsB. `a` and `b` point
+// to the lane's first row and column of the first step. Each step is loaded while the one before is
+// multiplied, because there are too few warps to hide the latency of shared memory.
 template <bool kSkipMasked, bool kExchanged, int kUnroll, int kDepth, typename StepsA,
           typename StepsB, int kRows, int kColumns>
 __device__ void add_product(const float* a, const float* b, float (&sum)[kRows][kColumns]) {
@@ -97,7 +99,7 @@ __device__ void add_product(const float* a, const float* b, float (&sum)[kRows][
   right.load(b);
 #pragma unroll 1
   for (int first = 0; first < kDepth; first += kUnroll) {
-    const int steps = first + kUnroll < kDepth ? kUnroll : 0;  // to the next that are read
+    const int steps = first + kUnroll < kDepth ? kUnroll : 0;  // distance to the next steps to load
     const float* const next_a = a + StepsA::offset(steps);
     const float* const next_b = b + StepsB::offset(steps);
 #pragma unroll

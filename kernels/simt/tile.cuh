@@ -1,11 +1,11 @@
-// What the fp32 kernels of this folder share: how tiles come from tensors of any dtype and
-// alignment into shared memory as fp32, and the products that a warp makes of them in registers for
-// the backward pass (for the forward pass: outer_product.cuh).
+// Code that the fp32 kernels of this folder share: it loads tiles from tensors of any dtype and
+// alignment into shared memory as fp32, and multiplies them in registers for the backward pass (the
+// forward pass uses outer_product.cuh).
 //
-// A warp has kRows * 4 rows and kColumns * 8 columns of a product: lane (y, x) of 4 x 8 has rows
-// y + 4 i and columns x + 8 j. Operands lie in shared memory as rows along the summed dimension or
-// across it, and are read 16 bytes at a time; which lane is where makes every read of a warp two
-// wavefronts, the fewest that there can be.
+// A warp computes kRows * 4 rows and kColumns * 8 columns of a product: lane (y, x) of 4 x 8
+// computes rows y + 4 i and columns x + 8 j. The rows of operands in shared memory run along the
+// summed dimension or across it, and are read 16 bytes at a time. With this mapping of lanes every
+// read of a warp takes two wavefronts, the minimum.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -27,19 +27,19 @@ constexpr int kLaneRows = 4, kLaneColumns = 8;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-// 16 bytes behind each row, so that the same column of eight rows lies in different banks.
+// Pads each row by 16 bytes, so that a column of eight successive rows lies in different banks.
 __host__ __device__ constexpr int padded(int columns) {
   return columns + 4;
 }
 
-// Columns of a product pass through shared memory, kPassColumns at a time, on their way from a
-// warp's results to its operands; this stride spreads the stores of a warp over all banks.
+// The columns of a product that is the operand of the next one go through shared memory,
+// kPassColumns at a time. This stride spreads the stores of a warp over all banks.
 __host__ __device__ constexpr int pass_stride(int pass_columns) {
   return pass_columns + 8;
 }
 
-// What a masked element is as a factor: it makes no product, whatever the other factor holds.
-// Factors that are seen and 0 are +0.
+// The value of a masked factor: it is skipped, whatever the other factor holds. Visible factors
+// that are 0 are +0.
 constexpr float kMasked = -0.0f;
 __device__ inline bool is_masked(float factor) {
   return __float_as_uint(factor) == 0x80000000u;
@@ -55,7 +55,7 @@ struct Lane {
   }
 };
 
-// Over the lanes that have the same rows.
+// Reduce over the lanes that share the same rows.
 __device__ inline float row_max(float value) {
 #pragma unroll
   for (int lane = 2; lane <= 8; lane *= 2) {
@@ -69,7 +69,8 @@ __device__ inline float row_sum(float value) {
   return value;
 }
 
-// Not by from_float: ptxas would then order some of the fp32 kernels' instructions in another way.
+// Does not use from_float, with which ptxas would order some instructions of the fp32 kernels
+// differently.
 __device__ inline void store(float x, float* to) {
   *to = x;
 }
@@ -80,7 +81,7 @@ __device__ inline void store(float x, __nv_bfloat16* to) {
   *to = __float2bfloat16_rn(x);
 }
 
-// A tensor [batch, heads, length, head_dim] as kernels get it.
+// A kernel argument: a tensor [batch, heads, length, head_dim].
 template <typename T>
 struct Tensor {
   T* data;
@@ -96,7 +97,7 @@ Tensor<T> tensor(const View& view) {
   return {static_cast<T*>(view.data), view.batch_stride, view.head_stride, view.row_stride};
 }
 
-// Rows of one head, of which a tile is read.
+// The rows of one head, from which tiles are read.
 template <typename T>
 struct Rows {
   const T* data;
@@ -105,10 +106,10 @@ struct Rows {
   bool aligned;
 };
 
-// A tile [kTileRows, kDim] on its way from global memory to fp32 in shared memory, its rows kStride
-// apart; rows and columns that do not exist are 0. All kThreads threads fetch, and then commit, and
-// after a barrier the tile is there. What is fetched in fp32 goes right to shared memory, other
-// dtypes through registers.
+// Loads a tile [kTileRows, kDim] from global memory to fp32 in shared memory, with row stride
+// kStride; fills missing rows and columns with zeros. All kThreads threads call fetch and then
+// commit; the tile is complete after a barrier. fp32 data is copied directly to shared memory,
+// other dtypes through registers.
 template <typename T, int kThreads, int kTileRows, int kDim, int kStride>
 class TileLoad {
   static constexpr int kWidth = 16 / sizeof(T);
@@ -157,7 +158,7 @@ class TileLoad {
     T values[kWidth];
   };
 
-  // Vector i of a thread: its row and column, which are computed again for every tile. Kept, they
+  // The row and column of vector i of a thread. They are recomputed for every tile: kept, they
   // would take registers from the sums.
   struct Place {
     int vector;
@@ -201,9 +202,10 @@ __device__ void load_right(const float* b, float4 (&right)[kColumns]) {
   }
 }
 
-// product = A B^T for rows of A and rows of B along the summed dimension, [.., kDepth] with strides
-// kStrideA and kStrideB; `a` and `b` point at the warp's first rows. What is multiplied next is
-// read while what was read before is multiplied: there are too few warps to wait for shared memory.
+// product = A B^T. The rows of A and B run along the summed dimension, [.., kDepth], with strides
+// kStrideA and kStrideB; `a` and `b` point to the warp's first rows. The next operands are loaded
+// while the current ones are multiplied, because there are too few warps to hide the latency of
+// shared memory.
 template <int kDepth, int kStrideA, int kStrideB, int kRows, int kColumns>
 __device__ void multiply_transposed(const float* a, const float* b, const Lane& lane,
                                     float (&product)[kRows][kColumns]) {
@@ -240,12 +242,13 @@ __device__ void multiply_transposed(const float* a, const float* b, const Lane& 
   }
 }
 
-// Where lane x has column `c` of a sum of kDim / 8 columns: vectors of four, 32 columns apart.
+// The column of the matrix that is column `c` of lane x, of a sum with kDim / 8 columns per lane:
+// vectors of four, 32 columns apart.
 __device__ inline int sum_column(const Lane& lane, int c) {
   return c / 4 * 32 + lane.x * 4 + c % 4;
 }
 
-// Columns of a sum, times `factor`, to a row of a tensor.
+// Stores the lane's columns of a sum, times `factor`, to a row of a tensor.
 template <typename T, int kDimColumns>
 __device__ void store_row(const float (&sum)[kDimColumns], float factor, const Lane& lane,
                           int head_dim, bool aligned, T* row) {
@@ -268,12 +271,12 @@ __device__ void store_row(const float (&sum)[kDimColumns], float factor, const L
   }
 }
 
-// sum += A B for A [.., kPass] of the warp's own, and rows of B across the summed dimension,
-// [kPass, kDim] with stride kStrideB. Where kSkipMasked, masked elements of A are no factors.
+// sum += A B for the warp's own A [.., kPass], and B [kPass, kDim] with stride kStrideB, whose rows
+// run across the summed dimension. kSkipMasked: skips masked elements of A.
 template <bool kSkipMasked, int kPass, int kStrideB, int kRows, int kDimColumns>
 __device__ void accumulate(const float* a, const float* b, const Lane& lane,
                            float (&sum)[kRows][kDimColumns]) {
-  constexpr int kVectors = kDimColumns / 4;  // of a row of B
+  constexpr int kVectors = kDimColumns / 4;  // per row of B
   a += lane.y * pass_stride(kPass);
   b += sum_column(lane, 0);
   const auto load_left = [&](int i, int k) {
@@ -313,8 +316,8 @@ __device__ void accumulate(const float* a, const float* b, const Lane& lane,
   }
 }
 
-// sum += A B for A in the registers of a warp's product, through `pass` [kRows * 4][pass_stride] of
-// shared memory of the warp's own, and B [kColumns * 8, kDim] with stride kStrideB.
+// sum += A B for A in the registers of a warp (a product), which goes through the warp's own `pass`
+// [kRows * 4][pass_stride] in shared memory, and B [kColumns * 8, kDim] with stride kStrideB.
 template <int kPass, int kStrideB, int kRows, int kColumns, int kDimColumns>
 __device__ void accumulate_product(const float (&a)[kRows][kColumns], bool masked, float* pass,
                                    const float* b, const Lane& lane,
