@@ -1,7 +1,7 @@
-// Where the backward pass adds up dQ, and dK and dV of keys that thread blocks share, in fp32:
-// tiles of 16 x 8 values, as mma's accumulators have them, of 128 floats each. Within a tile the
-// floats lie in the order in which a warp's additions fill whole sectors; all kernels of the pass
-// go through these functions.
+// The fp32 accumulators of dQ in global memory, and of dK and dV where thread blocks share keys.
+// They consist of tiles of 16 x 8 values (an mma accumulator), 128 floats each. Within a tile the
+// floats are ordered so that the additions of a warp fill whole sectors. All kernels of the
+// backward pass access them through these functions.
 #pragma once
 
 #include "kernels/ptx/red.h"
@@ -9,12 +9,12 @@
 
 namespace flashbench::kernels::sm80 {
 
-// Of value `i` of the four that a lane holds of a tile.
+// The index within a tile of value `i` of the four values that a lane holds.
 __device__ __forceinline__ int accumulator_index(int lane, int i) {
   return ptx::has_sm_90() ? lane * 4 + i : i * 32 + lane;
 }
 
-// Of element (row, column) of a block whose tiles begin at `tiles`.
+// The address of element (row, column) of a block whose tiles begin at `tiles`.
 template <int kHeadDim>
 __device__ __forceinline__ float* accumulator_of(float* tiles, int row, int column) {
   float* tile = tiles + (row / 16 * (kHeadDim / 8) + column / 8) * 128;
@@ -30,7 +30,7 @@ __device__ __forceinline__ void add_to_accumulator(float* tile, int lane, const 
   }
 }
 
-// Of a tile that no other thread block adds to.
+// Stores to a tile that no other thread block adds to.
 __device__ __forceinline__ void store_accumulator(float* tile, int lane, const float (&v)[4]) {
   if constexpr (ptx::has_sm_90()) {
     *reinterpret_cast<float4*>(tile + accumulator_index(lane, 0)) = {v[0], v[1], v[2], v[3]};

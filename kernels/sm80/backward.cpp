@@ -40,7 +40,7 @@ int64_t padded(int64_t length) {
   return (length + kRowPadding - 1) / kRowPadding * kRowPadding;
 }
 
-// Carves the workspace; with a null base, only its size is meaningful.
+// The layout of the workspace. With a null base only `bytes` is meaningful.
 struct Workspace {
   Workspace(const Problem& p, int64_t slices, void* base) {
     const size_t rows = static_cast<size_t>(p.batch * p.q_heads * padded(p.q_len));
@@ -69,7 +69,7 @@ struct Workspace {
   int* turns;
   int* tickets;
   float *dk_sums, *dv_sums;
-  size_t key_floats = 0;  // of dk_sums
+  size_t key_floats = 0;  // size of dk_sums
   size_t bytes = 0;
 };
 
@@ -187,17 +187,18 @@ BackwardArguments backward_arguments(const Launch& at, const Inputs& in, const O
           .scale_log2 = static_cast<float>(scale * std::numbers::log2e)};
 }
 
-// First: O, dO and L read; D, L in base 2 and the zeros of dQ's sums written. Main: K and V read
-// as far as any query sees them, dK and dV written; Q, dO, L and D read by every thread block whose
-// keys some query of the block sees, and dQ's sums added to, which counts once. Last: the sums
-// read, dQ written. Where thread blocks share keys, each part reads them and adds its sums of dK
-// and dV, which counts once; these are read, and, where all parts add to the same, start as zeros.
+// First kernel: reads O, dO and L; writes D, L in base 2 and zeros in dQ's accumulators. Main
+// kernel: reads K and V up to the last key that any query sees, and writes dK and dV. Every thread
+// block reads Q, dO, L and D of each block of queries that sees any of its keys, and adds to dQ's
+// accumulators, which counts once. Last kernel: reads the accumulators and writes dQ. If thread
+// blocks share keys, each part reads the keys and adds to accumulators of dK and dV, which counts
+// once. These are then read; if all parts add to the same ones, they are first set to zero.
 int64_t backward_requested_bytes(const Launch& at, bool deterministic) {
   const Problem& p = at.problem;
   const int64_t element = element_size(p.dtype);
   constexpr int64_t kFloat = sizeof(float);
   const int64_t key_end = p.visible_keys(p.q_len - 1);
-  int64_t query_rows = 0;  // visited by all thread blocks of one query head
+  int64_t query_rows = 0;  // that all thread blocks of one query head visit
   for (int64_t key = 0; key < key_end; key += at.blocks.kv) {
     query_rows += p.q_len - first_query_that_sees(p, key) / at.blocks.q * at.blocks.q;
   }

@@ -1,6 +1,6 @@
 // Attention backward on tensor cores of sm_80 and later: dQ, dK and dV from Q, K, V, O, dO and the
-// logsumexp, with FlashAttention-2's schedule (Dao 2023, algorithm 2). Three launches, in this
-// order, by backward.cpp:
+// logsumexp, with FlashAttention-2's schedule (Dao 2023, algorithm 2). backward.cpp makes three
+// launches in this order:
 //   backward_dot_do_o.cu    D = rowsum(dO o O), and a workspace to start from
 //   backward_main.cu        dK, dV and, as sums in fp32, dQ
 //   backward_convert.cu     dQ from its sums
@@ -37,26 +37,27 @@ struct BackwardArguments {
   float* logsumexp_base_2;  // [batch * q_heads, padded_q], +inf for rows that see no key
   float* d;                 // [batch * q_heads, padded_q]
   int* turns;               // [batch * q_heads, padded_q / kTurnRows]
-  int* tickets;             // thread blocks started
-  // Of shared blocks of keys, of dQ's form [slices, batch * kv_heads, padded_kv / 16, ...].
+  int* tickets;             // number of thread blocks started so far
+  // Accumulators of shared blocks of keys, laid out like dQ's: [slices, batch * kv_heads, padded_kv
+  // / 16, ...].
   float *dk_sums, *dv_sums;
-  // Each part has a slice of its own, or all add to one, which starts with zeros.
+  // Either each part has its own slice, or there is one slice, set to zero, to which all parts add.
   int slices;
-  int64_t zeros;  // that dk_sums and dv_sums each start with
+  int64_t zeros;  // number of floats of dk_sums, and of dv_sums, to set to zero
 
   int batch, q_heads, kv_heads, group, q_len, kv_len, head_dim, padded_q, padded_kv;
-  int parts;  // that share a block of keys
+  int parts;  // thread blocks that share a block of keys
   int key_blocks;
-  int section_heads;  // parts of K/V heads whose thread blocks are mixed
-  int key_end;        // keys from here on are seen by no query
+  int section_heads;  // in a section (sections.cuh), counted in parts of K/V heads
+  int key_end;        // no query sees this key or a later one
   int diagonal;       // query q sees keys 0 to q + diagonal
   float scale, scale_log2;
 };
 
 constexpr int kRowPadding = 128;  // lengths are rounded up to a multiple of this in the workspace
-constexpr int kTurnRows = 16;     // of Q for each turn: a block of Q has one or more
+constexpr int kTurnRows = 16;  // rows of Q per turn counter; a block of Q has one or more counters
 
-// A kernel of which each thread block takes `rows` rows of one head.
+// A kernel in which each thread block processes `rows` rows of one head.
 struct RowKernel {
   CudaKernel<BackwardArguments> kernel;
   int rows;
@@ -64,8 +65,8 @@ struct RowKernel {
 RowKernel dot_do_o(const Problem&);
 RowKernel convert(const Problem&);
 
-// What does not depend on the main kernel, of which sm90 has one of its own. Where sums are
-// deterministic each part of a block of keys has its own.
+// Code that does not depend on the main kernel; sm90 has a main kernel of its own. In the
+// deterministic kernel, each part of a block of keys has its own accumulators.
 size_t backward_workspace_bytes(const Launch&, bool deterministic);
 BackwardArguments backward_arguments(const Launch&, const Inputs&, const Outputs&, void* workspace,
                                      bool deterministic);
@@ -73,10 +74,10 @@ int64_t backward_requested_bytes(const Launch&, bool deterministic);
 void launch_first(const Problem&, const BackwardArguments&, Stream);
 int64_t main_thread_blocks(const BackwardArguments&);
 void launch_last(const Problem&, const BackwardArguments&, Stream);
-// The blocks, and the parts if there are some.
+// Describes the block sizes and, if blocks of keys are shared, the number of parts.
 std::string describe_main(const Launch&);
 
-// The main kernel for one head_dim and choice of block sizes. Each thread block takes blocks.kv
+// The main kernel for one head_dim and one choice of block sizes. Each thread block owns blocks.kv
 // keys of one K/V head.
 struct MainVariant {
   int head_dim;

@@ -1,4 +1,5 @@
-// The last launch of the backward pass: what was summed in fp32, scaled, in order and rounded.
+// The last kernel of the backward pass: scales the fp32 accumulators, restores their order and
+// rounds them.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -12,9 +13,9 @@ namespace flashbench::kernels::sm80 {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kRows = 64;  // of a thread block
+constexpr int kRows = 64;  // per thread block
 
-// Lane l of each four has x[j] = what belongs to lane j; afterwards x[j] = what lane j had for l.
+// Transposes 4 x 4 words among four lanes: x[j] of lane l goes to x[l] of lane j.
 __device__ __forceinline__ void transpose_among_four(uint32_t (&x)[4]) {
   const auto exchange = [](uint32_t& low, uint32_t& high, int distance) {
     const bool upper = threadIdx.x & distance;
@@ -27,16 +28,16 @@ __device__ __forceinline__ void transpose_among_four(uint32_t (&x)[4]) {
   exchange(x[1], x[3], 2);
 }
 
-// A tensor and its sums.
+// An output tensor and its accumulators.
 struct Converted {
-  const float* sums;  // of the first slice
+  const float* sums;  // accumulators of the first slice
   Strided to;
-  int heads, length, padded;  // heads of a batch
+  int heads, length, padded;  // `heads` of one batch
   int slices;
   float factor;
 };
 
-// Rows of one head, a span of them. A warp takes 16 rows x 32 columns at a time.
+// Converts a span of kRows rows of one head. A warp converts 16 rows x 32 columns at a time.
 template <typename Element, int kHeadDim>
 __device__ __forceinline__ void convert_span(const Converted& c, int span, int64_t slice_floats,
                                              int head_dim) {
@@ -81,7 +82,7 @@ __device__ __forceinline__ void convert_span(const Converted& c, int span, int64
   }
 }
 
-// Of dQ, then, where thread blocks share keys, of dK and of dV.
+// Converts dQ and then, where thread blocks share keys, dK and dV.
 template <typename Element, int kHeadDim>
 __global__ void __launch_bounds__(kThreads)
     backward_convert(const __grid_constant__ BackwardArguments args) {

@@ -1,5 +1,5 @@
-// The first launch of the backward pass: D = rowsum(dO o O), the logsumexp in base 2, and zeros
-// where the main kernel counts and adds.
+// The first kernel of the backward pass: computes D = rowsum(dO o O) and the logsumexp in base 2,
+// and sets the counters and accumulators of the main kernel to zero.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -25,12 +25,12 @@ __device__ __forceinline__ float2 unpack(uint32_t pair) {
   }
 }
 
-// Lanes that share a row, 8 elements each.
+// Lanes per row; each lane holds 8 elements.
 __host__ __device__ constexpr int lanes_per_row(int head_dim) {
   return head_dim <= 32 ? 4 : head_dim <= 64 ? 8 : head_dim <= 128 ? 16 : 32;
 }
 
-// Rows that a thread block handles, two for each thread.
+// Rows per thread block; each thread works on two.
 __host__ __device__ constexpr int rows_of_block(int head_dim) {
   return 2 * kThreads / lanes_per_row(head_dim);
 }

@@ -1,11 +1,11 @@
-// The main kernel of the backward pass. A thread block owns a block of K and V rows, walks over the
-// blocks of Q and dO that see them,
+// The main kernel of the backward pass. A thread block owns a block of rows of K and V and loops
+// over the blocks of Q and dO that see them:
 //   S = Q K^T,  P = 2^(c S - L),  dP = dO V^T,  dS = P o (dP - D)
-//   dV += P^T dO,  dK += dS^T Q,  dQ += dS K,
-// and keeps dK and dV in registers; dQ is summed over thread blocks in global memory, in fp32.
+//   dV += P^T dO,  dK += dS^T Q,  dQ += dS K.
+// dK and dV stay in registers; the thread blocks add dQ to fp32 accumulators in global memory.
 //
-// Half of the warps own dV, the other half dK: a warp then holds 64 x 64 of one of them, and reads
-// half as much of P, dS, Q and dO from shared memory as if every warp held a part of both.
+// Half of the warps own dV, the other half dK. A warp then holds 64 x 64 of one of them, and reads
+// half as much of P, dS, Q and dO from shared memory as if it held parts of both.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -29,7 +29,7 @@ namespace {
 
 using ptx::shared_address;
 
-// How the main kernel is cut up. Warps form grids of their own in each of the three products:
+// The tiling of the main kernel. The warps form a different grid in each of the three products:
 //   S and dP [q, kv]:  kScoreWarpsQ x the rest
 //   dV or dK [kv, d]:  half of the warps each; 64 keys and an equal share of the columns per warp
 //   dQ [q, d]:         kDqWarpsQ x the rest
@@ -46,8 +46,8 @@ struct Blocks {
 
   static constexpr int kScoreWarpsQ = kScoreWarpsQ_;
   static constexpr int kScoreWarpsKv = kWarps / kScoreWarpsQ;
-  static constexpr int kScoreQ = kQ / kScoreWarpsQ;     // rows of S that a warp computes
-  static constexpr int kScoreKv = kKv / kScoreWarpsKv;  // and columns
+  static constexpr int kScoreQ = kQ / kScoreWarpsQ;     // rows of S per warp
+  static constexpr int kScoreKv = kKv / kScoreWarpsKv;  // columns of S per warp
 
   static constexpr int kKeyWarpsKv = kKv / 64;
   static constexpr int kKeyWarpsD = kWarps / 2 / kKeyWarpsKv;
@@ -58,7 +58,7 @@ struct Blocks {
   static constexpr int kDqQ = kQ / kDqWarpsQ;
   static constexpr int kDqD = kHeadDim / kDqWarpsD;
 
-  // With three stages one barrier a step is enough, and P and dS need two buffers.
+  // Three stages need one barrier per step and two buffers for P and dS.
   static constexpr int kScoreBuffers = kStages == 3 ? 2 : 1;
   static_assert(kStages == 2 || kStages == 3);
   static_assert(kScoreQ % 16 == 0 && kScoreKv % 16 == 0 && kKeyD % 16 == 0);
@@ -83,17 +83,18 @@ struct alignas(128) Shared {
   Scores scores[B::kScoreBuffers];
 };
 
-// Rows [0, kRows) of `from` into a tile, or each kParts-th of the copies that this thread makes,
-// from the one numbered `part` on. Rows outside [begin, end) and columns from head_dim on become
-// zeros and are not read.
+// Loads rows [0, kRows) of `from` into a tile, or a part of them: of the copies that this thread
+// makes, every kParts-th, starting with copy `part`. Rows outside [begin, end) and columns from
+// head_dim on are not read but filled with zeros.
 template <int kRows, int kColumns, int kThreads, int kParts = 1, typename Element>
 __device__ __forceinline__ void load_tile(uint32_t tile, const Element* from, int64_t row_stride,
                                           int begin, int end, int head_dim, int part = 0) {
   using To = SharedTile<kRows, kColumns>;
-  // Chunks side by side: a whole row, or a panel's where rows do not divide the threads.
+  // Threads side by side along a row: one per chunk of a whole row or, if the number of threads is
+  // not a multiple of that, of a panel's row.
   constexpr int kWidth = kThreads % (kColumns / 8) == 0 ? kColumns / 8 : To::kRowChunks;
   constexpr int kGroups = kColumns / 8 / kWidth;
-  constexpr int kStep = kThreads / kWidth;  // rows at a time
+  constexpr int kStep = kThreads / kWidth;  // rows per pass
   static_assert(kRows % kStep == 0 && kStep % 8 == 0);
   const int first_row = threadIdx.x / kWidth, first_chunk = threadIdx.x % kWidth;
   from += first_row * row_stride + first_chunk * 8;
@@ -108,10 +109,10 @@ __device__ __forceinline__ void load_tile(uint32_t tile, const Element* from, in
   }
 }
 
-// dQ += dS K, for a block of queries that do not all see the same keys, where K is not all finite:
-// a product over all keys would let what is masked through, as 0 * NaN is NaN. `tiles` is where the
-// block's sums begin; query 0 of the block sees the first `visible` keys of this block, each
-// further one a key more, up to `key_end` of them.
+// dQ += dS K for a block of queries that do not all see the same keys, where K is not all finite: a
+// product over all keys would let masked keys through, because 0 * NaN is NaN. `tiles` points to
+// the accumulators of the block of queries. Its query 0 sees the first `visible` keys of this block
+// of keys, and each further query sees one key more, up to `key_end` keys.
 template <typename Element, typename B>
 __device__ void add_seen_keys(const Element* ds, const Element* k, int visible, int key_end,
                               float* tiles) {
@@ -128,9 +129,9 @@ __device__ void add_seen_keys(const Element* ds, const Element* k, int visible, 
   }
 }
 
-// The lane's number, from which the compiler cannot tell that it is the same in every step: the
-// addresses that follow from it are then computed where they are needed, instead of taking
-// registers, which are short, throughout the loop.
+// The lane index, hidden from the compiler, which cannot see that it is the same in every step. It
+// therefore recomputes addresses where they are needed, instead of keeping them in scarce registers
+// throughout the loop.
 __device__ __forceinline__ int fresh_lane() {
   int lane = threadIdx.x % 32;
   asm volatile("" : "+r"(lane));
@@ -149,12 +150,12 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
   extern __shared__ __align__(128) unsigned char shared_bytes[];
   SharedMemory& shared = *reinterpret_cast<SharedMemory*>(shared_bytes);
 
-  // The shuffle tells the compiler that the warp's number is the same in all of its lanes.
+  // The shuffle tells the compiler that the warp index is the same in all lanes.
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0) % B::kWarps;
   const int lane = threadIdx.x % 32;
 
-  // Which keys of which head. In deterministic order a thread block waits for those of earlier
-  // keys, so that it must not start before them.
+  // Choose the keys and the head. In the deterministic kernel a thread block waits for thread
+  // blocks with earlier keys, so that it must not start before them.
   int item = blockIdx.x;
   if constexpr (kDeterministic) {
     int& ticket = *reinterpret_cast<int*>(shared_bytes);
@@ -167,8 +168,9 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
   const int kv_head = work.kv_head, batch = work.batch, first_key = work.first_key;
   const int first_query = max(0, first_key - args.diagonal);
 
-  // Q and dO of a block of queries, in as many parts as there are steps in the product beside which
-  // they are loaded; `rows` is how many of the block's rows there are, 0 if there is no such block.
+  // Loads Q and dO of a block of queries, divided into kParts parts: one for each step of the
+  // product during which they are loaded. `rows` is the number of rows of the block that exist; 0
+  // if the block does not exist.
   const auto load_queries = [&]<int kParts>(std::integral_constant<int, kParts>, int head,
                                             int block, int rows, int stage, int part) {
     Stage& to = shared.stages[stage];
@@ -192,8 +194,8 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     }
   };
 
-  Step load(work);  // of the next load
-  Step next(work);  // of the next scores
+  Step load(work);  // next block to load
+  Step next(work);  // next block to compute scores of
 
   {
     const int64_t row = first_key;
@@ -203,7 +205,8 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
                                                 args.key_end - first_key, args.head_dim);
     load_tile<B::kKv, B::kHeadDim, B::kThreads>(shared_address(shared.v), v, args.v.row_stride, 0,
                                                 args.key_end - first_key, args.head_dim);
-    // With three stages the first two blocks of queries, the second in a group of its own.
+    // Load the first block of queries or, with three stages, the first two; the second is a group
+    // of its own.
     constexpr std::integral_constant<int, 1> kAtOnce;
     for (int i = 0; i < B::kStages - 1; ++i) {
       if (i < work.steps) {
@@ -215,14 +218,14 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     }
   }
 
-  // dV or dK: [64 keys of this warp, its columns].
+  // This warp's accumulator of dV or dK: 64 keys x its columns.
   const bool owns_dv = warp < B::kWarps / 2;
   const int key_warp_kv = warp % (B::kWarps / 2) / B::kKeyWarpsD;
   const int key_warp_d = warp % B::kKeyWarpsD;
   float sum[4][B::kKeyD / 8][4] = {};
 
-  // P and dS of one block of queries into shared memory. Returns whether dQ of this block needs
-  // add_seen_keys, as far as this thread can tell.
+  // Computes P and dS of one block of queries into shared memory. Returns whether this thread has
+  // found that dQ of this block needs add_seen_keys.
   const int score_warp_q = warp / B::kScoreWarpsKv, score_warp_kv = warp % B::kScoreWarpsKv;
   const auto compute_scores = [&](int first_row, int stage, int buffer, auto&& beside) {
     constexpr int kM = B::kScoreQ / 16, kN = B::kScoreKv / 8, kK = B::kHeadDim / 16;
@@ -238,7 +241,8 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
         s, shared_address(from.q) + a_offset, shared_address(shared.k) + b_offset, beside);
 
     const bool masked = min(args.key_end, first_row + args.diagonal + 1) < first_key + B::kKv;
-    // A row of K that is not finite shows in the scores of all queries, whether they see it or not.
+    // A row of K that is not finite makes the scores of all queries not finite, even of those that
+    // do not see it.
     bool finite = true;
     if (masked) {
 #pragma unroll
@@ -247,7 +251,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
       }
     }
 
-    // dP starts at -D, so that it ends as the second factor of dS.
+    // dP starts at -D, so that the product leaves dP - D, the factor of dS.
     float logsumexp[kM][2];
     float dp[kM][kN][4];
 #pragma unroll
@@ -271,7 +275,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
           }
         });
 
-    // Selected, not multiplied away: what a query does not see may be NaN.
+    // Masked values are replaced by 0, not multiplied by 0, because they may be NaN.
     if (masked) {
       const int column = first_key + score_warp_kv * B::kScoreKv + lane % 4 * 2;
 #pragma unroll
@@ -366,8 +370,9 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
   };
 
   if constexpr (B::kStages == 3) {
-    // A step behind each other: the gradients of one block of queries, the scores of the next. The
-    // barrier stands for: P and dS are written, the loads have arrived, the oldest stage is free.
+    // Software pipeline: each iteration computes the gradients of one block of queries and the
+    // scores of the next. After the barrier, P and dS are written, the loads have arrived, and the
+    // oldest stage is free.
     Step last = next;
     int last_stage = 2, stage = 0, next_stage = 1;
     bool careful = false;
@@ -435,7 +440,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
   }
   __syncthreads();
 
-  // dK and dV take the place of K and V in shared memory, to leave in whole rows.
+  // Move dK and dV to shared memory in place of K and V, so that they are stored in whole rows.
   const float factor = owns_dv ? 1.0f : args.scale;
   const uint32_t to = shared_address(owns_dv ? shared.v : shared.k) +
                       KvTile::offset(key_warp_kv * 64 + lane / 4, key_warp_d * 2) + lane % 4 * 4;
@@ -482,8 +487,8 @@ constexpr MainVariant variant_of() {
            {kernel_of<__nv_bfloat16, B, false>(), kernel_of<__nv_bfloat16, B, true>()}}};
 }
 
-// Of the variants for a head_dim, the first that fits the device's shared memory is the one taken
-// where the table of block sizes says nothing: those for 227 KB (sm_90), 163 KB (sm_80), 99 KB.
+// For a head_dim, the default (where the table of block sizes has no entry) is the first variant
+// that fits the device's shared memory: 227 KB (sm_90), 163 KB (sm_80) or 99 KB.
 constexpr std::array kVariants{
     variant_of<Blocks<32, 32, 128, 4, 3, 1, 2, 2>>(),
     variant_of<Blocks<64, 32, 128, 4, 2, 1, 2, 2>>(),

@@ -13,19 +13,19 @@ constexpr int64_t divide_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// Thread blocks that run at once: eight warps or more fill a multiprocessor.
+// The number of thread blocks that run at once: eight warps or more fill a multiprocessor.
 int64_t slots(const Launch& at) {
   return std::max(1, at.device.threads) * std::max(1, 8 / at.blocks.warps);
 }
 
-// Of Q, dO and the sums of dQ of a group of query heads.
+// Size of Q, dO and the accumulators of dQ of a group of query heads.
 int64_t group_bytes(const Problem& p) {
   return p.heads_per_kv_head() * p.q_len * compiled_head_dim(p.head_dim) *
          (2 * element_size(p.dtype) + static_cast<int64_t>(sizeof(float)));
 }
 
-// Predicts the time of the pass for one number of parts or another, in steps: a block of queries of
-// one head against a block of keys. The constants were fitted on an H200 (docs/kernels.md).
+// Predicts the time of the pass for a number of parts. The unit is a step: a block of queries of
+// one head times a block of keys. The constants were fitted on an H200 (docs/kernels.md).
 class Schedule {
  public:
   explicit Schedule(const Launch& at)
@@ -52,15 +52,15 @@ class Schedule {
     return std::min(group_steps_, thread_blocks / (kv_heads_ * key_blocks_));
   }
 
-  // With a mask the steps of a query head do not cost the same: parts are of whole heads, or cut
-  // all of them alike.
+  // With a mask, the steps of a query head have different costs. Parts must then be whole heads or
+  // divide all heads alike.
   bool is_even(int64_t parts) const {
     return !masked_ || group_ % parts == 0 || parts % group_ == 0;
   }
 
   double time(int64_t parts) const {
-    // To start and to end a thread block, to add its sums to memory, and to clear and to convert
-    // those of a block of keys.
+    // Costs: of starting and ending a thread block, of adding its sums to memory, and of clearing
+    // and converting the sums of a block of keys.
     constexpr double kEnds = 2, kSums = 2, kConversion = 3;
     const double ends = kEnds + (parts > 1 ? kSums : 0);
     const auto key_blocks = static_cast<double>(kv_heads_ * key_blocks_);
@@ -68,16 +68,16 @@ class Schedule {
     const double thread_blocks = key_blocks * static_cast<double>(parts);
     const double longest = ends + static_cast<double>(divide_up(group_steps_, parts));
     const double waves = std::ceil(thread_blocks / slots_);
-    // Thread blocks that are all as long run in waves. With a mask the shorter ones come last and
-    // fill the gaps, all but a fifth of the longest.
+    // Thread blocks of equal length run in waves. With a mask the shorter ones come last and fill
+    // the gaps, except for a fifth of the longest.
     if (!masked_ || waves == 1) return waves * longest + conversion;
     const double load = (steps_ + ends * thread_blocks) / slots_;
     return std::max(longest, load * memory(parts) + 0.2 * longest) + conversion;
   }
 
  private:
-  // With a mask thread blocks do not go through the queries in step: those of the heads that run at
-  // once go through the L2 cache as a whole, and what does not fit it comes from memory again.
+  // With a mask, thread blocks do not go through the queries in step: the L2 cache must hold the
+  // whole heads that run at once. What does not fit is read from memory again.
   double memory(int64_t parts) const {
     constexpr double kCacheBytes = 40 << 20, kMissing = 0.3;
     const double heads = std::clamp(slots_ / static_cast<double>(key_blocks_), 1.0,
@@ -96,7 +96,7 @@ class Schedule {
 
 int choose_parts(const Launch& at) {
   const Schedule schedule(at);
-  constexpr double kLeastGain = 1.03;  // that is worth the workspace
+  constexpr double kLeastGain = 1.03;  // smallest gain that is worth the workspace
   int64_t chosen = 1;
   double least = schedule.time(1) / kLeastGain;
   for (int64_t parts = 2; parts <= schedule.most_parts(); ++parts) {
@@ -109,12 +109,12 @@ int choose_parts(const Launch& at) {
   return static_cast<int>(chosen);
 }
 
-// If causal, the first keys make the most work, and are best not left for the end: the first keys
-// of all heads of a section come first. What a section reads and adds to shares the L2 cache, as
-// far as its thread blocks do not run all at once anyway. Sections are even, so that none is all
-// tail.
+// With a causal mask the first keys take the most work and should not come last: the first keys of
+// all heads of a section come first. The data that a section reads and adds to fits the L2 cache,
+// unless a larger section still runs all at once. Sections have about the same size, so that none
+// is only a tail.
 //
-// Where they go backwards, thread blocks of one head that start together wait for each other: when
+// If thread blocks go backwards, those of one head that start together wait for each other: when
 // the last of them begins, the first should have done only a small share of its steps.
 int64_t section_heads(const Launch& at, int64_t parts, bool backwards) {
   const Problem& p = at.problem;
@@ -122,7 +122,8 @@ int64_t section_heads(const Launch& at, int64_t parts, bool backwards) {
   constexpr int64_t kSectionBytes = int64_t{32} << 20;
   const int64_t heads = p.batch * p.kv_heads * parts;
   const int64_t at_once = slots(at) / divide_up(p.kv_len, at.blocks.kv);
-  constexpr int64_t kShare = 4;  // a fourth of them, if a thread block begins a step after another
+  // A fourth of the steps, if each thread block begins one step after the one before.
+  constexpr int64_t kShare = 4;
   const int64_t steps = divide_up(p.heads_per_kv_head() * divide_up(p.q_len, at.blocks.q), parts);
   const int64_t few_at_once = backwards ? slots(at) * kShare / steps : 1;
   const int64_t most = std::clamp<int64_t>(

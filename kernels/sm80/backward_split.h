@@ -1,4 +1,4 @@
-// How many thread blocks of the backward pass's main kernel share a block of keys.
+// Chooses how many thread blocks of the backward pass's main kernel share a block of keys.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,13 @@
 
 namespace flashbench::kernels::sm80 {
 
-// A block of keys concerns all query heads of its group and the blocks of queries that see it.
-// These are cut into as many even parts, each of which has a thread block of its own. The cuts are
-// the same for all keys.
+// The work of a block of keys is all pairs of a query head of its group and a block of queries that
+// sees it. choose_parts divides it into even parts, one thread block each. The cuts are the same
+// for all keys.
 int choose_parts(const Launch&);
 
-// How many parts of K/V heads have their thread blocks mixed, which go backwards or not (see
-// backward_work.cuh).
+// The number of parts of K/V heads in a section (sections.cuh), for thread blocks that go backwards
+// or not (backward_work.cuh).
 int64_t section_heads(const Launch&, int64_t parts, bool backwards);
 
 }  // namespace flashbench::kernels::sm80

@@ -1,11 +1,12 @@
-// What a thread block of the backward pass's main kernel does: its part (see backward_split.h) of
-// the blocks of queries that see some keys of a block, one query head after the other.
+// The work of a thread block of the backward pass's main kernel: its part (see backward_split.h) of
+// the blocks of queries that see any key of its block, one query head after the other.
 //
 // Thread blocks that add to dQ in the order of their keys can go backwards: from the last block of
-// queries to the first, with each block in all query heads. All of them see the last block: those
-// that start together add to it one shortly after the other, and stay that far apart until they
-// end. Forwards, in a causal pass, each would begin with a block to which earlier keys come late,
-// and would be done with a query head before them.
+// queries to the first, and through all query heads at each block. All thread blocks see the last
+// block: those that start together add to it shortly after one another, and keep this distance
+// until they end. In a causal pass that went forwards, each thread block would begin with a block
+// of queries that the thread blocks of earlier keys reach late, and would finish a query head
+// before them.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +19,9 @@ template <int kBlockQ, int kBlockKv, bool kBackwards = false>
 struct Work {
   static constexpr bool kIsBackwards = kBackwards;
   int batch, kv_head, part, key_block, first_key;
-  int first_block, end_block;  // of the queries that see some of the keys
+  int first_block, end_block;  // of queries that see any of the keys
   int start_head, start_block;
-  int last_head, stop_block;  // the last one comes before that block
+  int last_head, stop_block;  // exclusive end in last_head
   int steps;
 
   template <typename Arguments>
@@ -53,13 +54,13 @@ struct Work {
     }
   }
 
-  // Whether its part has this block of queries, between first_block and end_block.
+  // Whether the part contains this block of queries, which is in [first_block, end_block).
   __host__ __device__ bool has(int head, int block) const {
     return (head != start_head || block >= start_block) &&
            (head != last_head || block < stop_block);
   }
 
-  // The row of its first key in sums of dK or dV.
+  // The row of the first key in the accumulators of dK or dV.
   template <typename Arguments>
   __device__ int64_t row_of_sums(const Arguments& a, bool deterministic) const {
     const int slice = deterministic ? part : 0;
@@ -68,7 +69,7 @@ struct Work {
   }
 };
 
-// One block of queries of a query head after the other.
+// Iterates over the blocks of queries of the work.
 struct Step {
   int head, block;
 

@@ -1,7 +1,8 @@
-// Attention forward with FlashAttention-1's schedule (Dao et al. 2022), the rung below forward.cu:
-// K and V in the outer loop, 16 queries at a time in the inner one, the keys of a block split over
-// the warps. Every step combines the warps' maxima, sums and parts of O through shared memory, and
-// O, not yet normalised, travels to memory and back between two blocks of keys.
+// Attention forward with FlashAttention-1's schedule (Dao et al. 2022), the step before forward.cu
+// in the ladder of kernels. The outer loop goes over K and V, the inner loop over 16 queries at a
+// time; the keys of a block are split over the warps. Every step combines the warps' maxima, sums
+// and parts of O through shared memory. Between two blocks of keys the unnormalised O goes to
+// memory and back.
 #include <algorithm>
 #include <limits>
 #include <numbers>
@@ -28,7 +29,7 @@ using sm80::SharedTile, sm80::Strides, sm80::strides_of;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kRows = 16;  // queries of one step
+constexpr int kRows = 16;  // queries per step
 
 struct Arguments {
   const void *q, *k, *v;
@@ -37,10 +38,10 @@ struct Arguments {
   Strides q_strides, k_strides, v_strides, o_strides;
   int heads, heads_per_kv_head, q_len, kv_len, head_dim;
   int diagonal;  // query i sees keys 0 to i + diagonal
-  int splits;    // thread blocks of one head; each takes every splits-th step's queries
+  int splits;    // thread blocks per head; each takes the queries of every splits-th step
   float scale_log2;
-  // Between blocks of keys: O [batch, heads, q_len, compiled head_dim], not normalised, and each
-  // row's maximum (in base 2) and sum.
+  // State between blocks of keys: the unnormalised O [batch, heads, q_len, compiled head_dim], and
+  // each row's maximum (in base 2) and sum.
   float *partial_o, *maximum, *sum;
 
   __device__ int visible_keys(int query) const { return max(0, min(kv_len, query + diagonal + 1)); }
@@ -56,7 +57,7 @@ struct Forward {
 
   using QTile = SharedTile<kRows, kHeadDim>;
   using KvTile = SharedTile<kBlockKv, kHeadDim>;
-  // A warp's part of O; 8 floats more a row keep the 8 rows of a store in different banks.
+  // A warp's part of O. 8 floats of padding per row keep the 8 rows of a store in different banks.
   using PartialO = float[kRows][kHeadDim + 8];
   struct Shared {
     alignas(1024) char q[2][QTile::kBytes];
@@ -65,11 +66,12 @@ struct Forward {
     float maximum[kWarps][kRows], sum[kWarps][kRows];
   };
 
-  // A thread's share of the 16 rows of O when the warps' parts are combined: 4 columns at a time.
+  // The mapping of threads to the 16 rows of O when the warps' parts are combined: each thread
+  // takes kQuads groups of 4 columns.
   static constexpr int kThreadsPerRow = kThreads / kRows;
   static constexpr int kQuads = kHeadDim / (4 * kThreadsPerRow);
 
-  // Copies rows [0, rows) of a tensor of `head_dim` columns to a tile; fills the rest with zeros.
+  // Copies rows [0, rows) of a tensor with `head_dim` columns to a tile; fills the rest with zeros.
   template <typename Tile, int kTileRows>
   static __device__ void load(void* tile, const T* from, int64_t row_stride, int rows,
                               int head_dim) {
@@ -84,7 +86,7 @@ struct Forward {
     }
   }
 
-  // S of this warp's keys, in base 2; -infinity for keys that a row does not see.
+  // Computes S of this warp's keys in base 2; -infinity for keys that a row does not see.
   static __device__ void scores(float (&s)[kKeyTiles][4], const char* q_tile, const char* k_tile,
                                 const Arguments& a, int first_query, int first_key) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -121,7 +123,7 @@ struct Forward {
     }
   }
 
-  // This warp's P V to shared memory.
+  // Writes this warp's P V to shared memory.
   static __device__ void multiply_pv(PartialO& to, const uint32_t (&p)[kKeyTiles / 2][4],
                                      const char* v_tile) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -148,7 +150,7 @@ struct Forward {
     }
   }
 
-  // The largest of, or the sum of, the warps' values of a row.
+  // Maximum and sum of the warps' values of a row.
   static __device__ float largest(const float (&of)[kWarps][kRows], int row) {
     return fmaxf(fmaxf(of[0][row], of[1][row]), fmaxf(of[2][row], of[3][row]));
   }
@@ -183,11 +185,11 @@ struct Forward {
       ptx::cp_async_commit_group();
     };
 
-    // This thread's row and first column when parts are combined.
+    // This thread's row and first column in the combination.
     const int my_row = static_cast<int>(threadIdx.x) / kThreadsPerRow;
     const int my_column = static_cast<int>(threadIdx.x) % kThreadsPerRow * 4;
 
-    // Rows that see no key are 0; no other step writes them.
+    // Set rows that see no key to 0; no step writes them.
     for (int step = split; step < steps; step += a.splits) {
       const int row = step * kRows + my_row;
       if (row >= a.q_len || a.visible_keys(row) > 0) continue;
@@ -199,7 +201,7 @@ struct Forward {
 
     const int key_end = keys_of_step(steps - 1);
     for (int first_key = 0; first_key < key_end; first_key += kBlockKv) {
-      // Later queries see at least as many keys: the first step that sees this block.
+      // Start at the first step that sees this block. All later steps see it too.
       int step = split;
       if (first_key > a.diagonal) {
         step = max(step, (first_key - a.diagonal) / kRows / a.splits * a.splits + split);
@@ -219,7 +221,7 @@ struct Forward {
         const bool mine = first_query + my_row < a.q_len;
         const bool last = keys_of_step(step) <= first_key + kBlockKv;
 
-        // What the blocks before have left for this thread's row.
+        // The state that earlier blocks have left for this thread's row.
         float old_maximum = -kInfinity, old_sum = 0;
         float4 sums[kQuads] = {};
         if (first_key > 0 && mine) {
@@ -232,7 +234,7 @@ struct Forward {
           }
         }
         ptx::cp_async_wait_group<0>();
-        __syncthreads();  // Q (and K and V) are here, and the step before is combined
+        __syncthreads();  // Q (and K and V) have arrived, and the previous step is combined
         if (step + a.splits < steps) load_q(step + a.splits, buffer ^ 1);
 
         float s[kKeyTiles][4];
@@ -247,13 +249,13 @@ struct Forward {
           m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
           if (lane % 4 == 0) shared.maximum[warp][lane / 4 + 8 * half] = m;
         }
-        __syncthreads();  // all warps' maxima are here
+        __syncthreads();  // all warps' maxima are written
 
         uint32_t p[kKeyTiles / 2][4];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const float m = largest(shared.maximum, lane / 4 + 8 * half);
-          const float base = m == -kInfinity ? 0 : m;  // of a row that sees nothing of this block
+          const float base = m == -kInfinity ? 0 : m;  // 0 for a row that sees no key of this block
           float sum = 0;
 #pragma unroll
           for (int t = 0; t < kKeyTiles; ++t) {
@@ -267,7 +269,7 @@ struct Forward {
           if (lane % 4 == 0) shared.sum[warp][lane / 4 + 8 * half] = sum;
         }
         multiply_pv(shared.o[warp], p, shared.v);
-        __syncthreads();  // all warps' sums and parts of O are here
+        __syncthreads();  // all warps' sums and parts of O are written
 
         if (!mine) continue;
         const float block_maximum = largest(shared.maximum, my_row);
@@ -317,7 +319,7 @@ struct Forward {
         }
       }
       ptx::cp_async_wait_group<0>();
-      __syncthreads();  // all warps are done with K and V
+      __syncthreads();  // all warps have finished with K and V
     }
   }
 };
@@ -370,7 +372,7 @@ std::string variant(const Launch& at) {
   return "fa1_forward 16x" + std::to_string(variant_for(at.problem).block_kv);
 }
 
-// Thread blocks of one head: enough of them that two fit each multiprocessor.
+// Thread blocks per head: enough that each multiprocessor gets two.
 int64_t splits(const Launch& at) {
   const Problem& p = at.problem;
   const int64_t heads = p.batch * p.q_heads;
@@ -384,9 +386,9 @@ size_t workspace_bytes(const Launch& at) {
   return static_cast<size_t>(floats) * sizeof(float);
 }
 
-// Each thread block reads K and V once, as far as its queries see them. Each step reads 16 rows of
-// Q, and what it has of O, maximum and sum is written to the workspace and read back between two
-// blocks of keys.
+// Each thread block reads the keys and values that its queries see, once. Each step reads 16 rows
+// of Q. Between two blocks of keys each step writes its O, maximum and sum to the workspace and
+// reads them back.
 int64_t requested_bytes(const Launch& at) {
   const Problem& p = at.problem;
   const int64_t block_kv = variant_for(p).block_kv, splits_of_head = splits(at);

@@ -1,6 +1,7 @@
-// Attention forward with tensor cores from sm_80 on: FlashAttention-2's schedule (Dao 2023). A
-// thread block owns a block of queries and walks over the blocks of keys, from the last that it
-// sees to the first; each warp owns whole rows, so that the online softmax stays in registers.
+// Attention forward on tensor cores of sm_80 and later, with FlashAttention-2's schedule (Dao
+// 2023). A thread block owns a block of queries and loops over the blocks of keys, from the last
+// one that it sees to the first. Each warp owns whole rows, so that the online softmax stays in
+// registers.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -30,8 +31,8 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// The scores' maximum that the exponents refer to may lag behind the true one by this power of two
-// before O and the sum are rescaled: P then stays far below the largest fp16.
+// The running maximum in the exponents may lag behind the true maximum by up to this power of two
+// before O and the sum are rescaled. P then stays far below the largest fp16.
 constexpr float kRescaleThreshold = 8;
 constexpr float kLargestP = 256;
 
@@ -45,16 +46,16 @@ struct Arguments {
   int q_blocks, batch_heads, section_heads;
   float scale_log2;  // takes Q K^T to the softmax's exponents in base 2
 
-  // How many keys a query sees; may be 0 or less.
+  // The number of keys that a query sees, if positive; else it sees none.
   __device__ int visible_keys(int query) const { return min(kv_len, query + diagonal + 1); }
 };
 
-// The block of queries of one head that a thread block computes.
+// The block of queries that a thread block computes.
 struct Place {
   int batch, head, q_block;
 };
 
-// The last blocks of queries, which see the most keys if causal, come first.
+// The last blocks of queries come first: with a causal mask they see the most keys.
 __device__ Place place_of(int index, const Arguments& a) {
   const SectionItem item = item_in_sections(index, a.batch_heads, a.section_heads, a.q_blocks);
   return {item.head / a.heads, item.head % a.heads, a.q_blocks - 1 - item.block};
@@ -63,27 +64,27 @@ __device__ Place place_of(int index, const Arguments& a) {
 template <typename T, int kHeadDim, int kBlockQ, int kBlockKv, int kWarps, int kStages>
 struct Forward {
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kRowTiles = kBlockQ / kWarps / 16;  // of 16 rows, of a warp
+  static constexpr int kRowTiles = kBlockQ / kWarps / 16;  // of 16 rows, per warp
   static constexpr int kWarpRows = 16 * kRowTiles;
   static constexpr int kKeyTiles = kBlockKv / 8;
   static constexpr int kDimTiles = kHeadDim / 8;
   static constexpr int kDimSteps = kHeadDim / 16;
   static_assert(kBlockQ % (16 * kWarps) == 0 && kBlockKv % 32 == 0);
 
-  // Registers of a thread for fragments of Q, S and O. Q stays in them where there is room: rather
-  // not beside 128 columns of 32 rows of O, or 256 of 16.
+  // Registers per thread for fragments of Q, S and O. Q stays in registers where there is room;
+  // there is none beside an O of 32 rows x 128 columns or 16 rows x 256 columns.
   static constexpr int kQRegisters = kRowTiles * kDimSteps * 4;
   static constexpr int kSoRegisters = kRowTiles * (kKeyTiles + kDimTiles) * 4;
   static constexpr bool kKeepQ = kQRegisters + kSoRegisters <= 192;
 
-  // A multiprocessor has 64K registers; the rest of the kernel needs about 40 of a thread's.
+  // A multiprocessor has 64K registers. The rest of the kernel needs about 40 registers per thread.
   static constexpr int kRegisters = kSoRegisters + (kKeepQ ? kQRegisters : 0) + 40;
   static constexpr int kWarpsPerSm = kRegisters <= 128 ? 16 : kRegisters <= 168 ? 12 : 8;
   static constexpr int kBlocksPerSm = kWarpsPerSm / kWarps;
 
-  // Where products are short, P is first tried with the maximum so far, which saves finding the
-  // block's own: 17% faster at head_dim 32, 4% at 64, slower from 96 on. K must stay until P is
-  // there.
+  // If products are short, P is first computed with the running maximum, which saves finding the
+  // maximum of the block: 17% faster at head_dim 32, 4% at 64, slower from 96 on. K must stay in
+  // shared memory until P is complete.
   static constexpr bool kTryMaximum = kHeadDim <= 64 && kStages == 2;
 
   using QTile = SharedTile<kBlockQ, kHeadDim>;
@@ -95,8 +96,8 @@ struct Forward {
   static constexpr int kSharedBytes = kSharedV + kStages * KvTile::kBytes;
 
   // Copies rows [0, rows) of a tensor of `head_dim` columns to a tile; fills the rest with zeros.
-  // What follows from the thread's number is worked out anew for every tile: kept in registers
-  // through the loop, it made head_dim 128 spill 84 bytes a thread and run 2% slower.
+  // Values derived from the thread index are recomputed for every tile. When the loop kept them in
+  // registers, head_dim 128 spilled 84 bytes per thread and ran 2% slower.
   template <typename Tile, int kRows>
   static __device__ void load(uint32_t tile, const T* from, int64_t row_stride, int rows,
                               int head_dim) {
@@ -119,7 +120,7 @@ struct Forward {
     }
   }
 
-  // One 16x16 fragment of Q for each row tile: rows of the warp, columns of `step`.
+  // Loads one 16x16 fragment of Q for each row tile: the warp's rows, columns of `step`.
   static __device__ void load_q(uint32_t (&q)[kRowTiles][4], uint32_t q_lane, int step) {
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
@@ -195,8 +196,8 @@ struct Forward {
     }
   }
 
-  // Takes scores to the softmax's exponents in base 2. Scaling here and not in the exponent's own
-  // multiply-add costs 2% and keeps the exponent of a row's maximum at exactly 0.
+  // Scales scores to the softmax's exponents in base 2. Scaling here, and not in the multiply-add
+  // of the exponent, costs 2% but keeps the exponent of a row's maximum at exactly 0.
   static __device__ void scale(float (&s)[kRowTiles][kKeyTiles][4], float factor) {
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
@@ -208,8 +209,8 @@ struct Forward {
     }
   }
 
-  // Scores of keys that a row does not see become -infinity. `visible` counts from the first key of
-  // this lane, for its row `i` of the 2 of each row tile.
+  // Scores of keys that a row does not see become -infinity. visible(i) counts from this lane's
+  // first key; `i` is one of its rows, 2 per row tile.
   template <typename Visible>
   static __device__ void mask(float (&s)[kRowTiles][kKeyTiles][4], Visible visible) {
 #pragma unroll
@@ -225,14 +226,14 @@ struct Forward {
     }
   }
 
-  // What exponents are taken relative to: the maximum, or 0 for a row that has seen no key, whose
-  // P must be 0 and not NaN.
+  // The base of the exponents: the maximum, or 0 for a row that has seen no key, whose P must be 0
+  // and not NaN.
   static __device__ float base_of(float maximum) {
     return maximum == -kInfinity ? 0 : maximum;
   }
 
-  // Raises the maxima to those of S, in base 2, and rescales the sums and O so far, if any maximum
-  // has grown too much.
+  // If any maximum has grown too much, raises the maxima to those of S, in base 2, and rescales the
+  // sums and O.
   static __device__ void raise_maximum(const float (&s)[kRowTiles][kKeyTiles][4],
                                        float (&maximum)[2 * kRowTiles], float (&sum)[2 * kRowTiles],
                                        float (&o)[kRowTiles][kDimTiles][4]) {
@@ -248,7 +249,7 @@ struct Forward {
       m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
       m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
       new_maximum[i] = fmaxf(m, maximum[i]);
-      // True also for the NaN of a row that has seen no key so far.
+      // Also true for NaN, the difference in a row that has seen no key so far.
       grown |= !(new_maximum[i] - maximum[i] <= kRescaleThreshold);
     }
     if (__any_sync(~0u, grown)) {
@@ -266,7 +267,7 @@ struct Forward {
     }
   }
 
-  // P = 2^(S - base), rounded only as an operand of P V. Sums stay this lane's own.
+  // P = 2^(S - base), rounded only as an operand of P V. Each lane sums only its own columns.
   static __device__ void exponentiate(float (&s)[kRowTiles][kKeyTiles][4],
                                       uint32_t (&p)[kRowTiles][kKeyTiles / 2][4],
                                       const float (&base)[2 * kRowTiles],
@@ -280,15 +281,15 @@ struct Forward {
           s[r][t][e] = ptx::ex2_approx_ftz(s[r][t][e] - base[2 * r + e / 2]);
           sum[2 * r + e / 2] += s[r][t][e];
         }
-        // Two tiles of accumulators are laid out like one fragment of A.
+        // Two accumulator tiles have the layout of one fragment of A.
         p[r][t / 2][t % 2 * 2] = ptx::cvt_rn_x2<T>(s[r][t][0], s[r][t][1]);
         p[r][t / 2][t % 2 * 2 + 1] = ptx::cvt_rn_x2<T>(s[r][t][2], s[r][t][3]);
       }
     }
   }
 
-  // P of a block without a mask, relative to the maxima so far, so that nothing waits for the
-  // block's own. False if a sum shows that they lag behind too far: then nothing has changed.
+  // Computes P of an unmasked block relative to the running maxima, without waiting for the block's
+  // own maxima. Returns false and changes nothing if a sum shows that they lag behind too far.
   static __device__ bool try_maximum(uint32_t (&p)[kRowTiles][kKeyTiles / 2][4],
                                      uint32_t (&kept_q)[kKeepQ ? kDimSteps : 1][kRowTiles][4],
                                      uint32_t q_lane, uint32_t k_lane, float scale_log2,
@@ -299,7 +300,7 @@ struct Forward {
     scale(s, scale_log2);
     float block_sum[2 * kRowTiles] = {};
     exponentiate(s, p, maximum, block_sum);
-    bool small = true;  // false also for a sum of NaN, and that of a row without a maximum
+    bool small = true;  // also false for a NaN sum, and for a row without a maximum
 #pragma unroll
     for (float x : block_sum) small &= x <= kLargestP;
     if (!__all_sync(~0u, small)) return false;
@@ -308,8 +309,8 @@ struct Forward {
     return true;
   }
 
-  // O / sum and the logsumexp of this warp's rows. The warp's rows of Q's tile, which no other warp
-  // reads, become rows of O, so that whole chunks go to memory.
+  // Stores O / sum and the logsumexp of this warp's rows. O goes through the warp's rows of Q's
+  // tile, which no other warp reads, so that it is stored in whole 16-byte chunks.
   static __device__ void store(const Arguments& a, Place at, int query_rows, char* tile,
                                const float (&o)[kRowTiles][kDimTiles][4],
                                const float (&maximum)[2 * kRowTiles],
@@ -400,7 +401,7 @@ struct Forward {
       ptx::cp_async_commit_group();
     }
 
-    // Where this lane reads fragments of Q, K and V.
+    // The addresses from which this lane reads fragments of Q, K and V.
     const uint32_t q_lane =
         shared + kSharedQ + QTile::chunk_offset(warp_row + lane % 16, lane / 16);
     const uint32_t k_lane =
@@ -410,7 +411,7 @@ struct Forward {
     uint32_t kept_q[kKeepQ ? kDimSteps : 1][kRowTiles][4];
     if constexpr (kKeepQ) {
       ptx::cp_async_wait_group<1>();
-      __syncthreads();  // Q is here
+      __syncthreads();  // Q has arrived
 #pragma unroll
       for (int step = 0; step < kDimSteps; ++step) load_q(kept_q[step], q_lane, step);
     }
@@ -423,7 +424,7 @@ struct Forward {
       sum[i] = 0;
     }
 
-    // One step of the online softmax: S becomes P.
+    // One step of the online softmax: turns S into P.
     const auto softmax_step = [&](float(&s)[kRowTiles][kKeyTiles][4],
                                   uint32_t(&p)[kRowTiles][kKeyTiles / 2][4], int block) {
       scale(s, a.scale_log2);
@@ -440,12 +441,13 @@ struct Forward {
       exponentiate(s, p, base, sum);
     };
 
-    // Not the first block, which has no maximum to try.
+    // The first block is excluded: it has no maximum to try.
     const int tried_blocks = kTryMaximum ? min(unmasked_blocks, block) : 0;
     int stage = 0;
     for (; block >= 0; --block) {
       ptx::cp_async_wait_group<0>();
-      __syncthreads();  // K of this block is here, and all warps are done with the block before
+      __syncthreads();  // K of this block has arrived, and all warps have finished the previous
+                        // block
       if constexpr (kStages == 1) {
         load_v(block, 0);
         ptx::cp_async_commit_group();
@@ -455,7 +457,7 @@ struct Forward {
         ptx::cp_async_commit_group();
       }
 
-      // A warp may see nothing of a block that others of its thread block see.
+      // A warp may see no key of a block that other warps of its thread block see.
       const bool sees = block * kBlockKv < warp_key_end;
       const uint32_t k_block = k_lane + stage * KvTile::kBytes;
       float s[kRowTiles][kKeyTiles][4];
@@ -463,7 +465,7 @@ struct Forward {
       if constexpr (kStages == 1) {
         if (sees) multiply_qk(s, kept_q, q_lane, k_block);
         ptx::cp_async_wait_group<0>();
-        __syncthreads();  // V is here, and all warps are done with K
+        __syncthreads();  // V has arrived, and all warps have finished with K
         if (block > 0) {
           load_k(block - 1, 0);
           ptx::cp_async_commit_group();
@@ -489,7 +491,7 @@ __global__ void __launch_bounds__(Kernel::kThreads, Kernel::kBlocksPerSm)
   Kernel::run(arguments);
 }
 
-// A kernel for one head_dim and choice of block sizes, for both dtypes.
+// The kernels for one head_dim and one choice of block sizes, for both dtypes.
 struct Variant {
   int head_dim;
   BlockSizes blocks;
@@ -510,7 +512,7 @@ constexpr Variant variant_of() {
           forward_kernel<BFloat16>};
 }
 
-// What `flashbench tune` tries.
+// The candidates of `flashbench tune`.
 constexpr std::array kVariants{
     variant_of<32, 128, 64, 4, 2>(),  variant_of<32, 128, 128, 4, 2>(),
     variant_of<64, 128, 64, 4, 2>(),  variant_of<64, 128, 128, 4, 1>(),

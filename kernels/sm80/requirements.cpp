@@ -8,7 +8,7 @@
 namespace flashbench::kernels::sm80 {
 namespace {
 
-// Thread blocks of a grid, with the smallest blocks of queries or keys.
+// The largest grid. Blocks of queries or keys have at least kSmallestBlock rows.
 constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1;
 constexpr int64_t kSmallestBlock = 32;
 

@@ -1,4 +1,4 @@
-// What the sm80 kernels ask of problems and tensors.
+// The requirements of the sm80 kernels on problems and tensors.
 #pragma once
 
 #include <optional>

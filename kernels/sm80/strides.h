@@ -1,4 +1,4 @@
-// Where the rows of a tensor lie, as kernels are told.
+// The strides of a tensor, as kernels receive them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// A warp's products of tiles in shared memory (shared_tile.h), and their way back there.
+// Warp-level products of tiles in shared memory (shared_tile.h), and stores of accumulators to
+// tiles.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +12,15 @@
 
 namespace flashbench::kernels::sm80 {
 
-// Which row and chunk of a 16 x 16 block a lane points ldmatrix at, so that the four registers are
-// an A operand stored [m, k] or two B operands stored [k, n] ...
+// The row and chunk of a 16 x 16 block that a lane passes to ldmatrix, so that the four registers
+// hold an A operand stored as [m, k] or two B operands stored as [k, n] ...
 __device__ __forceinline__ int row_major_row(int lane) {
   return lane & 15;
 }
 __device__ __forceinline__ int row_major_chunk(int lane) {
   return lane >> 4;
 }
-// ... or an A operand stored [k, m] or two B operands stored [n, k].
+// ... or an A operand stored as [k, m] or two B operands stored as [n, k].
 __device__ __forceinline__ int column_major_row(int lane) {
   return (lane & 7) + (lane >> 4) * 8;
 }
@@ -27,9 +28,9 @@ __device__ __forceinline__ int column_major_chunk(int lane) {
   return (lane >> 3) & 1;
 }
 
-// A 16 x 16 block, as two accumulator tiles side by side leave it in registers, into a tile:
-// `address` is a lane's, of stored_row and stored_chunk in the block from which `rows` and `chunks`
-// count.
+// Stores a 16 x 16 block, held in registers as two accumulator tiles side by side, to a tile.
+// `address` is the lane's address of (stored_row, stored_chunk) in the block; `rows` and `chunks`
+// are offsets from it.
 __device__ __forceinline__ int stored_row(int lane) {
   return ptx::has_sm_90() ? row_major_row(lane) : lane / 4;
 }
@@ -49,9 +50,10 @@ __device__ __forceinline__ void store_matrices(uint32_t address, int rows, int c
   }
 }
 
-// C [16 kM, 8 kN] += A B over a depth of 16 kK. The lane's addresses in A and B are of their first
-// 16 x 16 block; kStepN: distance of a warp's pairs of column tiles in B, in pairs. After each step
-// of the depth comes a piece of other work, for the CUDA cores to do under the tensor cores.
+// C [16 kM, 8 kN] += A B over a depth of 16 kK. `a_address` and `b_address` are the lane's
+// addresses in the first 16 x 16 blocks of A and B. kStepN: the distance of a warp's pairs of
+// column tiles in B, in pairs. `between` is called after each step of the depth, for work that CUDA
+// cores can do while the tensor cores compute.
 template <typename Element, typename TileA, bool kTransA, typename TileB, bool kTransB, int kStepN,
           int kK, int kM, int kN, typename Between>
 __device__ __forceinline__ void multiply(float (&c)[kM][kN][4], uint32_t a_address,

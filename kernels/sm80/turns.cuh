@@ -1,5 +1,5 @@
-// Turns at a block of dQ: where sums have a fixed order, thread blocks add to it in that of their
-// numbers. The threads that add together meet in `sync`, and one of them `leads`.
+// Turns at a block of dQ in the deterministic kernels, where thread blocks add in the order of
+// their indices. The threads that add together synchronise in `sync`; one of them has `leads` set.
 #pragma once
 
 #include "kernels/ptx/ld.h"
@@ -7,7 +7,7 @@
 
 namespace flashbench::kernels::sm80 {
 
-// Waits until it is the turn of `mine`: all before have added.
+// Waits for turn `mine`: all earlier thread blocks have added.
 template <typename Sync>
 __device__ __forceinline__ void wait_for_turn(const int* turn, int mine, bool leads,
                                               const Sync& sync) {
@@ -18,7 +18,7 @@ __device__ __forceinline__ void wait_for_turn(const int* turn, int mine, bool le
   sync();
 }
 
-// Makes it the turn of `next`, once all that these threads have added is there.
+// Passes the turn to `next` once the additions of these threads are visible.
 template <typename Sync>
 __device__ __forceinline__ void pass_turn(int* turn, int next, bool leads, const Sync& sync) {
   __threadfence();
