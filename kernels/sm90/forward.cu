@@ -1,4 +1,4 @@
-// The forward kernel for Hopper on the host: what it runs, its compiled variants, its launch.
+// Host code of the forward kernel for Hopper: requirements, compiled variants, launch.
 #include "kernels/sm90/forward.cuh"
 
 #include <array>
@@ -24,7 +24,7 @@ constexpr Variant<Arguments> variant() {
   return variant_of<Half>(forward_kernel<Half>, forward_kernel<Forward<__nv_bfloat16, kConfig>>);
 }
 
-// What `flashbench tune` tries.
+// The candidates of `flashbench tune`.
 constexpr std::array kVariants{
     variant<configuration(64, 192, 128, 2)>(),
     variant<configuration(64, 192, 64, 4)>(),
@@ -50,7 +50,7 @@ std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& d
     return "needs a GPU of compute capability 9.0: wgmma is Hopper's alone";
   }
   if (std::max(p.q_len, p.kv_len) >= kMaxLength) return "lengths must be below 2^30";
-  constexpr int64_t kMaxTiles = int64_t{1} << 30;  // with room for one more of each thread block
+  constexpr int64_t kMaxTiles = int64_t{1} << 30;  // leaves room for one more per thread block
   if (p.batch * p.q_heads * (p.q_len / 64 + 1) > kMaxTiles) return "too many heads and rows";
   return std::nullopt;
 }
@@ -76,7 +76,7 @@ std::string describe_variant(const Launch& at) {
   return "sm90_forward " + describe(at.blocks);
 }
 
-// Arguments::last_taken, which memory that starts poisoned sets to UINT_MAX.
+// The workspace is Arguments::last_taken. Poisoned memory initialises it to UINT_MAX.
 static_assert(kPoisonByte == 0xff);
 size_t workspace_bytes(const Launch&) {
   return sizeof(unsigned);

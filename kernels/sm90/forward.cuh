@@ -1,12 +1,12 @@
-// Attention forward for Hopper (sm_90a). A thread block owns a block of queries of one head at a
-// time and walks over the blocks of keys, from the last that it sees to the first. Its warpgroups
-// have roles: of the producer, one warp has the copy engine (TMA) bring K and V to shared memory,
-// another Q, both as far ahead as there is room; each consumer has 64 queries, multiplies by wgmma
-// and keeps S, P and O in registers.
+// Attention forward for Hopper (sm_90a). A thread block computes one tile (a block of queries of
+// one head) at a time and loops over the blocks of keys, from the last one that it sees to the
+// first. Its warpgroups are specialised. In the producer, one warp loads K and V into shared memory
+// by TMA and another loads Q, both as far ahead as there is room. Each consumer owns 64 queries,
+// multiplies with wgmma and keeps S, P and O in registers.
 //
-// A consumer multiplies P V of one block of keys and Q K^T of the next at once, then takes the
-// softmax, beside which the others' products run. A tile's O is stored beside the next tile's first
-// product.
+// A consumer issues P V of one block of keys together with Q K^T of the next, and then computes the
+// softmax while the products of the other consumers run. It stores the O of a tile while the first
+// product of the next tile runs.
 #pragma once
 
 #include <cuda.h>
@@ -31,10 +31,11 @@ namespace flashbench::kernels::sm90 {
 
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// The exponents may refer to a maximum of the scores that lags behind the true one, as long as a
-// thread's P of a block of keys add up to no more than this, far below the largest fp16. Where a
-// block is looked at closely, its maximum may be ahead by this power of two before O and the sum
-// are rescaled: the next block, if it is like this one, has a sum that is small enough.
+// The running maximum in the exponents may lag behind the true maximum as long as a thread's sum of
+// P over a block of keys is at most kLargestSum; P is then far below the largest fp16. If the sum
+// is larger, the block's own maximum is computed; O and the sums are rescaled only if it exceeds
+// the running maximum by more than kRescaleThreshold (a power of two). If the next block is
+// similar, its sum is then small enough.
 inline constexpr float kLargestSum = 256;
 inline constexpr float kRescaleThreshold = 3;
 
@@ -42,14 +43,15 @@ struct Config {
   int head_dim;  // multiple of 32
   int block_q;   // kConsumerRows for each consumer
   int block_kv;  // multiple of 16
-  int stages;    // blocks of K, and of V, in shared memory
+  int stages;    // buffers for blocks of K, and as many for V, in shared memory
   bool stage_o;  // O goes through shared memory of its own
   bool turns;    // consumers issue their products in turn
-  int at_once;   // thread blocks of a multiprocessor
+  int at_once;   // thread blocks per multiprocessor
 };
 
 constexpr Config configuration(int head_dim, int block_q, int block_kv, int stages) {
-  // At head_dim 256 shared memory has no room for O, and turns gain 2%; elsewhere they lose.
+  // At head_dim 256 shared memory has no room for O, and turns are 2% faster; at other sizes they
+  // are slower.
   const bool large = head_dim > 192;
   return {.head_dim = head_dim,
           .block_q = block_q,
@@ -71,11 +73,11 @@ struct Arguments {
   unsigned* last_taken;  // see take_tile; starts at UINT_MAX
   float scale_log2;      // takes Q K^T to the softmax's exponents in base 2
 
-  // How many keys a query sees; may be 0 or less.
+  // The number of keys that a query sees, if positive; else it sees none.
   __device__ int visible_keys(int query) const { return min(kv_len, query + diagonal + 1); }
 };
 
-// A block of queries of one head, and how many blocks of keys it sees.
+// A block of queries of one head, and the number of blocks of keys that it sees.
 struct alignas(16) Tile {
   int batch, head, first_query, kv_blocks;
 };
@@ -93,7 +95,8 @@ struct Forward : Barriers<Delay> {
   static_assert(kHeadDim % 32 == 0 && kBlockKv % 16 == 0);
   static constexpr int kAtOnce = kConfig.at_once;
 
-  // Of a thread: those of a multiprocessor are for all its thread blocks, in eights.
+  // Registers per thread. The registers of a multiprocessor are divided among its thread blocks, in
+  // multiples of 8 per thread.
   static constexpr int kLaunchRegisters = 65536 / (kThreads * kAtOnce) / 8 * 8;
   static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
   static constexpr int kConsumerRegisters =
@@ -104,21 +107,21 @@ struct Forward : Barriers<Delay> {
   static constexpr int kPanels = (kHeadDim + 63) / 64;
   static constexpr int kQPanelBytes = kConsumerRows * kRowBytes;
   static constexpr int kKvPanelBytes = kBlockKv * kRowBytes;
-  static constexpr int kOPanelBytes = kWarpRows * kRowBytes;  // of a warp
+  static constexpr int kOPanelBytes = kWarpRows * kRowBytes;  // per warp
 
-  static constexpr int kSFloats = kBlockKv / 2;  // registers of a thread for 64 rows
+  static constexpr int kSFloats = kBlockKv / 2;  // registers per thread for 64 rows
   static constexpr int kOFloats = kHeadDim / 2;
   static constexpr int kPSteps = kBlockKv / 16;
 
-  // Tiles that the producer may be ahead by, with the one that consumers are at.
+  // The number of tiles in the ring, including the one that the consumers work on.
   static constexpr int kTileSlots = 4;
 
   struct Shared {
     alignas(1024) char q[kConsumers][kPanels * kQPanelBytes];
     alignas(1024) char k[kStages][kPanels * kKvPanelBytes];
     alignas(1024) char v[kStages][kPanels * kKvPanelBytes];
-    alignas(1024) char o[kConfig.stage_o ? 4 * kConsumers : 0][kPanels * kOPanelBytes];  // of warps
-    // Of a buffer: `full` when it has been filled, `empty` when it may be filled again.
+    alignas(1024) char o[kConfig.stage_o ? 4 * kConsumers : 0][kPanels * kOPanelBytes];  // per warp
+    // `full` completes when the buffer has been filled, `empty` when it may be filled again.
     uint64_t q_full[kConsumers], q_empty[kConsumers];
     uint64_t k_full[kStages], k_empty[kStages];
     uint64_t v_full[kStages], v_empty[kStages];
@@ -129,7 +132,7 @@ struct Forward : Barriers<Delay> {
   using TileRing = RingPosition<kTileSlots>;
 
   static __device__ void initialise_barriers(Shared& shared) {
-    constexpr int kWarps = 4;  // of a warpgroup, each of which says when it is done
+    constexpr int kWarps = 4;  // per warpgroup; each warp arrives when it is done
     for (int i = 0; i < kConsumers; ++i) {
       ptx::mbarrier_init(ptx::shared_address(&shared.q_full[i]), 1);
       ptx::mbarrier_init(ptx::shared_address(&shared.q_empty[i]), kWarps);
@@ -147,16 +150,16 @@ struct Forward : Barriers<Delay> {
     ptx::fence_mbarrier_init();
   }
 
-  // The last blocks of queries, which see the most keys if causal, come first.
+  // The last blocks of queries come first: with a causal mask they see the most keys.
   static __device__ Tile tile_at(const Arguments& a, int index) {
     const SectionItem item = item_in_sections(index, a.batch_heads, a.section_heads, a.q_blocks);
     const int first_query = (a.q_blocks - 1 - item.block) * kBlockQ;
     return {item.head / a.heads, item.head % a.heads, first_query,
             kv_blocks(a, first_query, kBlockQ)};
   }
-  static constexpr int kNoTile = -1;  // as kv_blocks: there is none any more
+  static constexpr int kNoTile = -1;  // value of kv_blocks after the last tile
 
-  // How many blocks of keys these queries see, as far as they exist.
+  // The number of blocks of keys that these queries see; 0 if the queries do not exist.
   static __device__ int kv_blocks(const Arguments& a, int first_query, int queries) {
     if (first_query >= a.q_len) return 0;
     const int keys = a.visible_keys(min(first_query + queries, a.q_len) - 1);
@@ -165,7 +168,7 @@ struct Forward : Barriers<Delay> {
 
   // ---- The producer
 
-  // One block of rows of a head.
+  // Loads a block of rows of one head.
   template <int kPanelBytes>
   static __device__ void copy(const CUtensorMap& tensor, char* to, uint64_t& full, int row,
                               int head, int batch, ptx::CachePolicy policy) {
@@ -174,15 +177,15 @@ struct Forward : Barriers<Delay> {
     load_rows<kPanels, kPanelBytes>(tensor, to, barrier, row, head, batch, policy);
   }
 
-  // A number from 0 on that no other thread block is given; `tiles` of them are taken in a launch,
-  // one after every tile. The counter goes round, so that the last one taken leaves it as it has to
-  // be for the next launch: at `tiles` - 1 or above.
+  // Returns the next tile index of the launch: unique, counting from 0. A launch takes `tiles`
+  // indices, one after every tile. The counter wraps around, so that the last index taken leaves it
+  // ready for the next launch: at `tiles` - 1 or above.
   static __device__ unsigned take_tile(unsigned* last_taken, unsigned tiles) {
     const unsigned last = atomicInc(last_taken, tiles - 1);
     return last >= tiles - 1 ? 0 : last + 1;
   }
 
-  // To the L2 cache, while there is no room in shared memory.
+  // Prefetches Q into the L2 cache while shared memory has no room for it.
   static __device__ void prefetch_q(const Arguments& a, const Tile& tile) {
 #pragma unroll
     for (int i = 0; i < kConsumers * kPanels; ++i) {
@@ -192,8 +195,8 @@ struct Forward : Barriers<Delay> {
     }
   }
 
-  // Takes tiles, makes them known, and loads their K and V. A tile is taken when the one before has
-  // been loaded, no earlier, so that thread blocks end together.
+  // Takes tiles, publishes them in the ring, and loads their K and V. It takes a tile only when the
+  // previous one has been loaded, so that all thread blocks finish at about the same time.
   static __device__ void produce_kv(const Arguments& a, Shared& shared) {
     Ring ring;
     const unsigned tiles = static_cast<unsigned>(a.batch_heads * a.q_blocks);
@@ -218,7 +221,8 @@ struct Forward : Barriers<Delay> {
     }
   }
 
-  // Loads Q of the tiles that see a key: to the L2 cache while there is no room in shared memory.
+  // Loads Q of the tiles that see a key. Prefetches it into the L2 cache while shared memory has no
+  // room.
   static __device__ void produce_q(const Arguments& a, Shared& shared) {
     uint32_t parity = 0;
     for (TileRing tile_ring;; tile_ring.advance()) {
@@ -239,7 +243,7 @@ struct Forward : Barriers<Delay> {
 
   // ---- A consumer
 
-  // S = Q K^T, under way.
+  // Starts S = Q K^T.
   static __device__ void issue_qk(float (&s)[kSFloats], ptx::WgmmaMatrix q, ptx::WgmmaMatrix k) {
     ptx::keep_here(s);
     ptx::wgmma_fence();
@@ -253,7 +257,7 @@ struct Forward : Barriers<Delay> {
     ptx::wgmma_commit_group();
   }
 
-  // O += P V, under way.
+  // Starts O += P V.
   static __device__ void issue_pv(float (&o)[kOFloats], const uint32_t (&p)[kPSteps][4],
                                   ptx::WgmmaMatrix v) {
     ptx::keep_here(o);
@@ -266,14 +270,14 @@ struct Forward : Barriers<Delay> {
     ptx::wgmma_commit_group();
   }
 
-  // The softmax of the two rows of a thread so far; `sum` is over this thread's columns only.
+  // The online softmax state of a thread's two rows; `sum` covers only this thread's columns.
   struct Rows {
     float maximum[2] = {-kInfinity, -kInfinity};
     float sum[2] = {0, 0};
   };
 
-  // Scores of keys that a row does not see become -infinity. `visible` counts from the first key of
-  // this lane.
+  // Sets the scores of keys that a row does not see to -infinity. `visible` counts from this lane's
+  // first key.
   static __device__ void mask(float (&s)[kSFloats], const int (&visible)[2]) {
 #pragma unroll
     for (int i = 0; i < kSFloats; ++i) {
@@ -281,14 +285,14 @@ struct Forward : Barriers<Delay> {
     }
   }
 
-  // Takes scores to the softmax's exponents in base 2.
+  // Scales scores to the softmax's exponents in base 2.
   static __device__ void scale(float (&s)[kSFloats], float factor) {
 #pragma unroll
     for (int i = 0; i < kSFloats; ++i) s[i] = __fmul_rn(s[i], factor);
   }
 
-  // Raises the maxima to those of S, in base 2, and rescales the sums and O so far, if any maximum
-  // has grown too much.
+  // If any maximum has grown too much, raises the maxima to those of S, in base 2, and rescales the
+  // sums and O.
   static __device__ void raise_maximum(const float (&s)[kSFloats], Rows& rows,
                                        float (&o)[kOFloats]) {
     float maximum[2];
@@ -305,7 +309,7 @@ struct Forward : Barriers<Delay> {
       m[0] = fmaxf(m[0], __shfl_xor_sync(~0u, m[0], 1));
       m[0] = fmaxf(m[0], __shfl_xor_sync(~0u, m[0], 2));
       maximum[i] = fmaxf(rows.maximum[i], m[0]);
-      // True also for the NaN of a row that has seen no key so far.
+      // Also true for NaN, the difference in a row that has seen no key so far.
       grown |= !(maximum[i] - rows.maximum[i] <= kRescaleThreshold);
     }
     if (!__any_sync(~0u, grown)) return;
@@ -320,14 +324,14 @@ struct Forward : Barriers<Delay> {
     for (int i = 0; i < kOFloats; ++i) o[i] *= factor[i / 2 % 2];
   }
 
-  // What exponents are taken relative to: the maximum, or 0 for a row that has seen no key, whose
-  // P must be 0 and not NaN.
+  // The base of the exponents: the maximum, or 0 for a row that has seen no key, whose P must be 0
+  // and not NaN.
   static __device__ float base_of(float maximum) {
     return maximum == -kInfinity ? 0 : maximum;
   }
 
-  // P = 2^(S - base), or of an S that has yet to be scaled; its sums by rows are added to `sum`.
-  // The layout of accumulators, rounded, is that of the operand A.
+  // P = 2^(S - base); if not kScaled, S is scaled here first. Adds the row sums of P to `sum`. The
+  // accumulators, rounded, have the layout of the A operand.
   template <bool kScaled>
   static __device__ void exponentiate(const float (&s)[kSFloats], uint32_t (&p)[kPSteps][4],
                                       const float (&base)[2], float (&sum)[2], float scale_log2) {
@@ -345,17 +349,18 @@ struct Forward : Barriers<Delay> {
     }
   }
 
-  // P relative to the maxima so far, so that nothing waits for the block's own. False, and nothing
-  // has changed, if a sum shows that they lag behind too far, or that the exponents may all be 0:
-  // the product in the exponent's multiply-add is not rounded as the maximum was, which would leave
-  // a trace of 1e-7 in what is exact for equal scores.
+  // Computes P relative to the running maxima, without waiting for the block's own maxima. Returns
+  // false and changes nothing else if a sum shows that they lag behind too far, or that the
+  // exponents may all be 0. In that case the multiply-add of the exponent rounds differently than
+  // the maximum was rounded, which would leave an error of 1e-7 in results that are exact for equal
+  // scores.
   static __device__ bool try_maximum(const float (&s)[kSFloats], uint32_t (&p)[kPSteps][4],
                                      Rows& rows, float scale_log2) {
     constexpr float kOnes = kSFloats / 2, kTrace = kOnes * 0x1p-16f;
     static_assert(kOnes * 8 <= kLargestSum);  // 2^kRescaleThreshold
     float sum[2] = {0, 0};
     exponentiate<false>(s, p, rows.maximum, sum, scale_log2);
-    bool good = true;  // false also for a sum of NaN, and that of a row without a maximum
+    bool good = true;  // also false for a NaN sum, and for a row without a maximum
 #pragma unroll
     for (float x : sum) good &= x <= kLargestSum && fabsf(x - kOnes) > kTrace;
     if (!__all_sync(~0u, good)) return false;
@@ -380,8 +385,8 @@ struct Forward : Barriers<Delay> {
     }
   }
 
-  // Stores the logsumexp of this thread's rows. `inverse` is what turns O into the output: 1 / sum,
-  // 0 for a row that saw no key.
+  // Stores the logsumexp of this thread's rows. `inverse` receives the factor that turns O into the
+  // output: 1 / sum, or 0 for a row that saw no key.
   static __device__ void store_logsumexp(const Arguments& a, const Tile& tile, int first_row,
                                          const Rows& rows, float (&inverse)[2]) {
 #pragma unroll
@@ -398,7 +403,7 @@ struct Forward : Barriers<Delay> {
     }
   }
 
-  // From registers to memory, 16 bytes at a time.
+  // Stores O directly from registers, 16 bytes at a time.
   static __device__ void store_o(const Arguments& a, const Tile& tile, int first_row,
                                  const float (&o)[kOFloats], const float (&inverse)[2]) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -407,7 +412,8 @@ struct Forward : Barriers<Delay> {
       const int row = first_row + 8 * i;
       T* out = static_cast<T*>(a.o) + tile.batch * a.o_batch_stride + tile.head * a.o_head_stride +
                row * a.o_row_stride;
-      // A thread has 2 of each 8 columns; after a transpose all 8 of every fourth 8.
+      // A thread holds 2 of every 8 columns. After a transpose it holds 8 adjacent ones of every
+      // 32.
 #pragma unroll
       for (int j = 0; j < kHeadDim / 32; ++j) {
         uint32_t words[4];
@@ -426,16 +432,16 @@ struct Forward : Barriers<Delay> {
     }
   }
 
-  // Through a warp's part of shared memory, from where the copy engine takes it.
+  // Stores O by TMA, through the warp's part of shared memory.
   static __device__ void stage_o(const Arguments& a, const Tile& tile, char* stage, int warp_row,
                                  const float (&o)[kOFloats], const float (&inverse)[2]) {
-    if (threadIdx.x % 32 == 0) ptx::cp_async_bulk_wait_group_read_0();  // of the tile before
+    if (threadIdx.x % 32 == 0) ptx::cp_async_bulk_wait_group_read_0();  // of the previous tile
     __syncwarp();
     send_rows<T>(o, inverse, ptx::shared_address(stage), kOPanelBytes, a.staged_o, 0, warp_row,
                  tile.head, tile.batch);
   }
 
-  // What a tile leaves: O / sum and the logsumexp of this warp's rows.
+  // Stores the results of a tile: O / sum and the logsumexp of this warp's rows.
   static __device__ void store(const Arguments& a, Shared& shared, const Tile& tile, int consumer,
                                const float (&o)[kOFloats], const Rows& rows) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -458,7 +464,7 @@ struct Forward : Barriers<Delay> {
     const auto release = [&](const uint64_t& empty) {
       if (lane == 0) arrive(empty);
     };
-    // Named barriers by which consumers take turns.
+    // Named barriers with which the consumers take turns.
     const int my_turn = 1 + consumer, next_turn = 1 + (consumer + 1) % kConsumers;
     constexpr int kTurnThreads = 256;
     if (kConfig.turns && consumer == 0) ptx::barrier_arrive(my_turn, kTurnThreads);
@@ -483,8 +489,9 @@ struct Forward : Barriers<Delay> {
       release(shared.v_empty[v_ring.stage]);
       v_ring.advance();
     };
-    // Lets go of a block of keys of which this consumer sees none. Nothing else keeps the lane that
-    // lets go from being ahead of others that still wait: by two phases, they would wait for ever.
+    // Releases a block of keys of which this consumer sees none. The __syncwarp is needed because
+    // nothing else keeps the releasing lane from running ahead of lanes that still wait. If it were
+    // two phases ahead, they would wait for ever.
     const auto skip_block = [&]() {
       if constexpr (kConfig.turns) {
         ptx::barrier_sync(my_turn, kTurnThreads);
@@ -497,10 +504,10 @@ struct Forward : Barriers<Delay> {
       __syncwarp();
       release_v();
     };
-    int block = 0;         // of keys, of the tile at tile_ring; -1: this consumer sees none
-    int first_masked = 0;  // the first block of keys that not all of its queries see whole
-    // Begins the tile at tile_ring, from the last block that this consumer sees, and says if there
-    // is a tile.
+    int block = 0;  // current block of keys of the tile at tile_ring; -1 if this consumer sees none
+    int first_masked = 0;  // first block of keys that not all of its queries see in full
+    // Begins the tile at tile_ring, at the last block that this consumer sees. Returns false if
+    // there are no more tiles.
     const auto begin_tile = [&]() {
       wait(shared.tile_full[tile_ring.stage], tile_ring.parity);
       const Tile& tile = shared.tiles[tile_ring.stage];
@@ -521,14 +528,14 @@ struct Forward : Barriers<Delay> {
     float s[kSFloats], o[kOFloats];
     uint32_t p[kPSteps][4];
     bool more = begin_tile();
-    // Also where no key is seen, of no use there: a product under way on one path only would have
-    // the compiler wait for it on both.
+    // Issued even if no key is seen, where it is useless: if a product were in flight on only one
+    // path, the compiler would wait for it on both.
     issue_qk(s, q, k.advance(k_ring.stage * kKvBytes));
     while (more) {
       Rows rows;
-      bool fresh = true;  // no maximum yet to try
-      // Rows behind the last query are 0, and so are their scores, of which each block would take
-      // the careful way for its whole warp. An infinite maximum makes their P 0.
+      bool fresh = true;  // there is no maximum to try yet
+      // Rows past the last query are 0, and so are their scores. try_maximum would fail for them in
+      // every block, and with them for their whole warp. An infinite maximum makes their P 0.
       const int first_row = shared.tiles[tile_ring.stage].first_query + row_in_tile;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -539,15 +546,15 @@ struct Forward : Barriers<Delay> {
       ptx::wgmma_wait_group<0>();
       ptx::keep_here(s);
       for (; block >= 0; --block) {
-        // S is done with K, and after the first block of keys with Q.
+        // S is complete, so K is free, and after block 0, the last one, Q is free too.
         release_k();
         if (block == 0) release_q();
 
-        // Asked before the exponentials, as the answer takes a while.
+        // Test the barriers before the exponentials, because the answer takes a while.
         const bool v_is_full = is_full(shared.v_full[v_ring.stage], v_ring.parity);
         const bool k_is_full = block > 0 && is_full(shared.k_full[k_ring.stage], k_ring.parity);
 
-        // S becomes P.
+        // Turn S into P.
         const bool masked = block >= first_masked;
         if (masked || fresh || !try_maximum(s, p, rows, a.scale_log2)) {
           scale(s, a.scale_log2);
@@ -582,7 +589,7 @@ struct Forward : Barriers<Delay> {
         }
       }
 
-      // O is stored beside the next tile's first product.
+      // Store O while the first product of the next tile runs.
       const int done = tile_ring.stage;
       tile_ring.advance();
       more = begin_tile();
@@ -604,7 +611,7 @@ struct Forward : Barriers<Delay> {
       initialise_barriers(shared);
     }
     __syncthreads();
-    // The same in all lanes, which the compiler does not know of threadIdx.
+    // The shuffle tells the compiler that the value is the same in all lanes.
     const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
     if (warpgroup == 0) {
       ptx::setmaxnreg_dec<kProducerRegisters>();

@@ -8,8 +8,8 @@
 namespace flashbench::kernels::sm90 {
 namespace {
 
-// What a tile (a block of queries of one head) costs, in clocks: to start and to end it, for each
-// block of keys, and the share of the tensor cores' peak that its products reach. Fitted to 84
+// The costs of a tile (a block of queries of one head) in clocks: to start and to end it, and for
+// each block of keys; and the share of the tensor cores' peak that its products reach. Fitted to 84
 // problems of length 16 to 512 on an H200 (docs/kernels.md).
 struct TileCosts {
   double ends, key_block, peak_share;
@@ -26,7 +26,7 @@ constexpr int64_t divide_up(int64_t a, int64_t b) {
 }
 
 double predicted_clocks(const Problem& p, const DeviceInfo& device, const BlockSizes& blocks) {
-  constexpr double kMultiplyAddsPerClock = 2048;  // of a multiprocessor's tensor cores, in 16 bits
+  constexpr double kMultiplyAddsPerClock = 2048;  // per multiprocessor, 16-bit tensor cores
   const TileCosts costs = tile_costs(p.head_dim, blocks);
   const int64_t heads = p.batch * p.q_heads;
   const int64_t tiles = heads * divide_up(p.q_len, blocks.q);
@@ -46,7 +46,7 @@ double predicted_clocks(const Problem& p, const DeviceInfo& device, const BlockS
     of_a_head += tile;
   }
   const auto slots = static_cast<double>(multiprocessors * sharing);
-  // Tiles that are all as long run in waves. With a mask the shorter ones come last and fill gaps.
+  // Tiles of equal length run in waves. With a mask the shorter ones come last and fill the gaps.
   if (p.mask == Mask::none) return std::ceil(static_cast<double>(tiles) / slots) * longest;
   if (static_cast<double>(tiles) <= slots) return longest;
   return of_a_head * static_cast<double>(heads) / slots + 0.4 * longest;
@@ -56,7 +56,7 @@ double predicted_clocks(const Problem& p, const DeviceInfo& device, const BlockS
 
 BlockSizes shortest_blocks(const Problem& p, const DeviceInfo& device,
                            std::span<const BlockSizes> candidates, const BlockSizes& long_blocks) {
-  constexpr int64_t kLongest = 4096;  // queries beyond which the prediction is not needed
+  constexpr int64_t kLongest = 4096;  // longest q_len that needs the prediction
   if (p.q_len > kLongest) return long_blocks;
   BlockSizes best = long_blocks;
   double least = predicted_clocks(p, device, long_blocks);

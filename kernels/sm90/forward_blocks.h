@@ -1,4 +1,4 @@
-// Which blocks the forward kernel for Hopper takes for a problem.
+// Chooses the block sizes of the forward kernel for Hopper.
 #pragma once
 
 #include <span>
@@ -7,16 +7,16 @@
 
 namespace flashbench::kernels::sm90 {
 
-// Thread blocks of a multiprocessor. Blocks of 192 or 128 queries fill one. Those of 64 are for
-// short problems, where latencies rule: several share one, so that one loads while another
-// computes.
+// Thread blocks per multiprocessor. One thread block with 192 or 128 queries fills a
+// multiprocessor. Those with 64 queries are for short problems, where latencies dominate: several
+// share a multiprocessor, so that one loads while another computes.
 constexpr int thread_blocks_at_once(int head_dim, int block_q) {
   if (block_q > 64) return 1;
   return head_dim <= 64 ? 3 : 2;
 }
 
-// The blocks with the shortest predicted time: `long_blocks`, which are best for long problems, or
-// those of 64 queries among `candidates`.
+// Returns the block sizes with the shortest predicted time: `long_blocks`, which are best for long
+// problems, or one of `candidates` with 64 queries.
 BlockSizes shortest_blocks(const Problem&, const DeviceInfo&,
                            std::span<const BlockSizes> candidates, const BlockSizes& long_blocks);
 

@@ -1,5 +1,5 @@
-// What the kernels for Hopper share: how warps with roles hand buffers to each other, and how
-// matrices come to shared memory and leave it by the copy engine.
+// Code that the kernels for Hopper share: how specialised warps hand buffers to each other, and how
+// TMA loads matrices into shared memory and stores them.
 #pragma once
 
 #include <cuda.h>
@@ -14,17 +14,17 @@
 
 namespace flashbench::kernels::sm90 {
 
-inline constexpr int kConsumerRows = 64;  // the rows of one wgmma
+inline constexpr int kConsumerRows = 64;  // M of one wgmma
 inline constexpr int kWarpRows = 16;
 
-// A matrix in shared memory is a row of panels, 64 columns (as far as a swizzle goes) wide.
-inline constexpr int kRowBytes = 128;  // of a panel
+// A matrix in shared memory consists of panels that are 64 columns wide, the reach of the swizzle.
+inline constexpr int kRowBytes = 128;  // per panel
 
-// Where a role stands in a ring of stages.
+// The position of a producer or consumer in a ring buffer.
 template <int kStages>
 struct RingPosition {
   int stage = 0;
-  uint32_t parity = 0;  // of the phase of `full` in which the stage holds the next block
+  uint32_t parity = 0;  // parity of the `full` phase in which the stage holds the next block
 
   __device__ void advance() {
     if (++stage == kStages) {
@@ -34,7 +34,7 @@ struct RingPosition {
   }
 };
 
-// What a role does before each of its waits and arrivals: nothing. Tests hold roles up there.
+// Called before each wait and arrival; does nothing. Tests replace it to delay warps there.
 struct NoDelay {
   static __device__ void before_barrier() {}
 };
@@ -46,13 +46,13 @@ struct Barriers {
     ptx::mbarrier_arrive(ptx::shared_address(&barrier));
   }
 
-  // Whether the phase of this parity is complete.
+  // Tests whether the phase with this parity is complete.
   static __device__ __forceinline__ bool is_full(const uint64_t& barrier, uint32_t parity) {
     Delay::before_barrier();
     return ptx::mbarrier_test_wait_parity(ptx::shared_address(&barrier), parity);
   }
 
-  // Until the phase of this parity is complete.
+  // Waits until the phase with this parity is complete.
   static __device__ __forceinline__ void wait(const uint64_t& barrier, uint32_t parity) {
     Delay::before_barrier();
     while (!ptx::mbarrier_try_wait_parity(ptx::shared_address(&barrier), parity)) {
@@ -60,8 +60,8 @@ struct Barriers {
   }
 };
 
-// A block of rows of a head to shared memory, panel by panel; `barrier` expects the bytes. Of each
-// `kPartColumns` columns the first begins a panel.
+// Loads a block of rows of one head into shared memory, panel by panel; `barrier` counts the bytes.
+// The first of each `kPartColumns` columns begins a panel.
 template <int kPanels, int kPanelBytes, int kPartColumns = kPanels * 64>
 __device__ __forceinline__ void load_rows(const CUtensorMap& tensor, char* to, uint32_t barrier,
                                           int row, int head, int batch, ptx::CachePolicy policy) {
@@ -74,10 +74,10 @@ __device__ __forceinline__ void load_rows(const CUtensorMap& tensor, char* to, u
   }
 }
 
-// The 16 rows that a warp has of a wgmma's accumulators, rounded to T, to the box at coordinates
-// (column, row, head, batch) of a tensor: by way of shared memory, in panels `panel_bytes` apart,
-// from where the copy engine takes them. Of a thread, its first row is multiplied by factor[0], its
-// other by factor[1].
+// Stores a warp's 16 rows of wgmma accumulators, rounded to T, to the box at coordinates (column,
+// row, head, batch) of a tensor. They go through shared memory at `staged`, in panels `panel_bytes`
+// apart, from where TMA copies them. A thread's first row is multiplied by factor[0], its second by
+// factor[1].
 template <typename T, int kFloats>
 __device__ __forceinline__ void send_rows(const float (&accumulators)[kFloats],
                                           const float (&factor)[2], uint32_t staged,

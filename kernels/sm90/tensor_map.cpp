@@ -12,7 +12,7 @@
 namespace flashbench::kernels::sm90 {
 namespace {
 
-// Found at run time, because a binary that links the driver does not start where there is none.
+// Looked up at run time: a binary that links the driver does not start on a machine without one.
 decltype(&cuTensorMapEncodeTiled) encoder() {
   constexpr unsigned kSinceCuda = 12000;
   void* found = nullptr;
@@ -23,7 +23,8 @@ decltype(&cuTensorMapEncodeTiled) encoder() {
   return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
 }
 
-// One box of as many dimensions as there are sizes; strides, in bytes, of all but the first.
+// Encodes a tensor map whose rank is the number of sizes. Strides are in bytes, for all dimensions
+// but the first.
 template <size_t kRank>
 CUtensorMap encode(CUtensorMapDataType type, const void* data, const cuuint64_t (&sizes)[kRank],
                    const cuuint64_t (&strides)[kRank - 1], const cuuint32_t (&box)[kRank],

@@ -1,4 +1,4 @@
-// Tensor maps: how the copy engine (TMA) of Hopper finds its way in a tensor.
+// Tensor maps, which describe tensors to TMA on Hopper.
 #pragma once
 
 #include <cuda.h>
@@ -9,14 +9,15 @@
 
 namespace flashbench::kernels::sm90 {
 
-// For copies of boxes of 64 columns and `box_rows` (at most 256) rows of one head, coordinates
-// (column, row, head, batch), to shared memory in rows of 128 bytes, swizzled by as many; zeros
-// where a box ends outside of the tensor. The tensor has 16-bit elements, and its rows start at
-// multiples of 16 bytes. Throws CudaError.
+// The map for copies of boxes of 64 columns x `box_rows` (at most 256) rows of one head at
+// coordinates (column, row, head, batch). In shared memory the rows have 128 bytes, with the
+// 128-byte swizzle; elements outside the tensor are zeros. The tensor has 16-bit elements, and its
+// rows start at multiples of 16 bytes. Throws CudaError.
 CUtensorMap tensor_map(const ConstTensorView&, int box_rows);
 
-// For copies of `box` (at most 256, a multiple of 4) of the values that `rows` rows have of floats,
-// `columns` (a multiple of 4) each, 16-byte aligned, coordinates (column, row). Throws CudaError.
+// The map for copies of `box` floats (at most 256, a multiple of 4) from one of `rows` rows of
+// `columns` (a multiple of 4) floats each, at coordinates (column, row). `values` is 16-byte
+// aligned. Throws CudaError.
 CUtensorMap float_rows_map(const float* values, int64_t rows, int64_t columns, int box);
 
 }  // namespace flashbench::kernels::sm90

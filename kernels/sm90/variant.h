@@ -1,4 +1,4 @@
-// What the host knows of a kernel for Hopper that is compiled for one configuration.
+// The host's description of a Hopper kernel that is compiled for one configuration.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -26,7 +26,7 @@ struct Variant {
   }
 };
 
-// Of a kernel's two instances, for __half and __nv_bfloat16.
+// Makes a variant of a kernel's two instances, for __half and __nv_bfloat16.
 template <typename Half, typename Arguments>
 constexpr Variant<Arguments> variant_of(void (*fp16)(Arguments), void (*bf16)(Arguments)) {
   return {Half::kHeadDim,
