@@ -18,7 +18,7 @@ namespace flashbench {
 
 namespace {
 
-// An open file descriptor; closed, if still open, when it goes.
+// An open file descriptor; the destructor closes it if it is still open.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
@@ -57,26 +57,26 @@ class TemporaryFile {
   bool kept_ = false;
 };
 
-constexpr int kMostLinks = 40;  // that one path may lead through, as for the kernel
+constexpr int kMostLinks = 40;  // in one path, the kernel's own limit
 
-// What a path leads to.
+// The file that a path leads to.
 struct Destination {
   std::filesystem::path path;
-  std::optional<struct stat> there;  // empty: nothing is there yet
-  bool special = false;              // no regular file: written to, not replaced
+  std::optional<struct stat> there;  // empty if the file does not exist yet
+  bool special = false;              // not a regular file: written to, not replaced
 };
 
 std::filesystem::path folder_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : ".";
 }
 
-// Links there lead to open files, whatever name they show: /dev/stdout, /dev/fd/63.
+// Links in /proc lead to open files, whatever name they show: /dev/stdout, /dev/fd/63.
 bool is_in_proc(const std::filesystem::path& path) {
   struct statfs system {};
   return ::statfs(folder_of(path).c_str(), &system) == 0 && system.f_type == PROC_SUPER_MAGIC;
 }
 
-// Follows links one by one, because the last of them may lead to a file that is not there yet.
+// Follows links one by one, because the last one may lead to a file that does not exist yet.
 Destination destination(const std::filesystem::path& path) {
   std::filesystem::path file = path;
   for (int link = 0; link <= kMostLinks; ++link) {
@@ -126,15 +126,16 @@ void write_through(const std::filesystem::path& to, std::string_view content,
 void replace(const Destination& to, std::string_view content, const std::filesystem::path& named) {
   const std::filesystem::path folder = folder_of(to.path);
   TemporaryFile temporary(folder / fmt::format(".flashbench.{}.tmp", ::getpid()));
-  ::unlink(temporary.path().c_str());  // of a process with this number that was killed
+  ::unlink(temporary.path().c_str());  // left by a killed process with the same pid
   Descriptor file(::open(temporary.path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (file.get() < 0) {
     const int error = errno;
-    temporary.keep();  // nothing of ours is there
+    temporary.keep();  // the open failed: there is nothing to remove
     throw_file_error(named, "write", error);
   }
   if (to.there) {
-    // Giving a file away takes rights that few have; its mode has to be as before in any case.
+    // Changing the owner needs privileges that few processes have, so that it may fail. The mode
+    // must be kept in any case.
     if (::fchown(file.get(), to.there->st_uid, to.there->st_gid) != 0) errno = 0;
     if (::fchmod(file.get(), to.there->st_mode & 07777) != 0) {
       throw_file_error(named, "keep the mode of", errno);

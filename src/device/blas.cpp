@@ -16,21 +16,21 @@ namespace {
 constexpr const char* kName = "libopenblas.so.0";
 constexpr const char* kVariable = "FLASHBENCH_OPENBLAS";
 
-// As the standard C interface to BLAS numbers them.
+// The numbers of the standard C interface to BLAS.
 constexpr int kRowMajor = 101, kNoTranspose = 111, kTranspose = 112;
 
-// openblas_get_parallel() of a build whose calls must not overlap: Debian's libopenblas0-serial
-// returns wrong products then.
+// openblas_get_parallel() of a serial build, whose calls must not overlap: Debian's
+// libopenblas0-serial returns wrong products if they do.
 constexpr int kSerialBuild = 0;
 
-// Of address space, that OpenBLAS maps for each call under way on x86-64 and ARM.
+// Address space that OpenBLAS maps for each concurrent call on x86-64 and ARM.
 constexpr size_t kBufferBytes = size_t{128} << 20;
 
 template <typename T>
 using Gemm = void (*)(int order, int op_a, int op_b, int m, int n, int k, T alpha, const T* a,
                       int a_stride, const T* b, int b_stride, T beta, T* c, int c_stride);
 
-// The one that the user names and no other; else the one that a package of flashbench brings, else
+// Where to find OpenBLAS: only where the user says, if they do; else in flashbench's package, else
 // the system's.
 std::vector<std::string> places() {
   const char* given = std::getenv(kVariable);
@@ -40,11 +40,11 @@ std::vector<std::string> places() {
   return {program.parent_path().parent_path() / "lib/flashbench" / kName, kName};
 }
 
-// OpenBLAS reads these while it is loaded.
+// OpenBLAS reads these variables while it is loaded.
 void set_environment() {
   setenv("OPENBLAS_NUM_THREADS", "1", 1);
   if (const std::string core = core_for_this_processor(); !core.empty()) {
-    setenv("OPENBLAS_CORETYPE", core.c_str(), 0);  // the user's choice, if there is one, stands
+    setenv("OPENBLAS_CORETYPE", core.c_str(), 0);  // 0: keeps the user's choice, if any
   }
 }
 

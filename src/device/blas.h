@@ -1,9 +1,9 @@
-// Matrix products on the host, by OpenBLAS. It is opened when it is first needed: by then its
-// threads are switched off and its kernels are chosen, neither of which it allows once it is
-// loaded; and a process that multiplies nothing does without it.
+// Matrix products on the host, by OpenBLAS. The library is opened when it is first needed, after
+// its threads have been switched off and its kernels chosen, which is impossible once it is loaded.
+// A process that multiplies nothing does not need it.
 //
-// Calls are serial and may come from several threads at once: OpenBLAS's own threads go on spinning
-// after a call, which would take time from whatever is measured next.
+// Each call is serial; several threads may call at once. OpenBLAS's own threads are not used
+// because they keep spinning after a call, which would slow down the next measurement.
 #pragma once
 
 #include <cstdint>
@@ -27,22 +27,22 @@ void gemm(Transpose op_a, Transpose op_b, int64_t m, int64_t n, int64_t k, float
 void gemm(Transpose op_a, Transpose op_b, int64_t m, int64_t n, int64_t k, double alpha,
           Operand<const double> a, Operand<const double> b, double beta, Operand<double> c);
 
-// A sentence that says why there is no OpenBLAS to use, and what to do; empty if there is one.
+// A sentence that says why there is no usable OpenBLAS, and what to do; empty if there is one.
 std::optional<std::string> why_none();
 
-// A sentence that says why this many threads cannot multiply at once; empty if they can. Where the
-// address space is limited (ulimit -v), OpenBLAS would wait for ever for room that does not come.
+// A sentence that says why this many threads cannot multiply at once; empty if they can. If the
+// address space is limited (ulimit -v), OpenBLAS would wait for memory for ever.
 std::optional<std::string> why_no_room(int threads);
 
 // How OpenBLAS was built, e.g. "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ..."; "" if there is none.
 std::string configuration();
 
-// The processor that its kernels are for, e.g. "SkylakeX"; "" if there is none.
+// The processor that OpenBLAS's kernels are for, e.g. "SkylakeX"; "" if there is no OpenBLAS.
 std::string core();
 
-// The core to ask OpenBLAS for on this processor: by what the processor can do. OpenBLAS chooses by
-// model number, and takes kernels of 2006 for a model that is newer than itself. Empty: its own
-// choice.
+// The core to request from OpenBLAS, chosen by this processor's instruction set; empty for
+// OpenBLAS's own choice. OpenBLAS chooses by model number, and uses kernels from 2006 for a model
+// that is newer than itself.
 std::string core_for_this_processor();
 
 }  // namespace flashbench::blas

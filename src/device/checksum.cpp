@@ -12,7 +12,7 @@ namespace flashbench {
 
 namespace {
 
-constexpr size_t kMaxFileBytes = size_t{4} << 30;  // more than a shared object has
+constexpr size_t kMaxFileBytes = size_t{4} << 30;  // larger than any shared object
 
 }  // namespace
 

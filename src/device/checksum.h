@@ -1,4 +1,4 @@
-// XXH3-64 of bytes: fast, and good enough against accidents.
+// XXH3-64 hashes: fast, and sufficient against accidental changes.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ uint64_t checksum(const void* data, size_t bytes, uint64_t seed = 0);
 // As 16 hexadecimal digits.
 std::string checksum_text(std::string_view text);
 
-// The same of a file's bytes. Throws FileError.
+// The same for the bytes of a file. Throws FileError.
 std::string file_checksum_text(const std::filesystem::path&);
 
 }  // namespace flashbench

@@ -38,8 +38,7 @@ std::optional<uint64_t> waited_nanoseconds(const std::string& schedstat) {
 
 }  // namespace
 
-// By the process's clock, which is exact at any moment: what schedstat says of it is as of the last
-// tick.
+// Uses the process's CPU clock, which is always exact; schedstat is as old as the last tick.
 std::optional<double> process_ran_seconds(pid_t process) {
   clockid_t clock{};
   timespec time{};
@@ -58,7 +57,7 @@ std::optional<double> process_waited_seconds(pid_t process) {
   while (const dirent* task = readdir(tasks.get())) {
     if (task->d_name[0] == '.') continue;
     const auto more = waited_nanoseconds(fmt::format("{}/{}/schedstat", folder, task->d_name));
-    told |= more.has_value();  // a thread may have ended meanwhile
+    told |= more.has_value();  // a thread may have ended in between
     waited += more.value_or(0);
   }
   if (!told) return std::nullopt;

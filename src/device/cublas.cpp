@@ -6,7 +6,7 @@ namespace flashbench {
 
 namespace {
 
-// More of them than this in one call are beyond a launch grid's z.
+// The most products in one call: the limit of a launch grid's z dimension.
 constexpr int64_t kMaxCount = 65535;
 
 cudaDataType_t cuda_type(Dtype dtype) {
@@ -29,7 +29,7 @@ int size(int64_t value) {
   return static_cast<int>(value);
 }
 
-// cuBLAS is column-major, so that a row-major matrix is its transpose there: C^T = B^T A^T.
+// cuBLAS is column-major and sees a row-major matrix as its transpose: C^T = B^T A^T.
 struct ColumnMajor {
   explicit ColumnMajor(const Gemm& g)
       : first(operation(g.transpose_b)),
@@ -65,7 +65,7 @@ Cublas::Cublas(void* stream, void* workspace, size_t workspace_bytes) {
   FLASHBENCH_CUBLAS(cublas_library().create(&handle));
   handle_.reset(handle);
   FLASHBENCH_CUBLAS(cublas_library().set_stream(handle, static_cast<cudaStream_t>(stream)));
-  // After the stream: setting a stream takes the workspace away.
+  // Must follow the call that sets the stream, which resets the workspace.
   FLASHBENCH_CUBLAS(cublas_library().set_workspace(handle, workspace, workspace_bytes));
   FLASHBENCH_CUBLAS(cublas_library().set_math_mode(
       handle, static_cast<cublasMath_t>(CUBLAS_DEFAULT_MATH |

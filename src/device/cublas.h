@@ -1,5 +1,5 @@
-// cuBLAS with every call checked: a handle bound to one stream, and the few products that standard
-// attention, the oracle on the GPU and the measured ceilings are made of.
+// cuBLAS with every call checked: a handle bound to one stream, and the products that standard
+// attention, the oracle on the GPU and the measured ceilings need.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +19,10 @@ class CublasError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Throws CublasError with file, line, call and cuBLAS's own name of the status.
+// Throws CublasError with file, line, call and cuBLAS's name of the status.
 void check_cublas(cublasStatus_t status, const char* call, const char* file, int line);
 
-// What cuBLAS may use for itself; what NVIDIA recommends for Hopper
+// The size of cuBLAS's workspace: NVIDIA's recommendation for Hopper
 // (https://docs.nvidia.com/cuda/cublas/#cublassetworkspace).
 inline constexpr size_t kCublasWorkspaceBytes = size_t{32} << 20;
 
@@ -41,20 +41,20 @@ struct Gemm {
   DeviceMatrix a, b, c;  // c.data is written
 };
 
-// Sums in fp32; 16-bit operands on tensor cores without 16-bit sums anywhere, fp32 operands in true
-// fp32 (no TF32, whatever the environment says).
+// Accumulates in fp32. 16-bit operands use tensor cores without any 16-bit accumulation; fp32
+// operands use true fp32 (no TF32, whatever the environment says).
 class Cublas {
  public:
-  // Work goes to `stream` (a cudaStream_t); `workspace` outlives this.
+  // Work is launched on `stream` (a cudaStream_t). `workspace` must outlive this object.
   Cublas(void* stream, void* workspace, size_t workspace_bytes);
 
-  // One product for each of `count` matrices, `*_step` elements apart in memory.
+  // Multiplies `count` matrices, `*_step` elements apart in memory.
   void multiply_strided(const Gemm&, int64_t count, int64_t a_step, int64_t b_step,
                         int64_t c_step) const;
 
-  // One product for each of `count` matrices, whose addresses stand in arrays in device memory;
-  // the matrices' own addresses in the Gemm are not read. 16-bit matrices must be aligned to 16
-  // bytes, each one and each row: cuBLAS cannot see whether they are.
+  // Multiplies `count` matrices whose addresses are in arrays in device memory; the addresses in
+  // the Gemm are ignored. 16-bit matrices must be 16-byte aligned, each matrix and each row,
+  // because cuBLAS cannot check that.
   void multiply_at(const Gemm&, int64_t count, const void* const* a, const void* const* b,
                    void* const* c) const;
 

@@ -8,7 +8,7 @@ namespace flashbench {
 
 namespace {
 
-// By the loader's path, then where the toolkit had it that this was built with.
+// On the loader's path, then in the library folder of the toolkit that this was built with.
 std::vector<std::string> places() {
   const std::string name = fmt::format("libcublas.so.{}", CUBLAS_VER_MAJOR);
   return {name, FLASHBENCH_CUDA_LIBRARY_DIR "/" + name};

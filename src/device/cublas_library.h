@@ -1,5 +1,5 @@
-// cuBLAS, opened when first needed: the binary starts, and runs on the CPU, where it is missing,
-// and its half gigabyte is not mapped where it is not used.
+// cuBLAS, opened when first needed. Without it the binary still starts and runs on the CPU, and its
+// half gigabyte is mapped only where it is used.
 #pragma once
 
 #include <cublas_api.h>
@@ -21,7 +21,7 @@ struct CublasLibrary {
   decltype(&cublasGetStatusString) status_string = nullptr;
   decltype(&cublasDgemm_v2) dgemm = nullptr;
 
-  // Spelled out, because C++ headers overload these two.
+  // Written out because C++ headers overload these two.
   cublasStatus_t (*gemm_strided_batched)(cublasHandle_t, cublasOperation_t transpose_a,
                                          cublasOperation_t transpose_b, int m, int n, int k,
                                          const void* alpha, const void* a, cudaDataType a_type,
@@ -41,7 +41,7 @@ struct CublasLibrary {
 // A sentence that says why it cannot be opened; empty if it can.
 std::optional<std::string> why_no_cublas();
 
-// Only where why_no_cublas() is empty.
+// Call only if why_no_cublas() is empty.
 const CublasLibrary& cublas_library();
 
 }  // namespace flashbench

@@ -1,4 +1,4 @@
-// The few functions that a build with CUDA and one without implement each in their own way.
+// The functions that builds with and without CUDA implement differently.
 #pragma once
 
 #include <memory>

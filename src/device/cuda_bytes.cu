@@ -23,7 +23,7 @@ __device__ int64_t item_stride() {
   return static_cast<int64_t>(gridDim.x) * blockDim.x;
 }
 
-// The sum over the block, in thread 0.
+// Returns the sum over the thread block in thread 0.
 __device__ unsigned long long block_sum(unsigned long long value) {
   __shared__ unsigned long long of_warp[kThreads / 32];
   for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_down_sync(~0u, value, lanes);

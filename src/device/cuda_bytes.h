@@ -1,4 +1,4 @@
-// Small kernels that the device itself needs: over plain bytes, and to hold work back.
+// Small kernels for the device itself: they process plain bytes, or hold back the stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,8 +8,8 @@
 
 namespace flashbench::cuda_bytes {
 
-// Adds a hash of bytes [0, bytes) to *sum; `data` is aligned to 8 bytes. The sum does not depend on
-// the order in which threads arrive.
+// Adds a hash of bytes [0, bytes) to *sum; `data` is 8-byte aligned. The result does not depend on
+// the order of the threads.
 void hash(const void* data, size_t bytes, unsigned long long* sum, cudaStream_t);
 
 // Adds to *count how many of the elements (of 2 or 4 bytes) have all bits set.
@@ -19,12 +19,12 @@ void count_all_ones(const void* data, int64_t elements, size_t element_bytes,
 // Flips the highest bit of every element (of 2 or 4 bytes).
 void flip_signs(void* data, int64_t elements, size_t element_bytes, cudaStream_t);
 
-// Reads bytes [0, bytes), a multiple of 16, and leaves no trace of them: *sum changes only if they
-// hold what poison never is.
+// Reads bytes [0, bytes), a multiple of 16, without effect: *sum changes only if they hold a value
+// that poison never has.
 void read(const void* data, size_t bytes, unsigned long long* sum, cudaStream_t);
 
-// Keeps the stream busy until *go is not 0, or for `seconds`; then *gave_up is set. Both are memory
-// that host and device see.
+// Keeps the stream busy until *go is not 0, or for `seconds`; in that case sets *gave_up. Both are
+// in memory that host and device share.
 void hold(const volatile int* go, volatile int* gave_up, double seconds, cudaStream_t);
 
 }  // namespace flashbench::cuda_bytes

@@ -1,5 +1,5 @@
-// Calls of the CUDA runtime whose failure is an exception with file, line, call and CUDA's own
-// text.
+// Checked calls of the CUDA runtime: a failure becomes an exception with file, line, call and
+// CUDA's own text.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-// A GPU as a device: memory of its own, one stream, time between events.
+// A GPU as a device: its own memory, one stream, times between events.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -21,10 +21,10 @@ namespace {
 
 constexpr int kLeastComputeCapability = 80;
 
-// A launch that has not returned by then waits for the device, which waits for it.
+// If a launch takes longer than this to return, it waits for the device, which waits for it.
 constexpr double kHoldSeconds = 10;
 
-// A mark on the stream's way; resolves about half a microsecond.
+// A CUDA event; its resolution is about half a microsecond.
 class Event {
  public:
   Event() { FLASHBENCH_CUDA(cudaEventCreate(&event_)); }
@@ -43,7 +43,7 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Memory that host and device both see: the flags of the kernel that holds the stream.
+// Memory that host and device share: the flags of the kernel that holds the stream.
 class Flags {
  public:
   Flags() {
@@ -66,11 +66,11 @@ class Flags {
  private:
   static void set(int& flag, int value) { std::atomic_ref(flag).store(value); }
 
-  int* host_ = nullptr;  // [0] go on, [1] the kernel gave up
+  int* host_ = nullptr;  // [0] release, [1] the kernel gave up
   int* device_ = nullptr;
 };
 
-// What a launch would put on the stream; nothing of it runs.
+// Captures the work of a launch without running it.
 class Captured {
  public:
   Captured(cudaStream_t stream, const std::function<void()>& launch) {
@@ -83,7 +83,7 @@ class Captured {
     }
     const cudaError_t captured = cudaStreamEndCapture(stream, &graph_);
     if (!error && captured == cudaSuccess) return;
-    cudaGetLastError();  // a launch that cannot be captured is launched as it is
+    cudaGetLastError();  // clears the error; a launch that cannot be captured is launched directly
     if (graph_ != nullptr) cudaGraphDestroy(graph_);
     graph_ = nullptr;
   }
@@ -102,7 +102,7 @@ class Captured {
 // A captured launch, ready to be launched again.
 class Graph {
  public:
-  // Null if there is but one kernel, or if the launch cannot be captured.
+  // Returns null if there is only one kernel, or if the launch cannot be captured.
   static std::shared_ptr<Graph> capture(cudaStream_t stream, const std::function<void()>& launch) {
     const Captured captured(stream, launch);
     if (captured.graph() == nullptr) return nullptr;
@@ -188,8 +188,8 @@ class CudaDevice final : public Device {
     FLASHBENCH_CUDA(cudaMemsetAsync(data, kPoisonByte, bytes, stream_));
   }
 
-  // The stream is held until everything is launched, so that what the host takes to launch lies
-  // outside the events.
+  // Holds the stream until everything is launched, so that the launch time of the host is not
+  // between the events.
   double time(const std::function<void()>& launch) override {
     synchronize();
     flags_->hold(stream_);
@@ -220,7 +220,7 @@ class CudaDevice final : public Device {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
-  // The first run loads what is loaded lazily, which would wait for a stream that is held.
+  // The first run triggers lazy loading, which would wait for a held stream.
   Replay replayable(const std::function<void()>& launch) override {
     launch();
     synchronize();
@@ -238,7 +238,7 @@ class CudaDevice final : public Device {
     try {
       return kernel_facts(captured.graph());
     } catch (const std::runtime_error&) {
-      return {};  // facts that the driver does not tell are no reason to give a provider up
+      return {};  // missing facts are no reason to reject a provider
     }
   }
 
@@ -292,7 +292,7 @@ class CudaDevice final : public Device {
     void* data = nullptr;
     const cudaError_t status = cudaMalloc(&data, bytes);
     if (status == cudaErrorMemoryAllocation) {
-      cudaGetLastError();  // the caller is told by null
+      cudaGetLastError();  // clears the error; null tells the caller
       return nullptr;
     }
     check_cuda(status, "cudaMalloc", __FILE__, __LINE__);
@@ -305,7 +305,7 @@ class CudaDevice final : public Device {
     return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
   }
 
-  // The median of a few: of the call, not of the work.
+  // The median of a few calls: the time of the call, not of its work.
   double host_seconds(const std::function<void()>& launch) {
     std::array<double, 5> seconds{};
     for (double& s : seconds) {
@@ -318,7 +318,7 @@ class CudaDevice final : public Device {
     return seconds[2];
   }
 
-  // What the launch adds to `seed` in *result_.
+  // Returns `seed` plus what the launch adds to *result_.
   template <typename LaunchWork>
   uint64_t reduce(uint64_t seed, const LaunchWork& launch) {
     copy_to_device(result_, &seed, sizeof(seed));
@@ -334,7 +334,7 @@ class CudaDevice final : public Device {
   }
 
   DeviceInfo info_;
-  std::unique_ptr<Device> host_;  // whose threads make inputs and judge outputs
+  std::unique_ptr<Device> host_;  // its threads make inputs and judge outputs
   std::unique_ptr<Nvml> nvml_;
   cudaStream_t stream_ = nullptr;
   unsigned long long* result_ = nullptr;

@@ -1,5 +1,5 @@
-// The CUDA driver's own entry points, for what the runtime does not tell; opened at run time like
-// the driver itself.
+// Entry points of the CUDA driver, for facts that the runtime does not report. Opened at run time,
+// like the driver itself.
 #pragma once
 
 #include <cuda.h>
@@ -15,8 +15,8 @@ struct CudaDriver {
   decltype(&cuOccupancyMaxActiveBlocksPerMultiprocessor) occupancy = nullptr;
 };
 
-// Of the driver that the runtime uses; only where why_no_cuda() is empty. Throws
-// std::runtime_error for a driver that lacks one of them.
+// The entry points of the driver that the runtime uses. Call only if why_no_cuda() is empty. Throws
+// std::runtime_error if the driver lacks one of them.
 const CudaDriver& cuda_driver();
 
 }  // namespace flashbench

@@ -12,7 +12,7 @@ namespace flashbench {
 
 namespace {
 
-// By the driver, since the runtime knows only the kernels that were linked with it.
+// Queries the driver, because the runtime knows only the kernels that were linked with it.
 class Kernel {
  public:
   explicit Kernel(CUgraphNode node) {
@@ -79,7 +79,7 @@ std::string kernel_name(const std::string& mangled) {
   const std::unique_ptr<char, decltype(&std::free)> demangled(
       abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status), &std::free);
   std::string name = status == 0 ? demangled.get() : mangled;
-  // The parameters begin at the last parenthesis that is in no template's argument.
+  // The parameters begin at the last parenthesis outside all template arguments.
   int depth = 0;
   for (size_t i = 0; i < name.size(); ++i) {
     if (name[i] == '<') ++depth;

@@ -1,4 +1,4 @@
-// What the kernels of a captured launch are and occupy, whoever compiled them.
+// The names and resources of the kernels of a captured launch, whoever compiled them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,7 +9,7 @@
 
 namespace flashbench {
 
-// In the order in which they were captured; copies and fills are left out.
+// In capture order, without copies and fills.
 std::vector<KernelFacts> kernel_facts(cudaGraph_t);
 
 // A demangled name without its parameters and its return type:

@@ -28,7 +28,7 @@ std::string environment(const char* variable) {
   return value == nullptr ? "" : value;
 }
 
-// Where pip puts it: lib/python3.N/site-packages/nvidia/cudnn/lib.
+// Adds the folder in which pip installs cuDNN: lib/python3.N/site-packages/nvidia/cudnn/lib.
 void add_from_environment(const fs::path& root, std::vector<std::string>& candidates) {
   std::error_code unimportant;
   for (const auto& entry : fs::directory_iterator(root / "lib", unimportant)) {
@@ -38,14 +38,14 @@ void add_from_environment(const fs::path& root, std::vector<std::string>& candid
   }
 }
 
-// cuDNN's own number: 91900 is 9.19.0, 8907 is 8.9.7.
+// Decodes cuDNN's version number: 91900 is 9.19.0, 8907 is 8.9.7.
 std::string version_text(size_t number) {
   const size_t major = number >= kLeastVersion ? number / 10000 : number / 1000;
   const size_t minor = number >= kLeastVersion ? number / 100 % 100 : number / 100 % 10;
   return fmt::format("{}.{}.{}", major, minor, number % 100);
 }
 
-// Opens this one, or says what is wrong with it.
+// Opens the candidate, or reports what is wrong with it.
 CudnnLibrary open(const std::string& candidate) {
   CudnnLibrary library;
   void* handle = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -88,7 +88,7 @@ CudnnPlaces cudnn_places() {
 
 std::vector<std::string> cudnn_candidates(const CudnnPlaces& places) {
   if (!places.given.empty()) {
-    const fs::path given = fs::absolute(places.given);  // a bare name would be the loader's
+    const fs::path given = fs::absolute(places.given);  // the loader would search for a bare name
     return {fs::is_directory(given) ? given / kName : given};
   }
   std::vector<std::string> candidates;

@@ -1,5 +1,5 @@
-// cuDNN, opened when first needed: the binary starts, and all but cuDNN's provider works, without
-// it.
+// cuDNN, opened when first needed. Without it the binary still starts, and only cuDNN's provider is
+// absent.
 #pragma once
 
 #include <optional>
@@ -8,35 +8,37 @@
 
 namespace flashbench {
 
-// Where libcudnn is looked for, in this order; what is empty is not looked at.
+// The places to search for libcudnn, in this order; empty ones are skipped.
 struct CudnnPlaces {
-  std::string given;                      // the library or its folder: then nowhere else
+  std::string given;                      // the library or its folder; if set, the only place
   std::vector<std::string> environments;  // roots of Python environments with cuDNN's package
-  // The loader's own path (LD_LIBRARY_PATH, the system's cache) comes here.
+  // The loader's own path (LD_LIBRARY_PATH, the system's cache) comes between these.
   std::string toolkit;  // folder of the CUDA toolkit's libraries
 };
 
-// By FLASHBENCH_CUDNN, VIRTUAL_ENV and CONDA_PREFIX, and the toolkit that this was built with.
+// The places by FLASHBENCH_CUDNN, VIRTUAL_ENV and CONDA_PREFIX, and the toolkit that this was built
+// with.
 CudnnPlaces cudnn_places();
 
-// Its file names in these places that are worth opening, in order; a bare name is the loader's.
+// The file names in these places that are worth opening, in order; the loader searches for a bare
+// name.
 std::vector<std::string> cudnn_candidates(const CudnnPlaces&);
 
 struct CudnnLibrary {
-  void* handle = nullptr;  // dlopen's
+  void* handle = nullptr;  // from dlopen
   std::string path;        // of the file
   std::string version;     // e.g. "9.19.0"
-  std::string error;       // a sentence that says why there is none; empty if there is a handle
+  std::string error;       // a sentence that says why there is no handle; else empty
 };
 
-// The first of these that can be opened and is cuDNN 9 or later.
+// Opens the first of these that is cuDNN 9 or later.
 CudnnLibrary open_cudnn(const std::vector<std::string>& candidates);
 
-// The one in cudnn_places(), looked for when it is first asked for; stays open.
+// The library in cudnn_places(). Searched for at the first call; stays open.
 const CudnnLibrary& cudnn_library();
 
-// From now on, cuDNN is the one at this path: here, and in the processes that this one starts. To
-// be called before cudnn_library(). Throws BadInput if it cannot be opened.
+// Makes this process, and the processes that it starts, use the cuDNN at this path. Call it before
+// cudnn_library(). Throws BadInput if it cannot be opened.
 void use_cudnn(const std::string& path);
 
 }  // namespace flashbench

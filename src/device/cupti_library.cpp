@@ -11,8 +11,8 @@ namespace {
 // The library's name has the major version of the toolkit.
 constexpr int kMajor = CUPTI_API_VERSION / 10000;
 
-// By the loader's path, then where the toolkit had it that this was built with: beside the other
-// libraries, or in a folder of its own.
+// On the loader's path, then in the toolkit that this was built with: beside its other libraries,
+// or in a folder of its own.
 std::vector<std::string> places(const std::string& name) {
   return {name, FLASHBENCH_CUDA_LIBRARY_DIR "/" + name,
           FLASHBENCH_CUDA_LIBRARY_DIR "/../extras/CUPTI/lib64/" + name};
@@ -20,7 +20,7 @@ std::vector<std::string> places(const std::string& name) {
 
 struct Opened {
   CuptiLibrary library;
-  // CUPTI opens this one by its bare name, which the loader finds only if it is open by then or in
+  // CUPTI opens this library by its bare name. The loader finds it only if it is already open or on
   // the loader's path.
   SharedLibrary metrics{places("libnvperf_host.so")};
   SharedLibrary file{places(fmt::format("libcupti.so.{}", kMajor))};

@@ -1,4 +1,4 @@
-// CUPTI, opened when counters are first asked for: the binary starts where it is missing, and a
+// CUPTI, opened when counters are first requested. Without it the binary still starts, and a
 // process that only times never loads it.
 #pragma once
 
@@ -13,8 +13,8 @@
 
 namespace flashbench {
 
-// The entry points that the project uses: of the host API, which needs neither GPU nor driver, and
-// of the range profiler.
+// The entry points that the project uses: the host API, which needs neither GPU nor driver, and the
+// range profiler.
 struct CuptiLibrary {
   decltype(&cuptiGetVersion) version = nullptr;
   decltype(&cuptiGetResultString) result_string = nullptr;
@@ -49,7 +49,7 @@ struct CuptiLibrary {
 // A sentence that says why it cannot be opened; empty if it can.
 std::optional<std::string> why_no_cupti();
 
-// Only where why_no_cupti() is empty.
+// Call only if why_no_cupti() is empty.
 const CuptiLibrary& cupti_library();
 
 }  // namespace flashbench

@@ -14,7 +14,7 @@ namespace flashbench {
 
 namespace {
 
-constexpr size_t kChunkBytes = size_t{4} << 20;  // on the way through the host
+constexpr size_t kChunkBytes = size_t{4} << 20;  // per copy through the host
 
 }  // namespace
 

@@ -19,7 +19,7 @@ size_t row_bytes(const Problem& p) {
   return static_cast<size_t>(p.query_rows()) * sizeof(float);
 }
 
-// The dense tensors that a placement starts from.
+// The dense tensor shapes that placements start from.
 ConstTensorView query_shape(const Problem& p) {
   return query_view<const void>(nullptr, p);
 }

@@ -12,8 +12,8 @@
 
 namespace flashbench {
 
-// A problem's inputs on the device, filled from the host's. The logsumexp has no strides: it is
-// dense in every placement.
+// A problem's inputs on the device, copied from the host. The logsumexp has no strides: it is dense
+// in every placement.
 class DeviceInputs {
  public:
   DeviceInputs(Device& device, const Problem& problem, Placement placement, const Inputs& host);
@@ -21,10 +21,11 @@ class DeviceInputs {
   Inputs view() const;
   void refill(const Inputs& host);
 
-  // Negates what the outputs are linear in: V, or dO for the backward pass.
+  // Negates the input in which the outputs are linear: V, or dO for the backward pass.
   void negate();
 
-  // A hash over every byte, gaps included: shows whether a provider wrote where it may only read.
+  // Returns a hash over every byte, gaps included. A change shows that a provider wrote to its
+  // inputs.
   uint64_t hash() const;
 
   int64_t guard_bytes() const;
@@ -37,7 +38,7 @@ class DeviceInputs {
 // Output tensors in host memory, dense.
 class HostOutputs {
  public:
-  // Room for outputs, uninitialised. A forward pass's logsumexp is left out where a provider gives
+  // Allocates uninitialised outputs. `logsumexp` is false for a forward pass whose provider returns
   // none.
   explicit HostOutputs(const Problem& problem, bool logsumexp = true);
   Outputs view();
@@ -54,24 +55,25 @@ class HostOutputs {
 // A problem's outputs on the device; they start poisoned.
 class DeviceOutputs {
  public:
-  // `logsumexp`: as above.
+  // `logsumexp`: see HostOutputs.
   DeviceOutputs(Device& device, const Problem& problem, Placement placement, bool logsumexp = true);
 
   Outputs view() const;
   void poison();
   HostOutputs to_host() const;
 
-  // Negates what negated inputs negate: all but the logsumexp.
+  // Negates the outputs that negated inputs negate: all but the logsumexp.
   void negate();
 
-  // Over every byte, guard bands included: the same bits, and no damage, where nothing changed.
+  // Returns a hash over every byte, guard bands included. An equal hash means the same bits and no
+  // damage.
   uint64_t hash() const;
 
-  // Elements that still hold the poison: nothing wrote them.
+  // The number of elements that are still poison: nothing wrote them.
   int64_t unwritten_elements() const;
 
-  // A sentence about the first tensor around or between whose elements something was written; empty
-  // if there is none.
+  // A sentence about the first tensor with writes around or between its elements; empty if there is
+  // none.
   std::string damage() const;
 
   int64_t guard_bytes() const;

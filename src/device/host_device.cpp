@@ -1,4 +1,4 @@
-// The host as a device: aligned memory in huge pages where the system grants them, a thread pool,
+// The host as a device: aligned memory (in huge pages if the system grants them), a thread pool,
 // the monotonic clock.
 #include <hwy/targets.h>
 #include <sched.h>
@@ -23,8 +23,8 @@ namespace {
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kCacheLine = 64;
 
-// Reading this much leaves nothing of earlier work in a last-level cache of up to half of it;
-// larger ones (shared by many cores) would make every cold sample wait for gigabytes.
+// Reading kMaxEvictionBytes evicts earlier data from a last-level cache of up to half that size.
+// For larger caches, shared by many cores, every cold sample would have to read gigabytes.
 constexpr int64_t kMinEvictionBytes = int64_t{64} << 20;
 constexpr int64_t kMaxEvictionBytes = int64_t{1} << 30;
 
@@ -108,7 +108,8 @@ class HostDevice final : public Device {
   }
 
  protected:
-  // Asks the system what is left first: Linux grants more than it has and kills whoever touches it.
+  // First asks the system how much is left: Linux grants more memory than it has, and kills the
+  // process that touches it.
   void* raw_allocate(size_t bytes) override {
     if (static_cast<int64_t>(bytes) > meminfo("MemAvailable:")) return nullptr;
     const size_t alignment = bytes >= 2 * kHugePage ? kHugePage : kCacheLine;

@@ -23,14 +23,14 @@ namespace {
 constexpr double kOutlierProbability = 0.001;
 constexpr double kOutlierDeviation = 10.0;
 
-// 64 random bits: element `index` of the stream that `seed` and `stream` name.
+// Returns 64 random bits: element `index` of the stream identified by `seed` and `stream`.
 uint64_t random_bits(uint64_t seed, uint64_t stream, uint64_t index) {
   constexpr uint64_t kGamma = kSplitMixIncrement;
   const uint64_t start = split_mix(split_mix(seed + kGamma) + (stream + 1) * kGamma);
   return split_mix(start + (index + 1) * kGamma);
 }
 
-// Box-Muller on the two halves of `bits`.
+// Box-Muller transform of the two halves of `bits`.
 double normal(uint64_t bits) {
   const double u1 = (static_cast<double>(bits >> 32) + 1.0) * 0x1p-32;  // (0, 1]
   const double u2 = static_cast<double>(bits & 0xffffffff) * 0x1p-32;   // [0, 1)
@@ -59,9 +59,9 @@ void fill_pattern(const Problem& p, TensorView view, const InputSpec& spec, int 
 
 using Bytes = HostVector<std::byte>;
 
-// A random tensor that lies in memory as its elements are counted: it depends on its number of
-// elements alone, and on nothing else of the problem's shape. Of cases that follow on one another
-// many ask for the same, and to make it takes longer than to run attention on it.
+// A random tensor whose elements are stored in index order: it depends on its number of elements,
+// and on nothing else of the problem's shape. Successive cases often need the same tensor, and
+// making it takes longer than running attention on it.
 struct RandomTensor {
   Distribution distribution;
   uint64_t seed;
@@ -71,7 +71,7 @@ struct RandomTensor {
 
 class RandomTensors {
  public:
-  // The one that was made last with this number, if it is the same.
+  // Returns the last tensor made with this number, if it is the same.
   std::shared_ptr<const Bytes> find(const InputSpec& spec, int tensor, Dtype dtype, size_t bytes) {
     const std::lock_guard lock(mutex_);
     const RandomTensor& last = last_[static_cast<size_t>(tensor)];
@@ -140,7 +140,7 @@ void fill_from_file(TensorView view, Layout layout, const std::string& path) {
   std::memcpy(view.data, array.data.data(), array.data.size());
 }
 
-// The tensor with this number; `shape` is a view of it without data.
+// Makes the tensor with this number; `shape` is a view of it without data.
 std::shared_ptr<const Bytes> filled(TensorView shape, const Problem& problem, const InputSpec& spec,
                                     int tensor, const std::string& path, ThreadPool& pool) {
   const bool random = spec.distribution != Distribution::files && !is_pattern(spec.distribution);

@@ -13,13 +13,13 @@
 
 namespace flashbench {
 
-// What fills Q, K, V and dO.
+// What Q, K, V and dO are filled with.
 //   normal    N(0, 1)
 //   uniform   U[-1, 1): zero mean, because a mean hides errors (docs/measuring.md)
 //   outliers  N(0, 1) + Bernoulli(0.001) * N(0, 100): FlashAttention-3's outlier model
 //             (arXiv 2407.08608, section 4.3)
 //   files     .npy tensors
-// and the adversarial ones of device/patterns.h.
+// and the adversarial distributions of device/patterns.h.
 struct InputSpec {
   Distribution distribution = Distribution::normal;
   uint64_t seed = 1;
@@ -32,8 +32,9 @@ struct InputSpec {
 // The tensors of one problem in host memory, in its dtype and layout.
 class HostTensors {
  public:
-  // Fills Q, K, V and, for the backward pass, dO. O and logsumexp of a backward problem are room
-  // for the caller to fill. Throws BadInput or FileError if a file does not fit or cannot be read.
+  // Fills Q, K, V and, for the backward pass, dO. Of a backward problem, O and the logsumexp are
+  // only allocated, and the caller fills them. Throws BadInput or FileError if a file does not fit
+  // or cannot be read.
   HostTensors(const Problem&, const InputSpec&, ThreadPool&);
 
   Inputs inputs() const;
@@ -42,18 +43,18 @@ class HostTensors {
 
  private:
   Problem problem_;
-  // Random tensors are shared with the next problem that asks for the same.
+  // Random tensors are shared with the next problem that needs the same.
   using Bytes = HostVector<std::byte>;
   std::shared_ptr<const Bytes> q_, k_, v_, d_o_;
   Bytes o_;
   HostVector<float> logsumexp_;
 };
 
-// Element `index` of tensor number `tensor` (0 Q, 1 K, 2 V, 3 dO) before rounding to a dtype, where
-// index counts in the order [batch, length, heads, head_dim] whatever the layout. A pure function
-// of its arguments, so that any program can make the same inputs: SplitMix64 (Steele, Lea and Flood
-// 2014) as a counter-based generator, then Box-Muller; docs/measuring.md has the formula.
-// A distribution of device/patterns.h has normal noise.
+// Element `index` of tensor number `tensor` (0 Q, 1 K, 2 V, 3 dO) before rounding to a dtype. The
+// index order is [batch, length, heads, head_dim], whatever the layout. A pure function of its
+// arguments, so that any program can make the same inputs: SplitMix64 (Steele, Lea and Flood 2014)
+// as a counter-based generator, then Box-Muller; docs/measuring.md has the formula. The
+// distributions of device/patterns.h use normal noise.
 float random_value(Distribution, uint64_t seed, int tensor, uint64_t index);
 
 }  // namespace flashbench

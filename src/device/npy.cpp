@@ -23,7 +23,7 @@ static_assert(std::endian::native == std::endian::little);
 
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr size_t kVersionBytes = 2;
-constexpr size_t kAlignment = 64;          // of the data in a file that we write
+constexpr size_t kAlignment = 64;          // of the data in files that we write
 constexpr size_t kMaxHeaderBytes = 65536;  // far above what a plain array needs
 
 struct TypeName {
@@ -39,15 +39,15 @@ const TypeName& npy_type_name(NpyArray::Type type) {
   return kTypes[static_cast<size_t>(type)];
 }
 
-// The header's dictionary, as a Python literal says it.
+// The dictionary in the header.
 struct Header {
   std::optional<std::string> descr;
   std::optional<bool> fortran_order;
   std::optional<std::vector<int64_t>> shape;
 };
 
-// Reads the one form of Python literal that a header is: a dictionary with the keys descr (a
-// string), fortran_order (a bool) and shape (a tuple of ints), in any order and spacing.
+// Parses the Python literal in a header: a dictionary with the keys descr (a string), fortran_order
+// (a bool) and shape (a tuple of ints), in any order and spacing.
 class HeaderParser {
  public:
   HeaderParser(std::string_view text, const std::string& file) : rest_(text), file_(file) {}
@@ -181,7 +181,7 @@ NpyArray::Type parse_type(const std::string& descr, const std::string& file) {
       file, descr, hint));
 }
 
-// Bytes of the data; empty if they do not fit 64 bits.
+// The size of the data in bytes; empty if it does not fit 64 bits.
 std::optional<int64_t> data_bytes(const std::vector<int64_t>& shape, int64_t element_size) {
   int64_t bytes = element_size;
   for (const int64_t length : shape) {
@@ -190,7 +190,7 @@ std::optional<int64_t> data_bytes(const std::vector<int64_t>& shape, int64_t ele
   return bytes;
 }
 
-// A file read from front to back, of which no more is asked than it has.
+// Reads a file from front to back, never past its end.
 class Reader {
  public:
   explicit Reader(const std::filesystem::path& path) : name_(path.string()) {

@@ -18,16 +18,16 @@ struct NpyArray {
   std::vector<std::byte> data;  // C order, little endian
 };
 
-// The type that holds a dtype's elements, bf16 as its bits; and the dtype that a type holds.
+// The .npy type that stores a dtype (bf16 as its bits), and the inverse.
 NpyArray::Type npy_type(Dtype);
 Dtype dtype_of(NpyArray::Type);
 
-// Throws FileError if the file cannot be read, BadInput (with the file's name, what was expected
-// and what was found) if it is not such an array: other dtypes, big endian, Fortran order, object
-// arrays, a size that does not match the shape.
+// Throws FileError if the file cannot be read. Throws BadInput (with the file's name, what was
+// expected and what was found) if it is not a supported array: other dtypes, big endian, Fortran
+// order, object arrays, a size that does not match the shape.
 NpyArray read_npy(const std::filesystem::path& path);
 
-// Written to a temporary file in the same folder, synced and renamed. Throws FileError.
+// Writes a temporary file in the same folder, syncs and renames it. Throws FileError.
 void write_npy(const std::filesystem::path& path, NpyArray::Type type,
                std::span<const int64_t> shape, const void* data);
 

@@ -1,4 +1,4 @@
-// NVIDIA's management library, opened at run time: clocks, power and why they are held down.
+// NVIDIA's management library, opened at run time: clocks, power, and the reasons for throttling.
 #pragma once
 
 #include <memory>
@@ -11,18 +11,18 @@ namespace flashbench {
 
 class Nvml {
  public:
-  // Of the GPU at this PCI address, e.g. "0000:3b:00.0". Null where the library or the GPU in it is
-  // missing: then there is no state to record.
+  // Opens the GPU at this PCI address, e.g. "0000:3b:00.0". Returns null if the library or the GPU
+  // in it is missing: then there is no state to record.
   static std::unique_ptr<Nvml> open(const std::string& pci_bus_id);
   ~Nvml();
 
-  // Empty where the GPU does not tell.
+  // Empty if the GPU does not report it.
   std::optional<DeviceState> state() const;
 
-  // Joules since the driver was loaded; empty where the GPU does not tell.
+  // Joules since the driver was loaded; empty if the GPU does not report them.
   std::optional<double> energy() const;
 
-  // Watts; 0 where the GPU does not tell.
+  // Watts; 0 if the GPU does not report it.
   double power_limit() const;
   std::string driver_version() const;
 

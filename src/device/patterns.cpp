@@ -19,10 +19,11 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // ---- one_hot
 
-// exp(-128) is 0 in fp32 and far below an ulp of 1 in any format with fewer exponent bits.
+// exp(-128) is 0 in fp32, and far below an ulp of 1 in any format with fewer exponent bits.
 constexpr double kMargin = 128;
 
-// Q and K are +-amplitude, a bit of the key's number in each column, over and over.
+// Q and K are +-amplitude: each column holds one bit of the key's number, repeated over the
+// columns.
 struct OneHotBits {
   int64_t bits = 1;
   float q_amplitude = 1, k_amplitude = 1;
@@ -146,7 +147,7 @@ std::optional<int64_t> one_hot_key(const Problem& p, uint64_t seed, int64_t batc
                                    int64_t row) {
   const int64_t visible = p.visible_keys(row);
   if (visible == 0) return std::nullopt;
-  constexpr int kStream = 16;  // of its own, beside the tensors'
+  constexpr int kStream = 16;  // a stream of its own, apart from the tensors'
   const auto index = static_cast<uint64_t>((batch * p.q_heads + head) * p.q_len + row);
   const float u = random_value(Distribution::uniform, seed, kStream, index);  // [-1, 1)
   const auto key =

@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kGap = kHeadDimStep;  // elements: a vector of 16-bit values stays aligned
 constexpr int64_t kPackedTensors = 3;   // Q, K and V beside each other
 
-// Gaps behind heads, rows and batches, for the order in which a dense tensor has them.
+// Adds gaps after heads, rows and batches, in the order of the dimensions of the dense tensor.
 TensorView strided(TensorView t) {
   const bool heads_inside = t.head_stride < t.row_stride;
   const auto room = [](int64_t elements) { return kPackedTensors * elements + kGap; };
@@ -27,7 +27,7 @@ TensorView strided(TensorView t) {
   return t;
 }
 
-// Elements from the first to behind the last.
+// Distance from the first element to the end of the last, in elements.
 int64_t extent(const TensorView& t) {
   return t.offset(t.batch - 1, t.heads - 1, t.length - 1) + t.head_dim;
 }

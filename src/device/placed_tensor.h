@@ -1,5 +1,5 @@
-// One tensor in device memory where a placement puts it, with guard bands: what lies before, behind
-// and between its elements is poison, and a kernel that writes there shows.
+// One tensor in device memory, laid out by a placement, with guard bands. The memory before, after
+// and between its elements is poison, so that a kernel that writes there is found.
 #pragma once
 
 #include <cstddef>
@@ -13,42 +13,42 @@ namespace flashbench {
 
 class PlacedTensor {
  public:
-  // Every placement has a margin of this many bytes before the tensor and at least one behind it.
+  // Every placement has a margin of this many bytes before the tensor, and at least as many after
+  // it.
   static constexpr size_t kMargin = 256;
 
   PlacedTensor() = default;  // no tensor
 
   // A tensor shaped like `dense`, the view of its host memory; it starts poisoned.
   //   contiguous  the strides of `dense`, the first element on an aligned address
-  //   strided     gaps behind every head, row and batch: a row lies in three times the room that
-  //   its
-  //               heads need, as in a packed QKV tensor; all offsets are multiples of 8 elements
+  //   strided     gaps after every head, row and batch: a row takes three times the room of its
+  //               heads, as in a packed QKV tensor; all offsets are multiples of 8 elements
   //   offset      the strides of `dense`, the first element one past an aligned address
   PlacedTensor(Device&, const ConstTensorView& dense, Placement, MemoryUse);
 
   bool empty() const { return view_.elements() == 0; }
   const TensorView& view() const { return view_; }
 
-  // From and to host memory laid out as `dense` was.
+  // Copy from and to host memory with the layout of `dense`.
   void write(const void* dense);
   void read(void* dense) const;
 
-  // Elements and guard bands.
+  // Poisons elements and guard bands.
   void poison();
 
   // Flips the sign of every element.
   void negate();
 
-  // Over every byte, guard bands included.
+  // Hashes every byte, guard bands included.
   uint64_t hash(uint64_t seed) const;
 
-  // Bytes outside the elements that are poison no more.
+  // The number of bytes outside the elements that are no longer poison.
   int64_t damaged_guard_bytes() const;
 
-  // Elements that still are poison: nothing wrote them.
+  // The number of elements that are still poison: nothing wrote them.
   int64_t unwritten_elements() const;
 
-  // What the tensor takes beyond its elements.
+  // The size of the tensor's memory beyond its elements.
   int64_t guard_bytes() const;
 
  private:

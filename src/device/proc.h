@@ -6,8 +6,8 @@
 
 namespace flashbench {
 
-// The value in bytes of a field such as "MemAvailable:" of /proc/meminfo, given there in kibibytes;
-// 0 if the file or the field is not there.
+// Returns the value in bytes of a field such as "MemAvailable:" of /proc/meminfo, where it is in
+// kibibytes; 0 if the file or the field does not exist.
 int64_t proc_bytes(const char* path, std::string_view field);
 
 }  // namespace flashbench

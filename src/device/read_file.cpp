@@ -15,7 +15,7 @@ namespace flashbench {
 
 namespace {
 
-constexpr int kWriterMilliseconds = 1000;  // for somebody who is about to open a pipe's other end
+constexpr int kWriterMilliseconds = 1000;  // to wait for a writer to open a pipe's other end
 constexpr size_t kChunk = size_t{1} << 16;
 
 // A file open for reading.
@@ -40,7 +40,7 @@ class Input {
 
   bool is_pipe() const { return is_pipe_; }
 
-  // 0 at the end, and where nobody has the other end of a pipe open.
+  // Returns 0 at the end, and for a pipe whose other end nobody has open.
   size_t read(char* to, size_t bytes) const {
     while (true) {
       const ssize_t count = ::read(fd_, to, bytes);

@@ -1,4 +1,4 @@
-// Input files that are read as a whole.
+// Reads whole input files.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace flashbench {
 
-// A pipe is read to its end, if somebody writes to it. "-" is standard input. Throws FileError,
-// also for more than `most_bytes`.
+// Reads a pipe to its end, if a process writes to it. "-" is standard input. Throws FileError, also
+// for more than `most_bytes`.
 std::string read_file(const std::filesystem::path& path, size_t most_bytes);
 
 }  // namespace flashbench

@@ -5,12 +5,12 @@
 
 namespace flashbench {
 
-// Resident bytes of this process now, and their peak since the last reset. 0 where the system does
-// not tell.
+// Resident bytes of this process now, and their peak since the last reset. 0 if the system does not
+// report them.
 int64_t resident_bytes();
 int64_t peak_resident_bytes();
 
-// Starts a new peak at the present level. Without effect where the system does not allow it.
+// Resets the peak to the present size. Has no effect if the system does not allow it.
 void reset_peak_resident();
 
 }  // namespace flashbench

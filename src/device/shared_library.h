@@ -1,4 +1,4 @@
-// A shared library that is opened when it is first needed.
+// A shared library that is opened on first use.
 #pragma once
 
 #include <string>
@@ -6,20 +6,20 @@
 
 namespace flashbench {
 
-// Stays open for as long as the process lives.
+// The library stays open until the process ends.
 class SharedLibrary {
  public:
-  // The first of these that can be opened: a name for the loader to find, or a path.
+  // Opens the first of these that exists: names for the loader to search, or paths.
   explicit SharedLibrary(const std::vector<std::string>& places);
 
-  // Sets `function` to the entry point of that name, or to null.
+  // Sets `function` to the entry point with this name, or to null.
   template <typename Function>
   void find(Function& function, const char* name) {
     function = reinterpret_cast<Function>(symbol(name));
   }
 
-  // Why it cannot be used: none of the places, or an entry point that it does not have; empty if it
-  // can.
+  // Why the library cannot be used: none of the places can be opened, or an entry point is missing.
+  // Empty if it can be used.
   const std::string& error() const { return error_; }
 
  private:

@@ -11,8 +11,8 @@ namespace flashbench {
 
 namespace {
 
-// Waiting for a sleeping thread costs tens of microseconds, as much as a small problem takes. So a
-// thread that waits looks about this many times (some 20 us) before it sleeps.
+// Waking a sleeping thread takes tens of microseconds, as long as a small problem. A waiting thread
+// therefore polls about this many times (some 20 us) before it sleeps.
 constexpr int kSpins = 400;
 
 template <typename Condition>
@@ -96,7 +96,7 @@ void ThreadPool::work(int thread) {
       (*body_)(item, thread);
     }
   } catch (...) {
-    next_item_.store(items_, std::memory_order_relaxed);  // no further items
+    next_item_.store(items_, std::memory_order_relaxed);  // start no further items
     std::lock_guard lock(mutex_);
     if (!error_) error_ = std::current_exception();
   }

@@ -1,5 +1,5 @@
-// A fixed set of threads that runs one parallel loop at a time. Our own rather than OpenMP's or
-// TBB's because ThreadSanitizer sees every synchronisation in it (docs/design.md).
+// A fixed set of threads that runs one parallel loop at a time. We do not use OpenMP or TBB because
+// ThreadSanitizer can see every synchronisation here (docs/design.md).
 #pragma once
 
 #include <atomic>
@@ -15,8 +15,8 @@ namespace flashbench {
 
 class ThreadPool {
  public:
-  // `threads` counts the caller, which works too: a pool of 1 starts no thread. Throws BadInput if
-  // the system does not start as many.
+  // `threads` includes the caller, which works too: a pool of 1 starts no thread. Throws BadInput
+  // if the system does not start that many.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -24,10 +24,10 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls body(item, thread) for each item in [0, items), in ascending order of start, each on
-  // whichever thread is free next; thread is in [0, threads()). Returns when all are done; the
-  // first exception that a body threw is thrown again here. A call from another thread waits for
-  // its turn; a body may not call it.
+  // Calls body(item, thread) for each item in [0, items), starting them in ascending order, each on
+  // the next free thread; thread is in [0, threads()). Returns when all are done, and rethrows the
+  // first exception of a body. A call from another thread waits for its turn. A body must not call
+  // this.
   using Body = std::function<void(int64_t item, int thread)>;
   void parallel_for(int64_t items, const Body& body);
 
@@ -37,7 +37,7 @@ class ThreadPool {
   void work(int thread);
 
   std::vector<std::thread> workers_;
-  std::mutex turn_;  // held by the loop that runs
+  std::mutex turn_;  // held by the running loop
   std::mutex mutex_;
   std::condition_variable start_, done_;
   std::atomic<uint64_t> generation_{0};  // counts loops; workers wait for the next
