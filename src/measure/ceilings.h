@@ -1,5 +1,5 @@
-// What the machine itself can do, measured the same way as the providers: the upper lines of the
-// roofline.
+// The limits of the machine (the upper lines of the roofline), measured in the same way as the
+// providers.
 #pragma once
 
 #include <array>
@@ -15,24 +15,26 @@
 
 namespace flashbench {
 
-// Rows, columns and depth of the GEMM below: on a CPU one for each thread, large enough that
-// packing is hidden (docs/measuring.md). Which size is the fastest on a GPU depends on the GPU and
-// the dtype: it is found out. Another program's GEMM has the one size.
+// Rows, columns and depth of the GEMM below. On a CPU each thread computes its own, large enough
+// that packing is hidden (docs/measuring.md). On a GPU the fastest size depends on the GPU and the
+// dtype, so that several are tried. Another program's GEMM has one fixed size.
 inline constexpr int64_t kHostGemmSize = 1024;
 inline constexpr std::array<int64_t, 3> kCudaGemmSizes{2048, 4096, 8192};
 inline constexpr int64_t kProgramHostGemmSize = 1536, kProgramCudaGemmSize = 4096;
 
 // A large GEMM on this device: the ceiling that providers' FLOP/s are compared with. It runs in
-// every case's rounds, so that the share of the ceiling is a ratio of neighbours in time.
+// every case's rounds, so that the share of the ceiling is a ratio of times that were measured one
+// after the other.
 class GemmCeiling {
  public:
   virtual ~GemmCeiling() = default;
   virtual void run() = 0;
   virtual double flops() const = 0;
-  virtual std::string description() const = 0;  // e.g. "sgemm 1536x1536x1536, OpenBLAS 0.3.21, ..."
+  // E.g. "sgemm 1024x1024x1024 on each of 2 threads, OpenBLAS 0.3.21".
+  virtual std::string description() const = 0;
 };
 
-// Of operands in `dtype`; on a CPU in fp32, whatever the dtype: so the kernels compute there.
+// The GEMM has operands in `dtype`; on a CPU always fp32, in which the CPU kernels compute.
 std::unique_ptr<GemmCeiling> make_gemm_ceiling(Device& device, Dtype dtype);
 
 // One measured ceiling.
@@ -51,12 +53,11 @@ struct Ceiling {
 std::vector<Ceiling> measure_ceilings(Device& device, const MeasureOptions& options,
                                       const std::function<bool()>& interrupted);
 
-// What is wrong with ceilings, by one another: a sentence each. An fp32 GEMM that uses the
-// processor reaches most of what its multiply-adds alone do, and no more.
+// Inconsistencies between ceilings, a sentence each. An fp32 GEMM that uses the processor fully
+// reaches most of the rate of multiply-adds alone, and no more.
 std::vector<std::string> doubts(const std::vector<Ceiling>&);
 
-// What the host and the GPU each implement: the work whose rate is a ceiling. `run` owns what it
-// works on.
+// The work whose rate is a ceiling, implemented for the host and for the GPU. `run` owns its data.
 struct CeilingWork {
   std::string name, unit, description;
   double work = 0;

@@ -10,12 +10,12 @@ namespace {
 
 constexpr std::string_view kSum = ".sum";
 
-// The names that chips have for what is counted, without ".sum". Where a chip lists several of a
-// quantity, the first is taken; for tensor operations they differ by the operands' type.
+// The names of the counted metrics on different chips, without ".sum". If a chip lists several for
+// a quantity, the first is taken; for tensor operations they differ by the type of the operands.
 struct Metric {
   Counted counted;
   std::string_view name;
-  std::optional<Dtype> dtype = std::nullopt;  // of the problems that it is read for; all if empty
+  std::optional<Dtype> dtype = std::nullopt;  // of the problems it is read for; empty: all
 };
 constexpr std::array kMetrics{
     Metric{Counted::dram_read, "dram__bytes_read"},
@@ -129,7 +129,7 @@ CounterReport count_run(Device& device, CounterReader& reader, Dtype dtype, Cach
     run();
     device.evict_caches();
   };
-  device.evict_caches();  // fills its buffer the first time
+  device.evict_caches();  // the first call fills its buffer
   try {
     report.passes = reader.passes(dtype);
     report.run = reader.count(dtype, before, run);

@@ -1,6 +1,6 @@
-// What hardware counters say of a run: bytes to and from memory, bytes through the L2, operations
-// on tensor cores. Read on NVIDIA GPUs by CUPTI's range profiler (docs/measuring.md); the model of
-// the traffic never stands in for them.
+// Hardware counters of a run: bytes to and from memory, bytes through the L2, operations on tensor
+// cores. CUPTI's range profiler reads them on NVIDIA GPUs (docs/measuring.md). The traffic model is
+// never used in their place.
 #pragma once
 
 #include <array>
@@ -36,55 +36,56 @@ std::string_view name(CounterStatus);
 // Whether counters can be read here, and if not, why.
 struct CounterState {
   CounterStatus status = CounterStatus::off;
-  int code = 0;          // CUPTI's; 0 where it was not asked
+  int code = 0;          // CUPTI's error code; 0 if CUPTI was not called
   std::string reason{};  // a sentence, unless ok
-  std::string chip{};    // CUPTI's name of it, e.g. "GH100"; empty where it is not known
-  int cupti = 0;         // CUPTI's version, e.g. 130001; 0 where there is none
+  std::string chip{};    // CUPTI's name of the chip, e.g. "GH100"; empty if unknown
+  int cupti = 0;         // CUPTI's version, e.g. 130001; 0 if there is no CUPTI
 };
 
-// By the metric's full name, e.g. "dram__bytes_read.sum".
+// Values with the metric's full name, e.g. "dram__bytes_read.sum".
 using CounterValues = std::vector<std::pair<std::string, double>>;
 
-// What a metric counts. Chips differ in the names.
+// The quantity that a metric counts. Its name differs between chips.
 enum class Counted {
   dram_read,   // bytes
   dram_write,  // bytes
-  l2,          // bytes that the L2 looked up, whoever asked for them
-  tensor,      // operations on tensor cores, two for a multiply-add
+  l2,          // bytes looked up in the L2, by any requester
+  tensor,      // operations on tensor cores, two per multiply-add
 };
 
-// Of the metrics that a chip lists, those to read for a problem of this dtype: the names with
-// ".sum", for the dtype's tensor operations (fp32: those of TF32, which should be none).
+// Selects from the metrics that a chip lists those to read for a problem of this dtype, as names
+// with ".sum": those of the dtype's tensor operations (for fp32 those of TF32, which should be 0)
+// and all that do not depend on the dtype.
 std::vector<std::string> wanted_metrics(const std::vector<std::string>& listed, Dtype);
 
-// The sum of the values that count this; empty if there are none.
+// The sum of the values of this quantity; empty if there are none.
 std::optional<double> total(const CounterValues&, Counted);
 
 // One provider's run of a case, counted.
 struct CounterReport {
   CounterState state{};
   CacheState cache = CacheState::warm;  // before the run, as in the timing
-  int passes = 0;                       // runs that it took to read all metrics
+  int passes = 0;                       // runs needed to read all metrics
   CounterValues run{};                  // a range around one run
-  // Around a run and a read of `eviction_bytes`, which drives what the run left in the L2 out to
-  // memory.
+  // A range around one run and a read of `eviction_bytes`, which writes back what the run left in
+  // the L2.
   CounterValues run_and_eviction{};
   int64_t eviction_bytes = 0;
-  std::vector<CounterValues> launches{};  // each kernel of a run alone; empty if there is but one
+  std::vector<CounterValues> launches{};  // each kernel of a run; empty if there is only one
 };
 
-// To take the counters, for a range or for all launches, costs a fifth of a second.
+// Reading the counters takes a fifth of a second for a range, and as much for all launches.
 enum class CounterDetail {
-  run,  // the run; after a cold cache, run_and_eviction too, without which it says too little
-  everything,  // run_and_eviction in any case, and launches
+  run,  // the run; with a cold cache also run_and_eviction, without which the run says too little
+  everything,  // always run_and_eviction, and launches
 };
 
-// Bytes to and from memory that the run is answerable for. After a cold cache: what moved while it
-// ran, and what it left in the L2 to be written back. In a row of runs (warm) each run writes back
-// what the one before left: then what moved while it ran. Empty if not counted.
+// Bytes to and from memory that the run causes. With a cold cache: the traffic during the run, and
+// what the run left in the L2 to be written back. With a warm cache each run writes back what the
+// previous one left, so that it is the traffic during the run. Empty if not counted.
 std::optional<int64_t> measured_bytes(const CounterReport&);
 
-// Reads counters of work on one device. Lives in a process that times nothing.
+// Reads counters of work on one device, in a process that times nothing.
 class CounterReader {
  public:
   virtual ~CounterReader() = default;
@@ -93,15 +94,15 @@ class CounterReader {
 
   virtual const CounterState& state() const = 0;
 
-  // Calls `before`, then `work` with the counters on; both launch, and may be called several times.
-  // Throws CounterError.
+  // Calls `before`, then `work` with the counters on. Both launch work, and may be called several
+  // times. Throws CounterError.
   virtual CounterValues count(Dtype, const Launch& before, const Launch& work) = 0;
 
-  // The same, apart for each kernel that `work` launches, in order, one after the other.
+  // The same, separately for each kernel that `work` launches, in order and serialised.
   virtual std::vector<CounterValues> count_launches(Dtype, const Launch& before,
                                                     const Launch& work) = 0;
 
-  // How often count() calls `work`.
+  // The number of times that count() calls `work`.
   virtual int passes(Dtype) = 0;
 };
 
@@ -114,17 +115,16 @@ class CounterError : public std::runtime_error {
   int code;
 };
 
-// Of the device that is current. Says in its state why none can be read, where that is so.
+// Makes the reader for the current device. If none can be read, its state says why.
 std::unique_ptr<CounterReader> make_counter_reader(Device&);
 
-// Reads nothing, for the reason in this state.
+// Makes a reader that reads nothing, for the reason in this state.
 std::unique_ptr<CounterReader> make_no_counter_reader(CounterState);
 
-// What a build with CUPTI and one without each implement in their own way: of a GPU.
+// The reader for a GPU; builds with and without CUPTI implement it differently.
 std::unique_ptr<CounterReader> make_cuda_counter_reader(Device&);
 
-// Counts a run, from the state of the caches that its timing has. What goes wrong is in the
-// report's state.
+// Counts a run that starts with the cache state of its timing. Errors are in the report's state.
 CounterReport count_run(Device&, CounterReader&, Dtype, CacheState, CounterDetail,
                         const CounterReader::Launch& run);
 

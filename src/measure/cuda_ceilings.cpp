@@ -31,7 +31,7 @@ void fill_normal(const Buffer& buffer, Dtype dtype, int64_t count, uint64_t seed
   }
 }
 
-// C = A B^T, the form in which cuBLAS is fastest: both operands contiguous along the sum.
+// C = A B^T, cuBLAS's fastest form: both operands are contiguous along the summed dimension.
 class CudaGemm final : public GemmCeiling {
  public:
   CudaGemm(Device& device, Dtype dtype, int64_t size)
@@ -81,7 +81,8 @@ class CudaGemm final : public GemmCeiling {
   Cublas cublas_;
 };
 
-// The median rate of a few runs. The first loads cuBLAS's kernel, for which a timed one would wait.
+// The median rate of a few runs. The warm-up loads cuBLAS's kernel, which a timed run would wait
+// for.
 double rate_of(Device& device, CudaGemm& gemm) {
   constexpr int kWarmUpRuns = 3, kRuns = 7;
   std::vector<double> seconds;
@@ -95,7 +96,7 @@ double rate_of(Device& device, CudaGemm& gemm) {
 
 }  // namespace
 
-// The fastest size, of those that there is memory for.
+// The fastest of the sizes that fit memory.
 std::unique_ptr<GemmCeiling> make_cuda_gemm(Device& device, Dtype dtype) {
   std::unique_ptr<CudaGemm> best;
   double best_rate = 0;

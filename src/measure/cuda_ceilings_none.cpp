@@ -1,4 +1,4 @@
-// The GPU's ceilings in a build without CUDA, which has no GPU device to ask for them.
+// The GPU's ceilings in a build without CUDA, where no GPU device can ask for them.
 #include <stdexcept>
 
 #include "measure/ceilings.h"

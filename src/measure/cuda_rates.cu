@@ -11,11 +11,11 @@ namespace flashbench::cuda_rates {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kBlocksPerMultiprocessor = 6;  // 1,536 threads: as many as every GPU has room for
-constexpr int kChains = 8;                   // independent ones a thread, to hide the latency
-constexpr int kSteps = 4096;                 // of each chain
+constexpr int kBlocksPerMultiprocessor = 6;  // 1,536 threads, which fit every GPU
+constexpr int kChains = 8;                   // per thread, independent, to hide the latency
+constexpr int kSteps = 4096;                 // per chain
 
-// Box and Muller's transform of two uniform values.
+// Box-Muller transform of two uniform values.
 __device__ float normal(uint64_t seed, int64_t index) {
   const uint64_t bits =
       cuda_split_mix((seed + 1) * kSplitMixIncrement + static_cast<uint64_t>(index));
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// One step of a chain, for 0 <= a < 1. Both stay finite for ever.
+// One step of a chain, for 0 <= a < 1. Both kinds stay finite for ever.
 struct Ffma {
   __device__ static float step(float x, float a) { return fmaf(x, a, a); }
 };
@@ -70,7 +70,7 @@ struct Exp2 {
 
 template <typename Operation>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor) chain_kernel(float* out) {
-  // Of the block, so that it is in a register and no immediate, which would halve the rate.
+  // Depends on the block, so that it is in a register: an immediate would halve the rate.
   const float factor = 1 / (2.0f + static_cast<float>(blockIdx.x));
   float chain[kChains];
 #pragma unroll
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor) chain_kern
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < kChains; ++i) sum += chain[i];
-  if (sum == -1) *out = sum;  // never, and the compiler cannot know
+  if (sum == -1) *out = sum;  // never true, but the compiler cannot know that
 }
 
 double operations(int multiprocessors) {

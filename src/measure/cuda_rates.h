@@ -1,4 +1,4 @@
-// Kernels that do nothing but what is to be measured.
+// Kernels that do only what is measured.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,7 +8,7 @@
 
 namespace flashbench::cuda_rates {
 
-// N(0, 1) in fp32, then as asked, from a counter-based generator: the same for the same seed.
+// Fill with N(0, 1), computed in fp32, from a counter-based generator: the same for the same seed.
 void fill_normal_fp32(float* data, int64_t count, uint64_t seed, cudaStream_t);
 void fill_normal_fp16(void* data, int64_t count, uint64_t seed, cudaStream_t);
 void fill_normal_bf16(void* data, int64_t count, uint64_t seed, cudaStream_t);
@@ -16,8 +16,8 @@ void fill_normal_bf16(void* data, int64_t count, uint64_t seed, cudaStream_t);
 // Copies bytes [0, bytes), a multiple of 16.
 void copy(void* to, const void* from, size_t bytes, cudaStream_t);
 
-// On every multiprocessor: chains of fused multiply-adds, and of exponentials. `out` has room for
-// one float. The counts are of all threads together.
+// Run chains of fused multiply-adds, and of exponentials, on every multiprocessor. `out` has room
+// for one float. The counts are totals over all threads.
 void ffma(int multiprocessors, float* out, cudaStream_t);
 double ffma_flops(int multiprocessors);
 void exp2(int multiprocessors, float* out, cudaStream_t);

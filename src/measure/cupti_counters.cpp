@@ -12,7 +12,7 @@ namespace flashbench {
 
 namespace {
 
-constexpr size_t kMostLaunches = 256;  // of one run; those beyond are an error, not left out
+constexpr size_t kMostLaunches = 256;  // per run; more are an error
 
 CounterStatus status_of(CUptiResult result) {
   switch (result) {
@@ -60,7 +60,7 @@ void check(const CuptiLibrary& library, CUptiResult result, const char* call) {
   throw CounterError(CounterStatus::failed, 0, reason);
 }
 
-// Parameters of a CUPTI call, with their size set and all else 0.
+// Declares the parameters of a CUPTI call, with their size set and all else 0.
 #define FLASHBENCH_CUPTI_PARAMS(type, variable) \
   type variable{};                              \
   variable.structSize = type##_STRUCT_SIZE
@@ -160,7 +160,7 @@ CounterValues CuptiChip::evaluate(const std::vector<std::string>& metrics,
 
 namespace {
 
-// What is read for one dtype.
+// The metrics to read for one dtype.
 struct MetricSet {
   std::vector<std::string> metrics;
   std::unique_ptr<CuptiChip> chip;
@@ -168,7 +168,7 @@ struct MetricSet {
   int passes = 0;
 };
 
-// The range profiler switched on in a context, for as long as it lives.
+// Enables the range profiler in a context for its lifetime.
 class RangeProfiler {
  public:
   RangeProfiler(const CuptiLibrary& library, const CuptiTarget& target) : library_(library) {
@@ -224,7 +224,7 @@ class RangeProfiler {
     params.pRangeProfilerObject = profiler_;
     check(library_, library_.start(&params), "cuptiRangeProfilerStart");
   }
-  // Whether that was the last pass.
+  // Returns whether that was the last pass.
   bool stop() {
     FLASHBENCH_CUPTI_PARAMS(CUpti_RangeProfiler_Stop_Params, params);
     params.pRangeProfilerObject = profiler_;
@@ -282,7 +282,7 @@ class CuptiReader final : public CounterReader {
       require_supported();
       availability_ = availability();
       metric_set(Dtype::bf16);
-      const RangeProfiler profiler(library_, target_);  // what a user without the right is refused
+      const RangeProfiler profiler(library_, target_);  // fails for a user without permission
       state_.status = CounterStatus::ok;
     } catch (const CounterError& error) {
       state_.status = error.status;
@@ -340,7 +340,7 @@ class CuptiReader final : public CounterReader {
     return params.pChipName;
   }
 
-  // CUPTI answers for each reason apart.
+  // Throws if CUPTI cannot profile this device. CUPTI reports each reason separately.
   void require_supported() {
     FLASHBENCH_CUPTI_PARAMS(CUpti_Profiler_DeviceSupported_Params, params);
     params.cuDevice = target_.device_index;

@@ -1,4 +1,4 @@
-// CUPTI's range profiler as a CounterReader, over any set of its entry points: tests bring their
+// CUPTI's range profiler as a CounterReader, over any set of its entry points: tests provide their
 // own.
 #pragma once
 
@@ -7,9 +7,9 @@
 
 namespace flashbench {
 
-// The metrics that a chip lists, and how many runs it takes to read some of them: what CUPTI's host
-// API knows, without a GPU or driver. `availability` is the image that a GPU of this chip gives.
-// Throws CounterError.
+// The metrics that a chip lists, and how many runs it takes to read some of them, from CUPTI's host
+// API, which needs neither GPU nor driver. `availability` is the counter availability image of a
+// GPU of this chip. Throws CounterError.
 class CuptiChip {
  public:
   CuptiChip(const CuptiLibrary&, const std::string& chip,
@@ -20,11 +20,12 @@ class CuptiChip {
 
   std::vector<std::string> listed_metrics() const;
 
-  // What the profiler is to count, for one set of metrics. To be asked for once.
+  // Configures the profiler for one set of metrics. Call it once.
   std::vector<uint8_t> config_image(const std::vector<std::string>& metrics);
   int passes(std::vector<uint8_t>& config_image) const;
 
-  // Of a range in a counter data image. Throws CounterError for values that are no counts.
+  // Returns the values of a range in a counter data image. Throws CounterError for values that are
+  // not counts.
   CounterValues evaluate(const std::vector<std::string>& metrics,
                          const std::vector<uint8_t>& counter_data, size_t range) const;
 
@@ -33,15 +34,16 @@ class CuptiChip {
   CUpti_Profiler_Host_Object* host_ = nullptr;
 };
 
-// Where CUPTI counts: the device's number, its context (null: the current one), and how to wait
-// until all that was launched there is done.
+// Where CUPTI counts: the device's number, its context (null: the current one), and a function that
+// waits until all work launched there is done.
 struct CuptiTarget {
   int device_index = 0;
   CUcontext context = nullptr;
   std::function<void()> synchronize;
 };
 
-// Tries the way to the counters out to its end, so that its state says whether they can be read.
+// Makes a reader. It tries every step that counting needs, so that its state says whether counters
+// can be read.
 std::unique_ptr<CounterReader> make_cupti_reader(const CuptiLibrary&, const CuptiTarget&);
 
 }  // namespace flashbench

@@ -8,16 +8,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kPaceSeconds = 0.02;  // of runs whose time is taken first
-constexpr double kLeadSeconds = 0.05;  // of launches that wait: to ask for the energy takes 5 ms
-constexpr double kLookSeconds = 0.01;  // between looks, where launching is all that the host does
-constexpr double kTickSeconds = 1;     // a counter that stands still for longer is given up
+constexpr double kPaceSeconds = 0.02;  // of runs to estimate the time of a run
+constexpr double kLeadSeconds = 0.05;  // of queued launches: reading the energy takes 5 ms
+constexpr double kLookSeconds = 0.01;  // between reads of the counter, if the host only launches
+constexpr double kTickSeconds = 1;     // the longest wait for a tick before giving up
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Seconds of a run among others.
+// Estimates the seconds per run in a sequence of runs.
 double pace(Device& device, const std::function<void()>& run) {
   for (int runs = 1;; runs *= 2) {
     device.synchronize();

@@ -11,7 +11,7 @@ namespace flashbench {
 namespace {
 
 constexpr int64_t kStreamBytes = int64_t{512} << 20;
-constexpr int64_t kFmaSteps = int64_t{1} << 20;  // some milliseconds
+constexpr int64_t kFmaSteps = int64_t{1} << 20;  // takes some milliseconds
 
 // The half-open part of [0, total) that belongs to `item` of `items`.
 struct Part {
@@ -27,8 +27,8 @@ std::string openblas_version() {
   return config.substr(0, config.find(' ', config.find(' ') + 1));
 }
 
-// A C of its own for each thread. Of one C, a thread's share would shrink with the number of
-// threads, while each packs the whole right operand for itself.
+// A GEMM with its own C for each thread. If the threads shared one C, each thread's share would
+// shrink with their number, while each packs the whole right operand for itself.
 class HostGemm final : public GemmCeiling {
  public:
   explicit HostGemm(Device& device)

@@ -1,4 +1,4 @@
-// Compiled once for each instruction set that Highway knows; the best one is chosen at run time.
+// Compiled once for each SIMD target of Highway; the best one is chosen at run time.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "measure/host_fma.cpp"
 #include <hwy/foreach_target.h>  // comes before highway.h
@@ -12,13 +12,13 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Two units of four cycles want eight at once; two more, and sixteen registers hold them all.
+// Two units with a latency of four cycles need eight chains. Two more still fit sixteen registers.
 constexpr int kChains = 10;
 
 float Run(int64_t steps) {
   const hn::ScalableTag<float> d;
-  const auto factor = hn::Set(d, 0.5f);  // every chain goes to 1
-  // From different values: of equal chains a compiler keeps one.
+  const auto factor = hn::Set(d, 0.5f);  // every chain converges to 1
+  // The chains start from different values, because a compiler merges equal chains.
   auto c0 = hn::Set(d, 0.0f), c1 = hn::Set(d, 0.1f), c2 = hn::Set(d, 0.2f), c3 = hn::Set(d, 0.3f);
   auto c4 = hn::Set(d, 0.4f), c5 = hn::Set(d, 0.5f), c6 = hn::Set(d, 0.6f), c7 = hn::Set(d, 0.7f);
   auto c8 = hn::Set(d, 0.8f), c9 = hn::Set(d, 0.9f);

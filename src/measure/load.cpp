@@ -18,7 +18,7 @@ namespace flashbench {
 
 namespace {
 
-constexpr double kQuietShare = 0.05;   // of the cores: what a system does by itself
+constexpr double kQuietShare = 0.05;   // of the cores: background work of the system
 constexpr double kStolenShare = 0.01;  // of the cores: more than chance
 constexpr double kMicrosecond = 1e-6;
 
@@ -37,7 +37,7 @@ std::vector<int> usable_cores() {
   return cores;
 }
 
-// The unsigned numbers of a line, up to the first word that is none.
+// The unsigned numbers of a line, up to the first word that is not a number.
 std::vector<double> numbers(std::string_view words) {
   std::vector<double> values;
   while (true) {
@@ -92,7 +92,7 @@ std::optional<CoreSums> core_sums(std::string_view proc_stat, const std::vector<
     if (!line.starts_with("cpu")) return;
     int core = -1;
     const auto [end, error] = std::from_chars(line.data() + 3, line.data() + line.size(), core);
-    if (error != std::errc()) return;  // "cpu": all of them
+    if (error != std::errc()) return;  // the line "cpu" is the sum
     ticks[core] = numbers(line.substr(static_cast<size_t>(end - line.data())));
   });
   constexpr std::array<size_t, 5> kBusy{0, 1, 2, 5, 6};  // user, nice, system, irq, softirq

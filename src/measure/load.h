@@ -1,4 +1,4 @@
-// What else ran on the cores of this process meanwhile.
+// Measures what else ran on the cores of this process.
 #pragma once
 
 #include <chrono>
@@ -11,46 +11,46 @@
 
 namespace flashbench {
 
-// Of a stretch of time. Where the system is not said to keep a figure, it is empty.
+// The load over a period of time. A figure is empty if the system is not known to record it.
 struct Load {
-  double seconds = 0;  // of the clock
-  double cores = 0;    // that this process may run on
-  double others = 0;   // seconds of those cores that other processes and interrupts had
-  double stolen = 0;   // seconds of those cores that a hypervisor gave to other machines
+  double seconds = 0;               // wall-clock time
+  double cores = 0;                 // cores that this process may run on
+  double others = 0;                // core seconds used by other processes and interrupts
+  double stolen = 0;                // core seconds that a hypervisor gave to other machines
   std::optional<double> stalled{};  // seconds in which anything on the machine waited for a core
 
   double others_cores() const { return others / seconds; }  // on average
   double stolen_cores() const { return stolen / seconds; }
 };
 
-// Of one stretch and another.
+// The load of two periods together.
 Load operator+(const Load&, const Load&);
 
-// Others ran on more than 5% of the cores: what is timed then may have had to wait.
+// Whether others ran on more than 5% of the cores: work that was timed then may have had to wait.
 bool is_heavy(const Load&);
 
-// "others used 1.3 of 2 cores", and what a hypervisor gave to other machines; empty where there is
-// neither to speak of.
+// "others used 1.3 of 2 cores", and what a hypervisor gave to other machines; empty if neither is
+// significant.
 std::string told(const Load&);
 
-// Seconds since the start that cores were busy, and that a hypervisor had them.
+// Seconds since boot that cores were busy, taken by a hypervisor, or idle.
 struct CoreSums {
   double busy = 0, stolen = 0, idle = 0;
 };
 
-// Of the cores with these numbers, from the text of /proc/stat; empty where one is missing.
+// The sums over the cores with these numbers, from the text of /proc/stat; empty if one is missing.
 std::optional<CoreSums> core_sums(std::string_view proc_stat, const std::vector<int>& cores);
 
-// The total of the line "some" of /proc/pressure/cpu, in seconds; empty where it is missing.
+// The total of the line "some" of /proc/pressure/cpu, in seconds; empty if it is missing.
 std::optional<double> stalled_seconds(std::string_view pressure);
 
-// Watches from its construction on.
+// Measures the load since its construction.
 class LoadWatch {
  public:
-  // What this process runs is not others'; nor, where a device is given, what its threads run.
+  // Work of this process does not count as others', nor, if a device is given, work of its threads.
   explicit LoadWatch(Device* device = nullptr);
 
-  // Empty where the system does not count (no /proc/stat, or one that stands still).
+  // Empty if the system does not count (no /proc/stat, or one that does not change).
   std::optional<Load> so_far() const;
 
  private:

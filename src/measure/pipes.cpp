@@ -7,8 +7,8 @@ namespace {
 // Fused multiply-adds: twice the results per clock of "32-bit floating-point add, multiply,
 // multiply-add" in the CUDA C++ Programming Guide's table of arithmetic instructions. Tensor cores:
 // twice the dense FP16 and BF16 FMA per clock and SM of NVIDIA's whitepapers of the A100 (1024) and
-// the H100 (2048). On 8.6 and 8.9 the rate with sums in fp32 differs between the professional GPUs
-// and the others.
+// the H100 (2048). On 8.6 and 8.9 the rate with fp32 accumulation differs between professional and
+// other GPUs.
 struct Pipes {
   int compute_capability;
   double fma, tensor;  // 0: not known

@@ -13,11 +13,11 @@ namespace flashbench {
 
 namespace {
 
-constexpr double kWarmupDrift = 0.01;   // medians of successive halves closer than this: warm
-constexpr double kWarmupCapFactor = 4;  // of warmup_seconds: go on with what there is
-constexpr size_t kWarmupWindow = 8;     // recent runs whose halves are compared
+constexpr double kWarmupDrift = 0.01;   // warm if the medians of successive halves differ by less
+constexpr double kWarmupCapFactor = 4;  // times warmup_seconds: then continue even if not warm
+constexpr size_t kWarmupWindow = 8;     // recent runs, in two halves that are compared
 
-// One contender on its way through warm-up and rounds.
+// The state of one contender through warm-up and rounds.
 class Track {
  public:
   Track(Device& device, const Contender& contender, const MeasureOptions& options)
@@ -78,7 +78,7 @@ class Track {
   }
 
   Timing finish(bool interrupted) {
-    // Of every sample or of none.
+    // Keep core times only if every sample has them.
     if (timing_.measurement.core_times.size() != samples().size()) {
       timing_.measurement.core_times.clear();
     }
@@ -103,7 +103,7 @@ class Track {
     const Contender& contender_;
   };
 
-  // Adds the wall time of its life to a sum.
+  // Adds the wall time of its lifetime to a sum.
   class Spending {
    public:
     explicit Spending(double& sum) : sum_(sum) {}
@@ -123,8 +123,9 @@ class Track {
 
   double timed_run() { return device_.time(replay_.launch); }
 
-  // Processor time is read right beside the run, since reading the other takes some itself. Where
-  // this thread has to wait then, the wait is not the sample's.
+  // Reads processor time right beside the run and the wait time outside of that, because reading it
+  // takes processor time. If this thread has to wait in between, the wait does not belong to the
+  // sample.
   double timed_run_between_core_times() {
     double around = 0, elapsed = 0;
     std::optional<double> ran, waited;
@@ -144,7 +145,7 @@ class Track {
     return elapsed;
   }
 
-  // The contender's own failures end its timing, nobody else's.
+  // A failure of the contender ends only its own timing.
   double guarded(const std::function<double()>& work) {
     try {
       return work();

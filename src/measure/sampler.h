@@ -1,4 +1,4 @@
-// Times several contenders in interleaved rounds, until each one's median is known well enough.
+// Times several contenders in interleaved rounds, until the median of each is known well enough.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace flashbench {
 
-// What is timed. The steps of one sample run in this order; only `run` is inside the clock.
+// The work to be timed. The steps of one sample run in this order; only `run` is inside the clock.
 struct Contender {
   std::function<void(bool)> at_work = [](bool) {
-  };                             // told when anything of this one begins and ends
+  };                             // called with true and false when any step begins and ends
   std::function<void()> before;  // brings outputs into their declared state, e.g. poisons them
   std::function<void()> run;
-  std::function<void()> after;  // looks at what the timed run left; throws to give the contender up
+  std::function<void()> after;  // checks what the timed run left; throws to reject the contender
 
   // Work that needs nothing before or after.
   static Contender of(std::function<void()> run) {
@@ -26,8 +26,8 @@ struct Contender {
   }
 };
 
-// What the threads that did the work had of the cores during a sample, in seconds summed over
-// threads: processor time, and time in which they were ready to run while others ran.
+// Core time of the working threads during a sample, in seconds summed over threads: processor time,
+// and time in which they were ready to run while others ran.
 struct CoreTime {
   double ran = 0, waited = 0;
 };
@@ -38,19 +38,19 @@ struct Measurement {
   CacheState cache = CacheState::warm;
   std::string stop_reason;  // "interval", "max_samples", "time_cap" or "interrupted"
 
-  // How many of the samples were taken by each worker process, in order; they add up to all.
-  // Empty: one process took them all. Sample i of every contender is of the same round of its
+  // The number of samples taken by each worker process, in order; the sum is the number of samples.
+  // Empty: one process took them all. Sample i of every contender is from the same round of its
   // process, so that two contenders of a case can be compared round by round.
   std::vector<int> samples_per_process{};
 
-  // Of a device that tells: its state right after each sample.
+  // The device's state right after each sample, if the device reports it.
   std::vector<DeviceState> states{};
 
-  // Of a device that tells: for each sample. One in which threads waited for a core is longer than
-  // the work takes.
+  // The core time of each sample, if the device reports it. A sample in which threads waited for a
+  // core is longer than its work takes.
   std::vector<CoreTime> core_times{};
 
-  // What else ran on the cores from the warm-up to the last sample; empty where it is not known.
+  // What else ran on the cores from the warm-up to the last sample; empty if unknown.
   std::optional<Load> load{};
 
   // How the work was launched (device/device.h, Replay).
@@ -58,7 +58,8 @@ struct Measurement {
   std::optional<double> host_seconds{};
 };
 
-// One contender's outcome: a measurement, or what `run` or `after` threw. Seconds by the wall.
+// The outcome of one contender: a measurement, or the error that `run` or `after` threw. Seconds
+// are wall-clock time.
 struct Timing {
   Measurement measurement;
   std::exception_ptr error;
@@ -68,8 +69,8 @@ struct Timing {
 // Warms each contender up (at least warmup_runs and warmup_seconds, and until the medians of the
 // two halves of its recent runs differ by less than 1%, with a cap), then takes rounds: each round
 // runs every contender once, in an order shuffled by `seed`. Cold: caches are evicted before each
-// sample; warm: an untimed run of the same contender comes right before. Rounds go on until every
-// contender has enough samples and a narrow enough interval, or has spent options.max_seconds.
+// sample; warm: an untimed run of the same contender comes right before. Rounds continue until
+// every contender has enough samples and a narrow enough interval, or has used options.max_seconds.
 // `interrupted` is polled between samples.
 std::vector<Timing> measure_interleaved(Device& device, const std::vector<Contender>& contenders,
                                         const MeasureOptions& options, uint64_t seed,

@@ -21,8 +21,8 @@ double sorted_median(const std::vector<double>& values) {
   return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
 }
 
-// The largest rank k (from 1) for which [x_(k), x_(n+1-k)] covers the median with kConfidence; 0 if
-// none does. Binomial terms through their logarithms, which do not underflow for any n.
+// The largest rank k >= 1 for which [x_(k), x_(n+1-k)] covers the median with kConfidence; 0 if
+// there is none. Binomial terms are computed from logarithms, which do not underflow for any n.
 size_t interval_rank(size_t n) {
   const auto count = static_cast<double>(n);
   double below = 0;  // P(Binomial(n, 1/2) < k)

@@ -6,8 +6,8 @@ namespace flashbench {
 
 namespace {
 
-// What a sample may wait: a hundredth of itself, and what waking a few threads takes. Who loses its
-// core to another process loses it for milliseconds.
+// The wait that a sample may have: 1% of its time, plus the time to wake a few threads. A thread
+// that loses its core to another process loses it for milliseconds.
 constexpr double kShareOfSample = 0.01;
 constexpr double kWakeUpSeconds = 1e-4;
 

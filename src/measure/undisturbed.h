@@ -1,4 +1,4 @@
-// Which samples were taken without waiting for a core.
+// Finds the samples that were taken without waiting for a core.
 #pragma once
 
 #include <vector>
@@ -7,11 +7,11 @@
 
 namespace flashbench {
 
-// For each sample. All, where the machine was quiet: threads that wait then wait for each other,
-// which is the work's own affair. All, too, where nothing is known of the load or of the waits.
+// One flag per sample. All are true if the machine was quiet: threads that wait then wait for each
+// other, which belongs to the work. All are also true if the load or the waits are unknown.
 std::vector<bool> undisturbed(const Measurement&);
 
-// The load was heavy, and the machine does not say which samples had to wait.
+// Whether the load was heavy, but the machine does not report which samples had to wait.
 bool is_blind(const Measurement&);
 
 }  // namespace flashbench
