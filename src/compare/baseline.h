@@ -1,4 +1,4 @@
-// Baselines on disk: result files, some of them kept under a name.
+// Baselines on disk: result files, some of them stored under a name.
 #pragma once
 
 #include <filesystem>
@@ -8,16 +8,16 @@
 
 namespace flashbench {
 
-// Reads a result that is to be compared with. Throws BaselineError, naming the file and what is
-// wrong with it, where it is missing, damaged, or of another schema.
+// Reads the result to compare with. Throws BaselineError, which names the file and the problem, if
+// it is missing, damaged, or of another schema.
 SweepResult read_baseline(const std::filesystem::path&);
 
-// Where the baseline called `name` of the sweeps in `folder` is: FOLDER/baselines/NAME.json. Throws
-// BadInput for what is no name: letters, digits, '.', '_' and '-', beginning with a letter or a
-// digit and not ending in ".json".
+// The path of the baseline called `name` of the sweeps in `folder`: FOLDER/baselines/NAME.json. A
+// name consists of letters, digits, '.', '_' and '-', begins with a letter or a digit, and does not
+// end in ".json". Throws BadInput for anything else.
 std::filesystem::path named_baseline(const std::filesystem::path& folder, const std::string& name);
 
-// What --baseline means: a file if it has a slash or ends in ".json", else a name.
+// The path that --baseline stands for: a file if it has a slash or ends in ".json", else a name.
 std::filesystem::path baseline_path(const std::filesystem::path& folder,
                                     const std::string& file_or_name);
 

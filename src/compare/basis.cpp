@@ -15,9 +15,9 @@ std::vector<double> flat(const Basis::Times& times) {
 
 namespace {
 
-constexpr size_t kMinUndisturbed = 4;  // of each process
+constexpr size_t kMinUndisturbed = 4;  // per process
 
-// The values for which `keep` says so, by process.
+// The values for which `keep` is true, by process.
 Basis::Times by_process(const Measurement& measurement, const std::vector<double>& values,
                         const std::vector<bool>& keep) {
   std::vector<int> counts = measurement.samples_per_process;

@@ -1,4 +1,4 @@
-// Which times of two measurements can be compared, where load may have disturbed either.
+// Chooses which times of two measurements to compare if load may have disturbed either.
 #pragma once
 
 #include <optional>
@@ -10,10 +10,10 @@
 
 namespace flashbench {
 
-// Times of both sides, by process, and what they are:
-//   samples      all samples, by the clock: the machine was quiet on both sides
-//   undisturbed  by the clock, of samples that had no core to wait for
-//   processor    processor time of all samples: too few of them were undisturbed
+// The times of both sides, by process, and their kind:
+//   samples      clock times of all samples, if the machine was quiet on both sides
+//   undisturbed  clock times of the samples that had no core to wait for
+//   processor    processor times of all samples, if too few were undisturbed
 struct Basis {
   enum class Kind { samples, undisturbed, processor };
   using Times = std::vector<std::vector<double>>;
@@ -22,17 +22,17 @@ struct Basis {
   Times base, now;
 };
 
-// Samples of either side, at least: fewer cannot show anything beyond doubt in a rank test.
+// The fewest samples of a side: with fewer, a rank test cannot show anything beyond doubt.
 inline constexpr int kMinSamples = 8;
 
-// The first kind of which there is enough: undisturbed samples are too few where a side has less
-// than kMinSamples, or one of its processes less than 4. Empty, with the reason in `why_not`, where
-// there is none.
+// Returns the first kind with enough samples. Undisturbed samples are too few if a side has less
+// than kMinSamples, or one of its processes less than 4. Returns nothing, with the reason in
+// `why_not`, if no kind has enough.
 std::optional<Basis> common_basis(const Measurement& base, const Measurement& now,
                                   std::string& why_not);
 
-// Beside load: what the sample would have taken without, were its waits spread over the threads
-// that it kept busy. No more than an estimate.
+// Estimates for samples taken under load: how long each would have taken without, if its waits were
+// spread evenly over the threads that it kept busy.
 std::vector<double> estimated_seconds(const Measurement&);
 
 std::string_view name(Basis::Kind);  // "samples", "undisturbed", "processor"

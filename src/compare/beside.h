@@ -1,4 +1,4 @@
-// Several results as one, their rows beside each other case by case.
+// Merges several results into one, with their rows side by side case by case.
 #pragma once
 
 #include <string>
@@ -9,15 +9,16 @@
 namespace flashbench {
 
 struct NamedResult {
-  std::string source;  // the file
+  std::string source;  // file name
   SweepResult result;
 };
 
-// Cases in the order in which they first appear, rows in that of the files. What is said of the
-// whole (meta, config, ceilings) is the first file's; meta/beside has the others' meta, `devices`
-// theirs after the first's. Rows that are not of the first file name theirs (Record::source), since
-// times of two runs are no ratio. Throws BaselineError if the results are not comparable
-// (comparable.h); BadInput if two files have the same case and provider.
+// Cases are in the order in which they first appear, and the rows of a case in the order of the
+// files. Data about the whole result (meta, config, ceilings) is the first file's; meta/beside has
+// the meta of the others, and `devices` has their devices after the first's. Rows that are not from
+// the first file name their file (Record::source), because times of two runs make no ratio. Throws
+// BaselineError if the results are not comparable (comparable.h), BadInput if two files have the
+// same case and provider.
 SweepResult beside(std::vector<NamedResult> results);
 
 }  // namespace flashbench

@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 
 enum class Place { device, build };
 
-// Where in a result each condition stands.
+// The place of each condition in a result.
 struct Key {
   const char* name;
   Place place;
@@ -57,7 +57,7 @@ std::vector<Condition> with_cache(const Json& meta, const Json& devices, std::st
   return result;
 }
 
-// "warm", "cold", "cold and warm", or empty where nothing was timed.
+// "warm", "cold", "cold and warm"; empty if nothing was timed.
 std::string cache_states(const std::vector<Record>& records) {
   std::set<std::string_view> states;
   for (const Record& record : records) {

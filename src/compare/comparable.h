@@ -1,5 +1,5 @@
-// Whether two results may be compared: what must be the same for a change of time to be the
-// program's. The list of keys is in docs/measuring.md.
+// Decides whether two results may be compared: the conditions that must be equal, so that a change
+// of time comes from the program. docs/measuring.md lists the keys.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -18,20 +18,20 @@ class BaselineError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The conditions of a result, by key; an absent one is empty.
+// A condition of a result; `value` is empty if it is absent.
 struct Condition {
   std::string key, value;
 };
 std::vector<Condition> conditions(const SweepResult&);
 
-// The same before anything was run: `cache` is what is planned.
+// The same before the run; `cache` is the planned cache state.
 std::vector<Condition> conditions(const nlohmann::ordered_json& meta,
                                   const nlohmann::ordered_json& devices, CacheState cache);
 
-// The keys, in the order in which they are checked and named.
+// The keys, in the order in which they are checked and printed.
 std::vector<std::string> condition_keys();
 
-// Throws BadInput for a key that is none, with the one that may have been meant.
+// Throws BadInput for an unknown key, with the known key that is probably meant.
 void require_known_keys(const std::vector<std::string>& keys);
 
 struct Difference {
@@ -40,8 +40,8 @@ struct Difference {
 std::vector<Difference> differences(const std::vector<Condition>& base,
                                     const std::vector<Condition>& now);
 
-// The differences, all of which are in `allowed`. Throws BaselineError, naming every other one with
-// both values; `source` is the baseline's.
+// Returns the differences, all of which are in `allowed`. Throws BaselineError for any others, with
+// both values of each; `source` is the name of the baseline.
 std::vector<Difference> require_comparable(const std::string& source,
                                            const std::vector<Condition>& base,
                                            const std::vector<Condition>& now,

@@ -14,25 +14,25 @@ namespace flashbench {
 
 namespace {
 
-// A process cannot show how much processes differ. That was found to be twice what the blocks of
-// its rounds let expect, and on a quiet machine a percent.
+// One process cannot show the variation between processes. It was measured to be twice what the
+// blocks of its rounds predict, and 1% on a quiet machine.
 constexpr double kOneProcessFactor = 2;
 constexpr double kOneProcessError = 0.01;
-constexpr double kProcessesError = 0.001;  // as even a clock may be off by
+constexpr double kProcessesError = 0.001;  // the error that even a clock may have
 
-// Work that shares its cores takes longer even while it runs: it finds its caches cold, and its
-// threads spin while one of them waits.
+// Work that shares its cores takes longer even while it runs: its caches are cold, and its threads
+// spin while one of them waits.
 constexpr double kUndisturbedError = 0.01;
 constexpr double kProcessorError = 0.03;
 
 constexpr double kIntervalConfidence = 0.95;
 
-// Standard errors that the change must be away from the limit of a verdict, nearly always; and how
-// many repetitions it makes sense to ask for.
+// How many standard errors the change should be away from the limit of a verdict, so that it is
+// almost always reached; and the range of repetitions worth asking for.
 constexpr double kErrorsToSame = 2.2, kErrorsToChange = 3.5;
 constexpr int kMinRepetitions = 3, kMostRepetitions = 30;
 
-// A row that is timed on both sides, on its way to a verdict.
+// A row that is timed on both sides, before its verdict.
 struct TimedRow {
   const Record* base;
   const Record* now;
@@ -87,7 +87,7 @@ std::string told(const Record* record) {
   return fmt::format("{}: {}", name(record->status), record->reason);
 }
 
-// Of two rows that ended well. A base without root mean squares cannot tell.
+// Both rows ended well. A base without root mean squares cannot tell: false.
 bool is_newly_coarse(const Record& base, const Record& now) {
   const auto before = worst_error(base.verdict);
   return !now.verdict.coarse.empty() && base.verdict.coarse.empty() && before && before->rel_rms;
@@ -162,8 +162,8 @@ double median_error(const std::vector<TimedRow*>& rows) {
   return median(errors);
 }
 
-// The uncertainty of each row's change: its own, but not less than that of the median row, since a
-// row's own is known from a few units only.
+// Sets the uncertainty of each row's change: its own, but at least that of the median row, because
+// a row's own is estimated from a few units only.
 void set_errors(const std::vector<TimedRow*>& rows) {
   if (rows.empty()) return;
   const double pooled = median_error(rows), degrees = pooled_degrees(rows);
@@ -192,8 +192,9 @@ void weigh(TimedRow& row, double threshold) {
       1.0, 2 * (slower ? rank_test(base, now, threshold) : rank_test(now, base, threshold)));
 }
 
-// The fastest sample and the median changed too. So did the estimated time where processor times
-// were compared: work that spreads over more threads takes more of that, and less time.
+// Whether the fastest sample and the median changed too. If processor times were compared, the
+// estimated time must also have changed: work that spreads over more threads takes more processor
+// time but less time.
 bool ends_agree(const Evidence& evidence, double threshold) {
   const double sign = evidence.change > 0 ? 1 : -1;
   double least = std::min(sign * evidence.min_change, sign * evidence.median_change);
@@ -212,7 +213,7 @@ bool within(double change, const CompareOptions& options) {
   return std::abs(change) <= std::log1p(std::max(options.same_within, options.noise_threshold));
 }
 
-// Why neither a change nor sameness can be said.
+// Why neither a change nor SAME can be concluded.
 std::string doubt(const TimedRow& row, double margin, const CompareOptions& options) {
   const RowComparison& figures = *row.row;
   const auto clear = [&](double p) { return p <= options.significance; };
@@ -240,7 +241,7 @@ size_t count(const std::vector<bool>& flags) {
   return static_cast<size_t>(std::count(flags.begin(), flags.end(), true));
 }
 
-// Adds what load a side was timed beside, if any.
+// Adds a line about the load during a side's measurement, if any.
 void tell_of_side(const char* side, const Measurement& measurement, size_t undisturbed,
                   std::vector<std::string>& lines) {
   const std::string load = measurement.load ? told(*measurement.load) : "";
@@ -267,14 +268,14 @@ void tell_of_load(TimedRow& row) {
 
 // ---- what it would take
 
-// Units that both sides need for a standard error of this much.
+// The number of units that each side needs for this standard error.
 int units_for(const Evidence& evidence, double error) {
   return static_cast<int>(std::ceil(2 * evidence.unit_variance / (error * error)));
 }
 
-// Of an inconclusive row; empty where the GEMM tells another story, which no measuring on will
-// change. More repetitions make the interval narrower, until the change is beyond the threshold or
-// within what SAME means: whichever is nearer.
+// What an inconclusive row needs; empty if the GEMM contradicts it, which more measuring will not
+// change. More repetitions narrow the interval until the change is beyond the threshold or within
+// the range of SAME, whichever is nearer.
 std::string needs(const TimedRow& row, const CompareOptions& options) {
   const Evidence& evidence = *row.evidence;
   if (evidence.basis.kind == Basis::Kind::processor) {
@@ -406,7 +407,7 @@ Comparison compare(const SweepResult& base, const SweepResult& now, const Compar
     return at == rows.end() ? nullptr : at->second;
   };
   std::vector<TimedRow> timed;
-  result.rows.reserve(base.records.size() + now.records.size());  // pointed at by `timed`
+  result.rows.reserve(base.records.size() + now.records.size());  // `timed` points into it
   size_t common = 0;
   for (const Record& record : now.records) {
     const Record* before = found(base_rows, record);

@@ -1,5 +1,5 @@
-// Two results of the same cases, row by row: what became faster, slower or wrong. The rule and what
-// it was measured to give are in docs/measuring.md.
+// Compares two results of the same cases, row by row: what became faster, slower or wrong.
+// docs/measuring.md has the rule and its measured error rates.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace flashbench {
 
-// What became of a row, which is a case and a provider.
+// The verdict on a row (a case and a provider).
 //   slower        takes longer by more than the threshold, beyond doubt
 //   newly_wrong   was verified in the base and now failed, crashed, timed out or ran out of memory
 //   faster        takes less by more than the threshold, beyond doubt
@@ -41,44 +41,44 @@ std::string_view name(Change);  // "SLOWER", ..., "NEW" for added
 
 struct CompareOptions {
   double noise_threshold = 0.01;  // changes up to this are not worth a verdict
-  double same_within = 0.05;      // what SAME means; or the threshold where that is larger
-  double significance = 0.05;     // of any wrong FASTER or SLOWER among all rows
-  std::vector<std::string> allow_different;  // keys of conditions
+  double same_within = 0.05;      // the range of SAME; the threshold, if that is larger
+  double significance = 0.05;     // probability of any wrong FASTER or SLOWER among all rows
+  std::vector<std::string> allow_different;  // condition keys
 };
 
 struct RowComparison {
   Case item;
   std::string provider;
   Change change = Change::untimed;
-  std::string reason;  // a few words, unless faster, slower or same
-  std::string needs;   // what it would take to decide an inconclusive row, where that is known
-  std::vector<std::string> load;  // what load there was and what was compared for it; none: none
+  std::string reason;             // a few words; empty for faster, slower and same
+  std::string needs;              // what would decide an inconclusive row, if known
+  std::vector<std::string> load;  // the load, if any, and what was compared because of it
 
   std::optional<double> base_median, now_median;  // seconds
 
-  // Of new time over old, where there were samples enough: of lower quartiles, with its 95%
-  // interval; of medians; and of lower quartiles in units of the anchor.
+  // New time over old, if there were enough samples: of lower quartiles, with its 95% interval; of
+  // medians; and of lower quartiles in units of the anchor.
   std::optional<double> ratio, anchored_ratio;
   std::optional<Interval> interval;
-  std::optional<double> p;  // that so much evidence comes by chance, after Holm
+  std::optional<double> p;  // p-value after Holm's correction
 
-  // What was compared, where there was anything to compare; and of either side's samples, how many
-  // had no core to wait for.
+  // The kind of times that were compared, if any, and each side's number of undisturbed samples,
+  // which had no core to wait for.
   std::optional<Basis::Kind> basis;
   size_t base_undisturbed = 0, now_undisturbed = 0;
 };
 
 struct Comparison {
   CompareOptions options;
-  std::string base_name, now_name;  // what the two are called
+  std::string base_name, now_name;  // names of the two results
   nlohmann::ordered_json base_meta, now_meta;
-  std::vector<Difference> differences;  // those that were allowed
+  std::vector<Difference> differences;  // allowed differences
   std::vector<RowComparison> rows;      // in the order of the new result, then the missing ones
 
   int count(Change) const;
   bool regressed() const { return count(Change::slower) + count(Change::newly_wrong) > 0; }
 
-  // By provider, over the rows that have a ratio.
+  // The mean by provider, over the rows that have a ratio.
   struct MeanRatio {
     double ratio = 1;
     int rows = 0;
@@ -86,8 +86,8 @@ struct Comparison {
   std::map<std::string, MeanRatio> mean_ratios() const;
 };
 
-// Throws BaselineError where the two are not comparable or have no row in common, BadInput for an
-// unknown key in options.allow_different. The names are those of the two in messages.
+// Throws BaselineError if the two are not comparable or have no row in common, BadInput for an
+// unknown key in options.allow_different. Messages use the two names.
 Comparison compare(const SweepResult& base, const SweepResult& now, const CompareOptions& options,
                    const std::string& base_name = "base", const std::string& now_name = "new");
 

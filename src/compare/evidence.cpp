@@ -14,12 +14,13 @@ namespace flashbench {
 
 namespace {
 
-constexpr size_t kBlocks = 4;  // of one process's rounds
+constexpr size_t kBlocks = 4;  // into which the rounds of a single process are divided
 
 using Samples = std::span<const double>;
 
-// Of the samples, by what is compared. A library's threads may spin on after their work, into up to
-// three of four samples of the next one: that is processor time, too.
+// The quantile to compare. For processor times it is lower: a library's threads may spin on after
+// their work, into up to three of four samples of the next provider, and that is processor time
+// too.
 double quantile_of(Basis::Kind kind) {
   return kind == Basis::Kind::processor ? 0.1 : 0.25;
 }
@@ -34,7 +35,7 @@ double lower_quantile(Samples samples, double fraction) {
   return std::lerp(sorted[below], sorted[above], rank - static_cast<double>(below));
 }
 
-// Consecutive pieces of sizes that differ by 1 at most; no more of them than there are samples.
+// Consecutive pieces whose sizes differ by at most 1; at most one per sample.
 std::vector<Samples> pieces(Samples samples, size_t count) {
   count = std::min(count, samples.size());
   std::vector<Samples> result;
@@ -71,7 +72,7 @@ double squared_error_of_mean(const std::vector<double>& values) {
   return sum_of_squares(values) / (n - 1) / n;
 }
 
-// Of both sides, the logarithms of each unit's lower quantile.
+// Both sides' logarithms of each unit's lower quantile.
 struct Units {
   std::vector<double> base, now;
 
@@ -135,7 +136,7 @@ std::optional<Evidence> gather_evidence(const Record& base, const Record& now,
   evidence.by_process = std::min(basis->base.size(), basis->now.size()) > 1;
   const Units units(*basis, evidence.by_process), anchor_units(*anchor_basis, evidence.by_process);
   evidence.change = units.change();
-  // For each FLOP: a GEMM's size is the best of its GPU's.
+  // Per FLOP, because the size of a GEMM is the best one for its GPU.
   const double anchor_change =
       anchor_units.change() - std::log(now.gemm_flops) + std::log(base.gemm_flops);
   evidence.anchored_change = units.change() - anchor_change;

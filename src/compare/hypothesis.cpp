@@ -8,16 +8,16 @@ namespace flashbench {
 
 namespace {
 
-constexpr size_t kLargestExact = 20;  // samples of either group
+constexpr size_t kLargestExact = 20;  // samples per group
 
-// What one ranking of both groups says.
+// The statistics of one ranking of both groups.
 struct Ranking {
   double u = 0;         // pairs (low, high) with high above low; ties count half
   double tie_term = 0;  // sum of t^3 - t over groups of t equal samples
 };
 
 Ranking rank(std::span<const double> low, std::span<const double> high) {
-  std::vector<std::pair<double, bool>> all;  // the sample, and whether it is of `high`
+  std::vector<std::pair<double, bool>> all;  // the sample, and whether it belongs to `high`
   for (double x : low) all.emplace_back(x, false);
   for (double x : high) all.emplace_back(x, true);
   std::sort(all.begin(), all.end());
@@ -36,20 +36,20 @@ Ranking rank(std::span<const double> low, std::span<const double> high) {
   return ranking;
 }
 
-// P(U >= u), from the number of arrangements with each U: of n + m samples the largest is either
+// P(U >= u), from the number of arrangements with each U. The largest of n + m samples is either
 // one of the m (above all n) or one of the n.
 double exact_upper(size_t n, size_t m, double u) {
-  std::vector<std::vector<double>> shares(n + 1);  // [n][U] for the m at hand, of all arrangements
+  std::vector<std::vector<double>> shares(n + 1);  // [n][U] for the current m, as shares
   for (auto& share : shares) share = {1};
   for (size_t highs = 1; highs <= m; ++highs) {
     for (size_t lows = 0; lows <= n; ++lows) {
       std::vector<double> next(lows * highs + 1, 0);
       const double all = static_cast<double>(lows + highs);
-      for (size_t i = 0; i < shares[lows].size(); ++i) {  // still of highs - 1
+      for (size_t i = 0; i < shares[lows].size(); ++i) {  // still for highs - 1
         next[i + lows] += shares[lows][i] * static_cast<double>(highs) / all;
       }
       if (lows > 0) {
-        for (size_t i = 0; i < shares[lows - 1].size(); ++i) {  // already of highs
+        for (size_t i = 0; i < shares[lows - 1].size(); ++i) {  // already for highs
           next[i] += shares[lows - 1][i] * static_cast<double>(lows) / all;
         }
       }

@@ -1,4 +1,4 @@
-// A comparison for readers: a table for the console, 100 columns wide; Markdown; JSON.
+// Prints a comparison: as a table for the console, 100 columns wide; as Markdown; as JSON.
 #pragma once
 
 #include <string>

@@ -7,7 +7,7 @@ namespace flashbench {
 
 namespace {
 
-// Worker processes that a result's rows have samples of, at most.
+// The largest number of worker processes that any row has samples of.
 int repetitions(const SweepResult& result) {
   size_t most = 1;
   for (const Record& record : result.records) {
@@ -41,7 +41,7 @@ std::vector<std::string> UntilConclusive::operator()(const SweepResult& now) {
   if (looks_ == 0) end_ = clock_() + seconds_;
   if (clock_() >= end_) return {};
   if (pause_ == 0) {
-    if (looks_ == kMostLooks - 1) return {};  // whoever asked takes the last one
+    if (looks_ == kMostLooks - 1) return {};  // the caller makes the last look
     ++looks_;
     undecided_ = inconclusive_cases(compare(*base_, now, options_));
     pause_ = repetitions(now);

@@ -1,4 +1,4 @@
-// Measuring on until a comparison is decided, or the time is up.
+// Repeats measurements until a comparison is decided or the time is up.
 #pragma once
 
 #include <functional>
@@ -9,20 +9,19 @@
 
 namespace flashbench {
 
-// How often a comparison is looked at on the way, at most: whenever the repetitions have doubled.
-// So that looking often makes no wrong verdict likelier, each look has this part of the
-// significance.
+// The most looks at a comparison: one whenever the number of repetitions has doubled. Each look
+// gets this part of the significance, so that repeated looks do not make wrong verdicts likelier.
 inline constexpr int kMostLooks = 5;
 CompareOptions for_each_look(CompareOptions);
 
 class UntilConclusive {
  public:
-  // `options` are those for each look; `clock` gives seconds. The time begins with the first
-  // question.
+  // `options` are the options for each look; `clock` returns seconds. The time starts with the
+  // first call.
   UntilConclusive(const SweepResult& base, CompareOptions options, double seconds,
                   std::function<double()> clock);
 
-  // The cases, by key, that are to be measured once more: those with an inconclusive row. None when
+  // Returns the keys of the cases to measure once more: those with an inconclusive row. Empty when
   // all are decided, the time is up, or all looks are used.
   std::vector<std::string> operator()(const SweepResult& now);
 
