@@ -6,7 +6,7 @@ namespace flashbench {
 
 namespace {
 
-// Correct kernels reach some 0.4 of what rounding explains, in root mean squares.
+// In root mean squares, correct kernels reach about 0.4 of the error that rounding explains.
 constexpr double kMostOverExplained = 2;
 
 bool is_remarkable(const TensorError& error, Dtype dtype) {

@@ -1,5 +1,5 @@
-// Outputs that are right by their bounds and far from the exact ones all the same: what storing
-// scores in 16 bits may cost. The definition: docs/measuring.md.
+// Finds coarse outputs: they are within their bounds but far from the exact values, which can
+// happen if scores are stored in 16 bits. Definition: docs/measuring.md.
 #pragma once
 
 #include <string>
@@ -9,16 +9,17 @@
 
 namespace flashbench {
 
-// Largest root mean square of a tensor's error, in units of the exact values', that needs no look:
-// 1% in fp32, 5% in fp16, 10% in bf16.
+// The largest root mean square of a tensor's error, relative to that of the exact values, that
+// needs no further check: 1% in fp32, 5% in fp16, 10% in bf16.
 double unremarkable_rel_rms(Dtype);
 
-// Whether a tensor of the verdict is beyond that.
+// Whether a tensor of the verdict exceeds that.
 bool is_remarkable(const Verdict&, Dtype);
 
-// Of remarkable outputs, judged by the oracle for providers that keep scores in fp32: a sentence
-// about the tensor that is furthest off, or nothing where rounding in such a provider explains it
-// too, as where the exact values nearly cancel. `scores`: as the provider keeps them.
+// For remarkable outputs, judged by the oracle for providers that keep scores in fp32: returns a
+// sentence about the tensor with the largest error. Returns nothing if rounding in such a provider
+// explains the error too, e.g. where the exact values nearly cancel. `scores` is the dtype in which
+// the provider keeps scores.
 std::string why_coarse(const Verdict& by_fp32_scores, Dtype, Dtype scores);
 
 }  // namespace flashbench

@@ -1,5 +1,5 @@
-// Each kernel below has a thread block of 256 for each query row of a tile, unless it says
-// otherwise. Matrices are dense and row-major.
+// Unless stated otherwise, each kernel below has a thread block of 256 threads for each query row
+// of a tile. Matrices are dense and row-major.
 #include <cub/block/block_reduce.cuh>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ constexpr int kThreads = 256;
 
 // ---- pieces of the formulas
 
-// What the formulas need to know of a problem.
+// The properties of a problem that the formulas need.
 struct Terms {
   double scale;
   int64_t head_dim;
@@ -50,12 +50,12 @@ struct Largest {
   __device__ double operator()(double a, double b) const { return fmax(a, b); }
 };
 
-// Over the thread block; the result is thread 0's.
+// Reduces over the thread block; thread 0 gets the result.
 template <typename Operation>
 __device__ double reduce(double value, Operation operation) {
   using Reduce = cub::BlockReduce<double, kThreads>;
   __shared__ typename Reduce::TempStorage storage;
-  __syncthreads();  // an earlier reduction may still be read
+  __syncthreads();  // other threads may still read the previous reduction
   return Reduce(storage).Reduce(value, operation);
 }
 
@@ -63,8 +63,8 @@ __device__ double sum_over_block(double value) {
   return reduce(value, [](double a, double b) { return a + b; });
 }
 
-// An element of the softmax before it is divided by the sum. Scores that are all -inf count as
-// masked; NaN and +inf make NaN of it or of the sum.
+// An element of the softmax before division by the sum. Scores that are all -inf count as masked;
+// NaN and +inf make the element or the sum NaN.
 __device__ double exponential(double score, double max) {
   return max == -INFINITY && !isnan(score) ? 0.0 : exp(score - max);
 }
@@ -79,7 +79,7 @@ __global__ void reset_row_sums(int64_t rows, double* max, double* sum, double* s
   sum[i] = score_variance[i] = swallowed[i] = 0;
 }
 
-// Takes a tile of scores [rows, keys] into each row's maximum and sum of exponentials.
+// Adds a tile of scores [rows, keys] to each row's maximum and sum of exponentials.
 __global__ void add_to_row_sums(const double* scores, RowNumbers queries, const int64_t* visible,
                                 int64_t first_key, int64_t keys, double* max, double* sum) {
   const int64_t i = blockIdx.x;
@@ -100,8 +100,8 @@ __global__ void add_to_row_sums(const double* scores, RowNumbers queries, const 
   sum[i] = sum[i] * (old_max == new_max ? 1.0 : exp(old_max - new_max)) + terms;
 }
 
-// Scores in, P out, 0 where masked; where there is room for it, the variance of each, and what they
-// add to the row's errors.
+// Turns scores into P, 0 where masked. If there is room for them, also writes the variance of each
+// element and adds to the row's errors.
 __global__ void probabilities(Terms terms, RowNumbers queries, const int64_t* visible,
                               int64_t first_key, int64_t keys, const double* q_norms,
                               const double* k_norms, const double* max, const double* sum,
@@ -139,7 +139,7 @@ __global__ void probabilities(Terms terms, RowNumbers queries, const int64_t* vi
   swallowed[i] += lost;
 }
 
-// One thread for each element of O.
+// One thread per element of O.
 __global__ void finish_forward(RowNumbers queries, int64_t rows, int64_t columns,
                                const int64_t* visible, const double* max, const double* sum,
                                const double* score_variance, const double* swallowed,
@@ -159,7 +159,7 @@ __global__ void finish_forward(RowNumbers queries, int64_t rows, int64_t columns
 
 // ---- backward
 
-// One thread for each row, from row `first` of the statistics on.
+// One thread per row; `first` is the first row in the statistics.
 __global__ void row_statistics(Terms terms, int64_t rows, const double* o, const double* d_o,
                                const double* logsumexp, double* all_logsumexp, double* all_d,
                                double* all_d_variance) {
@@ -177,7 +177,7 @@ __global__ void row_statistics(Terms terms, int64_t rows, const double* o, const
   all_d_variance[i] = variance + sum_variance(terms.head_dim) * magnitude;
 }
 
-// One head's rows of GpuStatistics.
+// The rows of GpuStatistics of one head.
 struct HeadStatistics {
   const double *logsumexp, *d, *d_variance;
 };
@@ -188,9 +188,10 @@ struct GradientTile {
   const int64_t* visible;
   HeadStatistics statistics;
   const double *q_norms, *d_o_norms, *k_norms, *v_norms;
-  int64_t query_terms;  // of sums over queries; 0 for sums over keys, as many as the row sees
-  double *p, *d_s;      // S and dP in, P and dS out; 0 where masked
-  double *p_variance, *d_s_variance;  // out; the first one for sums over queries only
+  int64_t query_terms;  // number of terms in sums over queries; 0 for sums over keys: as many as
+                        // the row sees
+  double *p, *d_s;      // in: S and dP; out: P and dS, 0 where masked
+  double *p_variance, *d_s_variance;  // out; p_variance for sums over queries only
 };
 
 __global__ void gradients(Terms terms, GradientTile t) {
@@ -202,7 +203,7 @@ __global__ void gradients(Terms terms, GradientTile t) {
       squared(terms.rounding.intermediate) + sum_variance(over_queries ? t.query_terms : sees);
   const double score_step = sum_variance(terms.head_dim) * squared(terms.scale) * t.q_norms[i];
   const double d_p_step = sum_variance(terms.head_dim) * t.d_o_norms[i];
-  // A sum over queries sees the errors common to a row as independent ones.
+  // In a sum over queries, errors common to a row count as independent.
   const double common = over_queries ? squared(common_error(logsumexp)) : 0;
   const double d_variance = over_queries ? t.statistics.d_variance[query] : 0;
   for (int64_t j = threadIdx.x; j < t.key_count; j += kThreads) {
@@ -214,7 +215,7 @@ __global__ void gradients(Terms terms, GradientTile t) {
       d_s = p * centred;
       p_variance = p_floor;
       d_s_variance = squared(terms.d_s_floor);
-      if (p != 0) {  // a score of -inf is certain, and its key may not be finite
+      if (p != 0) {  // a score of -inf has no error, and its key may not be finite
         const double relative =
             own + score_step * t.k_norms[j] + stored_variance(terms.stored, score) + common;
         p_variance += squared(p) * relative;
@@ -230,7 +231,7 @@ __global__ void gradients(Terms terms, GradientTile t) {
   }
 }
 
-// One thread for each element of dQ, which holds the sum over keys.
+// One thread per element of dQ, which holds the sum over keys.
 __global__ void finish_query_gradients(Terms terms, RowNumbers queries, int64_t rows,
                                        const int64_t* visible, HeadStatistics statistics,
                                        const double* variance, const double* mean_key, double* dq,
@@ -248,7 +249,7 @@ __global__ void finish_query_gradients(Terms terms, RowNumbers queries, int64_t 
           fabs(value));
 }
 
-// One thread for each element of dK or dV, which holds the sum of `terms` pairs.
+// One thread per element of dK or dV, which holds the sum of `terms` pairs.
 __global__ void finish_key_gradients(int64_t elements, double factor, int64_t terms,
                                      const double* variance, double* sum, float* bound) {
   const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
@@ -258,10 +259,10 @@ __global__ void finish_key_gradients(int64_t elements, double factor, int64_t te
   sum[i] *= factor;
 }
 
-// ---- sums that a product of matrices would spoil
+// ---- sums without a matrix product, which would let masked Inf and NaN through
 
-// sum += weights rows, over visible pairs only, one thread for each element of the sum: 0 * Inf in
-// a masked pair would be NaN. See accumulate() in matrix.h.
+// sum += weights rows, over visible pairs only; one thread per element of the sum. In a matrix
+// product 0 * Inf of a masked pair would be NaN. See accumulate() in matrix.h.
 __global__ void accumulate_visible(bool over_queries, const double* weights, RowNumbers queries,
                                    int64_t query_count, RowNumbers keys, int64_t key_count,
                                    const int64_t* visible, const double* rows, int64_t columns,
@@ -323,8 +324,8 @@ ExactOnGpu::ExactOnGpu(const Problem& p, Dtype scores, const GpuInputs& inputs,
   for (int i = 0; i < (p.pass == Pass::forward ? 2 : 4); ++i) tiles_.emplace_back(elements);
 }
 
-// c [rows, columns] = alpha * op(a) op(b) + beta * c, all dense and row-major; cuBLAS is
-// column-major, where a row-major matrix is its transpose: c^T = op(b)^T op(a)^T.
+// c [rows, columns] = alpha * op(a) op(b) + beta * c, all dense and row-major. cuBLAS is
+// column-major and sees a row-major matrix as its transpose: c^T = op(b)^T op(a)^T.
 void ExactOnGpu::multiply(bool transpose_a, bool transpose_b, int64_t rows, int64_t columns,
                           int64_t depth, double alpha, const double* a, const double* b,
                           double beta, double* c) const {
@@ -361,7 +362,7 @@ void ExactOnGpu::clear(double* values, int64_t count) const {
   FLASHBENCH_CUDA(cudaMemsetAsync(values, 0, static_cast<size_t>(count) * sizeof(double), stream_));
 }
 
-// Two passes over the keys: for the rows' sums, then for P and what it weighs.
+// Makes two passes over the keys: one for the rows' sums, one for P and the sums weighted by P.
 void ExactOnGpu::forward(const GpuRows& queries, bool bounds, GpuValues& o, GpuValues& logsumexp) {
   const int64_t d = problem_.head_dim, elements = queries.count() * d;
   const int64_t keys_end = problem_.visible_keys(queries.rows.back());
@@ -418,7 +419,7 @@ void ExactOnGpu::statistics(const GpuRows& queries, const double* o, const doubl
   FLASHBENCH_CUDA(cudaGetLastError());
 }
 
-// P and dS of query rows [skip, ...) of `q` and `d_o`, which `queries` are the numbers of.
+// Computes P and dS of query rows [skip, ...) of `q` and `d_o`; `queries` has their row numbers.
 void ExactOnGpu::gradient_tile(const GpuRows& queries, int64_t skip, const WideRows& q,
                                const WideRows& d_o, const GpuRows& keys, const WideRows& k,
                                const WideRows& v, const GpuStatistics& statistics,

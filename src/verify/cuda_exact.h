@@ -22,7 +22,7 @@ struct GpuValues {
   GpuArray<float> bound;
 };
 
-// Of every query row, [batch, q_heads, q_len]: see RowStatistics.
+// The RowStatistics of all query rows, [batch, q_heads, q_len].
 struct GpuStatistics {
   explicit GpuStatistics(int64_t rows) : logsumexp(rows), d(rows), d_variance(rows) {}
 
@@ -31,20 +31,20 @@ struct GpuStatistics {
 
 class ExactOnGpu {
  public:
-  // For blocks of at most kMaxOwnRows rows. `scores`: see exact.h.
+  // Blocks have at most kMaxOwnRows rows. `scores`: see exact.h.
   ExactOnGpu(const Problem&, Dtype scores, const GpuInputs&, const Cublas&, cudaStream_t);
 
-  // O [rows, head_dim] and logsumexp [rows, 1] of a block of query rows, and their bounds if asked
-  // for.
+  // Computes O [rows, head_dim] and logsumexp [rows, 1] of a block of query rows; their bounds only
+  // if `bounds`.
   void forward(const GpuRows& queries, bool bounds, GpuValues& o, GpuValues& logsumexp);
 
-  // What the gradients need of the forward pass of a block of neighbouring query rows.
+  // Computes the statistics that the gradients need, for a block of adjacent query rows.
   void statistics(const GpuRows& queries, const double* o, const double* logsumexp, GpuStatistics&);
 
   void query_gradients(const GpuRows& queries, const GpuStatistics&, GpuValues& dq);
   void key_gradients(const GpuRows& keys, const GpuStatistics&, GpuValues& dk, GpuValues& dv);
 
-  // Room for the naive computation's tiles while none of the above is at work.
+  // Memory for the tiles of the naive computation, while none of the functions above runs.
   void* tile(size_t number) const { return tiles_[number].data(); }
 
  private:
@@ -65,9 +65,9 @@ class ExactOnGpu {
   const cudaStream_t stream_;
   std::vector<int64_t> all_rows_;        // 0, 1, ...
   WideRows own_a_, own_b_;               // Q and dO, or K and V, of the block
-  WideRows tile_a_, tile_b_;             // the other two, of a tile
+  WideRows tile_a_, tile_b_;             // the other two, of a tile of the other side
   std::vector<GpuArray<double>> tiles_;  // [own rows, tile rows]: S then P, dP then dS, variances
-  GpuArray<double> row_max_, row_sum_, score_variance_, swallowed_;  // of a block's rows
+  GpuArray<double> row_max_, row_sum_, score_variance_, swallowed_;  // per row of a block
   GpuArray<double> variance_, second_variance_, mean_key_;           // [own rows, head_dim]
 };
 

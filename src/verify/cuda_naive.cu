@@ -1,5 +1,5 @@
-// Each kernel below has a thread block of 256 for each query row of a tile, unless it says
-// otherwise. T is the problem's dtype.
+// Unless stated otherwise, each kernel below has a thread block of 256 threads for each query row
+// of a tile. T is the problem's dtype.
 #include <cub/block/block_reduce.cuh>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ template <typename Value, typename Operation>
 __device__ Value reduce(Value value, Operation operation) {
   using Reduce = cub::BlockReduce<Value, kThreads>;
   __shared__ typename Reduce::TempStorage storage;
-  __syncthreads();  // an earlier reduction may still be read
+  __syncthreads();  // other threads may still read the previous reduction
   return Reduce(storage).Reduce(value, operation);
 }
 
@@ -38,8 +38,8 @@ __global__ void reset_sums(int64_t rows, float* max, float* sum, float* d) {
   sum[i] = d[i] = 0;
 }
 
-// Takes a tile of scores [rows, keys] into each row's maximum and sum of exponentials; `max` and
-// `sum` are of the head's rows.
+// Adds a tile of scores [rows, keys] to each row's maximum and sum of exponentials; `max` and `sum`
+// are those of the head's rows.
 template <typename T>
 __global__ void add_to_sums(const T* scores, RowNumbers queries, const int64_t* visible,
                             int64_t first_key, int64_t keys, float* max, float* sum) {
@@ -65,7 +65,8 @@ __global__ void add_to_sums(const T* scores, RowNumbers queries, const int64_t* 
   sum[query] = sum[query] * (old_max == new_max ? 1.0f : expf(old_max - new_max)) + terms;
 }
 
-// Scores in, P out, 0 where masked; and, where there are products dP, what P dP adds to D.
+// Turns scores into P, 0 where masked. If products dP are given, also adds the row sums of P dP to
+// D.
 template <typename T>
 __global__ void probabilities(RowNumbers queries, const int64_t* visible, int64_t first_key,
                               int64_t keys, const float* max, const float* sum, T* tile,
@@ -88,7 +89,7 @@ __global__ void probabilities(RowNumbers queries, const int64_t* visible, int64_
   if (threadIdx.x == 0) d[query] += products;
 }
 
-// S and dP in, P and dS out.
+// Turns S and dP into P and dS.
 template <typename T>
 __global__ void gradients(RowNumbers queries, RowNumbers keys, int64_t key_count,
                           const int64_t* visible, const float* max, const float* sum,
@@ -105,15 +106,15 @@ __global__ void gradients(RowNumbers queries, RowNumbers keys, int64_t key_count
   }
 }
 
-// One thread for each of a block's rows.
+// One thread per row of a block.
 __global__ void logsumexps(RowNumbers queries, int64_t rows, const float* max, const float* sum,
                            float* logsumexp) {
   const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
   if (i < rows) logsumexp[i] = max[queries[i]] + logf(sum[queries[i]]);
 }
 
-// Largest difference over elements that are finite in both. Doubles that are not negative are
-// ordered as their bits are.
+// The largest difference over elements that are finite in both. Non-negative doubles have the same
+// order as their bits.
 template <typename T>
 __global__ void largest_error(const float* naive, const double* exact, int64_t elements,
                               unsigned long long* largest) {
@@ -218,7 +219,7 @@ void NaiveOnGpu::clear(float* values, int64_t count) const {
   FLASHBENCH_CUDA(cudaMemsetAsync(values, 0, static_cast<size_t>(count) * sizeof(float), stream_));
 }
 
-// Two passes over the keys, for the rows' sums and for P, whose use is the sum of P V or, for the
+// Makes two passes over the keys: one for the rows' sums, one for P and the sum of P V or, for the
 // backward pass, D.
 void NaiveOnGpu::softmax(const GpuRows& queries, bool for_gradients) {
   const int64_t d = problem_.head_dim, batch = queries.batch;

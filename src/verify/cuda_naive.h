@@ -1,5 +1,5 @@
-// The textbook computation in the problem's own dtype on a GPU: low_precision.h's, with products on
-// tensor cores where the dtype has 16 bits.
+// The textbook computation in the problem's own dtype on a GPU, as in low_precision.h, with
+// products on tensor cores for 16-bit dtypes.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,7 +13,7 @@
 
 namespace flashbench::verify {
 
-// Largest error so far of the naive computation of one tensor, in device memory.
+// The largest error so far of the naive computation of one tensor, in device memory.
 class GpuError {
  public:
   explicit GpuError(cudaStream_t);
@@ -27,15 +27,18 @@ class GpuError {
 
 class NaiveOnGpu {
  public:
-  // The tiles are room for kMaxTileElements, or as many as all blocks of the problem need, in fp32.
+  // Each tile has room for kMaxTileElements fp32 elements, or for as many as the blocks of the
+  // problem need.
   NaiveOnGpu(const Problem&, const GpuInputs&, void* first_tile, void* second_tile, const Cublas&,
              cudaStream_t);
 
-  // What a block's exact values are compared with, as the naive computation has them in fp32.
+  // Computes a block naively, and takes its errors against the exact values into `o` and
+  // `logsumexp`.
   void forward(const GpuRows& queries, const double* exact_o, const double* exact_logsumexp,
                GpuError& o, GpuError& logsumexp);
 
-  // Softmax statistics and D of a block of neighbouring query rows, which the gradients start from.
+  // Computes the softmax statistics and D of a block of adjacent query rows, which the gradients
+  // need.
   void statistics(const GpuRows& queries);
   void query_gradients(const GpuRows& queries, const double* exact, GpuError& dq);
   void key_gradients(const GpuRows& keys, const double* exact_dk, const double* exact_dv,
@@ -63,7 +66,7 @@ class NaiveOnGpu {
   const cudaStream_t stream_;
   std::vector<int64_t> all_rows_;      // 0, 1, ...
   GpuArray<std::byte> own_a_, own_b_;  // rows of Q and dO, or K and V
-  GpuArray<float> max_, sum_, d_;      // of every query row, or of one head's for the forward pass
+  GpuArray<float> max_, sum_, d_;      // of all query rows; of one head's rows for the forward pass
   GpuArray<float> first_sum_, second_sum_;  // [own rows, head_dim]
 };
 

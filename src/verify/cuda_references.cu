@@ -1,5 +1,5 @@
-// The references on a GPU: head after head, in blocks of rows, whose values go to the host as they
-// are done.
+// The references on a GPU, computed head by head in blocks of rows. The values are copied to the
+// host as they become ready.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace flashbench::verify {
 
 namespace {
 
-// Rows of a dense [rows, columns] in fp64 into a tensor of dtype T with this row stride.
+// Stores rows of a dense fp64 matrix [rows, columns] in a tensor of dtype T with this row stride.
 template <typename T>
 __global__ void store_rows(const double* rows, int64_t elements, int64_t columns, T* to,
                            int64_t row_stride) {
@@ -37,14 +37,14 @@ __global__ void to_floats(const double* from, int64_t count, float* to) {
   if (i < count) to[i] = static_cast<float>(from[i]);
 }
 
-// Rows of one head whose values lie together in the references.
+// Rows of one head whose values are adjacent in the references.
 struct Block {
   int64_t batch, head;
   std::vector<int64_t> rows;
   size_t first_row;  // in the references
 };
 
-// The selection's blocks of a head as few large ones.
+// Merges the selection's blocks of each head into a few large ones.
 std::vector<Block> large_blocks(const std::vector<RowBlock>& blocks) {
   std::vector<Block> large;
   size_t first_row = 0;
@@ -59,7 +59,7 @@ std::vector<Block> large_blocks(const std::vector<RowBlock>& blocks) {
   return large;
 }
 
-// Every query row of the heads that these blocks are of, or that read these K/V heads.
+// All query rows of the heads of these blocks, or of the query heads that read these K/V heads.
 std::vector<Block> whole_heads(const Problem& p,
                                const std::vector<std::pair<int64_t, int64_t>>& heads) {
   std::vector<Block> blocks;
@@ -92,8 +92,8 @@ std::vector<Block> heads_that_read(const Problem& p, const std::vector<Block>& k
   return whole_heads(p, heads);
 }
 
-// Copies to the host while the GPU goes on: into pinned memory first, and from there by the host's
-// threads, which take most of the time to touch fresh memory for the first time.
+// Copies to the host while the GPU computes: first into pinned memory, and from there by the host's
+// threads, which spend most of the time on page faults of fresh memory.
 class Downloads {
  public:
   Downloads(ThreadPool& pool, cudaStream_t stream) : pool_(pool), stream_(stream) {
@@ -107,7 +107,7 @@ class Downloads {
     }
   }
 
-  // What is at `from` when the stream gets there; it is at `to` after finish().
+  // Queues a copy of the data at `from`, read in stream order. It is at `to` after finish().
   void add(void* to, const void* from, size_t bytes) {
     for (size_t done = 0; done < bytes;) {
       Slot& slot = slots_[current_];
@@ -132,7 +132,7 @@ class Downloads {
 
  private:
   static constexpr size_t kSlotBytes = size_t{64} << 20;
-  static constexpr size_t kPieceBytes = size_t{1} << 20;  // a thread's
+  static constexpr size_t kPieceBytes = size_t{1} << 20;  // per thread
 
   struct FreeHost {
     void operator()(std::byte* data) const { cudaFreeHost(data); }
@@ -152,7 +152,7 @@ class Downloads {
     std::vector<Piece> pieces;
   };
 
-  // Leaves the slot to the GPU and empties the other one.
+  // Lets the GPU fill the current slot, and empties the other one.
   void turn() {
     FLASHBENCH_CUDA(cudaEventRecord(slots_[current_].filled.get(), stream_));
     current_ = 1 - current_;
@@ -181,7 +181,7 @@ class GpuReferences {
   References backward();
 
  private:
-  // Calls visit(block, rows), with the rows' numbers on the device.
+  // Calls visit(block, rows) for each block; the row numbers are also on the device.
   template <typename Visit>
   void for_blocks(const std::vector<Block>& blocks, const Visit& visit) const;
 
@@ -197,7 +197,7 @@ class GpuReferences {
   ExactOnGpu exact_;
   NaiveOnGpu naive_;
   GpuStatistics statistics_;
-  GpuValues first_, second_;  // of a block
+  GpuValues first_, second_;  // values of a block
   Downloads downloads_;
 };
 
@@ -259,7 +259,7 @@ References GpuReferences::forward() {
   return result;
 }
 
-// Every row's, with what the gradients need of it.
+// Computes the forward pass of all rows, with the statistics that the gradients need.
 ExactForward GpuReferences::exact_forward() {
   ExactForward result;
   result.o.resize(static_cast<size_t>(problem_.query_elements() * element_size(problem_.dtype)));
@@ -330,7 +330,8 @@ References references_on_gpu(const Problem& p, const Inputs& inputs, Dtype score
 }
 
 bool better_on_gpu(const Problem& p, const Selection& selection, Device& device) {
-  // Roughly: what a host's thread does in fp64, and what a GPU takes to launch the work of a head.
+  // Rough figures: the fp64 rate of a host thread, and the time that a GPU needs to launch the work
+  // of a head.
   constexpr double kHostFlopsOfThread = 2e10, kGpuSecondsOfHead = 3e-4, kGpuSecondsToBegin = 0.01;
   double pairs = 0, heads = 0;
   for (const std::vector<RowBlock>* blocks : {&selection.queries, &selection.keys}) {
@@ -340,9 +341,9 @@ bool better_on_gpu(const Problem& p, const Selection& selection, Device& device)
       heads += 1;
     }
   }
-  constexpr double kGemms = 6;  // more or less, for each row of dQ, dK, dV or O
+  constexpr double kGemms = 6;  // approximately, per row of dQ, dK, dV or O
   double gemm_pairs = kGemms * pairs;
-  if (p.pass == Pass::backward) {  // which begins with the forward pass of every row
+  if (p.pass == Pass::backward) {  // the backward pass begins with the forward pass of all rows
     gemm_pairs += 2 * static_cast<double>(p.query_rows()) * static_cast<double>(p.kv_len);
     heads += static_cast<double>(all_heads(p).size());
   }

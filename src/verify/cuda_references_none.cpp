@@ -1,4 +1,4 @@
-// A build without CUDA: there is no GPU to be better on.
+// For a build without CUDA, where no GPU can compute the references.
 #include <stdexcept>
 
 #include "verify/references.h"

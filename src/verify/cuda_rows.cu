@@ -11,7 +11,7 @@ namespace flashbench::verify {
 
 namespace {
 
-// The strides of a tensor as kernels see them.
+// The sizes and strides of a tensor, as kernels receive them.
 struct Strides {
   int64_t heads, length, columns, batch, head, row;
 };
@@ -20,7 +20,7 @@ Strides strides_of(const ConstTensorView& t) {
   return {t.heads, t.length, t.head_dim, t.batch_stride, t.head_stride, t.row_stride};
 }
 
-// A thread block looks at one row of one head after the other; grid [batch * heads].
+// A thread block checks the rows of one head, one after the other; grid [batch * heads].
 template <typename T>
 __global__ void find_nonfinite(const T* data, Strides s, int* not_finite) {
   const int64_t batch = blockIdx.x / s.heads, head = blockIdx.x % s.heads;
@@ -69,7 +69,7 @@ void* allocate_on_gpu(size_t bytes) {
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, std::max<size_t>(bytes, 1));
   if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // takes the error away: the device is well
+    cudaGetLastError();  // clears the error; the device still works
     throw OutOfMemory("the GPU has no room for the reference");
   }
   FLASHBENCH_CUDA(status);

@@ -1,4 +1,4 @@
-// What the oracle on a GPU works on: the inputs in device memory, and rows of them in fp64.
+// The data of the oracle on a GPU: the inputs in device memory, and rows of them in fp64.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,7 +16,7 @@
 
 namespace flashbench::verify {
 
-// Device memory of the oracle's own, beside the device's account. Throws OutOfMemory.
+// Allocates device memory for the oracle, outside the device's account. Throws OutOfMemory.
 void* allocate_on_gpu(size_t bytes);
 
 template <typename T>
@@ -43,7 +43,7 @@ GpuArray<T> upload(std::span<const T> values, cudaStream_t stream) {
   return array;
 }
 
-// The numbers of some rows of one head, on the device: a list, or all from `first` on.
+// The numbers of some rows of one head, on the device: a list, or all rows starting with `first`.
 struct RowNumbers {
   const int64_t* list = nullptr;
   int64_t first = 0;
@@ -53,7 +53,7 @@ struct RowNumbers {
   }
 };
 
-// Rows of one head that are worked on together; ascending.
+// Rows of one head that are processed together, in ascending order.
 struct GpuRows {
   int64_t batch = 0, head = 0;
   std::span<const int64_t> rows;  // on the host
@@ -86,17 +86,17 @@ class GpuTensor {
  private:
   GpuArray<std::byte> data_;
   ConstTensorView view_;
-  std::vector<int> not_finite_;  // of each head, whether it has a NaN or Inf
+  std::vector<int> not_finite_;  // per head: whether it has a NaN or Inf
 };
 
 struct GpuInputs {
   GpuInputs(const Problem&, const Inputs& host, cudaStream_t);
 
   GpuTensor q, k, v, d_o;
-  GpuArray<int64_t> visible;  // keys, of each query row
+  GpuArray<int64_t> visible;  // number of visible keys per query row
 };
 
-// Rows in fp64, with what the bounds need of them.
+// Rows in fp64, with the values that the bounds need.
 struct WideRows {
   WideRows(int64_t most_rows, int64_t columns)
       : values(most_rows * columns), squares(most_rows * columns), norms(most_rows) {}
@@ -104,23 +104,24 @@ struct WideRows {
   GpuArray<double> values;   // [rows, columns]
   GpuArray<double> squares;  // [rows, columns]
   GpuArray<double> norms;    // squared, [rows]
-  bool finite = true;        // the whole head
+  bool finite = true;        // whether the whole head is
 };
 void widen(const GpuTensor&, const GpuRows&, WideRows&, cudaStream_t);
 
-// Copies rows of a tensor as they are into a dense matrix [rows, columns].
+// Copies rows of a tensor without conversion into a dense matrix [rows, columns].
 void pack(const GpuTensor&, const GpuRows&, void* to, cudaStream_t);
 
-// A block of rows has at most kMaxOwnRows, and meets the other side in tiles of so many rows that
-// own rows x tile rows are at most kMaxTileElements: 256 MiB in fp64, of which there are four.
-// Long blocks keep all of a GPU busy in products whose result is [own rows, head_dim].
+// A block of ("own") rows has at most kMaxOwnRows rows. It is processed against tiles of rows of
+// the other side; own rows x tile rows are at most kMaxTileElements, 256 MiB in fp64, and there are
+// four such tiles. Long blocks keep the whole GPU busy in products whose result is [own rows,
+// head_dim].
 inline constexpr int64_t kMaxOwnRows = 16384;
 inline constexpr int64_t kMaxTileElements = int64_t{1} << 25;
 int64_t tile_rows(int64_t own_rows, int64_t other_rows);
 
-// How many rows of a list are below `limit`.
+// The number of rows in a list that are below `limit`.
 int64_t rows_below(const GpuRows&, int64_t limit);
-// How many of these query rows, which are the first ones, do not see this key.
+// The number of these query rows that do not see this key. They are the first ones.
 int64_t rows_blind_to(const Problem&, const GpuRows& queries, int64_t key);
 
 inline unsigned blocks_of_256(int64_t threads) {

@@ -1,5 +1,6 @@
-// The gradients of softmax attention in fp64, tile by tile: P and dS again from the logsumexp and
-// D of each row, then the GEMMs with them, and the same GEMMs of squares for the bounds.
+// The gradients of softmax attention in fp64, tile by tile: P and dS are recomputed from the
+// logsumexp and D of each row; GEMMs of them give the gradients, and the same GEMMs of squares the
+// bounds.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -12,12 +13,12 @@ namespace flashbench::verify {
 
 namespace {
 
-// Rows of Q and dO with what their errors depend on.
+// Rows of Q and dO, with the values that their errors depend on.
 struct QueryRows {
   Rows<double> q, d_o;
   std::vector<double> q_norms, d_o_norms;
   std::vector<RowStatistics> statistics;
-  std::vector<int64_t> visible;  // keys
+  std::vector<int64_t> visible;  // number of visible keys
 };
 
 struct KeyRows {
@@ -47,15 +48,16 @@ KeyRows load_keys(const Inputs& inputs, const RowBlock& block) {
   return rows;
 }
 
-// One tile [queries, keys] of everything elementwise; 0 where masked.
+// One tile [queries, keys] of all elementwise values; 0 where masked.
 struct Tile {
   Matrix<double> p, d_s;
-  // Of the error of each element of P and dS, from the causes that differ from key to key of a row.
+  // Variances of the errors of each element of P and dS, from the causes that are independent
+  // between the keys of a row.
   Matrix<double> p_variance, d_s_variance;
 };
 
-// `query_terms`: of sums over queries, how many pairs they have. Sums over keys, where it is not
-// given, have as many as the row sees.
+// `query_terms`: the number of pairs in sums over queries. Without it, sums are over keys and have
+// as many pairs as the row sees.
 Tile compute_tile(const Problem& p, const StoredScores& stored, const QueryRows& queries,
                   const KeyRows& keys, std::optional<int64_t> query_terms) {
   const Rounding rounding = rounding_of(p.dtype);
@@ -92,7 +94,7 @@ Tile compute_tile(const Problem& p, const StoredScores& stored, const QueryRows&
       d_s = probability * centred;
       tile.p_variance.row(i)[j] = p_floor;
       tile.d_s_variance.row(i)[j] = d_s_floor_squared;
-      if (probability == 0) continue;  // a score of -inf is certain, and its key may not be finite
+      if (probability == 0) continue;  // a score of -inf is exact, and its key may not be finite
       const double relative = own + score_step * square(keys.k_norms[col]) + stored.variance(score);
       const double p_squared = square(probability);
       tile.p_variance.row(i)[j] += p_squared * relative;
@@ -104,13 +106,13 @@ Tile compute_tile(const Problem& p, const StoredScores& stored, const QueryRows&
   return tile;
 }
 
-// A relative error of the row's logsumexp, as it comes in fp32 and goes into exp2, is one of all
-// its P.
+// The relative error that is common to all P of a row: it comes from the logsumexp, which is read
+// in fp32 and used in exp2.
 double common_error(const RowStatistics& statistics) {
   return 2 * kFp32Roundoff * std::abs(statistics.logsumexp);
 }
 
-// Adds the errors common to a row's elements, which a sum over queries sees as independent ones.
+// Adds the errors common to a row's elements. In a sum over queries they count as independent.
 void add_row_errors(Tile& tile, const QueryRows& queries) {
   for (int64_t i = 0; i < tile.p.rows(); ++i) {
     const RowStatistics& statistics = queries.statistics[static_cast<size_t>(i)];
@@ -150,7 +152,7 @@ void query_gradients(const Problem& p, const Inputs& inputs, Dtype scores, const
 
   Matrix<double> gradient = zeros<double>(dq.rows, dq.cols);
   Matrix<double> variance = zeros<double>(dq.rows, dq.cols);
-  Matrix<double> mean_key = zeros<double>(dq.rows, dq.cols);  // P K: what an error of D scales
+  Matrix<double> mean_key = zeros<double>(dq.rows, dq.cols);  // P K, the factor of an error of D
   for (int64_t first = 0; first < keys_end; first += kTileRows) {
     const KeyRows keys = load_keys(inputs, tile_at(block.batch, kv_head, first, keys_end));
     const Tile tile = compute_tile(p, stored_scores(scores), queries, keys, std::nullopt);

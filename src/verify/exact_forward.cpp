@@ -1,4 +1,4 @@
-// Softmax attention of a block of query rows in fp64: scores, softmax, output; then the bounds.
+// Softmax attention of a block of query rows in fp64: scores, softmax and output, then the bounds.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -27,13 +27,14 @@ double softmax(double* row, int64_t visible) {
   return max + std::log(sum);
 }
 
-// Errors of one query row's sum of P.
+// The errors of the sum of P of one query row.
 struct RowErrors {
   double score_variance = 0;  // from the scores' own errors
   double swallowed = 0;       // by terms too small to change the sum
 };
 
-// Of one row's keys from `first` on: the variance of each P, and what they add to the row's errors.
+// For the keys of one row from `first` on: computes the variance of each P, and adds to the row's
+// errors.
 void add_errors(const Problem& p, const StoredScores& stored, int64_t visible, int64_t first,
                 double q_norm, const std::vector<double>& k_norms, const double* probability,
                 double logsumexp, double* p_variance, RowErrors& errors) {
@@ -44,7 +45,7 @@ void add_errors(const Problem& p, const StoredScores& stored, int64_t visible, i
   const int64_t count = std::min(static_cast<int64_t>(k_norms.size()), visible - first);
   for (int64_t j = 0; j < count; ++j) {
     p_variance[j] = floor;
-    if (probability[j] == 0) continue;  // a score of -inf is certain, and its key may not be finite
+    if (probability[j] == 0) continue;  // a score of -inf is exact, and its key may not be finite
     const double p_squared = square(probability[j]);
     double from_score = p_squared * score * square(k_norms[static_cast<size_t>(j)]);
     if (stored.rounded) {

@@ -23,7 +23,7 @@ const void* row_address(const ConstTensorView& t, int64_t b, int64_t h, int64_t 
   return static_cast<const std::byte*>(t.data) + t.offset(b, h, row) * element_size(t.dtype);
 }
 
-// The first sentence that check(batch, head, row) gives for a row of `shape`.
+// Returns the first sentence that check(batch, head, row) gives for a row of `shape`.
 template <typename Check>
 std::string first_of_rows(const ConstTensorView& shape, const Check& check) {
   for (int64_t b = 0; b < shape.batch; ++b) {
@@ -74,7 +74,7 @@ std::string check_single_keys(const Problem& p, const ConstTensorView& v,
 
 std::string check_mean(const Problem& p, const ConstTensorView& v, const ConstTensorView& o) {
   std::vector<float> sum;
-  int64_t summed = 0;  // rows of V; a later query of a head sees no fewer
+  int64_t summed = 0;  // rows of V; later queries of a head see at least as many
   return first_of_rows(o, [&](int64_t b, int64_t h, int64_t row) -> std::string {
     if (row == 0) {
       sum.assign(static_cast<size_t>(p.head_dim), 0);
@@ -103,12 +103,12 @@ std::string check_mean(const Problem& p, const ConstTensorView& v, const ConstTe
   });
 }
 
-// ---- NaN and infinity reach those that they must
+// ---- NaN and infinity reach the outputs that they must
 
-// What a query row is by the keys that it sees.
+// How a spoilt key affects a query row.
 enum class Reached {
   no,      // everything is finite
-  masked,  // the spoilt key's score is -infinity: it weighs nothing, but 0 * infinity is NaN in dQ
+  masked,  // the spoilt key's score is -infinity: its weight is 0, but 0 * infinity is NaN in dQ
   yes,     // a score is NaN or +infinity: the whole row is NaN
 };
 
@@ -127,13 +127,13 @@ class Spread {
     return score < 0 ? Reached::masked : Reached::yes;
   }
 
-  // Whether the row's logsumexp is -infinity: no key weighs anything.
+  // Whether the row's logsumexp is -infinity: no key has any weight.
   bool empty(int64_t b, int64_t h, int64_t row) const {
     const int64_t weightless = reached(b, h, row) == Reached::masked ? 1 : 0;
     return p_.visible_keys(row) == weightless;
   }
 
-  // How many rows of dK and dV, from the first on, a NaN query adds to.
+  // The number of leading rows of dK and dV that a NaN query adds to.
   int64_t nan_keys(int64_t b, int64_t kv_head) const {
     if (!is_spoilt(b, kv_head)) return 0;
     int64_t keys = 0;

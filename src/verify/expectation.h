@@ -1,5 +1,5 @@
-// What is known of the outputs of the adversarial inputs (device/patterns.h) beyond that they are
-// close to the reference: some of them bit for bit.
+// Properties of the outputs of the adversarial inputs (device/patterns.h) that are stricter than
+// being close to the reference; some outputs are known bit for bit.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace flashbench {
 
-// A sentence that says what is wrong with outputs on the host; empty if nothing is, or if nothing
-// more is known of this distribution.
+// Returns a sentence that says what is wrong with outputs on the host; empty if nothing is, or if
+// nothing more is known about this distribution.
 //
 //   equal_scores   O is the mean of the visible rows of V, to the bit where their number is a power
 //                  of two (every sum of them is exact)
@@ -21,7 +21,7 @@ namespace flashbench {
 //                  outputs are not finite exactly where IEEE arithmetic over the visible pairs
 //                  makes them so: a masked key does not count, whatever it holds
 //
-// Every row is looked at, also where the reference is of sampled rows.
+// Every row is checked, even if the reference has only sampled rows.
 std::string broken_expectation(const Problem&, const InputSpec&, const Inputs& host,
                                const Outputs& host_outputs);
 

@@ -1,4 +1,4 @@
-// The references as the host's threads compute them: a block of rows is a thread's work.
+// The references, computed by the host's threads: each thread processes whole blocks of rows.
 #include <algorithm>
 #include <cstddef>
 
@@ -23,7 +23,8 @@ void store_rows(const TensorView& tensor, const RowBlock& block, const Matrix<do
   }
 }
 
-// The forward pass of every row, rounded; and visit(block, forward) of each block, in parallel.
+// Computes the rounded forward pass of every row; calls visit(block, forward) for each block, in
+// parallel.
 template <typename Visit>
 ExactForward forward_of_all_rows(const Problem& problem, const Inputs& inputs, ThreadPool& pool,
                                  const Visit& visit) {

@@ -14,7 +14,7 @@ namespace flashbench::verify {
 
 namespace {
 
-// Of one query row: P = exp(S - max) / sum, and D, the row sum of P dP.
+// Statistics of one query row: P = exp(S - max) / sum, and D, the row sum of P dP.
 struct NaiveRow {
   float max = -std::numeric_limits<float>::infinity();
   float sum = 0;
@@ -51,7 +51,7 @@ Matrix<float> product_with_keys(const Problem& p, float alpha, const Matrix<floa
   return strip;
 }
 
-// Scores in, rounded probabilities out; 0 where masked.
+// Turns scores into rounded probabilities, 0 where masked.
 NaiveRow softmax(Dtype dtype, float* row, int64_t visible, int64_t length) {
   NaiveRow statistics;
   for (int64_t j = 0; j < visible; ++j) statistics.max = std::max(statistics.max, row[j]);
@@ -82,7 +82,7 @@ NaiveBlock naive_softmax(const Problem& p, const Inputs& inputs, const RowBlock&
   return result;
 }
 
-// Largest difference, over elements that are finite in both.
+// The largest difference over elements that are finite in both.
 double max_abs_error(Dtype stored, const Matrix<float>& naive, MatrixRef<const double> exact) {
   double max = 0;
   for (int64_t i = 0; i < exact.rows; ++i) {
@@ -98,7 +98,7 @@ double largest(const std::vector<double>& values) {
   return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
 }
 
-// Every query row of the key heads that `keys` are rows of.
+// All query rows of the key heads that `keys` belong to.
 std::vector<RowBlock> query_blocks_of_groups(const Problem& p, const std::vector<RowBlock>& keys) {
   std::set<std::pair<int64_t, int64_t>> groups;
   for (const RowBlock& block : keys) groups.insert({block.batch, block.head});
@@ -111,7 +111,7 @@ std::vector<RowBlock> query_blocks_of_groups(const Problem& p, const std::vector
   return blocks;
 }
 
-// Softmax statistics and D of a block's rows, into an array [batch, q_heads, q_len].
+// Writes the softmax statistics and D of a block's rows to an array [batch, q_heads, q_len].
 void naive_statistics(const Problem& p, const Inputs& inputs, const RowBlock& block,
                       std::vector<NaiveRow>& statistics) {
   const NaiveBlock naive = naive_softmax(p, inputs, block);

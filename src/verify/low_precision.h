@@ -1,6 +1,6 @@
-// The textbook computation in the problem's own dtype, whose error FlashAttention's tests take as
-// the yardstick: GEMMs accumulate in fp32; S, P, dP and dS are rounded to the dtype, and so are the
-// outputs. fp32 rounds nothing more.
+// The textbook computation in the problem's own dtype, whose error is the yardstick of
+// FlashAttention's tests. GEMMs accumulate in fp32; S, P, dP, dS and the outputs are rounded to the
+// dtype. In fp32 there is no further rounding.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Dense row-major matrices and the few BLAS calls that the oracle is made of.
+// Dense row-major matrices, and the BLAS calls that the oracle needs.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace flashbench::verify {
 
-// A rows x cols window into a row-major matrix; `stride` elements from row to row.
+// A rows x cols window into a row-major matrix; rows are `stride` elements apart.
 template <typename T>
 struct MatrixRef {
   T* data = nullptr;
@@ -73,8 +73,8 @@ void gemm(Transpose op_a, Transpose op_b, float alpha, MatrixRef<const float> a,
           MatrixRef<const float> b, float beta, MatrixRef<float> c);
 
 // sum += op(weights) * rows, for weights [queries, keys] that are zero where visible(query, key) is
-// false. What is not visible does not count even where it is Inf or NaN, which a GEMM, for
-// which 0 * Inf is NaN, would let through: such rows take plain loops.
+// false. Rows that are not visible do not count even if they hold Inf or NaN. A GEMM would let
+// those through, because 0 * Inf is NaN; such rows take plain loops.
 template <typename Visible>
 void accumulate(Transpose op, MatrixRef<const double> weights, const Rows<double>& rows,
                 MatrixRef<double> sum, const Visible& visible) {

@@ -38,12 +38,11 @@ double output_elements(const Problem& p) {
                                                      : p.query_elements() + 2 * p.key_elements());
 }
 
-// From here on an fp32 holds no halves, so that the rounding of a logsumexp alone changes
-// P = exp(S - L), as backward passes compute it anew, by a factor that no bound of first order
-// tells.
+// From this magnitude on, fp32 numbers are integers. Rounding of the logsumexp alone then changes P
+// = exp(S - L), as backward passes recompute it, by a factor that no first-order bound covers.
 constexpr float kMostLogsumexp = 0x1p23f;
 
-// A sentence about logsumexps beyond that; empty where there is none.
+// A sentence about logsumexps beyond that; empty if there is none.
 std::string beyond_fp32_logsumexp(const std::vector<float>& logsumexp) {
   float largest = 0;
   for (const float value : logsumexp) {

@@ -12,7 +12,7 @@
 namespace flashbench::verify {
 
 struct Reference {
-  // Room for the rows of `blocks`, which must outlive this.
+  // Allocates the rows of `blocks`, which must outlive this.
   Reference(std::string tensor, Dtype dtype, int64_t columns, const std::vector<RowBlock>& blocks);
 
   // The rows of block number `block`.
@@ -27,9 +27,9 @@ struct Reference {
   Dtype dtype;         // as providers store it
   int64_t columns;
   const std::vector<RowBlock>* blocks;
-  std::vector<int64_t> first_row;  // of each block in `value` and `bound`
+  std::vector<int64_t> first_row;  // first row of each block in `value` and `bound`
   Matrix<double> value;            // exact
-  Matrix<float> bound;             // error that rounding explains beyond that of the last store
+  Matrix<float> bound;             // error that rounding explains, without that of the final store
   double naive_max_abs = 0;        // error of the naive computation in the dtype
 };
 

@@ -1,5 +1,5 @@
-// The references of a problem's outputs, computed by the host's threads or by a GPU: the same
-// formulas (docs/measuring.md) written twice, and tested against each other.
+// The references of a problem's outputs, computed by the host's threads or by a GPU: two
+// implementations of the same formulas (docs/measuring.md), tested against each other.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace flashbench::verify {
 
-// The exact forward pass of every row, rounded: what a backward pass starts from.
+// The exact forward pass of every row, rounded, from which a backward pass starts.
 struct ExactForward {
   HostVector<std::byte> o;       // in the problem's dtype and layout
   std::vector<float> logsumexp;  // [batch, q_heads, q_len]
@@ -31,12 +31,12 @@ References references_on_host(const Problem&, const Inputs&, Dtype scores, const
                               ThreadPool&);
 ExactForward exact_forward_on_host(const Problem&, const Inputs&, ThreadPool&);
 
-// The same on a GPU (cuda_references.cu; cuda_references_none.cpp in a build without CUDA). Memory
-// is taken beside the device's account, so that no provider's peak has it, and given back.
+// The same on a GPU (cuda_references.cu; cuda_references_none.cpp in a build without CUDA). It
+// allocates memory outside the device's account, so that it is in no provider's peak, and frees it.
 References references_on_gpu(const Problem&, const Inputs&, Dtype scores, const Selection&,
                              Device&);
 
-// Whether that is sooner done than on the host, and there is memory for it.
+// Whether the GPU has the memory for it, and is faster than the host.
 bool better_on_gpu(const Problem&, const Selection&, Device&);
 
 }  // namespace flashbench::verify

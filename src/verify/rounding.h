@@ -1,5 +1,5 @@
-// How much error rounding alone explains: the constants of the lambda criterion. The formulas and
-// their calibration: docs/measuring.md.
+// How much error rounding alone explains: the constants of the lambda criterion. docs/measuring.md
+// has the formulas and their calibration.
 #pragma once
 
 #include <algorithm>
@@ -14,13 +14,13 @@ inline constexpr double kFp32Roundoff = 0x1p-24;
 
 struct Rounding {
   double roundoff;            // unit roundoff of a stored output
-  double flush;               // absolute error of storing a subnormal one
+  double flush;               // absolute error of storing a subnormal output
   double intermediate;        // relative error of an element of P or dS
   double intermediate_floor;  // absolute error of a subnormal element of P or dS
 };
 
-// The intermediate error of fp32 is exp()'s, a few units in the last place; fp16 rounds subnormals
-// to multiples of 2^-24; fp32 and bf16 may flush them to zero, and so may an exp().
+// The intermediate error of fp32 is that of exp(), a few ulps. fp16 rounds subnormals to multiples
+// of 2^-24; fp32, bf16 and exp() may flush them to zero.
 inline Rounding rounding_of(Dtype dtype) {
   switch (dtype) {
     case Dtype::fp32:
@@ -33,13 +33,14 @@ inline Rounding rounding_of(Dtype dtype) {
   return {};
 }
 
-// Absolute error of a subnormal element of dS, which may be stored times the scale: cuDNN does so.
+// Absolute error of a subnormal element of dS, which a provider may store multiplied by the scale,
+// as cuDNN does.
 inline double d_s_floor(const Rounding& rounding, double scale) {
   const double factor = std::abs(scale);
   return rounding.intermediate_floor / (factor > 0 && factor < 1 ? factor : 1);
 }
 
-// How far from `value` its nearest neighbour in the dtype may be.
+// The largest distance between `value` and its nearest neighbour in the dtype.
 inline double storage_error(const Rounding& rounding, double value) {
   return std::max(rounding.roundoff * std::abs(value), rounding.flush);
 }
@@ -48,8 +49,8 @@ inline double square(double x) {
   return x * x;
 }
 
-// The errors of scores and dP that providers keep in memory. In fp32 that is no error beyond those
-// of the sums that they are.
+// The errors of scores and dP that providers store. In fp32, storing adds no error to that of their
+// sums.
 struct StoredScores {
   bool rounded = false;
   Rounding rounding{};
@@ -62,8 +63,8 @@ inline StoredScores stored_scores(Dtype dtype) {
   return {dtype != Dtype::fp32, rounding_of(dtype)};
 }
 
-// Relative variance of a sum of `terms` in fp32, where rounding errors add up like a random walk
-// (Ipsen and Zhou 2020): of a dot product relative to the product of the norms.
+// Relative variance of the error of a sum of `terms` in fp32, where rounding errors add up like a
+// random walk (Ipsen and Zhou 2020). For a dot product it is relative to the product of the norms.
 inline double summation_variance(int64_t terms) {
   return static_cast<double>(terms) * square(kFp32Roundoff);
 }

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kBlockRows = 256;
 constexpr int64_t kMinBlockRows = 16;
-constexpr int64_t kMaxStripElements = int64_t{1} << 22;  // 32 MiB of fp64 scores a thread
+constexpr int64_t kMaxStripElements = int64_t{1} << 22;  // 32 MiB of fp64 scores per thread
 
 void append_blocks(std::vector<RowBlock>& blocks, int64_t batch, int64_t head,
                    const std::vector<int64_t>& rows, int64_t block_rows) {
@@ -28,7 +28,7 @@ std::vector<int64_t> all_rows(int64_t length) {
   return rows;
 }
 
-// The forward pass holds whole rows of scores, so that long ones are worked on fewer at a time.
+// The forward pass holds whole rows of scores, so that blocks of long rows have fewer rows.
 void append_query_blocks(std::vector<RowBlock>& blocks, const Problem& problem, int64_t batch,
                          int64_t head, const std::vector<int64_t>& rows) {
   append_blocks(blocks, batch, head, rows,

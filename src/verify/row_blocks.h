@@ -1,4 +1,4 @@
-// Rows of one head that are worked on together.
+// Rows of one head that are processed together.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct RowBlock {
 // Rows [0, length).
 std::vector<int64_t> all_rows(int64_t length);
 
-// Cuts rows of one query head, or of one key head, into blocks.
+// Divide rows of one query head, or of one key head, into blocks.
 void append_query_blocks(std::vector<RowBlock>& blocks, const Problem&, int64_t batch, int64_t head,
                          const std::vector<int64_t>& rows);
 void append_key_blocks(std::vector<RowBlock>& blocks, int64_t batch, int64_t head,
@@ -25,15 +25,15 @@ void append_key_blocks(std::vector<RowBlock>& blocks, int64_t batch, int64_t hea
 // Every row of every query head.
 std::vector<RowBlock> all_query_blocks(const Problem&);
 
-// Tiles of the other side, that a block meets one after the other: rows [first, first + kTileRows),
-// cut off at `end`.
+// Tiles of the other side, with which a block is processed: rows [first, first + kTileRows), cut
+// off at `end`.
 inline constexpr int64_t kTileRows = 256;
 RowBlock tile_at(int64_t batch, int64_t head, int64_t first, int64_t end);
 
-// How many keys the block's rows see at most.
+// The largest number of keys that any row of the block sees.
 int64_t most_visible_keys(const Problem&, const RowBlock& queries);
 
-// Where query row `row` stands in an array [batch, q_heads, q_len].
+// The index of query row `row` in an array [batch, q_heads, q_len].
 inline size_t query_index(const Problem& p, int64_t batch, int64_t head, int64_t row) {
   return static_cast<size_t>((batch * p.q_heads + head) * p.q_len + row);
 }

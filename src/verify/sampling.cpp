@@ -9,7 +9,7 @@ namespace flashbench::verify {
 
 namespace {
 
-// FLOPs in units of 2 * head_dim for each (query, key) pair: one for each GEMM.
+// FLOPs in units of 2 * head_dim per (query, key) pair, i.e. the number of GEMMs.
 constexpr double kForwardGemms = 3;    // S, O; bound of O
 constexpr double kQueryGradGemms = 5;  // S, dP, dQ; two bounds of dQ
 constexpr double kKeyGradGemms = 6;    // S, dP, dV, dK; bounds of dV and dK
@@ -28,8 +28,8 @@ class Random {
   uint64_t state_;
 };
 
-// `count` rows of [0, length): the ends, the rows around 64 and 128, then by turns a row beside a
-// multiple of 64 and any row.
+// Samples `count` rows of [0, length): the ends, the rows around 64 and 128, then alternately a row
+// next to a multiple of 64 and any row.
 std::vector<int64_t> sample_rows(int64_t length, int64_t count, Random& random) {
   if (count >= length) return all_rows(length);
   std::set<int64_t> rows;
@@ -47,7 +47,7 @@ std::vector<int64_t> sample_rows(int64_t length, int64_t count, Random& random) 
   return {rows.begin(), rows.end()};
 }
 
-// `count` of `total` heads: the last, the first, then random ones; ascending.
+// Samples `count` of `total` heads, in ascending order: the last, the first, then random ones.
 std::vector<int64_t> sample_heads(int64_t total, int64_t count, Random& random) {
   if (count >= total) return all_rows(total);
   std::set<int64_t> heads{total - 1};
@@ -88,7 +88,8 @@ Selection select_forward(const Problem& p, const OracleBudget& budget) {
   return selection;
 }
 
-// Adds these rows of dQ of every query head, and these of dK and dV, that belong to a key head.
+// Adds these rows of dQ of every query head of the group, and these rows of dK and dV of its key
+// head.
 void append_group(Selection& selection, const Problem& p, int64_t group,
                   const std::vector<int64_t>& queries, const std::vector<int64_t>& keys) {
   const int64_t batch = group / p.kv_heads, kv_head = group % p.kv_heads;

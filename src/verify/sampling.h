@@ -1,4 +1,4 @@
-// Which rows of the outputs are checked: all, or as many as the budget pays for.
+// Selects the rows of the outputs to check: all, or as many as the budget allows.
 #pragma once
 
 #include <vector>
@@ -10,15 +10,15 @@
 namespace flashbench::verify {
 
 struct Selection {
-  std::vector<RowBlock> queries;  // query heads' rows of O and logsumexp, or of dQ
-  std::vector<RowBlock> keys;     // key heads' rows of dK and dV; empty for the forward pass
-  bool sampled = false;           // not every row
+  std::vector<RowBlock> queries;  // rows of O and logsumexp, or of dQ, by query head
+  std::vector<RowBlock> keys;     // rows of dK and dV, by key head; empty for the forward pass
+  bool sampled = false;           // false if every row is selected
 };
 
-// A pure function of its arguments. Forward, a sample takes some rows of every head or, where that
-// is still too dear, of some heads, the first and last among them: the first and last rows, rows on
-// both sides of likely tile edges and random ones. Backward it takes whole key heads (all their
-// dQ, dK and dV), or rows of a single one.
+// A pure function of its arguments. A forward sample takes some rows of every head or, if that is
+// still too expensive, of some heads, including the first and the last. The rows are the first and
+// last ones, rows on both sides of likely tile edges, and random ones. A backward sample takes
+// whole key heads (all their dQ, dK and dV), or rows of a single one.
 Selection select_rows(const Problem& problem, const OracleBudget& budget);
 
 }  // namespace flashbench::verify

@@ -14,13 +14,13 @@ namespace flashbench::verify {
 
 namespace {
 
-// One element that is as wrong as any.
+// An element with the worst error.
 struct Worst {
   std::array<int64_t, 4> index{};
   double expected = 0, found = 0;
 };
 
-// What a block of rows contributes to a TensorError.
+// The contribution of a block of rows to a TensorError.
 struct Tally {
   int64_t nonfinite = 0;
   double max_abs = 0, sum_abs = 0, lambda = 0, max_bound = 0;
@@ -32,8 +32,8 @@ bool same_nonfinite(double expected, double found) {
   return std::isnan(expected) ? std::isnan(found) : expected == found;
 }
 
-// A correct result that is too large for the dtype is stored as infinity, and so may be one whose
-// error is. A bound that is not finite excuses nothing.
+// A correct result that is too large for the dtype is stored as infinity. So may be a result whose
+// error bound reaches beyond the range. A bound that is not finite excuses nothing.
 bool overflows_to(Dtype dtype, double expected, double bound, double found) {
   if (!std::isinf(found)) return false;
   const double error = std::copysign(std::isfinite(bound) ? bound : 0, found);
@@ -106,8 +106,8 @@ void merge(Tally& total, const Tally& part) {
   total.max_bound = std::max(total.max_bound, part.max_bound);
 }
 
-// The naive error can be 0, or next to it, where the result is exact. The least that counts as one
-// is a 64th of the largest bound, which naive computations reach by far elsewhere.
+// The naive error can be 0, or almost 0, where the result is exact. It is taken as at least 1/64 of
+// the largest bound; elsewhere naive computations exceed that by far.
 double error_ratio(const Reference& reference, const Tally& tally) {
   if (tally.max_abs == 0) return 0;
   return tally.max_abs / std::max(reference.naive_max_abs, tally.max_bound / 64);
