@@ -1,8 +1,9 @@
-// Attention on a GPU with K and V in blocks, unfused: all query rows at once, each block's scores
-// in memory, cuBLAS products, and a kernel that carries the online softmax from block to block.
-// Memory grows with the length and not with its square; traffic does not shrink. Forward only.
+// Unfused attention on a GPU with K and V in blocks. It processes all query rows at once, with
+// cuBLAS products, the scores of one block in memory, and a kernel that updates the online softmax
+// after each block. Memory grows linearly with the length, not with its square; traffic does not
+// shrink. Forward only.
 //
-// A masked key of a block that others see must hold finite values in V: 0 * NaN is NaN.
+// In a block that some queries see, V must be finite even at masked keys, because 0 * NaN is NaN.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +24,8 @@ using kernels::ScoreBlock;
 
 constexpr int64_t kFloat = sizeof(float);
 
-// Keys [first_key, first_key + keys), and the queries from `first_query` on that see any of them.
+// Keys [first_key, first_key + keys), and the queries that see any of them, which begin at
+// `first_query`.
 struct KeyBlock {
   int64_t first_key, keys;
   int64_t first_query, queries;
@@ -39,7 +41,7 @@ std::vector<KeyBlock> key_blocks(const Problem& p) {
   return blocks;
 }
 
-// Scores of the longest block, in the problem's dtype.
+// The scores of the longest block, in the problem's dtype.
 ScoreBlock block_scores(const Problem& p) {
   ScoreBlock scores = ScoreBlock::whole(p, p.dtype);
   scores.row_stride = std::min(scores.row_stride, kBlockedKeys);
@@ -47,7 +49,7 @@ ScoreBlock block_scores(const Problem& p) {
   return scores;
 }
 
-// Bytes of the workspace, part by part, each one a multiple of 256.
+// Sizes of the parts of the workspace in bytes, each a multiple of 256.
 struct Sizes {
   explicit Sizes(const Problem& p) {
     const auto padded = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
@@ -115,9 +117,9 @@ class BlockedForward final : public Session {
                        name(p_.dtype));
   }
 
-  // For each block: the operands of both products, scores read and written between, maximum and
-  // sum read and written, O read and written by its product (a rescale of O is not counted: it
-  // depends on the values). O and L once more at the end.
+  // For each block: the operands of both products; the scores, written and read between them;
+  // maximum and sum, read and written; O, read and written by its product. O and L once more at the
+  // end. Rescaling of O is not counted, because it depends on the values.
   std::optional<int64_t> requested_bytes() const override {
     const int64_t element = element_size(p_.dtype), heads = p_.batch * p_.q_heads;
     int64_t bytes = 0;

@@ -1,6 +1,6 @@
-// Standard attention on a GPU: every product a batched cuBLAS GEMM, S and P [batch, q_heads, q_len,
-// kv_len] in memory, one softmax kernel between. Causal problems are cut into blocks of rows: keys
-// that no row of a block sees are neither multiplied nor read or written.
+// Standard attention on a GPU: batched cuBLAS GEMMs for all products, S and P [batch, q_heads,
+// q_len, kv_len] in memory, one softmax kernel between them. Causal problems are divided into
+// blocks of rows: keys that no row of a block sees are neither multiplied nor read or written.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,13 +16,14 @@ namespace {
 
 using kernels::ScoreBlock;
 
-// Rows of a causal block: a quarter of all, within what makes efficient products and skips much.
+// The rows of a causal block: a quarter of all, within limits that keep products efficient and skip
+// much.
 constexpr int64_t kMinBlockRows = 512, kMaxBlockRows = 1024;
 constexpr int64_t kBlocks = 4;
-// Blocks of keys start at multiples of this, so that their addresses stay aligned.
+// Blocks of keys start at multiples of this, so that their addresses are aligned.
 constexpr int64_t kKeyStep = 64;
 
-// Rows that see no key from `keys` on; the first to see any from `first_key` on.
+// Rows that see no key from `keys` on. The first row that sees any key from `first_key` on.
 struct RowBlock {
   int64_t first, rows;
   int64_t first_key, keys;
@@ -44,7 +45,7 @@ std::vector<RowBlock> row_blocks(const Problem& p) {
   return blocks;
 }
 
-// What both passes have in common.
+// The steps that both passes share.
 class NaiveSteps {
  public:
   NaiveSteps(const Problem& problem, Dtype scores, Device& device)
@@ -63,12 +64,12 @@ class NaiveSteps {
     return rows;
   }
 
-  // The heads' [q_len, kv_len] matrices in a workspace.
+  // The [q_len, kv_len] matrices of the heads in a workspace.
   HeadMatrices matrices(const void* scores, Dtype dtype) const {
     return {scores, dtype, p.q_heads * all.head_stride, all.head_stride, all.row_stride};
   }
 
-  // scores = alpha * A B^T for A like Q and B like K, of one block.
+  // scores = alpha * A B^T for one block. A has the shape of Q, B that of K.
   void multiply_transposed(const RowBlock& block, double alpha, const ConstTensorView& a,
                            const ConstTensorView& b, const HeadMatrices& scores) {
     if (block.keys == 0) return;
@@ -82,7 +83,7 @@ class NaiveSteps {
                        head_matrices(b).shared_by(p.heads_per_kv_head()), scores.from(block.first));
   }
 
-  // C = alpha * scores B for B like K and C like Q, of one block.
+  // C = alpha * scores B for one block. B has the shape of K, C that of Q.
   void multiply(const RowBlock& block, double alpha, const HeadMatrices& scores,
                 const ConstTensorView& b, const TensorView& c) {
     if (block.keys == 0) return kernels::naive_zero_rows(c, block.first, block.rows, stream);
@@ -96,8 +97,9 @@ class NaiveSteps {
                        head_matrices(c).from(block.first));
   }
 
-  // C = alpha * scores^T B, summed over the query heads of each K/V head, for B like Q and C like
-  // K, of the keys that no row before the block sees. Rows of the blocks behind it see them too.
+  // C = alpha * scores^T B, summed over the query heads of each K/V head, for the keys that no row
+  // before the block sees. B has the shape of Q, C that of K. The rows of later blocks see these
+  // keys too.
   void multiply_scores_transposed(const RowBlock& block, double alpha, const HeadMatrices& scores,
                                   const ConstTensorView& b, const HeadMatrices& c) {
     if (block.keys == block.first_key) return;
@@ -116,7 +118,7 @@ class NaiveSteps {
     }
   }
 
-  // Bytes of the operands of a product of each block, each one once.
+  // Bytes of the operands of one product over all blocks, each counted once.
   int64_t product_bytes(Dtype scores) const {
     int64_t elements = 0, pairs = 0;
     for (const RowBlock& block : blocks) {
@@ -142,14 +144,14 @@ class NaiveSteps {
   HeadProducts products_;
 };
 
-// Bytes of the workspace, part by part, each one a multiple of 256.
+// Sizes of the parts of the workspace in bytes, each a multiple of 256.
 struct Sizes {
   Sizes(const Problem& p, Dtype scores_dtype) {
     const auto padded = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
     const ScoreBlock all = ScoreBlock::whole(p, scores_dtype);
     const int64_t elements = all.heads * all.head_stride;
     probabilities = padded(elements * element_size(p.dtype));
-    // S becomes P, and dP dS, in place if they have one dtype.
+    // S is turned into P, and dP into dS; in place if both have the same dtype.
     scores = scores_dtype == p.dtype ? 0 : padded(elements * element_size(scores_dtype));
     rows = padded(p.query_rows() * static_cast<int64_t>(sizeof(float)));
     const bool summed_in_memory = p.heads_per_kv_head() > 1 && p.dtype != Dtype::fp32;
@@ -194,7 +196,8 @@ class NaiveForward final : public Session {
 
   std::string kernel() const override { return describe("naive_forward", steps_); }
 
-  // The operands of both products, S read and P written by the softmax, L, and O looked at.
+  // The operands of both products; S read and P written by the softmax; L; and O, checked for
+  // values that are not finite.
   std::optional<int64_t> requested_bytes() const override {
     const Problem& p = steps_.p;
     const int64_t rows = p.query_rows() * static_cast<int64_t>(sizeof(float));
@@ -255,8 +258,9 @@ class NaiveBackward final : public Session {
 
   std::string kernel() const override { return describe("naive_backward", steps_); }
 
-  // The operands of five products; P and dP read and dS written between; O and dO for D, which is
-  // written and read; dQ looked at; and sums over a group's heads.
+  // The operands of five products; P and dP read and dS written between them; O and dO for D, which
+  // is written and read; dQ, checked for values that are not finite; and the sums over a group's
+  // heads.
   std::optional<int64_t> requested_bytes() const override {
     const Problem& p = steps_.p;
     const int64_t query_bytes = p.query_elements() * element_size(p.dtype);
@@ -269,7 +273,7 @@ class NaiveBackward final : public Session {
   }
 
  private:
-  // dV or dK, of 16 bits rounded once: sums over a group's heads are kept in fp32.
+  // dV or dK. In 16 bits they are rounded once: sums over a group's heads are kept in fp32.
   void sum_over_rows(double alpha, const HeadMatrices& scores, const ConstTensorView& b,
                      const TensorView& c) {
     const Problem& p = steps_.p;

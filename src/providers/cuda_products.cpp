@@ -9,13 +9,13 @@ namespace flashbench {
 
 namespace {
 
-constexpr int64_t kAlignment = 16;  // bytes, that cuBLAS takes for granted behind an address
+constexpr int64_t kAlignment = 16;  // bytes; cuBLAS assumes it for addresses in arrays
 
 int64_t table_bytes(int64_t batch, int64_t heads) {
   return 3 * batch * heads * static_cast<int64_t>(sizeof(void*));
 }
 
-// The step from each matrix to the next, through all batches, if there is one.
+// The constant step between successive matrices over all batches, if there is one.
 std::optional<int64_t> single_step(const HeadMatrices& m, int64_t batch, int64_t heads) {
   if (batch == 1 && m.sharers >= heads) return 0;
   if (heads == 1) return m.batch_stride;
@@ -98,7 +98,7 @@ void HeadProducts::multiply(Gemm gemm, int64_t heads, const HeadMatrices& a, con
     return cublas_.multiply_at(gemm, count, table, table + count,
                                const_cast<void* const*>(table + 2 * count));
   }
-  // Head by head: cuBLAS sees each address that is not aligned.
+  // Multiply head by head, so that cuBLAS can see which addresses are not aligned.
   for (int64_t h = 0; h < heads; ++h) {
     gemm.a = first_matrix(moved(a, h / a.sharers * a.head_stride));
     gemm.b = first_matrix(moved(b, h / b.sharers * b.head_stride));

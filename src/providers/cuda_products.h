@@ -1,5 +1,5 @@
-// One cuBLAS product for each head of each batch, on tensors as they lie: layouts and padding are
-// strides, grouped heads share matrices, nothing is copied.
+// One cuBLAS product for each head of each batch, without copying tensors: layouts and padding are
+// strides, and grouped heads share matrices.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 
 namespace flashbench {
 
-// The matrices of the heads: of a tensor, or of the scores.
+// The matrices of the heads of a tensor, or of the scores.
 struct HeadMatrices {
   const void* data = nullptr;
   Dtype dtype = Dtype::fp32;
   int64_t batch_stride = 0, head_stride = 0, row_stride = 0;
-  int64_t sharers = 1;  // so many heads, one after the other, have the same matrix
+  int64_t sharers = 1;  // number of successive heads that share a matrix
 
   bool operator==(const HeadMatrices&) const = default;
 
   HeadMatrices from(int64_t row, int64_t column = 0) const;
 
-  // Head `first` and then every `step`th.
+  // Head `first` and every `step`th head after it.
   HeadMatrices heads(int64_t first, int64_t step) const;
   HeadMatrices shared_by(int64_t heads) const;
 };
@@ -34,8 +34,8 @@ class HeadProducts {
 
   static int64_t workspace_bytes(int64_t batch, int64_t heads);
 
-  // Multiplies for heads [0, heads) of every batch, which are at most those given above. The
-  // matrices in the Gemm are not read.
+  // Multiplies for heads [0, heads) of every batch; `heads` is at most the number given above. The
+  // matrices in the Gemm are ignored.
   void multiply(Gemm, int64_t heads, const HeadMatrices& a, const HeadMatrices& b,
                 const HeadMatrices& c);
 
@@ -43,7 +43,8 @@ class HeadProducts {
   void* stream_;
   int64_t batch_;
   Buffer workspace_;
-  Buffer addresses_;  // of the matrices of a product; the next one's come after it in the stream
+  Buffer addresses_;  // of the matrices of one product; the next product overwrites them in stream
+                      // order
   Cublas cublas_;
 };
 

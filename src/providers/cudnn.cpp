@@ -1,4 +1,5 @@
-// cuDNN's fused attention. What it can, and how, is for cuDNN to say (cudnn_graph.h), fp32 apart.
+// cuDNN's fused attention. cuDNN itself decides what it supports, and how (cudnn_graph.h), except
+// that fp32 is refused here.
 #include <fmt/format.h>
 
 #include <utility>
@@ -11,8 +12,8 @@ namespace flashbench {
 
 namespace {
 
-// Views without data. A graph is made for strides, and Q, O and their gradients lie alike in
-// memory, as do K, V and theirs.
+// Views without data. A graph is built for strides; Q, O and their gradients have the same layout
+// in memory, and so have K, V and theirs.
 struct Tensors {
   Inputs in;
   Outputs out;
@@ -33,14 +34,14 @@ struct Tensors {
 
 class CudnnSession final : public Session {
  public:
-  // `graph`: one for dense tensors.
+  // `graph` is built for dense tensors.
   CudnnSession(const Problem& problem, bool deterministic, Device& device,
                std::unique_ptr<CudnnGraph> graph)
       : problem_(problem), deterministic_(deterministic), device_(device) {
     plan(std::move(graph));
   }
 
-  // Only here is known that tensors lie otherwise than densely.
+  // The strides of the tensors are known only here.
   void prepare_inputs(const Inputs& in) override {
     const Tensors tensors = Tensors::like(in.q, in.k);
     if (graph_->fits(tensors.in, tensors.out)) return;
@@ -56,7 +57,7 @@ class CudnnSession final : public Session {
     return fmt::format("cudnn {} {}", cudnn_library().version, graph_->plan_name());
   }
 
-  // Its tiles are its own affair.
+  // cuDNN does not report its tiles.
   std::optional<int64_t> requested_bytes() const override { return std::nullopt; }
 
  private:
@@ -97,8 +98,8 @@ class CudnnProvider final : public Provider {
       return "only its backward pass differs from the provider cudnn";
     }
     if (p.dtype != Dtype::fp16 && p.dtype != Dtype::bf16) {
-      // So it is documented. 9.19.0 takes an fp32 forward graph all the same, and its kernels then
-      // read illegal addresses or leave NaN.
+      // This is documented. 9.19.0 still accepts an fp32 forward graph, and its kernels then read
+      // illegal addresses or leave NaN.
       return "cuDNN's attention takes only fp16 and bf16";
     }
     try {
@@ -131,7 +132,7 @@ class CudnnProvider final : public Provider {
     return make_cudnn_graph(p, deterministic_, info.compute_capability, tensors.in, tensors.out);
   }
 
-  // To ask cuDNN whether it can is to make the graph that prepare() will want next.
+  // Asking cuDNN whether it supports a problem builds the graph that prepare() needs next.
   struct Asked {
     Problem problem;
     std::unique_ptr<CudnnGraph> graph;

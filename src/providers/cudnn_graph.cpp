@@ -9,7 +9,7 @@
 
 #include "device/cudnn_library.h"
 
-// Through which the frontend finds cuDNN's entry points.
+// The frontend finds cuDNN's entry points through this handle.
 namespace cudnn_frontend {
 void* cudnn_dlhandle = nullptr;
 }
@@ -20,9 +20,9 @@ namespace {
 
 namespace fe = cudnn_frontend;
 
-// The reason in what cuDNN says, on one line. Of a graph that no engine takes it says, for one
-// engine after the other, its settings, warnings with a reason each and where in its code they come
-// from.
+// Extracts the reason from cuDNN's message, on one line. For a graph that no engine takes, the
+// message lists for one engine after the other its settings, warnings with a reason each, and
+// source locations.
 std::string reason_in(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   constexpr std::string_view kReason = "Reason: ";
@@ -44,7 +44,7 @@ void check(fe::error_t error) {
   if (error.is_bad()) throw CudnnError(told(error.get_message()));
 }
 
-// Of a step whose failure means that cuDNN does not take this problem.
+// Checks a step whose failure means that cuDNN does not support this problem.
 void check_supported(fe::error_t error) {
   if (error.is_bad()) throw Unsupported(told(error.get_message()));
 }
@@ -68,7 +68,7 @@ class Handle {
   cudnnHandle_t handle_ = nullptr;
 };
 
-// The tensors of a pass; the numbers are those that the graph knows them by.
+// The tensors of a pass; the numbers identify them in the graph.
 enum Uid : int64_t { kQ = 1, kK, kV, kO, kDO, kLogsumexp, kDQ, kDK, kDV };
 
 struct Tensor {
@@ -107,14 +107,14 @@ fe::DataType_t data_type(Dtype dtype) {
   return fe::DataType_t::NOT_SET;
 }
 
-// cuDNN has other, slower engines for the bottom right corner, and some refuse it: where the
-// corners are one, or no key is masked, it is asked for what is simpler.
+// For causal_bottom_right cuDNN uses other, slower engines, and some of them refuse it. If both
+// corners coincide, or no key is masked, this selects the simpler mask.
 Mask simplest_mask(const Problem& p) {
   if (p.visible_keys(0) == p.kv_len) return Mask::none;
   return p.q_len == p.kv_len ? Mask::causal_top_left : p.mask;
 }
 
-// What forward and backward attributes have in common.
+// The attributes that forward and backward share.
 template <typename Attributes>
 Attributes attributes_of(const Problem& p) {
   Attributes attributes;

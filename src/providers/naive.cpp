@@ -1,6 +1,6 @@
-// Standard attention on the CPU: every product a BLAS sgemm, S and P [batch, q_heads, q_len,
-// kv_len] in fp32 in memory, a vectorised softmax between. The products compute masked pairs as
-// well, as standard attention does.
+// Standard attention on the CPU: BLAS sgemm for all products, S and P [batch, q_heads, q_len,
+// kv_len] in fp32 in memory, a vectorised softmax between them. The products also compute masked
+// pairs, as in standard attention.
 #include <numbers>
 
 #include "providers/naive_steps.h"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kFloat = sizeof(float);
 
-// Floats of workspace. Tensors of 16 bits are converted to fp32 for BLAS.
+// Sizes of the parts of the workspace in floats. Tensors of 16 bits are converted to fp32 for BLAS.
 struct Sizes {
   explicit Sizes(const Problem& p)
       : scores(p.query_rows() * p.kv_len),
@@ -54,7 +54,7 @@ class NaiveForward final : public Session {
 
   std::string kernel() const override { return "naive_forward sgemm"; }
 
-  // The tensors once, S and P written and read once each, and what converting takes.
+  // The tensors once, S and P written and read once each, and the conversions.
   std::optional<int64_t> requested_bytes() const override {
     const Sizes size(p_);
     const int64_t conversions = 2 * kFloat * (2 * size.query_room + 2 * size.key_room);
@@ -92,7 +92,7 @@ class NaiveBackward final : public Session {
     const ConstTensorView q = steps_.as_fp32(in.q, q_);
     const ConstTensorView k = steps_.as_fp32(in.k, k_);
     steps_.multiply_transposed(p_.softmax_scale() * std::numbers::log2e, q, k, probabilities_);
-    steps_.softmax(probabilities_, delta_);  // a logsumexp that nobody reads
+    steps_.softmax(probabilities_, delta_);  // writes a logsumexp that is not used
   }
 
   void run(const Inputs& in, const Outputs& out) override {
@@ -117,8 +117,8 @@ class NaiveBackward final : public Session {
 
   std::string kernel() const override { return "naive_backward sgemm"; }
 
-  // The tensors once and dO again for D, seven passes over the scores (P for dV; dP written; P and
-  // dP read, dS written; dS for dQ and for dK), D, and what converting takes. L is not read.
+  // The tensors once, and dO again for D; seven passes over the scores (P for dV; dP written; P and
+  // dP read, dS written; dS for dQ and for dK); D; and the conversions. L is not read.
   std::optional<int64_t> requested_bytes() const override {
     const Sizes size(p_);
     const int64_t again = element_size(p_.dtype) * p_.query_elements();

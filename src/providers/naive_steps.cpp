@@ -9,8 +9,7 @@ namespace flashbench {
 
 namespace {
 
-// Items that each thread should get: enough to share the work evenly, few enough for large
-// products.
+// Work items per thread: enough to share the work evenly, few enough for large products.
 constexpr int64_t kBlocksPerThread = 4;
 constexpr int64_t kMinBlockRows = 64;
 
@@ -22,7 +21,7 @@ blas::Operand<Float> rows_of(const View& t, int64_t b, int64_t h, int64_t first)
 }
 
 bool all_finite(blas::Operand<float> m, int64_t rows, int64_t columns) {
-  float sum = 0;  // x - x is 0, or else NaN
+  float sum = 0;  // of x - x: 0, or NaN if any x is not finite
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t column = 0; column < columns; ++column) {
       const float x = m.data[row * m.stride + column];
@@ -65,7 +64,8 @@ void NaiveSteps::multiply(double alpha, const float* scores, ConstTensorView b,
     blas::gemm(Transpose::no, Transpose::no, rows, p_.head_dim, p_.kv_len, alpha, left, right, 0,
                product);
     if (p_.mask == Mask::none || all_finite(product, rows, p_.head_dim)) return;
-    // 0 * NaN is NaN: what a row does not see must not reach it. Once more, without that.
+    // A key that a row does not see must not affect it, but 0 * NaN is NaN. Compute the row again
+    // from the keys that it sees.
     for (int64_t row = 0; row < rows; ++row) {
       blas::gemm(Transpose::no, Transpose::no, 1, p_.head_dim, p_.visible_keys(first + row), alpha,
                  {left.data + row * left.stride, left.stride}, right, 0,

@@ -1,5 +1,5 @@
-// The steps of standard attention, each one parallel loop over all heads. Tensors are fp32 views;
-// score matrices are dense [batch, q_heads, q_len, kv_len] in fp32.
+// The steps of standard attention; each is one parallel loop over all heads. Tensors are fp32
+// views; score matrices are dense [batch, q_heads, q_len, kv_len] in fp32.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +26,16 @@ class NaiveSteps {
   void multiply_scores_transposed(double alpha, const float* scores, ConstTensorView b,
                                   TensorView c) const;
 
-  // As kernels/naive/softmax.h has them, for all rows.
+  // The functions of kernels/naive/softmax.h, for all rows.
   void softmax(float* scores, float* logsumexp) const;
   void softmax_gradient(const float* p, float* dp, const float* delta) const;
   void row_dots(ConstTensorView o, ConstTensorView d_o, float* delta) const;
 
-  // `t` in fp32: itself, or a copy in `room` (t.elements() floats).
+  // Returns `t` in fp32: itself, or a copy in `room` (t.elements() floats).
   ConstTensorView as_fp32(ConstTensorView t, float* room) const;
 
-  // What to write in fp32 for `t`: itself, or a view of `room`; and then to convert that.
+  // fp32_room returns the fp32 tensor to write instead of `t`: itself, or a view of `room`.
+  // from_fp32 then converts it to `t`.
   static TensorView fp32_room(TensorView t, float* room);
   void from_fp32(TensorView fp32, TensorView t) const;
 

@@ -16,9 +16,9 @@ namespace flashbench {
 
 namespace {
 
-constexpr size_t kMostText = 500;  // of a plugin's texts, for a cell of a table
+constexpr size_t kMostText = 500;  // of a plugin's texts, to fit a table cell
 
-// What a plugin wrote, as a line that any terminal and any file can take.
+// Returns a plugin's text as one line that any terminal and any file can show.
 std::string line(const char* text) {
   if (text == nullptr) return "";
   std::string result;
@@ -29,7 +29,7 @@ std::string line(const char* text) {
   return result;
 }
 
-// Room for a plugin's sentence.
+// The buffer for a plugin's sentence.
 class Why {
  public:
   char* data() { return text_.data(); }
@@ -54,14 +54,14 @@ void require_ok(flashbench_status status, Why& why, const char* function) {
                                              function, status, reason));
 }
 
-// The same of a function that may still refuse.
+// The same for a function that may still refuse the problem.
 void require_taken(flashbench_status status, Why& why, const char* function) {
   if (status == FLASHBENCH_UNSUPPORTED) throw Unsupported(why.text("the plugin gives no reason"));
   require_ok(status, why, function);
 }
 
-// A shared object that was loaded and keeps to the interface. Never unloaded: its threads and its
-// thread-local state would be left without code.
+// A loaded shared object that implements the interface. It is never unloaded, because its threads
+// and its thread-local state would lose their code.
 class PluginLibrary {
  public:
   PluginLibrary(std::string path, const std::string& xxh3) : path_(std::move(path)) {
@@ -118,7 +118,7 @@ class PluginLibrary {
   const flashbench_plugin* table_ = nullptr;
 };
 
-// ---- the tool's types as the interface has them
+// ---- the tool's types, converted to the interface's
 
 int32_t code(Pass pass) {
   switch (pass) {
@@ -201,7 +201,7 @@ flashbench_device as_plugin_sees(const DeviceInfo& info) {
 }
 
 flashbench_tensor as_plugin_sees(const ConstTensorView& t) {
-  return {.data = const_cast<void*>(t.data),  // that inputs stay as they are is checked by hash
+  return {.data = const_cast<void*>(t.data),  // a hash checks that inputs are not changed
           .dtype = code(t.dtype),
           .sizes = {t.batch, t.heads, t.length, t.head_dim},
           .strides = {t.batch_stride, t.head_stride, t.row_stride, 1}};
@@ -231,7 +231,7 @@ class PluginSession final : public Session {
         pass_(p.pass),
         device_(device),
         workspace_(device.allocate(static_cast<size_t>(workspace_bytes), MemoryUse::workspace)) {
-    device_.synchronize();  // the workspace is poisoned in the stream, which prepare does not know
+    device_.synchronize();  // poisoning runs in the stream, which prepare does not know
     const flashbench_problem problem = as_plugin_sees(p, Placement::contiguous);
     const flashbench_device described = as_plugin_sees(device.info());
     Why why;

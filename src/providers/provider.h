@@ -16,28 +16,30 @@
 
 namespace flashbench {
 
-// One provider made ready for one problem on one device. Owns its workspace (allocated from the
-// device as MemoryUse::workspace) and whatever else the launches need; nothing lives in globals.
+// One provider, prepared for one problem on one device. It owns its workspace (allocated from the
+// device as MemoryUse::workspace) and everything else that launches need; it uses no globals.
 class Session {
  public:
   virtual ~Session() = default;
 
-  // Untimed work that a training step has done before this pass: the naive backward pass keeps P
-  // from its forward pass. Called once for each set of inputs, before run. Throws as prepare().
+  // Untimed work that a training step has already done before this pass: the naive backward pass
+  // keeps P from its forward pass. Called once for each set of inputs, before run. Throws like
+  // prepare().
   virtual void prepare_inputs(const Inputs&) {}
 
-  // The timed work, and nothing else. Throws on failure; Unsupported too.
+  // The timed work, and nothing else. Throws on failure, possibly Unsupported.
   virtual void run(const Inputs&, const Outputs&) = 0;
 
-  // What really runs, e.g. "cpu_tiled_forward 256x256 AVX3".
+  // The kernel that runs, e.g. "cpu_tiled_forward 256x256 AVX3".
   virtual std::string kernel() const = 0;
 
-  // Bytes that this provider's own loops read and write from the tensors and its workspace, tile by
-  // tile, whatever cache may serve them; empty where nobody tells what those loops are.
+  // Bytes that this provider's own loops read and write in the tensors and the workspace, tile by
+  // tile, from any level of memory; empty if the loops are not known.
   virtual std::optional<int64_t> requested_bytes() const = 0;
 };
 
-// A problem that turns out not to run only when it is prepared or run; the message says why.
+// Thrown if a problem turns out to be unsupported only while it is prepared or run; the message
+// says why.
 class Unsupported : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -50,27 +52,28 @@ class Provider {
   virtual std::string_view description() const = 0;
   virtual DeviceKind device_kind() const = 0;
 
-  // A sentence that says why it is not here at all: its library is missing. Then it is left out
-  // where no providers are named, and why_unsupported() says the same of every problem.
+  // A sentence that says why the provider is absent, e.g. because its library is missing. It is
+  // then left out unless providers are named, and why_unsupported() returns the same sentence for
+  // every problem.
   virtual std::optional<std::string> why_absent() const { return std::nullopt; }
 
-  // Left out where no providers are named: it is another one's special case.
+  // Whether it is left out unless it is named, because it is a special case of another provider.
   virtual bool on_request_only() const { return false; }
 
-  // The dtype in which it keeps scores in memory, whose rounding its verdict allows for. A fused
-  // kernel has them in fp32 registers.
+  // The dtype in which the provider keeps scores in memory; its verdict allows for their rounding.
+  // A fused kernel keeps them in fp32 registers.
   virtual Dtype scores_dtype(const Problem&) const { return Dtype::fp32; }
 
-  // Whether a forward pass gives the logsumexp; else Outputs have none, and none is checked.
+  // Whether a forward pass returns the logsumexp; otherwise Outputs have none, and none is checked.
   virtual bool gives_logsumexp() const { return true; }
 
-  // The other program that it runs in (src/program); empty for this one.
+  // The other program (src/program) that runs it; empty for this one.
   virtual std::string_view program() const { return {}; }
 
   // A sentence that says why this problem cannot run here; empty if it can.
   virtual std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const = 0;
 
-  // The same for where its tensors lie. By default every placement is supported.
+  // The same for a placement of its tensors. By default every placement is supported.
   virtual std::optional<std::string> why_unsupported_placement(const Problem&, Placement,
                                                                const DeviceInfo&) const {
     return std::nullopt;

@@ -1,4 +1,4 @@
-// One function for each provider; list.cpp calls them all.
+// One function per provider; list.cpp calls them all.
 #pragma once
 
 #include <array>
@@ -13,22 +13,23 @@ namespace flashbench {
 // Standard attention on the CPU: BLAS products with S and P in memory.
 std::unique_ptr<Provider> make_naive_provider();
 
-// Standard attention on a GPU: cuBLAS products with S and P in memory, in the problem's dtype or S
-// in fp32.
+// Standard attention on a GPU: cuBLAS products with S and P in memory, both in the problem's dtype,
+// or S in fp32.
 enum class CudaNaiveScores { own_dtype, fp32 };
 std::unique_ptr<Provider> make_cuda_naive_provider(CudaNaiveScores);
 
-// Attention on a GPU with K and V in blocks through cuBLAS, the online softmax in memory; forward.
+// Unfused attention on a GPU with K and V in blocks, through cuBLAS, and the online softmax in
+// memory; forward only.
 std::unique_ptr<Provider> make_blocked_provider();
 
-// cuDNN's fused attention; its backward pass in a fixed order of sums, where that is asked for.
+// cuDNN's fused attention; on request, its backward pass sums in a fixed order.
 enum class CudnnSums { any_order, fixed_order };
 std::unique_ptr<Provider> make_cudnn_provider(CudnnSums);
 
-// Those that run on a GPU; none in a build without CUDA.
+// The GPU providers; none in a build without CUDA.
 std::vector<std::unique_ptr<Provider>> make_cuda_providers();
 
-// The names that only providers on a GPU have, known to a build without CUDA too.
+// The names of the providers that exist only on a GPU, known also to a build without CUDA.
 inline constexpr std::array<std::string_view, 10> kCudaOnlyNames{"naive:fp32",
                                                                  "blocked",
                                                                  "tiled:simt",
@@ -40,11 +41,11 @@ inline constexpr std::array<std::string_view, 10> kCudaOnlyNames{"naive:fp32",
                                                                  "cudnn",
                                                                  "cudnn:deterministic"};
 
-// The first of our own kernels for this kind of device that supports the problem; with a family,
-// of those of that family only.
+// Runs the first of our own kernels for this kind of device that supports the problem; with a
+// family, only kernels of that family.
 std::unique_ptr<Provider> make_tiled_provider(DeviceKind device, std::string_view family = {});
 
-// One of our own kernels with these block sizes.
+// Makes a session of one of our own kernels with these block sizes.
 std::unique_ptr<Session> make_kernel_session(const kernels::AttentionKernel&,
                                              const kernels::BlockSizes&, const Problem&, Device&);
 

@@ -85,7 +85,8 @@ class TiledProvider final : public Provider {
   }
 
  private:
-  // The first kernel listed that supports the problem, or null and why none does.
+  // Returns the first kernel in the list that supports the problem; or null, and the reasons why
+  // none does.
   const AttentionKernel* find(const Problem& p, const DeviceInfo& info,
                               std::string* reasons = nullptr) const {
     for (const AttentionKernel* kernel : kernels::all_kernels()) {
