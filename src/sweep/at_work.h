@@ -1,4 +1,4 @@
-// Tells a case's watch which provider is at work.
+// Reports to a case's watch which provider is at work.
 #pragma once
 
 #include "sweep/case_run.h"
@@ -9,7 +9,7 @@ inline void tell(const Watch& watch, int provider) {
   if (watch.at_work != nullptr) watch.at_work->store(provider, std::memory_order_relaxed);
 }
 
-// Where somebody is told, a case ends with a provider that left something running.
+// If the watch listens, a case ends with a provider that left something running.
 inline void tell_left_running(const Watch& watch, int provider) {
   if (watch.left_running != nullptr) watch.left_running->store(provider, std::memory_order_relaxed);
 }
@@ -17,7 +17,7 @@ inline bool is_left_running(const Watch& watch) {
   return watch.left_running != nullptr && watch.left_running->load(std::memory_order_relaxed) >= 0;
 }
 
-// For as long as it lives.
+// Marks the provider as at work during its lifetime.
 class AtWork {
  public:
   AtWork(const Watch& watch, int provider) : watch_(watch) { tell(watch_, provider); }

@@ -16,8 +16,9 @@ namespace {
 
 constexpr int kColdEvery = 4;
 
-// To find a device idle takes some 10 us, and longer through another program; the least of a few
-// looks is free of other processes. What is small beside the run changes no figure.
+// Checking that a device is idle takes some 10 us, and longer through another program. The shortest
+// of a few checks is free of disturbance by other processes. A time that is small beside the run
+// changes no figure.
 constexpr int kLooksBehind = 3;
 constexpr double kMostSecondsBehind = 50e-6;
 constexpr double kMostShareBehind = 0.02;
@@ -28,7 +29,7 @@ double largest_lambda(const Verdict& verdict) {
   return lambda;
 }
 
-// The tensors that follow the sign of V or dO.
+// The tensors whose sign follows that of V or dO.
 std::vector<TensorView> signed_tensors(const Problem& p, const Outputs& outputs) {
   if (p.pass == Pass::forward) return {outputs.o};
   return {outputs.dq, outputs.dk, outputs.dv};
@@ -47,7 +48,7 @@ bool same_values(const ConstTensorView& a, const ConstTensorView& b) {
   return true;
 }
 
-// Values, not bits: -0 is 0, and one NaN is like another.
+// Compares values, not bits: -0 equals 0, and all NaNs are equal.
 bool same_values(const Problem& p, const Outputs& a, const Outputs& b) {
   const std::vector<TensorView> left = signed_tensors(p, a), right = signed_tensors(p, b);
   for (size_t i = 0; i < left.size(); ++i) {
@@ -57,7 +58,7 @@ bool same_values(const Problem& p, const Outputs& a, const Outputs& b) {
   return std::equal(a.logsumexp, a.logsumexp + p.query_rows(), b.logsumexp, same_value);
 }
 
-// On poisoned outputs.
+// Runs once more on poisoned outputs.
 void run_again(const Audited& a) {
   a.outputs.poison();
   a.session.run(a.inputs.view(), a.outputs.view());

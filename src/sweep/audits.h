@@ -1,5 +1,5 @@
-// What is looked at once a provider's outputs were judged right: do they follow the inputs, and are
-// they the same every time.
+// Checks after a provider's outputs were judged right: whether they follow the inputs, and whether
+// they are the same every time.
 #pragma once
 
 #include <functional>
@@ -12,13 +12,13 @@
 
 namespace flashbench {
 
-// Outputs that a provider left wrong or unwritten, or something that it wrote where it must not.
+// A provider left outputs wrong or unwritten, or wrote where it must not.
 class WrongResult : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Threads or processes that a provider left at work: they take time from whatever runs beside them.
+// A provider left threads or processes at work, which take time from whatever runs beside them.
 class LeftRunning : public WrongResult {
  public:
   using WrongResult::WrongResult;
@@ -30,30 +30,30 @@ struct Audited {
   Device& device;
   Session& session;
   DeviceInputs& inputs;
-  Inputs host_inputs;  // what fills them
+  Inputs host_inputs;  // the contents of the inputs
   DeviceOutputs& outputs;
-  HostOutputs& verified;   // of the run that was judged
-  uint64_t verified_hash;  // of the device's, where it left them
+  HostOutputs& verified;   // outputs of the judged run
+  uint64_t verified_hash;  // of the outputs on the device
   std::function<Verdict(HostOutputs&)> judge;
 };
 
-// What a run left. Throws WrongResult where a guard band was written to.
+// Copies the outputs of a run. Throws WrongResult if a guard band was written to.
 HostOutputs take_outputs(const DeviceOutputs&);
 
-// Repeats the run until there are `runs`, the first one included, every fourth with cold caches,
-// and compares bits; a repeat with other bits is judged. Ends early when `interrupted`, or when a
-// repeat fails: `failed` then has its verdict.
+// Repeats the run until there are `runs`, including the first one, every fourth with cold caches,
+// and compares bits; a repeat with other bits is judged. Ends early if `interrupted`, or if a
+// repeat fails; `failed` then receives its verdict.
 Determinism repeat_runs(const Audited&, int runs, const std::function<bool()>& interrupted,
                         Verdict& failed);
 
-// Throws WrongResult for a provider that leaves work running which the time between events does not
-// cover.
+// Throws WrongResult for a provider that leaves work running that the time between events does not
+// include.
 void require_nothing_behind(const Audited&);
 
-// Runs once more with V negated (backward: dO), which negates O (dQ, dK and dV) to the bit, since
-// IEEE negation commutes with every step, and leaves the logsumexp alone; outputs that differ from
-// that are judged, for kernels that are not deterministic. Throws WrongResult for a provider whose
-// outputs do not follow. The inputs are as before afterwards.
+// Runs once more with V (backward: dO) negated. This negates O (dQ, dK and dV) bit for bit, because
+// IEEE negation commutes with every step, and leaves the logsumexp unchanged. Outputs that differ
+// from that are judged, because kernels may not be deterministic. Throws WrongResult for a provider
+// whose outputs do not follow. Restores the inputs.
 void require_fresh_outputs(const Audited&);
 
 }  // namespace flashbench

@@ -18,21 +18,21 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-// A library's threads may look for more work for some milliseconds before they sleep. What uses
-// more than this without a rest is no such thing.
+// A library's threads may poll for more work for some milliseconds before they sleep. A task that
+// uses more than this without a rest is doing something else.
 constexpr double kMostSeconds = 0.05;
-constexpr double kRestingShare = 0.05;  // of the time between two looks
+constexpr double kRestingShare = 0.05;  // of the time between two checks
 constexpr double kSecondsWorthAName = 0.001;
 constexpr Seconds kFirstWait{0.001}, kLongestWait{0.016};
-constexpr Seconds kPatience{2};  // with tasks that get no processor time
+constexpr Seconds kPatience{2};  // for tasks that get no processor time
 
 std::string text_of(const std::filesystem::path& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// proc(5): "pid (name) state ...", fields 14 and 15 of which are the ticks used; the name may hold
-// anything. schedstat has the nanoseconds, where the kernel keeps them.
+// proc(5): "pid (name) state ..."; fields 14 and 15 are the ticks used, and the name may contain
+// anything. schedstat has nanoseconds, if the kernel records them.
 Task task_at(const std::filesystem::path& folder, pid_t process, pid_t thread) {
   Task task{process, thread, false, 0};
   const std::string stat = text_of(folder / "stat");
@@ -54,7 +54,7 @@ Task task_at(const std::filesystem::path& folder, pid_t process, pid_t thread) {
   return task;
 }
 
-// Appends a process's threads, then those of the processes that they started.
+// Appends a process's threads, then those of its child processes.
 void append_process(std::vector<Task>& tasks, pid_t process, std::set<pid_t>& seen) {
   if (!seen.insert(process).second) return;
   std::vector<pid_t> children;
@@ -76,11 +76,11 @@ const Task* find(const std::vector<Task>& tasks, pid_t thread) {
   return found == tasks.end() ? nullptr : &*found;
 }
 
-// From one look to another.
+// The activity between two checks.
 struct Activity {
   double cpu_seconds = 0;
-  bool at_work = false;                // at the second
-  std::set<pid_t> threads, processes;  // that made it: of this process; other processes
+  bool at_work = false;                // at the second check
+  std::set<pid_t> threads, processes;  // that caused it: threads of this process; other processes
 };
 
 Activity activity(const std::vector<Task>& before, const std::vector<Task>& now,

@@ -1,4 +1,4 @@
-// What goes on in this process beside the calling thread.
+// Finds background work of this process, beside the calling thread.
 #pragma once
 
 #include <sys/types.h>
@@ -9,7 +9,7 @@
 
 namespace flashbench {
 
-// Another thread of this process, or a thread of a process that descends from it.
+// Another thread of this process, or a thread of a descendant process.
 struct Task {
   pid_t process = 0, thread = 0;
   bool at_work = false;    // running, or waiting for a processor
@@ -17,11 +17,11 @@ struct Task {
 };
 std::vector<Task> background_tasks();
 
-// Looks at those tasks until none is at work, and none has been since the look before. A sentence
-// about what goes on working instead; empty if nothing does. Judged by the processor time that is
-// used between the looks, so that a machine that is busy with other things cannot make a task look
-// at work. `counts` says which tasks matter; `known`, which were there before: where there is none
-// but those and none is at work, one look is enough.
+// Checks those tasks until none is at work, and none has worked since the previous check. Returns a
+// sentence about tasks that keep working instead; empty if there are none. It judges by the
+// processor time used between checks, so that other load on the machine cannot make a task look
+// busy. `counts` selects the tasks that matter. `known` are the tasks that existed before: if there
+// are no others and none is at work, one check is enough.
 std::string what_goes_on(const std::vector<Task>& known,
                          const std::function<bool(const Task&)>& counts);
 

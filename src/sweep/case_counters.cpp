@@ -7,8 +7,8 @@ namespace flashbench {
 
 namespace {
 
-// The case's inputs as its timing has them. A backward pass needs every row of the exact forward
-// pass and nothing of its own reference.
+// Makes the same inputs as in the case's timing. A backward pass needs every row of the exact
+// forward pass, but no reference of its own.
 HostTensors inputs_of(const Case& item, Device& device) {
   const Problem& problem = item.problem;
   HostTensors host(problem, item.inputs, *device.stream().threads);
@@ -37,11 +37,11 @@ CounterReport count(const Provider& provider, const Case& item, Device& device,
     const DeviceOutputs outputs(device, item.problem, item.placement);
     const auto run = [&] { session->run(inputs.view(), outputs.view()); };
     session->prepare_inputs(inputs.view());
-    run();  // loads what is loaded lazily
+    run();  // triggers lazy loading
     device.synchronize();
     CounterReport report =
         count_run(device, reader, item.problem.dtype, options.cache, detail, run);
-    // Without a name for each they say nothing.
+    // Counts without a kernel name for each are useless.
     if (report.launches.size() != device.kernels_of(run).size()) report.launches.clear();
     return report;
   } catch (const std::exception& error) {

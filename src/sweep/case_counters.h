@@ -1,5 +1,5 @@
-// One case under hardware counters: every provider made ready anew, run and counted. Nothing is
-// judged or timed here; that was done before, in a process that has no counters.
+// Runs one case under hardware counters: every provider is prepared again, run and counted. Nothing
+// is judged or timed here; that has been done before, in a process without counters.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace flashbench {
 
-// A report for each provider, in order, whatever happens to it.
+// Returns a report for each provider, in order, whatever happens to it.
 std::vector<CounterReport> count_case(const Case&, const std::vector<const Provider*>&, Device&,
                                       CounterReader&, const CaseRunOptions&, const Watch& = {});
 

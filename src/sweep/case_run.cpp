@@ -23,9 +23,9 @@ namespace flashbench {
 
 namespace {
 
-// A case's inputs on host and device, and what its outputs must be.
+// A case's inputs on host and device, and its oracles.
 struct Scene {
-  // `scores`: a provider's, for whose oracle there is use in any case.
+  // `scores`: the dtype of a provider's scores; the oracle for it is needed in any case.
   Scene(const Case& c, Device& d, Dtype scores, const CaseRunOptions& o, const Watch& w,
         PhaseClock& p)
       : item(c),
@@ -38,7 +38,8 @@ struct Scene {
         inputs(d, problem, item.placement, with_exact_forward(scores)),
         input_hash(inputs.hash()) {}
 
-  // A backward pass starts from the exact O and logsumexp, rounded: the same for every provider.
+  // A backward pass starts from the exact O and logsumexp, rounded: the same values for every
+  // provider.
   Inputs with_exact_forward(Dtype scores) {
     if (problem.pass == Pass::backward) {
       oracle(scores).exact_forward(host.mutable_o(), host.mutable_logsumexp());
@@ -46,7 +47,7 @@ struct Scene {
     return host.inputs();
   }
 
-  // The oracle for providers that keep scores in this dtype; made when first asked for.
+  // The oracle for providers that keep scores in this dtype, made on first use.
   const Oracle& oracle(Dtype scores) {
     auto& made = oracles[static_cast<size_t>(scores)];
     if (made == nullptr) {
@@ -58,7 +59,7 @@ struct Scene {
     return *made;
   }
 
-  // The oracle's verdict on a provider's outputs, and what is known of these inputs beyond it.
+  // Judges a provider's outputs by the oracle, and by what else is known about these inputs.
   Verdict judge(const Provider& provider, HostOutputs& outputs) {
     const PhaseClock::Phase phase(clock, "judge");
     const Dtype scores = provider.scores_dtype(problem);
@@ -96,15 +97,15 @@ Scene make_scene(const Case& item, Device& device, Dtype scores, const CaseRunOp
   return Scene(item, device, scores, options, watch, clock);
 }
 
-// One provider's way through the case.
+// The state of one provider in the case.
 struct Attempt {
   const Provider* provider = nullptr;
-  int index = 0;  // its place in the list
+  int index = 0;  // index in the list
   Record record;
   std::unique_ptr<Session> session;
   std::unique_ptr<DeviceOutputs> outputs;
   std::unique_ptr<HostOutputs> verified_outputs;
-  uint64_t verified_hash = 0;  // of the device's outputs that they were copied from
+  uint64_t verified_hash = 0;  // of the device's outputs at the time they were copied
 
   bool alive() const { return session != nullptr; }
 
@@ -119,7 +120,7 @@ struct Attempt {
   }
 
  private:
-  // That outputs passed before says nothing of a row that did not end well after all.
+  // Removes a verdict that the outputs passed, because the row did not end well after all.
   void withdraw_verdict() {
     if (!record.verdict.passed()) return;
     if (record.status == Status::failed) {
@@ -131,8 +132,8 @@ struct Attempt {
   }
 };
 
-// Runs `work` in a phase; what it throws becomes the attempt's status. The provider counts as at
-// work until its session has ended, too.
+// Runs `work` in a phase; an exception becomes the attempt's status. The provider counts as at work
+// until its session has ended.
 template <typename Work>
 void guarded(Attempt& attempt, const Scene& scene, const char* phase, Work work) {
   const AtWork at_work(scene.watch, attempt.index);
@@ -168,7 +169,8 @@ std::optional<std::string> why_unsupported(const Attempt& attempt, const Scene& 
   return attempt.provider->why_unsupported_placement(scene.problem, scene.item.placement, info);
 }
 
-// To say whether it can may be a part of getting ready, and is timed with it.
+// Asks whether the provider supports the case and prepares it. Both are timed, because the answer
+// may already be part of the preparation.
 void prepare(Attempt& attempt, Scene& scene) {
   const PhaseClock::Phase phase(scene.clock, "prepare");
   const auto start = std::chrono::steady_clock::now();
@@ -183,7 +185,7 @@ HostOutputs take_outputs(const DeviceOutputs& outputs, Scene& scene) {
   return take_outputs(outputs);
 }
 
-// Looks at what goes on in the process after a provider's run, as it was before.
+// Checks for background work that a provider's run has started.
 class Quiet {
  public:
   Quiet(const Attempt& attempt, const Scene& scene)
@@ -192,8 +194,8 @@ class Quiet {
     if (watched_) before_ = background_tasks();
   }
 
-  // Throws LeftRunning. What was at work before is not the provider's, unless it is a plugin, which
-  // may have started it when it was loaded.
+  // Throws LeftRunning. Tasks that were at work before are not the provider's, unless it is a
+  // plugin, which may have started them when it was loaded.
   void require() const {
     if (!watched_) return;
     const std::string found = what_goes_on(before_, [this](const Task& task) {
@@ -225,7 +227,7 @@ void prepare_and_verify(Attempt& attempt, Scene& scene) {
   attempt.session->prepare_inputs(scene.inputs.view());
   attempt.session->run(scene.inputs.view(), attempt.outputs->view());
   device.synchronize();
-  attempt.record.kernel = attempt.session->kernel();  // another program's: known once it ran
+  attempt.record.kernel = attempt.session->kernel();  // another program's is known only now
   attempt.record.kernels = device.kernels_of(
       [&] { attempt.session->run(scene.inputs.view(), attempt.outputs->view()); });
 
@@ -281,7 +283,7 @@ void repeat(Attempt& attempt, Scene& scene) {
                                 determinism.runs, failed.reason));
 }
 
-// The last look at a provider, after all else.
+// The last checks of a provider.
 void audit(Attempt& attempt, Scene& scene) {
   if (!attempt.alive()) return;
   guarded(attempt, scene, "audit", [&] {
@@ -328,7 +330,8 @@ Contender timed(Attempt& attempt, Scene& scene) {
               }};
 }
 
-// The last timed run's outputs: as verified before, bit for bit, or judged anew.
+// Verifies the outputs of the last timed run: equal to the verified ones bit for bit, or judged
+// again.
 void verify_timed(Attempt& attempt, Scene& scene) {
   scene.check_inputs();
   if (attempt.outputs->hash() == attempt.verified_hash) return;
@@ -400,7 +403,7 @@ std::vector<Record> records_of(std::vector<Attempt>& attempts) {
   return records;
 }
 
-// Every provider of a case that could not even be set up.
+// The records of a case that could not even be set up.
 std::vector<Record> all_ended(const Case& item, const std::vector<const Provider*>& providers,
                               Status status, const std::string& reason) {
   std::vector<Record> records;

@@ -1,5 +1,5 @@
-// One case: its inputs, its reference, every provider verified, then timed together, then verified
-// again on what the timed runs left, and on inputs with another sign.
+// Runs one case: makes its inputs and its reference, verifies every provider, times them together,
+// verifies the outputs of the timed runs, and verifies outputs for negated inputs.
 #pragma once
 
 #include <atomic>
@@ -19,21 +19,22 @@ struct CaseRunOptions {
   MeasureOptions measure;
   VerifyOptions verify;
   bool time = true;            // false: verify only
-  int repeat = 1;              // runs whose bits are compared, the verified one included
+  int repeat = 1;              // runs whose bits are compared, including the verified one
   std::filesystem::path dump;  // folder for the inputs and each provider's outputs; empty: none
 };
 
-// What passes between a case and who watches it from outside.
+// The connection between a case and its observer.
 struct Watch {
-  std::function<bool()> interrupted = [] { return false; };  // polled: end soon
-  std::atomic<int>* at_work = nullptr;       // told which provider, by its place in the list, is at
-                                             // work; -1 if none is
-  std::atomic<int>* left_running = nullptr;  // told which one left threads or processes at work;
-                                             // what runs beside those is not timed: the case ends
+  std::function<bool()> interrupted = [] { return false; };  // polled; if true, the case ends soon
+  // Receives the index of the provider at work in the list; -1 if none is.
+  std::atomic<int>* at_work = nullptr;
+  // Receives the index of a provider that left threads or processes at work. The case then ends,
+  // because nothing else can be timed beside them.
+  std::atomic<int>* left_running = nullptr;
 };
 
-// One record for each provider, in order, whatever happens to it. `gemm` is timed in the same
-// rounds; null where nothing is timed. Throws BadInput and FileError for input files that do not
+// Returns one record for each provider, in order, whatever happens to it. `gemm` is timed in the
+// same rounds; null if nothing is timed. Throws BadInput and FileError for input files that do not
 // fit and dumps that cannot be written.
 std::vector<Record> run_case(const Case&, const std::vector<const Provider*>&, Device&,
                              GemmCeiling* gemm, const CaseRunOptions&, const Watch& = {});

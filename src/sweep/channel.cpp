@@ -14,7 +14,7 @@ namespace flashbench {
 
 namespace {
 
-// Both ends are the same program on the same machine: no byte order to agree on.
+// Both ends are the same program on the same machine, so that byte order does not matter.
 struct Header {
   uint32_t magic = 0;
   uint32_t length = 0;

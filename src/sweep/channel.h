@@ -1,5 +1,5 @@
 // Messages between a sweep and its worker over a socket: each is a header (magic, length, checksum)
-// and a text. Whatever else arrives is malformed, and shows.
+// and a text. Anything else is detected as malformed.
 #pragma once
 
 #include <cstddef>
@@ -10,25 +10,25 @@
 
 namespace flashbench {
 
-// What arrived is no message, or the other side is gone.
+// The received bytes are not a message, or the other side has gone.
 class ChannelError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Puts messages together from the pieces in which they arrive.
+// Assembles messages from the pieces in which they arrive.
 class MessageReader {
  public:
   void append(std::string_view bytes) { pending_ += bytes; }
 
-  // The next whole message, if it is there. Throws ChannelError.
+  // Returns the next complete message, if there is one. Throws ChannelError.
   std::optional<std::string> next();
 
  private:
   std::string pending_;
 };
 
-// Writes a message to a socket. Throws ChannelError if nobody reads any more.
+// Writes a message to a socket. Throws ChannelError if the other side has closed.
 void send_message(int socket, std::string_view message);
 
 // Waits for a message; empty if the other side has closed. Throws ChannelError.

@@ -1,4 +1,4 @@
-// Which providers a sweep runs.
+// Chooses the providers that a sweep runs.
 #pragma once
 
 #include <memory>
@@ -10,9 +10,9 @@
 
 namespace flashbench {
 
-// The providers with these names on this kind of device, in the order given; all that it has if
-// there are no names. Plugins among the names have their place there, the others follow. Throws
-// BadInput for an unknown name, with the known ones.
+// Returns the providers with these names on this kind of device, in the order given; without names,
+// all of them. Plugins that are named keep their place; the others follow. Throws BadInput for an
+// unknown name, listing the known ones.
 std::vector<const Provider*> choose_providers(
     const std::vector<std::string>& names, DeviceKind,
     const std::vector<std::unique_ptr<Provider>>& plugins = {});

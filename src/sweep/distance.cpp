@@ -10,7 +10,7 @@ namespace flashbench {
 
 namespace {
 
-constexpr int64_t kChunk = int64_t{1} << 16;  // elements a thread takes at a time
+constexpr int64_t kChunk = int64_t{1} << 16;  // elements per work item
 
 struct Tally {
   double max = 0, sum = 0;

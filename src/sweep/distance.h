@@ -1,4 +1,4 @@
-// How far the outputs of two providers lie apart.
+// The distance between the outputs of two providers.
 #pragma once
 
 #include "device/device_tensors.h"
@@ -7,7 +7,7 @@
 
 namespace flashbench {
 
-// Over O, or dQ, dK and dV; elements that are not finite in either do not count.
+// Compares O, or dQ, dK and dV; ignores elements that are not finite in either.
 Distance distance(const Problem&, HostOutputs& a, HostOutputs& b, ThreadPool&);
 
 }  // namespace flashbench

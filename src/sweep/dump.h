@@ -1,4 +1,4 @@
-// Tensors of a case written as .npy.
+// Writes the tensors of a case as .npy files.
 #pragma once
 
 #include <filesystem>
@@ -8,10 +8,10 @@
 
 namespace flashbench {
 
-// Into `folder`, made if it is not there: q.npy, k.npy, v.npy and, backward, do.npy; or o.npy and
-// logsumexp.npy, or dq.npy, dk.npy, dv.npy. A tensor is written in its own layout, as [batch,
-// length, heads, head_dim] or [batch, heads, length, head_dim], bf16 as uint16 bits; a logsumexp
-// as [batch, q_heads, q_len]. Throws FileError.
+// Writes to `folder`, which is created if necessary: q.npy, k.npy, v.npy and, backward, do.npy; or
+// o.npy and logsumexp.npy, or dq.npy, dk.npy, dv.npy. A tensor is written in its own layout, as
+// [batch, length, heads, head_dim] or [batch, heads, length, head_dim], bf16 as uint16 bits; a
+// logsumexp as [batch, q_heads, q_len]. Throws FileError.
 void dump_inputs(const std::filesystem::path& folder, const Problem&, const Inputs&);
 void dump_outputs(const std::filesystem::path& folder, const Problem&, const Outputs&);
 

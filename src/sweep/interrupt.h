@@ -13,7 +13,7 @@ bool interrupted();
 // 130 after SIGINT, 143 after SIGTERM; 0 if there was neither.
 int interrupt_exit_code();
 
-// A second signal kills this process group first; 0: none.
+// Makes a second signal kill this process group first; 0: none.
 void kill_on_second_interrupt(pid_t process_group);
 
 }  // namespace flashbench

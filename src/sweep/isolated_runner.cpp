@@ -62,7 +62,7 @@ class IsolatedRunner : public Runner {
           for (const Record& record : *answered) records[record.provider] = record;
           break;
         }
-        // The others' times would be of what ran beside it.
+        // The times of the others would be disturbed by what it left running.
         const std::string name = left.at(static_cast<size_t>(culprit));
         records[name] = answered->at(static_cast<size_t>(culprit));
         left.erase(left.begin() + culprit);
@@ -79,7 +79,7 @@ class IsolatedRunner : public Runner {
         records[name] = ended(item, name, end);
         left.erase(left.begin() + culprit);
       } else if (tried_again) {
-        // Nobody was at work: the inputs, their reference or the worker itself.
+        // No provider was at work: the cause is the inputs, their reference or the worker itself.
         for (const std::string& name : left) records[name] = ended(item, name, end);
         left.clear();
       } else {
@@ -103,7 +103,7 @@ class IsolatedRunner : public Runner {
   }
 
   CounterState counters() override {
-    // Known without a worker, which would start the program once more.
+    // Needs no worker, which would start the program once more.
     if (!options_.program.empty()) return no_program_counters();
     if (device_.at("kind") == name(DeviceKind::cpu)) {
       return make_counter_reader(*make_host_device(1))->state();
@@ -112,7 +112,8 @@ class IsolatedRunner : public Runner {
     return counter_state_from_json(answer.at("counters"));
   }
 
-  // As in run(): who was at work when the worker died has no counts, the others are counted again.
+  // As in run(): a provider that was at work when the worker died has no counts; the others are
+  // counted again.
   std::vector<CounterReport> count(const Case& item, const std::vector<std::string>& providers,
                                    const CaseRunOptions& options) override {
     std::map<std::string, CounterReport> reports;
@@ -173,7 +174,8 @@ class IsolatedRunner : public Runner {
     return ordered;
   }
 
-  // A new worker opens the device and tries it out: after an abnormal end, that is the probe.
+  // A new worker opens the device and tests it; after an abnormal end this shows whether the device
+  // still works.
   void start_worker() {
     worker_ = std::make_unique<WorkerProcess>();
     auto outcome = open(*worker_);
@@ -188,8 +190,8 @@ class IsolatedRunner : public Runner {
     load_plugins();
   }
 
-  // After the device, whose libraries are then the same with plugins as without. A worker that does
-  // not survive a plugin is replaced by one that does without it.
+  // Called after the device is opened, so that plugins do not affect which libraries it uses. A
+  // worker that does not survive a plugin is replaced by one without that plugin.
   void load_plugins() {
     for (const PluginFile& plugin : options_.plugins) {
       if (broken_.contains(plugin.provider)) continue;
@@ -204,8 +206,8 @@ class IsolatedRunner : public Runner {
     }
   }
 
-  // Another worker, so that none that times has ever had a profiler in it. It rests meanwhile, and
-  // loads plugins when it comes to them.
+  // Counters run in a separate worker, so that a worker that times never has a profiler in it. It
+  // idles in between, and loads plugins when it needs them.
   WorkerProcess& counting_worker() {
     if (counting_ == nullptr) {
       auto worker = std::make_unique<WorkerProcess>();
@@ -221,12 +223,12 @@ class IsolatedRunner : public Runner {
     return ask(worker, request);
   }
 
-  // For all but cases, whose time is set by the user.
+  // For all requests but cases, whose time limit the user sets.
   std::variant<Answer, AbnormalEnd> ask(WorkerProcess& worker, const Json& request) {
     return worker.ask(request.dump(), kStartSeconds, isolation_.interrupted);
   }
 
-  // Throws NoDevice if there is no answer, or what the answer says was thrown.
+  // Throws NoDevice if there is no answer, or the exception that the answer contains.
   static Json answer_or_throw(const std::variant<Answer, AbnormalEnd>& outcome) {
     if (const auto* end = std::get_if<AbnormalEnd>(&outcome)) {
       throw NoDevice(fmt::format("the device cannot be used: {}", end->reason));
@@ -266,7 +268,7 @@ class IsolatedRunner : public Runner {
     return records;
   }
 
-  // Those which the deadline kept from being run, or cut short.
+  // Marks the records that the deadline prevented or cut short.
   void mark_late(std::vector<Record>& records) const {
     for (Record& record : records) {
       if (record.status == Status::skipped) {
@@ -279,9 +281,9 @@ class IsolatedRunner : public Runner {
 
   RunnerOptions options_;
   IsolationOptions isolation_;
-  int left_running_ = -1;  // who left something running in the worker that answered last
+  int left_running_ = -1;  // provider that left something running in the worker that answered last
   std::unique_ptr<WorkerProcess> worker_;
-  std::unique_ptr<WorkerProcess> counting_;  // once counters are asked for
+  std::unique_ptr<WorkerProcess> counting_;  // created when counters are first requested
   Json device_;
   std::vector<std::string> providers_;
   std::map<std::string, AbnormalEnd> broken_;  // plugins that cannot be loaded, by provider

@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Opens for appending, alone.
+// Opens a file for appending, with an exclusive lock.
 int open_alone(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) throw_file_error(path, "write", errno);
@@ -45,7 +45,7 @@ bool has_whole_line(const std::filesystem::path& path) {
   return std::getline(file, line) && !file.eof();
 }
 
-// What differs, in words: "/measure/max_seconds: 5 there, 2 now".
+// Describes the differences: "/measure/max_seconds: 5 there, 2 now".
 std::string differences(const Json& there, const Json& now) {
   std::vector<std::string> found;
   const Json flat_there = there.flatten(), flat_now = now.flatten();
@@ -68,7 +68,7 @@ std::string differences(const Json& there, const Json& now) {
 
 Journal Journal::start(const std::filesystem::path& path, const JournalHeader& header) {
   const std::filesystem::path old = path.string() + ".old";
-  // Locked before it is moved: it may be another sweep's that is still being written.
+  // Locked before it is moved, because another sweep may still be writing it.
   if (std::filesystem::exists(path)) {
     close(open_alone(path));
     if (std::rename(path.c_str(), old.c_str()) != 0) throw_file_error(path, "move aside", errno);
@@ -80,7 +80,7 @@ Journal Journal::start(const std::filesystem::path& path, const JournalHeader& h
 
 Journal Journal::resume(const std::filesystem::path& path, const JournalHeader& header) {
   Journal journal(path, open_alone(path));
-  if (!has_whole_line(path)) {  // what wrote it was killed at its first line
+  if (!has_whole_line(path)) {  // its writer was killed during the first line
     journal.begin(header);
     return journal;
   }
@@ -136,7 +136,7 @@ void Journal::append_line(Json fields) {
     write_all(fd_, line, path_);
     if (fdatasync(fd_) != 0) throw_file_error(path_, "sync", errno);
   } catch (const FileError&) {
-    // Without half a line, what is there can be resumed.
+    // Without the partial line, the rest can be resumed.
     if (ftruncate(fd_, static_cast<off_t>(bytes_)) != 0)
       throw_file_error(path_, "cut off half a line", errno);
     throw;

@@ -1,8 +1,9 @@
-// A sweep's journal: what has been measured so far, written as it comes, so that nothing that
-// happens to the sweep loses more than the case at work.
+// A sweep's journal: all results so far, written as they come, so that whatever happens to the
+// sweep, at most the current case is lost.
 //
-// It is a text of JSON lines, appended one at a time and synced. Each line is an object with the
-// sequence number "seq" first and, last, "xxh3": the XXH3-64 of all bytes of the line before it.
+// It consists of JSON lines, which are appended one at a time and synced. Each line is an object
+// that begins with the sequence number "seq" and ends with "xxh3", the XXH3-64 of all preceding
+// bytes of the line.
 //
 //   {"seq":0,"journal":1,"identity":{...},"meta":{...},"device":{...},"config":{...},"xxh3":"..."}
 //   {"seq":1,"ceilings":[...],"xxh3":"..."}
@@ -25,14 +26,14 @@ namespace flashbench {
 
 inline constexpr int kJournalVersion = 1;
 
-// What the first line says.
+// The content of the first line.
 struct JournalHeader {
-  // Everything that a resumed sweep must have in common with the one that was interrupted.
+  // Everything that must be the same in a resumed sweep as in the interrupted one.
   nlohmann::ordered_json identity;
   nlohmann::ordered_json meta, device, config;  // as in a result file
 };
 
-// One case that was done, with a record for each provider.
+// A completed case, with a record for each provider.
 struct JournalEntry {
   std::string key;
   int repetition = 0;
@@ -42,29 +43,28 @@ struct JournalEntry {
 struct JournalContents {
   JournalHeader header;
   std::optional<std::vector<Ceiling>> ceilings;
-  std::vector<JournalEntry> entries;  // in the order written; a later one replaces an earlier
+  std::vector<JournalEntry> entries;  // in the order written; later ones replace earlier ones
   int lines = 0;
-  size_t whole_bytes = 0;  // without a last line that has no end: what was torn
+  size_t whole_bytes = 0;  // without a torn last line
 };
 
-// Throws FileError, naming the source and the line, for anything but whole lines in their sequence,
-// with right checksums, and perhaps a torn one after them.
+// Throws FileError, naming the source and the line, unless the journal consists of whole lines in
+// sequence with correct checksums, and possibly a torn last one.
 JournalContents read_journal(std::string_view text, const std::string& source);
 JournalContents read_journal(const std::filesystem::path&);
 
-// What a journal has measured, as a result: the latest records of each case, merged over
-// repetitions.
+// The journal's content as a result: the latest records of each case, merged over repetitions.
 SweepResult journal_result(const JournalContents&);
 
-// A journal that is being written. While it exists, no other process can write it.
+// A journal open for writing. No other process can write it at the same time.
 class Journal {
  public:
-  // Starts a new one; a journal that is there already is moved to PATH.old. Throws FileError.
+  // Starts a new journal, and moves an existing one to PATH.old. Throws FileError.
   static Journal start(const std::filesystem::path&, const JournalHeader&);
 
-  // Goes on with the one that is there, its torn last line cut off; begins it if that is all there
-  // is. Throws FileError if it is
-  // damaged or cannot be written, BadInput if its identity is another, saying what differs.
+  // Continues an existing journal after cutting off a torn last line, or begins it if nothing else
+  // is there. Throws FileError if it is damaged or cannot be written. Throws BadInput, naming the
+  // differences, if its identity differs.
   static Journal resume(const std::filesystem::path&, const JournalHeader&);
 
   Journal(Journal&&) noexcept;
@@ -72,13 +72,13 @@ class Journal {
   ~Journal();
 
   const std::filesystem::path& path() const { return path_; }
-  const JournalContents& contents() const { return contents_; }  // as it was when it was opened
+  const JournalContents& contents() const { return contents_; }  // as of when it was opened
 
-  // Returns when the line is on the disk. Throws FileError; what was written before stays.
+  // Returns when the line is on the disk. Throws FileError; earlier lines are kept.
   void append(const std::vector<Ceiling>&);
   void append(const JournalEntry&);
 
-  // Deletes the file: all of it is in the result now.
+  // Deletes the file, whose content is now in the result.
   void remove();
 
  private:

@@ -7,7 +7,7 @@
 
 namespace flashbench {
 
-// `fields` with its sequence number, checksum and line end.
+// Returns `fields` as a line with its sequence number, checksum and line end.
 std::string journal_line(int sequence, const nlohmann::ordered_json& fields);
 
 }  // namespace flashbench

@@ -20,7 +20,7 @@ constexpr std::string_view kChecksumKey = ",\"xxh3\":\"";
 constexpr size_t kChecksumDigits = 16;
 constexpr std::string_view kLineEnd = "\"}";
 
-// The object of a line whose checksum is right.
+// Parses a line after verifying its checksum.
 Json checked_line(std::string_view line) {
   const size_t tail = kChecksumKey.size() + kChecksumDigits + kLineEnd.size();
   if (line.size() < tail + 2 ||
@@ -81,7 +81,7 @@ std::string journal_line(int sequence, const Json& fields) {
   Json json{{"seq", sequence}};
   json.update(fields);
   std::string line = json.dump();
-  line.pop_back();  // the brace
+  line.pop_back();  // the closing brace
   return fmt::format("{}{}{}{}\n", line, kChecksumKey, checksum_text(line), kLineEnd);
 }
 

@@ -14,12 +14,12 @@ namespace flashbench {
 
 namespace {
 
-constexpr double kCeilingSeconds = 1;  // each, at most, before a sweep; `info` takes its time
+constexpr double kCeilingSeconds = 1;  // at most, per ceiling before a sweep; `info` uses more
 
-// Providers on a device, and the ceiling that they are compared with there.
+// Runs providers on a device, and the ceiling that they are compared with.
 class LocalRunner : public Runner {
  public:
-  // `kept` are those among the providers that are nobody else's.
+  // `kept` are the providers that this object owns.
   LocalRunner(std::unique_ptr<Device> device, std::vector<std::unique_ptr<Provider>> kept,
               std::vector<const Provider*> providers, const Watch& watch)
       : device_(std::move(device)),
@@ -59,7 +59,7 @@ class LocalRunner : public Runner {
   }
 
  protected:
-  // The device as this process has it, and the GEMM that runs beside the providers.
+  // This process's device, and the GEMM that is timed with the providers.
   virtual Device& own_device() { return *device_; }
   virtual std::unique_ptr<GemmCeiling> make_gemm(Dtype dtype) {
     return make_gemm_ceiling(*device_, dtype);
@@ -67,7 +67,7 @@ class LocalRunner : public Runner {
 
  private:
   GemmCeiling& gemm_of(Dtype dtype) {
-    if (device_->info().kind == DeviceKind::cpu) dtype = Dtype::fp32;  // one for all
+    if (device_->info().kind == DeviceKind::cpu) dtype = Dtype::fp32;  // one GEMM for all dtypes
     std::unique_ptr<GemmCeiling>& gemm = gemms_[dtype];
     if (gemm == nullptr) gemm = make_gemm(dtype);
     return *gemm;
@@ -93,13 +93,13 @@ class LocalRunner : public Runner {
   std::vector<const Provider*> providers_;
   Watch watch_;
   std::map<Dtype, std::unique_ptr<GemmCeiling>> gemms_;
-  std::unique_ptr<CounterReader> reader_;  // once counters are asked for
+  std::unique_ptr<CounterReader> reader_;  // created when counters are first requested
 };
 
-// The same with another program's providers and GEMM.
+// Runs another program's providers and GEMM.
 class ProgramRunner final : public LocalRunner {
  public:
-  // `program` is the device.
+  // `device` is `program`.
   ProgramRunner(ProgramDevice& program, std::unique_ptr<Device> device,
                 std::vector<std::unique_ptr<Provider>> kept, std::vector<const Provider*> providers,
                 const Watch& watch)

@@ -11,7 +11,7 @@ namespace flashbench {
 
 namespace {
 
-// Of every sample or of none.
+// Keeps core times only if every sample has them.
 void append_core_times(Measurement& all, const Measurement& more) {
   const bool every =
       all.core_times.size() == all.seconds.size() && more.core_times.size() == more.seconds.size();
@@ -19,7 +19,7 @@ void append_core_times(Measurement& all, const Measurement& more) {
   all.core_times.insert(all.core_times.end(), more.core_times.begin(), more.core_times.end());
 }
 
-// Of every process or of none.
+// Keeps the load only if every process has one.
 void append_load(Measurement& all, const Measurement& more) {
   all.load = all.load && more.load ? std::optional(*all.load + *more.load) : std::nullopt;
 }
@@ -32,7 +32,7 @@ void append(Measurement& all, const Measurement& more) {
   append_load(all, more);
   all.seconds.insert(all.seconds.end(), more.seconds.begin(), more.seconds.end());
   all.states.insert(all.states.end(), more.states.begin(), more.states.end());
-  // The reason to look at first, where they differ.
+  // If the reasons differ, keeps the one that needs attention.
   if (more.stop_reason != "interval") all.stop_reason = more.stop_reason;
 }
 
@@ -46,14 +46,14 @@ void take_worse(Verdict& verdict, const Verdict& other) {
   verdict.coarse = coarse;
 }
 
-// The GEMM of another process may be of another size: its samples count as those of as many FLOPs.
+// Another process may use a GEMM of another size: scales its samples to the same number of FLOPs.
 Measurement gemm_of_as_many_flops(const Record& record, double flops) {
   Measurement gemm = *record.gemm;
   for (double& seconds : gemm.seconds) seconds *= flops / record.gemm_flops;
   return gemm;
 }
 
-// `record` is of repetition 0 to number - 1, all ok.
+// `record` contains repetitions 0 to number - 1, all ok.
 void add_repetition(Record& record, const Record& next, int number) {
   if (next.status != Status::ok) {
     record = next;
@@ -72,7 +72,7 @@ void add_repetition(Record& record, const Record& next, int number) {
 }  // namespace
 
 std::vector<Record> merged(const std::vector<JournalEntry>& entries) {
-  // By (case, repetition): the latest entry, and where the case first came.
+  // The latest entry by (case, repetition), and the cases in order of first occurrence.
   std::map<std::pair<std::string, int>, const JournalEntry*> latest;
   std::vector<std::string> keys;
   std::set<std::string> known;

@@ -1,4 +1,4 @@
-// Repetitions of a case brought together.
+// Merges the repetitions of a case.
 #pragma once
 
 #include <vector>
@@ -8,10 +8,10 @@
 
 namespace flashbench {
 
-// One record for each case and provider, in the order in which they first come. Where an entry
-// comes again for the same repetition, the later one counts. Repetitions' samples are put one after
-// another (Measurement::samples_per_process says which are whose); the first repetition that did
-// not end ok stands for all, without a time, and says so.
+// Returns one record for each case and provider, in order of first occurrence. If there are several
+// entries for the same repetition, the last one counts. Samples of the repetitions are concatenated
+// (Measurement::samples_per_process tells which are whose). The first repetition that did not end
+// ok represents all of them, without a time, and its reason says so.
 std::vector<Record> merged(const std::vector<JournalEntry>& entries);
 
 }  // namespace flashbench

@@ -8,7 +8,7 @@ namespace flashbench {
 
 namespace {
 
-// The system kills whoever takes the last of it.
+// Keep an eighth of the memory free: the system kills the process that takes the last of it.
 constexpr int64_t kKeptFree = 8;
 
 double gibibytes(int64_t bytes) {

@@ -1,4 +1,4 @@
-// Whether a case's tensors fit into the host's memory, before any of them is made.
+// Checks that a case's tensors fit the host's memory, before any of them is made.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace flashbench {
 
-// Host bytes that a case takes whatever provider runs it: inputs and outputs on the host, the
-// outputs twice for comparing; and on the device, where that is the host.
+// Host memory that a case needs for any provider: inputs and outputs on the host, with outputs
+// twice for comparison; and those on the device, if it is the host.
 int64_t host_bytes_needed(const Problem&, DeviceKind);
 
 // A sentence with what is needed and what is available; empty if it fits.

@@ -1,4 +1,4 @@
-// Something that runs cases on a device: this process, or a worker process that may die of it.
+// Runs cases on a device, in this process or in a worker process that may die of it.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -17,13 +17,13 @@
 
 namespace flashbench {
 
-// Where to run, and what.
+// Where to run, and which providers.
 struct RunnerOptions {
   std::string device = "auto";
   int threads = 0;                     // CPU threads; 0: all available
   std::vector<std::string> providers;  // by name; empty: all that the device supports
-  std::vector<PluginFile> plugins;     // run too, after those, unless they are named among them
-  std::string program{};               // whose providers they are; empty: flashbench's own
+  std::vector<PluginFile> plugins;     // run after those, unless they are named among them
+  std::string program{};  // other program that has the providers; empty: flashbench's own
 };
 
 class Runner {
@@ -35,44 +35,45 @@ class Runner {
 
   virtual std::vector<Ceiling> ceilings(const MeasureOptions&) = 0;
 
-  // One record for each of the providers named, in order, whatever happens to it. Throws NoDevice
-  // if the device cannot be used any more; BadInput and FileError for input files that do not fit.
+  // Returns one record for each of the named providers, in order, whatever happens to it. Throws
+  // NoDevice if the device is no longer usable; BadInput and FileError for input files that do not
+  // fit.
   virtual std::vector<Record> run(const Case&, const std::vector<std::string>& providers,
                                   const CaseRunOptions&) = 0;
 
-  // What a provider can run here and why not, as `list` prints it.
+  // What a provider can run here, and why it cannot run the rest, as `list` prints it.
   virtual std::string describe(const std::string& provider) = 0;
 
   // Whether hardware counters can be read on the device, and if not, why.
   virtual CounterState counters() = 0;
 
-  // What they say of each of these providers, in order, whatever happens to it; where there is a
-  // choice in another process than what is timed. Throws as run() does.
+  // Returns the counters of each of these providers, in order, whatever happens to it; if possible
+  // from another process than the one that times. Throws like run().
   virtual std::vector<CounterReport> count(const Case&, const std::vector<std::string>& providers,
                                            const CaseRunOptions&) = 0;
 
-  // Lets what follows run in a fresh process, where there is a choice.
+  // Starts a fresh process for the following cases, if possible.
   virtual void renew() {}
 };
 
-// Runs in this process, and loads plugins into it when they are first needed; or in a program that
-// it starts. Throws NoDevice; BadInput for an unknown provider or device, or a program that cannot
-// be started.
+// Makes a runner in this process, which loads plugins when they are first needed, or in a program
+// that it starts. Throws NoDevice; BadInput for an unknown provider or device, or a program that
+// cannot be started.
 std::unique_ptr<Runner> make_local_runner(const RunnerOptions&, const Watch&);
 std::unique_ptr<Runner> make_local_runner(std::unique_ptr<Device>, std::vector<const Provider*>,
                                           const Watch&);
 
 struct IsolationOptions {
-  double case_seconds = 600;  // a worker that has not answered by then is asked to end, then killed
+  double case_seconds = 600;  // for a worker to answer; then it is asked to end, then killed
   std::function<bool()> interrupted = [] { return false; };
 };
 
-// Runs in a worker process: this program, started again with the verb `worker`. A worker that dies,
-// by whatever signal, or does not answer costs the provider that was at work its row; the others
+// Makes a runner in a worker process: this program, started again with the verb `worker`. If a
+// worker dies of a signal or does not answer, the row of the provider at work says so; the others
 // run again in a new worker, which first has to show that the device still works. A worker that
-// dies while nobody was at work is replaced once. Plugins are loaded into the worker at once; one
-// that ends it there has a row that says so for every case. Throws as above, and BadInput for a
-// plugin that cannot be loaded.
+// dies while no provider is at work is replaced once. Plugins are loaded into the worker at once;
+// if one ends the worker, it gets a row that says so in every case. Throws as above, and BadInput
+// for a plugin that cannot be loaded.
 std::unique_ptr<Runner> make_isolated_runner(const RunnerOptions&, const IsolationOptions&);
 
 }  // namespace flashbench

@@ -20,7 +20,7 @@ std::string support_text(const Provider& provider, const DeviceInfo& info) {
   for (Pass pass : kPasses) {
     std::vector<std::string_view> dtypes;
     for (Dtype dtype : kDtypes) {
-      // Enough to say what a provider can do at all.
+      // A typical problem, enough to tell what a provider supports.
       const Problem problem{.pass = pass, .dtype = dtype, .q_len = 1024, .kv_len = 1024};
       if (const auto why = provider.why_unsupported(problem, info)) {
         reasons += fmt::format("    not {} {}: {}\n", name(pass), name(dtype), *why);

@@ -1,4 +1,4 @@
-// What a provider can run on a device, in words.
+// Describes what a provider can run on a device.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace flashbench {
 
-// Its name and description, then the dtypes of each pass, then why others are missing; a line
-// each.
+// Returns its name and description, then the dtypes of each pass, then the reasons why others are
+// missing, one per line.
 std::string support_text(const Provider&, const DeviceInfo&);
 
 }  // namespace flashbench

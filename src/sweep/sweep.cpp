@@ -47,7 +47,7 @@ bool ended_well(const std::vector<Record>& records) {
   });
 }
 
-// One case, one time.
+// One repetition of one case.
 struct Step {
   const Case* item = nullptr;
   int repetition = 0;
@@ -63,7 +63,7 @@ std::vector<Step> all_steps(const SweepConfig& config, int repetitions) {
 
 constexpr std::chrono::milliseconds kLookForLoad{200};  // 20 ticks of /proc/stat
 
-// A sweep on its way.
+// The state of a running sweep.
 class Sweep {
  public:
   Sweep(Runner& runner, const std::vector<PluginFile>& plugins, Journal* journal,
@@ -82,7 +82,7 @@ class Sweep {
     return ceilings;
   }
 
-  // Before anything is timed: who else is on the cores.
+  // Measures the load on the cores before anything is timed.
   void look_for_load() {
     if (runner_.device().value("kind", std::string()) != name(DeviceKind::cpu)) return;
     const LoadWatch watch;
@@ -93,7 +93,7 @@ class Sweep {
         fmt::format("load: {} before the sweep began; times will be too long", told(*load)));
   }
 
-  // Whether to count, asked once. Throws NoDevice where counters are demanded and cannot be read.
+  // Decides whether to count. Throws NoDevice if counters are required and cannot be read.
   void look_for_counters() {
     const CounterMode mode = options_.cases.measure.counters;
     counters_ =
@@ -131,7 +131,7 @@ class Sweep {
     if (journal_ != nullptr && !options_.interrupted()) journal_->append(entries_.back());
   }
 
-  // A case that was done before.
+  // Takes the results of a case that was done before.
   void take(const Step& step, JournalEntry entry) {
     progress_.skip_step(estimate_of(*step.item));
     entries_.push_back(std::move(entry));
@@ -151,7 +151,7 @@ class Sweep {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // Seconds that a case may take, of which the ratio to the others' matters.
+  // The estimated seconds of a case; only the ratios between cases matter.
   double estimate_of(const Case& item) const {
     const auto device = runner_.device();
     const bool cuda = device.at("kind") == name(DeviceKind::cuda);
@@ -163,7 +163,7 @@ class Sweep {
                       : estimate_verification(item, runner_.providers(), cases.verify, kind, gemm);
   }
 
-  // The time since `start` that none of a case's rows has on its account goes to the first one's.
+  // Adds the time since `start` that no row of the case accounts for to the first row.
   static void account_for(std::vector<Record>& records, const char* phase,
                           Clock::time_point start) {
     double seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -192,7 +192,7 @@ class Sweep {
     return records;
   }
 
-  // Gives every record that was timed its report.
+  // Adds a counter report to every record that was timed.
   void count(const Case& item, std::vector<Record>& records) {
     std::vector<std::string> timed;
     for (const Record& record : records) {
@@ -208,7 +208,7 @@ class Sweep {
     }
   }
 
-  // What goes wrong here costs a case its counts and nothing else.
+  // An error here costs a case its counts and nothing else.
   std::vector<CounterReport> counted(const Case& item, const std::vector<std::string>& providers) {
     try {
       return runner_.count(item, providers, options_.cases);
@@ -239,7 +239,7 @@ class Sweep {
   int repetition_ = 0;
 };
 
-// What the journal has, by case and repetition, without what is to be run again.
+// The journal's entries by case and repetition, without those to run again.
 std::map<std::pair<std::string, int>, JournalEntry> done(const Journal* journal,
                                                          bool retry_failed) {
   std::map<std::pair<std::string, int>, JournalEntry> entries;
@@ -253,8 +253,8 @@ std::map<std::pair<std::string, int>, JournalEntry> done(const Journal* journal,
   return entries;
 }
 
-// Runs cases again, one repetition after the other, for as long as that is wanted. A repetition
-// beyond those planned that is in the journal counts.
+// Runs cases again, one repetition after the other, as long as once_more asks for it. Repetitions
+// in the journal beyond the planned ones count too.
 void run_once_more(Sweep& sweep, const SweepConfig& config, const SweepOptions& options,
                    const std::map<std::pair<std::string, int>, JournalEntry>& journaled,
                    SweepResult& result) {

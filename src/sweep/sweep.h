@@ -1,4 +1,4 @@
-// All cases of a config, in order, by a runner.
+// Runs all cases of a config, in order.
 #pragma once
 
 #include <optional>
@@ -17,28 +17,28 @@ namespace flashbench {
 struct SweepOptions {
   std::vector<std::string> argv;
   CaseRunOptions cases;
-  bool ceilings = true;       // measure them first, where anything is timed
-  bool retry_failed = false;  // of what the journal has: run again what did not end well
+  bool ceilings = true;       // measure them first, if anything is timed
+  bool retry_failed = false;  // run the journal's cases that did not end well again
 
-  // Asked with the result so far, when all is done: the cases to run once more, by key; none: that
-  // was all. Empty: nothing is asked.
+  // If set, called with the result when all cases are done. Returns the keys of the cases to run
+  // once more; none: the sweep ends.
   std::function<std::vector<std::string>(const SweepResult&)> once_more;
-  std::function<bool()> interrupted = flashbench::interrupted;  // asked between cases
+  std::function<bool()> interrupted = flashbench::interrupted;  // polled between cases
 };
 
 struct SweepOutcome {
-  SweepResult result;  // with a record for every case and provider, whatever happened
-  std::optional<std::string> stopped;  // why not all of it was run
+  SweepResult result;  // has a record for every case and provider, whatever happened
+  std::optional<std::string> stopped;  // why not everything was run
   bool ended_well = false;             // every record is ok or unsupported
-  int exit_code = 0;  // the worst that happened: 130 or 143 (interrupted), 6 (the device was lost),
+  int exit_code = 0;  // by the worst outcome: 130 or 143 (interrupted), 6 (the device was lost),
                       // 3 (verification failed), 4 (another row did not end well), 0
 };
 
-// What a journal of this sweep starts with.
+// The header of this sweep's journal.
 JournalHeader journal_header(const SweepConfig&, const Runner&, const SweepOptions&);
 
-// Measures the ceilings (unless only verifying), then runs every case that the journal does not
-// have, and appends it there. Without a journal nothing is kept.
+// Measures the ceilings (unless only verifying), then runs every case that is not in the journal,
+// and appends it there. Without a journal nothing is saved.
 SweepOutcome run_sweep(const SweepConfig&, Runner&, Journal*, Progress&, const SweepOptions&);
 
 }  // namespace flashbench

@@ -19,7 +19,7 @@ namespace {
 using kernels::AttentionKernel;
 using kernels::BlockSizes;
 
-constexpr double kWorthwhile = 0.01;  // faster than what the table names by more than this
+constexpr double kWorthwhile = 0.01;  // faster than the table's entry by more than this
 
 std::vector<const AttentionKernel*> tunable_kernels(
     std::span<const AttentionKernel* const> all_kernels, DeviceKind device,
@@ -45,7 +45,7 @@ Problem tuning_problem(const AttentionKernel& kernel, const TuneOptions& options
   return p;
 }
 
-// A problem's tensors and its reference, for all kernels of a pass.
+// A problem's tensors and reference, for all kernels of a pass.
 struct Setting {
   Setting(const Problem& p, Device& d)
       : problem(p),
@@ -62,7 +62,7 @@ struct Setting {
     return host.inputs();
   }
 
-  // Empty if the session's outputs are right.
+  // Runs the session and returns what is wrong with its outputs; empty if they are right.
   std::string what_is_wrong(Session& session) {
     outputs.poison();
     session.run(inputs.view(), outputs.view());
@@ -85,7 +85,7 @@ Tuned tune_one(const AttentionKernel& kernel, Setting& setting, const MeasureOpt
   Tuned tuned{&kernel, setting.problem, {}, {}};
   std::vector<std::unique_ptr<Session>> sessions;
   std::vector<Contender> contenders;
-  std::vector<size_t> timed;  // places in tuned.candidates
+  std::vector<size_t> timed;  // indices into tuned.candidates
   for (const BlockSizes& blocks : kernel.candidates(setting.problem, info)) {
     TunedCandidate candidate{blocks, kernel.variant({setting.problem, info, blocks}), 0, ""};
     try {
@@ -149,7 +149,7 @@ std::vector<Tuned> tune(Device& device, std::span<const AttentionKernel* const> 
   for (const Pass pass : kPasses) {
     for (const int64_t head_dim : options.head_dims) {
       for (const Mask mask : options.masks) {
-        std::unique_ptr<Setting> setting;  // made for the first kernel that needs it
+        std::unique_ptr<Setting> setting;  // created for the first kernel that needs it
         for (const AttentionKernel* kernel : tunable) {
           const Problem problem = tuning_problem(*kernel, options, mask, head_dim);
           if (kernel->pass != pass || interrupted()) continue;

@@ -1,4 +1,4 @@
-// What a sweep and its worker say to each other, as JSON texts.
+// The messages between a sweep and its worker, as JSON texts.
 //
 //   request                                    answer
 //   {"do": "open", device, threads, providers, plugins, program}
@@ -10,7 +10,7 @@
 //   {"do": "counters"}                         {counters}            whether they can be read
 //   {"do": "count", case, providers, options}  {counts}              a report for each provider
 //
-// In place of any answer: {"error": {kind, message}}.
+// Any answer may instead be {"error": {kind, message}}.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -37,8 +37,8 @@ RunnerOptions runner_options(const Json&);
 Json to_json(const PluginFile&);
 PluginFile plugin_file(const Json&);
 
-// An exception as an answer, and thrown again on the other side as what it was: NoDevice, BadInput,
-// FileError, or else std::runtime_error.
+// Converts an exception to an answer, and throws it again on the other side with the same type:
+// NoDevice, BadInput, FileError, or else std::runtime_error.
 Json error_answer(const std::exception&);
 void throw_if_error(const Json& answer);
 

@@ -27,10 +27,10 @@ using wire::Json;
 
 void die_with(int parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(0);  // it was already gone
+  if (getppid() != parent) _exit(0);  // the parent had already ended
 }
 
-// Where memory runs out, the system shall take the worker and leave the sweep.
+// If memory runs out, the system should kill the worker and not the sweep.
 void volunteer_for_the_oom_killer() {
   std::ofstream("/proc/self/oom_score_adj") << "1000";
 }
@@ -63,7 +63,7 @@ class Worker {
   }
 
  private:
-  // Small as it is, the copy to the device and back shows whether the device works.
+  // A small copy to the device and back is enough to show whether the device works.
   static void probe(Device& device) {
     const std::array<unsigned char, 64> sent{1, 2, 3};
     std::array<unsigned char, 64> received{};
@@ -131,7 +131,7 @@ Json answer_or_error(Worker& worker, const std::string& request) {
 int serve(int parent) {
   die_with(parent);
   volunteer_for_the_oom_killer();
-  prctl(PR_SET_CHILD_SUBREAPER, 1);  // so that what a child leaves behind stays in sight
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // orphans of its children stay its descendants
   Worker worker(shared_memory());
   MessageReader reader;
   while (const auto request = receive_message(kWorkerSocket, reader)) {

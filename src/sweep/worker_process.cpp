@@ -27,17 +27,17 @@ namespace flashbench {
 namespace {
 
 constexpr double kGraceSeconds = 5;
-constexpr size_t kLastWords = 4096;  // bytes kept of what a worker prints
-constexpr size_t kShownWords = 300;  // and shown
-constexpr int kReadsAtOnce = 16;     // of a flood of output, before looking at the clock again
+constexpr size_t kLastWords = 4096;  // bytes kept of a worker's output
+constexpr size_t kShownWords = 300;  // bytes shown of it
+constexpr int kReadsAtOnce = 16;     // of a flood of output, before the clock is checked again
 constexpr auto kSignalTime = std::chrono::milliseconds(200);
-constexpr auto kTick = std::chrono::milliseconds(50);  // how often signals are looked for
+constexpr auto kTick = std::chrono::milliseconds(50);  // interval between checks for signals
 
 [[noreturn]] void fail(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-// A descriptor above those that a worker's own are moved to.
+// Moves a descriptor above the numbers that the worker uses.
 int moved_up(int fd) {
   const int moved = fcntl(fd, F_DUPFD_CLOEXEC, 16);
   if (moved < 0) fail("cannot duplicate a descriptor");
@@ -64,7 +64,7 @@ int shared_file() {
   return moved_up(fd);
 }
 
-// How many processes the kernel has killed for want of memory.
+// The number of processes that the kernel has killed for lack of memory.
 int64_t oom_kills() {
   std::ifstream file("/proc/vmstat");
   std::string key;
@@ -74,7 +74,7 @@ int64_t oom_kills() {
   return 0;
 }
 
-// The last line that says something, printable, cut to a length for a table.
+// The last non-empty line, made printable and shortened for a table.
 std::string last_line(std::string text) {
   std::replace_if(
       text.begin(), text.end(),
@@ -119,8 +119,8 @@ void WorkerProcess::start(int socket, int shared_memory, int output) {
   posix_spawn_file_actions_adddup2(&files, socket, kWorkerSocket);
   posix_spawn_file_actions_adddup2(&files, shared_memory, kWorkerSharedMemory);
 
-  // A process group of its own: a terminal's Ctrl-C reaches the sweep alone, and killing reaches
-  // the worker's children too.
+  // The worker gets its own process group: a terminal's Ctrl-C then reaches only the sweep, and a
+  // kill reaches the worker's children too.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
@@ -172,7 +172,7 @@ std::variant<Answer, AbnormalEnd> WorkerProcess::ask(const std::string& request,
   }
 }
 
-// Waits for bytes from the worker, or for its end.
+// Waits for data from the worker, or for its end.
 void WorkerProcess::wait_for_news(Clock::time_point until) {
   std::array<pollfd, 2> sources{{{socket_, POLLIN, 0}, {output_, POLLIN, 0}}};
   const auto wait = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
@@ -184,7 +184,7 @@ void WorkerProcess::wait_for_news(Clock::time_point until) {
   if (received == 0 || (received < 0 && errno == ECONNRESET)) closed_ = true;
 }
 
-// Reads what the worker printed, so that it never waits for a reader, and keeps the end of it.
+// Reads the worker's output, so that it never blocks, and keeps the end of it.
 void WorkerProcess::keep_last_words() {
   std::array<char, 1 << 16> bytes;
   for (int i = 0; i < kReadsAtOnce; ++i) {
@@ -204,7 +204,7 @@ void WorkerProcess::kill_and_reap() {
   pid_ = -1;
 }
 
-// What became of a worker that has closed its socket, or sent what is no message.
+// Determines how a worker ended that has closed its socket, or sent bytes that are not a message.
 AbnormalEnd WorkerProcess::end_of(const std::string& otherwise) {
   const bool ended_by_itself = wait_for_end();
   kill_and_reap();
@@ -217,7 +217,7 @@ AbnormalEnd WorkerProcess::end_of(const std::string& otherwise) {
   }
   const int signal = WTERMSIG(exit_status_);
   if (signal == SIGTERM || signal == SIGINT) {
-    // Whoever ends all processes of a job signals the sweep too, which shall know by now.
+    // A signal to all processes of a job reaches the sweep too; give it time to arrive.
     std::this_thread::sleep_for(kSignalTime);
   }
   if (signal == SIGKILL && oom_kills() > oom_kills_before_) {
@@ -227,7 +227,7 @@ AbnormalEnd WorkerProcess::end_of(const std::string& otherwise) {
                                                        signal, strsignal(signal)))};
 }
 
-// A process that dies has a moment between its closed files and its end.
+// A dying process closes its files a moment before it ends.
 bool WorkerProcess::wait_for_end() const {
   const auto until = Clock::now() + std::chrono::seconds(1);
   while (Clock::now() < until) {

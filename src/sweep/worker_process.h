@@ -1,4 +1,4 @@
-// The sweep's side of one worker process: starts it, asks it, and ends it.
+// The sweep's side of one worker process: starts it, sends it requests, and ends it.
 #pragma once
 
 #include <sys/types.h>
@@ -15,7 +15,7 @@
 
 namespace flashbench {
 
-// A worker that gave no answer. It is dead by now.
+// The end of a worker that did not answer. The worker is dead.
 struct AbnormalEnd {
   Status status = Status::crashed;  // or timeout, out_of_memory
   std::string reason;  // e.g. "its worker was killed by signal 11 (Segmentation fault)"
@@ -23,28 +23,29 @@ struct AbnormalEnd {
 
 struct Answer {
   std::string text;
-  bool after_deadline = false;  // it came only when the worker was asked to end
+  bool after_deadline = false;  // the answer came only after the worker was asked to end
 };
 
 class WorkerProcess {
  public:
-  // Starts it. Throws std::system_error.
+  // Starts the worker. Throws std::system_error.
   WorkerProcess();
 
-  // Kills it with all its children.
+  // Kills the worker and all its children.
   ~WorkerProcess();
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
-  // Sends a request and waits for the answer. After `seconds`, or when `interrupted` says so, the
-  // worker is asked to end soon; if it does not answer in a grace of at most 5 s, it is killed.
+  // Sends a request and waits for the answer. After `seconds`, or if `interrupted` returns true,
+  // asks the worker to end soon; kills it if it does not answer within a grace period of at most 5
+  // s.
   std::variant<Answer, AbnormalEnd> ask(const std::string& request, double seconds,
                                         const std::function<bool()>& interrupted);
 
-  // The place of the provider that is, or was last, at work; -1 if none.
+  // The index of the provider that is, or was last, at work; -1 if none.
   int at_work() const { return memory_->at_work.load(); }
 
-  // The place of the provider that left something running in the worker; -1 if none did.
+  // The index of the provider that left something running in the worker; -1 if none did.
   int left_running() const { return memory_->left_running.load(); }
 
  private:
@@ -63,7 +64,7 @@ class WorkerProcess {
   bool closed_ = false;  // the worker's side of the socket
   WorkerMemory* memory_ = nullptr;
   MessageReader reader_;
-  std::string last_words_;  // the end of what it printed
+  std::string last_words_;  // the end of its output
   int64_t oom_kills_before_ = 0;
   int exit_status_ = 0;
 };
