@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kMebibyte = 1 << 20;
 
-// Three significant digits or more, without an exponent, for figures from 0.001 up.
+// Formats figures from 0.001 up with at least three significant digits, without an exponent.
 std::string fixed(double value) {
   const int decimals = value < 0.1 ? 4 : value < 10 ? 3 : value < 100 ? 2 : value < 10000 ? 1 : 0;
   return fmt::format("{:.{}f}", value, decimals);
@@ -27,7 +27,7 @@ std::string or_dash(const std::optional<T>& value, Format format) {
   return value ? format(*value) : "-";
 }
 
-// Half the interval's width: "+-" of the median.
+// The "+-" of the median: half the width of its interval.
 std::string half_width(const Performance& p) {
   if (!p.interval) return "-";
   return fmt::format("{:.1f}%", 50 * (p.interval->high - p.interval->low) / p.median);
@@ -51,7 +51,7 @@ std::string exponential(double value) {
   return fmt::format("{:.1e}", value);
 }
 
-// Older results have none.
+// Whether any record has a root mean square; older results have none.
 bool any_rel_rms(const SweepResult& result) {
   return std::any_of(result.records.begin(), result.records.end(), [](const Record& record) {
     const auto worst = worst_error(record.verdict);
@@ -59,7 +59,8 @@ bool any_rel_rms(const SweepResult& result) {
   });
 }
 
-// The root mean square tells more than the largest error, which older results have alone.
+// Shows the root mean square, which is more informative than the largest error. Older results have
+// only the latter.
 Cell error_cell(const std::optional<WorstError>& worst, const SweepResult& result) {
   if (any_rel_rms(result)) {
     return {"rel rms", 9, worst ? or_dash(worst->rel_rms, exponential) : std::string("-")};

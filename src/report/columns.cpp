@@ -73,14 +73,14 @@ Column error(std::string_view name, double WorstError::*member) {
   });
 }
 
-// Of what hardware counters saw.
+// A column from the counter report.
 Column counted(std::string_view name, std::optional<int64_t> (*value)(const CounterReport&)) {
   return number(name, [value](const Record& r) {
     return r.counters ? count(value(*r.counters)) : std::string();
   });
 }
 
-// The total of a range: of the run, or of the run and what it left in the L2.
+// A column with the total of a range: the run, or the run and what it left in the L2.
 Column counted(std::string_view name, CounterValues CounterReport::*range, Counted what) {
   return optional_number(name, [range, what](const Record& r) {
     const auto sum = r.counters ? total((*r.counters).*range, what) : std::nullopt;

@@ -1,4 +1,4 @@
-// The one field table: every column of the CSV, by name, with how its text follows from a record.
+// The table of all CSV columns: each has a name and a function that derives its text from a record.
 #pragma once
 
 #include <functional>

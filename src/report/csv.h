@@ -1,4 +1,4 @@
-// CSV after RFC 4180: one row for each record, a fixed header, absent figures empty.
+// CSV according to RFC 4180: one row per record, a fixed header, absent figures empty.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ namespace flashbench {
 
 std::string to_csv(const SweepResult&);
 
-// One field: quoted where it must be; text that a spreadsheet would take for a formula (it starts
-// with = + - @, a tab or a carriage return) gets a leading apostrophe (CWE-1236).
+// One field, quoted if necessary. Text that a spreadsheet would take for a formula (it starts with
+// = + - @, a tab or a carriage return) gets a leading apostrophe (CWE-1236).
 std::string csv_field(std::string_view value, bool is_text);
 
 }  // namespace flashbench

@@ -26,7 +26,7 @@ std::string distribution() {
   return "unknown";
 }
 
-// The system, without the machine's name or its kernel's build: results are made to be shared.
+// The system, without the machine's name and its kernel's build, so that results can be shared.
 Json system_json() {
   utsname name{};
   uname(&name);

@@ -1,4 +1,4 @@
-// Where and with what a result was made.
+// The environment in which a result was made.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,7 +13,7 @@ namespace flashbench {
 // Program, version, commit, build, command line, start time, FLOP and byte rules.
 nlohmann::ordered_json meta_json(const std::vector<std::string>& argv);
 
-// The device, the system it runs under and the libraries used on it.
+// The device, its operating system, and the libraries used on it.
 nlohmann::ordered_json device_json(const Device&);
 
 // "2026-11-21T09:30:00Z"

@@ -192,7 +192,7 @@ Json work_json(const Record& record) {
   return json;
 }
 
-// What takes the rest of the result to know: the device, and the notes on both.
+// Adds the fields that depend on the rest of the result: on the device, and the notes on both.
 void add_what_the_result_tells(Json& row, const Record& record, const SweepResult& result) {
   if (const auto share = share_of_peak(record, result)) {
     row["performance"]["share_of_peak"] = *share;
@@ -202,8 +202,8 @@ void add_what_the_result_tells(Json& row, const Record& record, const SweepResul
 
 // ---- reading ----
 
-constexpr double kMostCounted = 9e18;      // what an int64_t holds
-constexpr double kShortestSample = 1e-12;  // seconds: no clock tells less
+constexpr double kMostCounted = 9e18;      // fits an int64_t
+constexpr double kShortestSample = 1e-12;  // seconds; below the resolution of any clock
 constexpr double kLongestSample = 1e9;     // thirty years
 constexpr double kLeastDivisible = 1e-30, kMostDivisible = 1e30;
 
@@ -323,7 +323,7 @@ Measurement measurement_from(const StrictJson& json) {
   return measurement;
 }
 
-// Of what figures are made by dividing: more than nothing, and no more than can be divided.
+// Reads a value that is used as a divisor: positive, and in a range in which division is safe.
 double divisible(const StrictJson& json) {
   const double value = json;
   if (!(value >= kLeastDivisible && value <= kMostDivisible))
@@ -368,7 +368,7 @@ CounterValues values_from(const StrictJson& json) {
   return values;
 }
 
-// Reads each element of array `name`, saying in any error which one it was.
+// Reads each element of array `name`; errors say which element is wrong.
 template <typename T>
 std::vector<T> read_all(const StrictJson& json, const char* name, T (*read)(const Json&)) {
   std::vector<T> values;

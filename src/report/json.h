@@ -1,5 +1,5 @@
-// The result file: all that a sweep found, raw samples included. Derived figures are written for
-// readers of the file and computed anew when it is read.
+// The result file: everything that a sweep measured, raw samples included. Derived figures are
+// written for readers of the file, and recomputed when it is read.
 #pragma once
 
 #include <filesystem>
@@ -9,13 +9,13 @@
 
 namespace flashbench {
 
-// Raised with every incompatible change; README and CHANGELOG say what changed.
+// Raised with every incompatible change; README and CHANGELOG describe the changes.
 inline constexpr int kSchemaVersion = 1;
 
 std::string to_json(const SweepResult&);
 
-// The parts that also travel alone: in journals and between processes. `all` are the records that a
-// speed-up over naive is looked for in. The readers throw std::exception for anything else.
+// Parts that are also used alone, in journals and between processes. `all` are the records to
+// search for naive's, for the speed-up over it. The readers throw std::exception for invalid input.
 nlohmann::ordered_json case_to_json(const Case&);
 nlohmann::ordered_json record_to_json(const Record&, const std::vector<Record>& all);
 nlohmann::ordered_json ceiling_to_json(const Ceiling&);
@@ -27,11 +27,11 @@ Ceiling ceiling_from_json(const nlohmann::ordered_json&);
 CounterState counter_state_from_json(const nlohmann::ordered_json&);
 CounterReport counter_report_from_json(const nlohmann::ordered_json&);
 
-// JSON without duplicate keys, overflow, or nesting and size beyond those of any result. Throws
-// std::invalid_argument, naming the place.
+// Parses JSON without duplicate keys or overflow, and within the nesting depth and size of any
+// result. Throws std::invalid_argument, naming the place.
 nlohmann::ordered_json parse_strictly(std::string_view text);
 
-// Throws FileError, naming the source and the place, for what is not a result file of this version.
+// Throws FileError, naming the source and the place, if it is not a result file of this version.
 SweepResult result_from_json(std::string_view text, const std::string& source);
 SweepResult read_result(const std::filesystem::path&);
 

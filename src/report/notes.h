@@ -1,4 +1,4 @@
-// What a reader must know of figures that are given, or left out: sentences.
+// Sentences about figures that a reader must know, whether they are given or left out.
 #pragma once
 
 #include <string>
@@ -8,10 +8,11 @@
 
 namespace flashbench {
 
-// Of a row that ended well.
+// The notes on a row that ended well.
 std::vector<std::string> notes(const Record&, const SweepResult&);
 
-// Of a whole result: how many rows have such notes, and what its ceilings say of one another.
+// Warnings about a whole result: how many rows have such notes, and inconsistencies between its
+// ceilings.
 std::vector<std::string> warnings(const SweepResult&);
 
 }  // namespace flashbench

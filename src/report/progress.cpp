@@ -17,7 +17,7 @@ std::string format_duration(double seconds) {
 
 namespace {
 
-// What fits into one line of a terminal, which is all that can be cleared.
+// The number of characters that fit one line of the terminal: only one line can be cleared.
 size_t columns(std::FILE* stream) {
   winsize size{};
   const bool known = ioctl(fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
@@ -81,7 +81,7 @@ std::string Progress::eta() const {
   return fmt::format("  ETA {}", format_duration(elapsed.count() * (work_ / work_done_ - 1)));
 }
 
-// What goes on matters more than whether it can be told.
+// Ignores errors: the work matters more than its progress display.
 void Progress::print(const std::string& text) const {
   if (mode_ == Mode::quiet) return;
   static_cast<void>(std::fputs(text.c_str(), stream_));

@@ -1,4 +1,5 @@
-// Where a long run is: one line that rewrites itself on a terminal, a line a step elsewhere.
+// Shows the progress of a long run: one line that rewrites itself on a terminal, a line per step
+// elsewhere.
 #pragma once
 
 #include <chrono>
@@ -12,23 +13,23 @@ class Progress {
  public:
   enum class Mode { quiet, lines, live };
 
-  // live if `stream` is a terminal, else lines; quiet says nothing.
+  // live if `stream` is a terminal, else lines; quiet prints nothing.
   static Mode mode_for(std::FILE* stream, bool quiet);
 
   Progress(std::FILE* stream, Mode mode);
-  ~Progress();  // as finish()
+  ~Progress();  // calls finish()
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // What lies ahead; `work` is the total over all steps, in any unit that time is roughly
-  // proportional to.
+  // Announces the work; `work` is the total over all steps, in any unit roughly proportional to
+  // time.
   void plan(int steps, double work);
   void begin_step(const std::string& what);  // "[3/48] ... ETA 1:20"
   void end_step(double work);
-  void skip_step(double work);          // one that was done before
-  void expect(int steps, double work);  // so many more than was said at first
-  void note(const std::string& line);   // a line of its own, kept on the screen
-  void finish();                        // leaves the line empty for what is printed next
+  void skip_step(double work);          // a step that was done before
+  void expect(int steps, double work);  // additional steps
+  void note(const std::string& line);   // prints a separate line that stays on the screen
+  void finish();                        // clears the line for further output
 
  private:
   std::string eta() const;

@@ -12,7 +12,7 @@ namespace flashbench {
 
 namespace {
 
-// The larger of two errors; one that is not finite is worse than any and stays.
+// Returns the larger of two errors; an error that is not finite is larger than any other.
 double worse(double a, double b) {
   return !std::isfinite(a) || b <= a ? a : b;
 }
@@ -21,13 +21,13 @@ constexpr double kTensorTolerance = 0.02;
 constexpr double kMostOverCeiling = 1.05;
 constexpr int64_t kLargestTile = 256;
 
-// FLOPs of the problem where every tile of kLargestTile queries and keys that sees anything is
-// worked on as a whole, at the next head_dim that kernels are made for.
+// FLOPs of the problem if every tile of kLargestTile queries and keys with any visible pair is
+// computed as a whole, with head_dim rounded up to the next of 64, 128 and 256.
 double tiled_flops(const Problem& p) {
   const auto up = [](int64_t length) { return (length + kLargestTile - 1) / kLargestTile; };
   int64_t tiles = 0;
   for (int64_t tile = 0; tile < up(p.q_len); ++tile) {
-    // The last query of a tile sees the most.
+    // The last query of a tile sees the most keys.
     const int64_t last = std::min((tile + 1) * kLargestTile, p.q_len) - 1;
     tiles += up(p.visible_keys(last));
   }

@@ -1,4 +1,4 @@
-// What a sweep leaves: one record for each case and provider, and the file that holds them.
+// The results of a sweep: one record for each case and provider, and the file that holds them.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -19,11 +19,11 @@
 
 namespace flashbench {
 
-// What became of a provider on a case:
-//   ok             verified (and timed, where timing was asked for)
+// The status of a provider on a case:
+//   ok             verified (and timed, if timing was requested)
 //   failed         it gave a wrong answer, or changed what it may only read
-//   unsupported    it says that it cannot
-//   skipped        not run: interrupted, or there was no room for the case
+//   unsupported    it reports that it does not support the case
+//   skipped        not run: interrupted, or there was not enough memory for the case
 //   out_of_memory  the device or the host had no memory for it
 //   crashed        its worker process died
 //   timeout        its worker process did not answer in time
@@ -35,26 +35,26 @@ inline constexpr std::array kStatuses{Status::ok,      Status::failed,        St
 std::string_view name(Status);
 std::string_view name(Verdict::Status);
 
-// Bytes of a provider's own run, as tracked by the device's allocator.
+// Memory of a provider's own run, as tracked by the device's allocator.
 struct MemoryReport {
   MemoryUsage tracked;
-  int64_t process_growth = 0;  // how far the process's resident set rose meanwhile
+  int64_t process_growth = 0;  // growth of the process's resident set during the run
 };
 
 // Whether runs on the same inputs gave the same outputs.
 struct Determinism {
   enum class Kind {
     bitwise,  // the same bits every time
-    bounded,  // other bits, and every run was judged right
+    bounded,  // other bits, but every run was judged right
     varies,   // a run was judged wrong
   };
   Kind kind = Kind::bitwise;
   int runs = 0;
-  double max_lambda = 0;  // of the runs with other bits than the first's
+  double max_lambda = 0;  // largest over the runs whose bits differ from the first's
 };
 std::string_view name(Determinism::Kind);
 
-// Between outputs of two providers on the same case.
+// The distance between the outputs of two providers on the same case.
 struct Distance {
   double max_abs = 0, mean_abs = 0;
 };
@@ -63,15 +63,15 @@ struct Distance {
 struct Record {
   Case item;
   std::string provider;
-  std::optional<PluginFile> plugin;  // the file, where the provider is one
-  std::string program;  // other than flashbench that it ran in (sweep --program); empty: none
-  std::string source;   // the file that it was merged from; empty: none (compare/beside.h)
+  std::optional<PluginFile> plugin;  // the file, if the provider is a plugin
+  std::string program;  // other program that ran it (sweep --program); empty: flashbench
+  std::string source;   // the file that it was merged from (compare/beside.h); empty: none
   std::string kernel;
   Status status = Status::skipped;
   std::string reason;                      // a sentence, unless ok
-  Verdict verdict;                         // of the timed outputs where there was timing
-  std::optional<Determinism> determinism;  // where it was asked for
-  std::optional<Distance> from_naive;      // of its outputs; where naive's were right too
+  Verdict verdict;                         // of the timed outputs, if it was timed
+  std::optional<Determinism> determinism;  // if requested
+  std::optional<Distance> from_naive;      // of its outputs, if naive's were right too
   std::optional<Measurement> measurement;
   std::optional<Measurement> gemm;  // the GEMM ceiling in the same rounds
   double gemm_flops = 0;            // FLOPs of one of its runs
@@ -79,13 +79,13 @@ struct Record {
       prepare_seconds;  // by the wall, to say that it can and get ready: plans, workspace
   std::optional<int64_t> requested_bytes;
   std::optional<MemoryReport> memory;
-  std::vector<KernelFacts> kernels;       // of one run, in order, on a device that tells
-  std::optional<Energy> energy;           // of runs on end
-  std::optional<CounterReport> counters;  // where it was timed
-  WallTime wall;  // what it took to get here; what a case's rows share is in the first of them
+  std::vector<KernelFacts> kernels;       // of one run, in order, if the device reports them
+  std::optional<Energy> energy;           // of back-to-back runs
+  std::optional<CounterReport> counters;  // if it was timed
+  WallTime wall;                          // a case's shared phases are in the first of its rows
 };
 
-// Everything that a result file says.
+// The content of a result file.
 struct SweepResult {
   nlohmann::ordered_json meta;     // argv, version, git commit, time, FLOP and byte rules
   nlohmann::ordered_json devices;  // processor, threads, memory, libraries
@@ -94,7 +94,7 @@ struct SweepResult {
   std::vector<Record> records;
 };
 
-// Figures that follow from a record. Times in seconds.
+// Figures derived from a record. Times in seconds.
 struct Performance {
   double median = 0, min = 0;
   std::optional<Interval> interval;
@@ -103,43 +103,46 @@ struct Performance {
 };
 std::optional<Performance> performance(const Record&);
 
-// The median over the samples of what the device said of itself; the share of samples after which
-// its clock was held down. Empty where it said nothing.
+// The median of the device's reported state over the samples; the share of samples after which its
+// clock was held down. Empty if the device reported nothing.
 std::optional<double> median_state(const Record&, double DeviceState::*member);
 std::optional<double> throttled_share(const Record&);
 
-// Median of naive on the same case divided by this record's; empty if either was not timed, or if
-// they are of two files: ratios are of times taken in the same rounds.
+// The median of naive on the same case divided by this record's. Empty if either was not timed, or
+// if they come from two files, because ratios need times taken in the same rounds.
 std::optional<double> speedup_vs_naive(const Record&, const std::vector<Record>& all);
 
-// FLOP/s over those of the GEMM in the same rounds, whatever that is; empty if either was not
+// FLOP/s over those of the GEMM in the same rounds, without an upper limit; empty if either was not
 // timed.
 std::optional<double> over_gemm(const Record&);
 
-// The provider that exceeds the GEMM in the record's rounds the furthest, and by more than a
-// ceiling can be exceeded: then it is none, for any provider of the case. Null if there is none.
+// The provider that exceeds the GEMM in the record's rounds by the most, if that is more than a
+// ceiling can be exceeded by. The GEMM is then not a ceiling for any provider of the case. Null if
+// there is none.
 const Record* beyond_ceiling(const Record&, const std::vector<Record>& all);
 
-// over_gemm() where the GEMM is a ceiling.
+// over_gemm() if the GEMM is a ceiling; else empty.
 std::optional<double> share_of_ceiling(const Record&, const std::vector<Record>& all);
 
-// FLOP/s over those of the pipe that the dtype's products run on (measure/pipes.h), at the SM clock
-// of the row's samples. More than 1 is impossible: the clock or the claimed work is wrong then.
-// Empty on a CPU and where the clock or the pipe is not known.
+// FLOP/s over those of the pipe that computes the dtype's products (measure/pipes.h), at the SM
+// clock of the row's samples. More than 1 is impossible and means that the clock or the claimed
+// work is wrong. Empty on a CPU, and if the clock or the pipe is not known.
 std::optional<double> over_pipe(const Record&, const SweepResult&);
 
-// over_pipe() where it is possible.
+// over_pipe() if it is possible; else empty.
 std::optional<double> share_of_peak(const Record&, const SweepResult&);
 
-// FLOPs per byte moved, by the measured bytes if there are any, else by those requested.
+// FLOPs per byte moved: measured bytes if there are any, else requested bytes.
 std::optional<double> arithmetic_intensity(const Record&);
 
-// Operations that tensor cores were counted to do, over the problem's FLOPs, and what that means.
-//   as_claimed  the FLOPs, and no more than whole tiles and padding of head_dim add
+// Operations that tensor cores were counted to do, over the problem's FLOPs, and what the ratio
+// means.
+//   as_claimed  the FLOPs, plus at most what whole tiles and padding of head_dim add
 //   fewer       work was left out, or done elsewhere
 //   more        work was done twice, or where the mask makes it needless
-// Tiles of 256 x 256 are allowed for, and head_dim up to the next of 64, 128 and 256; 2% either
-// way. Empty where nothing was counted or the problem is fp32, which keeps off tensor cores.
+// The limits allow for tiles of 256 x 256, for head_dim up to the next of 64, 128 and 256, and for
+// 2% either way. Empty if nothing was counted, or if the problem is fp32, which does not use tensor
+// cores.
 struct TensorOperations {
   double counted = 0, ratio = 0;
   std::string_view verdict;
@@ -153,11 +156,11 @@ struct WorstError {
 };
 std::optional<WorstError> worst_error(const Verdict&);
 
-// "passed", "sampled" (passed on sampled rows), "coarse" (passed, and far off all the same),
+// "passed", "sampled" (passed on sampled rows), "coarse" (passed, but far from the exact values),
 // "failed" or "not_checked".
 std::string_view verified(const Verdict&);
 
-// The command that runs this record again, alone.
+// The command that runs this record alone.
 std::string repro_command(const Record&);
 
 }  // namespace flashbench

@@ -1,5 +1,5 @@
-// What a result file must be beyond the right types in the right places, so that nothing that is
-// computed from it or shown of it can fail. Each throws std::invalid_argument.
+// Checks of a result file beyond its types, so that nothing computed from it or printed of it can
+// fail. Each throws std::invalid_argument.
 #pragma once
 
 #include <vector>
@@ -9,16 +9,16 @@
 
 namespace flashbench {
 
-// From 0 to an exbibyte, so that sums of a few do not overflow.
+// A number of bytes from 0 to one exbibyte, so that sums of a few do not overflow.
 int64_t byte_count(const StrictJson&);
 
-// No FLOPs, pairs or bytes that follow from the problem overflow.
+// FLOPs, pairs and bytes derived from the problem must not overflow.
 void require_countable(const Problem&);
 
-// What reports show of "config", "meta" and "devices" has the type that they expect.
+// The parts of "config", "meta" and "devices" that reports print must have the expected types.
 void require_environment(const StrictJson& result);
 
-// A case and provider have one record.
+// There must be only one record for each case and provider.
 void require_distinct(const std::vector<Record>&);
 
 }  // namespace flashbench

@@ -1,4 +1,4 @@
-// Rows of cells as text, for the console and for Markdown.
+// Formats rows of cells as text, for the console and for Markdown.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace flashbench {
 
-// In columns as wide as the cells say: the first to the left, the others to the right.
+// Columns have the widths of the cells. The first is left-aligned, the others right-aligned.
 std::string console_headings(const std::vector<Cell>&);
 std::string console_row(const std::vector<Cell>&);
 
-// A row of a table whose first column is the case and whose last is a note.
+// A row of a table; its first column is the case and its last a note.
 std::string markdown_headings(const std::vector<Cell>&);
 std::string markdown_row(const Case&, const std::vector<Cell>&, const std::string& note);
 

@@ -1,4 +1,4 @@
-// Where the time that a sweep takes goes.
+// Accounts for the wall time of a sweep.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace flashbench {
 
-// Wall seconds by phase, in the order in which phases first came up.
+// Wall seconds by phase, in the order in which the phases first occurred.
 class WallTime {
  public:
   void add(std::string_view phase, double seconds);
@@ -22,10 +22,10 @@ class WallTime {
   std::vector<std::pair<std::string, double>> phases_;
 };
 
-// Tells phases apart while they run. One that begins within another takes its time from that one.
+// Measures phases while they run. A phase within another takes its time from the outer one.
 class PhaseClock {
  public:
-  // In its phase for as long as it lives.
+  // The phase lasts as long as this object.
   class Phase {
    public:
     Phase(PhaseClock& clock, std::string name);
@@ -37,13 +37,13 @@ class PhaseClock {
     PhaseClock& clock_;
   };
 
-  // What has been since the last call.
+  // Returns the time since the last call.
   WallTime take();
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  // Gives the time since the last call to the innermost phase.
+  // Adds the time since the last call to the innermost phase.
   void settle();
 
   WallTime wall_;
