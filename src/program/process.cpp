@@ -27,7 +27,7 @@ namespace flashbench {
 
 namespace {
 
-constexpr int kEndedCode = 70;  // of this process, where the program can do no more
+constexpr int kEndedCode = 70;  // exit code of this process when the program has failed for good
 
 std::pair<int, int> socket_pair() {
   int ends[2];
@@ -87,7 +87,7 @@ ProgramProcess::ProgramProcess(std::string path) : path_(std::move(path)) {
 ProgramProcess::~ProgramProcess() {
   close(socket_);
   if (pid_ < 0) return;
-  kill(pid_, SIGKILL);  // it has nothing left to do, and may be slow to see that
+  kill(pid_, SIGKILL);  // it has no work left, and may be slow to notice
   while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }
@@ -128,7 +128,7 @@ void ProgramProcess::give_up() {
 
 std::string ProgramProcess::how_it_ended() {
   int status = 0;
-  kill(pid_, SIGTERM);  // where it has but closed its side
+  kill(pid_, SIGTERM);  // in case it has only closed its side
   while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }
   pid_ = -1;

@@ -1,7 +1,7 @@
-// Another program that runs providers, e.g. scripts/torch_sdpa.py: started with the argument
-// `serve`, asked on its standard input and answering on its standard output, a line of JSON each.
-// What it is asked, in the order in which things happen; all but `open` name what they are about by
-// address or number:
+// Another program that runs providers, e.g. scripts/torch_sdpa.py. It is started with the argument
+// `serve`, reads requests from its standard input and answers on its standard output, one line of
+// JSON each. These are the requests, in the order in which they are made. All but `open` refer to
+// objects by address or number:
 //
 //   open {kind, index, threads, cold_bytes, providers}   {providers: [{name, description,
 //                                                          logsumexp}], facts}
@@ -25,10 +25,11 @@
 // (plan/axes.cpp): a program answers `unsupported` to a problem with members that it does not know.
 //
 // A tensor is {address, dtype, shape, strides} in the order [batch, heads, length, head_dim], the
-// strides in elements. providers: those wanted by name; none: all but those on request only.
+// strides in elements. providers: the names of those wanted; none: all but those that are on
+// request only.
 //
-// In place of any answer: {"error": {kind, message}}, with a kind of out_of_memory, unsupported,
-// bad_input, device_lost (the program can do no more) or other.
+// Any answer may instead be {"error": {kind, message}}. The kind is out_of_memory, unsupported,
+// bad_input, device_lost (the program cannot continue) or other.
 #pragma once
 
 #include <sys/types.h>
@@ -43,16 +44,17 @@ class ProgramProcess {
  public:
   using Json = nlohmann::ordered_json;
 
-  // Starts it, with this process's standard error. Throws BadInput where it cannot be started.
+  // Starts the program, with this process's standard error. Throws BadInput if it cannot be
+  // started.
   explicit ProgramProcess(std::string path);
   ~ProgramProcess();
   ProgramProcess(const ProgramProcess&) = delete;
   ProgramProcess& operator=(const ProgramProcess&) = delete;
 
   // Sends a request and waits for the answer. Throws OutOfMemory, Unsupported, BadInput or
-  // std::runtime_error, as the answer says. If the program ends before its first answer, BadInput;
-  // if later, or if it lost the device, this process ends too: its parent knows what was at work,
-  // and starts both again.
+  // std::runtime_error, as the answer says. If the program ends before its first answer, throws
+  // BadInput. If it ends later, or lost the device, this process ends too: its parent knows which
+  // provider was at work, and starts both again.
   Json ask(const Json& request);
 
   pid_t pid() const { return pid_; }
@@ -65,7 +67,7 @@ class ProgramProcess {
   std::string path_;
   pid_t pid_ = -1;
   int socket_ = -1;
-  std::string received_;  // and not yet taken
+  std::string received_;  // not yet processed
   bool answered_ = false;
 };
 

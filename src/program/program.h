@@ -1,4 +1,4 @@
-// The providers and the GEMM ceiling of another program, on the device that it gives.
+// The providers and the GEMM ceiling of another program, on its device.
 #pragma once
 
 #include <memory>

@@ -11,7 +11,7 @@ namespace flashbench {
 
 namespace {
 
-constexpr size_t kStagingBytes = size_t{64} << 20;  // copied at a time
+constexpr size_t kStagingBytes = size_t{64} << 20;  // per copy
 
 uint64_t address(const void* data) {
   return reinterpret_cast<uint64_t>(data);
@@ -49,7 +49,7 @@ ProgramDevice::Json ProgramDevice::run(int session, const Json& outputs) {
   const int64_t workspace = answer.value("workspace_bytes", Json()).is_number()
                                 ? answer.at("workspace_bytes").get<int64_t>()
                                 : 0;
-  account(MemoryUse::workspace, workspace);  // to be seen in the peak
+  account(MemoryUse::workspace, workspace);  // so that the peak contains it
   account(MemoryUse::workspace, -workspace);
   return answer;
 }
@@ -113,7 +113,7 @@ std::vector<std::pair<std::string, std::string>> ProgramDevice::facts() const {
   return facts;
 }
 
-// Of the program's threads and of this process's, one of which waits for them.
+// The sum over the threads of the program and of this process, one of which waits for them.
 std::optional<double> ProgramDevice::ran_seconds() {
   const auto here = beside_->ran_seconds();
   const auto there = process_ran_seconds(process_.pid());

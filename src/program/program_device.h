@@ -1,7 +1,7 @@
-// A device whose memory and clock are another program's, so that the program's providers run where
-// their tensors lie. Addresses are the program's: to this process they are but numbers. All that is
-// not about memory or running (threads, the oracle's stream, clocks and power) is the same device
-// opened by this process.
+// A device whose memory and clock belong to another program, so that the program's providers run
+// where their tensors are. Addresses are the program's; in this process they are only numbers.
+// Everything else (threads, the oracle's stream, clocks and power) is the same device, opened by
+// this process.
 #pragma once
 
 #include <memory>
@@ -18,14 +18,14 @@ class ProgramDevice final : public Device {
  public:
   using Json = ProgramProcess::Json;
 
-  // A provider that the program has on this device.
+  // A provider that the program offers on this device.
   struct Offer {
     std::string name, description;
     bool gives_logsumexp = true;
   };
 
-  // Starts the program and names the providers wanted; none: all but those on request only. Throws
-  // BadInput.
+  // Starts the program and tells it the providers wanted; none: all but those that are on request
+  // only. Throws BadInput.
   ProgramDevice(std::unique_ptr<Device> beside, const std::string& path,
                 const std::vector<std::string>& providers);
 
@@ -35,8 +35,8 @@ class ProgramDevice final : public Device {
 
   Json ask(const Json& request) { return process_.ask(request); }
 
-  // Runs a session of the program; inside time(), by the program's clock. What it says of its
-  // memory goes to the device's account. Returns the answer.
+  // Runs a session of the program and returns its answer. Inside time(), the program's clock times
+  // it. The memory that the program reports goes to the device's account.
   Json run(int session, const Json& outputs);
 
   const DeviceInfo& info() const override { return beside_->info(); }
@@ -70,7 +70,7 @@ class ProgramDevice final : public Device {
   void raw_free(void* data) override;
 
  private:
-  Json file() const;  // of the staging memory, as the program opens it
+  Json file() const;  // the staging memory, as the program opens it
 
   std::unique_ptr<Device> beside_;
   std::string path_;

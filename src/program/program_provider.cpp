@@ -86,7 +86,7 @@ class ProgramProvider final : public Provider {
   std::string_view program() const override { return device_.path(); }
   bool gives_logsumexp() const override { return offer_.gives_logsumexp; }
 
-  // What it does not support shows when it runs.
+  // Unsupported problems are found only when they run.
   std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const override {
     return std::nullopt;
   }

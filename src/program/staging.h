@@ -1,4 +1,4 @@
-// Memory that another process opens as a file: what is copied between the two passes through it.
+// Memory that another process opens as a file. Copies between the two processes go through it.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,12 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  // Room for so many bytes from data() on. Throws std::bad_alloc.
+  // Makes room for this many bytes at data(). Throws std::bad_alloc.
   void reserve(size_t bytes);
 
   void* data() const { return data_; }
   size_t bytes() const { return bytes_; }
-  const std::string& path() const { return path_; }  // while this process lives
+  const std::string& path() const { return path_; }  // valid while this process lives
 
  private:
   int fd_ = -1;
