@@ -98,7 +98,7 @@ std::optional<LoadedBaseline> BaselineFlags::load(const std::filesystem::path& f
                                                   const SweepConfig& config,
                                                   const FilterFlags& filter,
                                                   const nlohmann::ordered_json& device) const {
-  if (save) named_baseline(folder, *save);  // throws if it is no name
+  if (save) named_baseline(folder, *save);  // throws if the name is invalid
   if (!baseline) return std::nullopt;
   const std::filesystem::path path = baseline_path(folder, *baseline);
   LoadedBaseline loaded{path.string(), {}, how.options()};

@@ -1,4 +1,4 @@
-// How results are compared, and what a sweep does with a baseline.
+// Options for comparing results, and for the baseline of a sweep.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -26,18 +26,18 @@ struct ComparisonFlags {
   int exit_code(const Comparison&) const;
 };
 
-// A fraction from 0 to below 1, written as such or in percent: "0.01", "1%". Throws BadInput.
+// Parses a fraction in [0, 1), as a number or in percent: "0.01", "1%". Throws BadInput.
 double parse_fraction(const std::string& text);
 
-// A baseline that a sweep will be compared with.
+// A baseline with which a sweep will be compared.
 struct LoadedBaseline {
   std::string source;
   SweepResult result;
   CompareOptions options;
 };
 
-// --baseline, --until-conclusive and --save-baseline with the flags of the comparison. `folder` is
-// the sweep's.
+// --baseline, --until-conclusive and --save-baseline, with the flags of the comparison. `folder` is
+// the folder of the sweep.
 struct BaselineFlags {
   std::optional<std::string> baseline, save;
   std::optional<double> until_conclusive;  // seconds
@@ -45,9 +45,10 @@ struct BaselineFlags {
 
   void add(CLI::App&);
 
-  // Before the sweep: reads the baseline, less the cases that `filter` leaves out, and checks all
-  // that is known by now: its condition, that of the sweep on `device` (as in a result file), and
-  // that they have a case in common. Throws BaselineError, BadInput; empty without --baseline.
+  // Before the sweep: reads the baseline without the cases that `filter` leaves out, and checks
+  // everything that is already known: that its conditions match those of the sweep on `device` (as
+  // in a result file), and that both have a case in common. Throws BaselineError, BadInput. Empty
+  // without --baseline.
   std::optional<LoadedBaseline> load(const std::filesystem::path& folder, const SweepConfig&,
                                      const FilterFlags& filter,
                                      const nlohmann::ordered_json& device) const;
@@ -55,12 +56,12 @@ struct BaselineFlags {
   // Before the sweep: throws FileError if the baseline to be saved could not be written.
   void require_writable(const std::filesystem::path& folder) const;
 
-  // What to run once more (SweepOptions); empty without --until-conclusive. Refers to `loaded`.
+  // Returns SweepOptions::once_more; empty without --until-conclusive. Refers to `loaded`.
   std::function<std::vector<std::string>(const SweepResult&)> once_more(
       const std::optional<LoadedBaseline>& loaded) const;
 
-  // After a sweep that was run to its end: prints the comparison and saves the result. What fails
-  // the gate or did not end well does not become a baseline. Returns 0, or 1 where the gate fails.
+  // After a completed sweep: prints the comparison and saves the result. A result that fails the
+  // gate or did not end well does not become a baseline. Returns 0, or 1 if the gate fails.
   int finish(const std::optional<LoadedBaseline>&, const std::filesystem::path& folder,
              const SweepOutcome&) const;
 };

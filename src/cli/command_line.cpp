@@ -9,7 +9,8 @@ namespace flashbench {
 
 namespace {
 
-// A value that is there and empty is a mistake, e.g. of a script's variable that is not set.
+// Refuses values that are present but empty: they are a mistake, e.g. an unset variable of a
+// script.
 void refuse_empty_values(CLI::App& app) {
   const auto check = [](const std::string& text) {
     return text.empty() ? std::string("expected a value, got \"\"") : std::string();
@@ -46,7 +47,7 @@ int run_command_line(int argc, char** argv) {
   prepare_standard_streams();
   Invocation invocation{{argv, argv + argc}};
   if (!invocation.argv.empty()) {
-    invocation.argv[0] = "flashbench";  // not where it lies: results are made to be shared
+    invocation.argv[0] = "flashbench";  // not its path: results are made to be shared
   }
   CLI::App app;
   return flush_standard_output(run_and_explain(

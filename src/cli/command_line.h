@@ -3,8 +3,8 @@
 
 namespace flashbench {
 
-// Parses the command line, runs its verb, explains on stderr what went wrong, and returns the
-// documented exit code.
+// Parses the command line, runs its verb, explains errors on stderr, and returns the documented
+// exit code.
 int run_command_line(int argc, char** argv);
 
 }  // namespace flashbench

@@ -8,16 +8,16 @@
 
 namespace flashbench {
 
-// What a verb is given and what it gives back.
+// A verb's input and output.
 struct Invocation {
   std::vector<std::string> argv;
   int exit_code = 0;
 };
 
-// Adds the program's own options and every verb with its options.
+// Adds the program's global options, and every verb with its options.
 void declare_command_line(CLI::App&, Invocation&);
 
-// Each adds its subcommand; the chosen one's callback does the work and sets the exit code.
+// Each adds its subcommand, whose callback does the work and sets the exit code.
 void add_sweep(CLI::App&, Invocation&);
 void add_run(CLI::App&, Invocation&);
 void add_verify(CLI::App&, Invocation&);
@@ -27,7 +27,7 @@ void add_list(CLI::App&, Invocation&);
 void add_info(CLI::App&, Invocation&);
 void add_tune(CLI::App&, Invocation&);
 void add_completion(CLI::App&, Invocation&);
-void add_manual(CLI::App&, Invocation&);  // hidden: what an installation prints
-void add_worker(CLI::App&, Invocation&);  // hidden: what a sweep starts
+void add_manual(CLI::App&, Invocation&);  // hidden: used by the installation
+void add_worker(CLI::App&, Invocation&);  // hidden: started by a sweep
 
 }  // namespace flashbench

@@ -15,7 +15,7 @@ enum class Takes { nothing, text, file, folder, choice };
 
 struct OptionWords {
   std::vector<std::string> names;  // "-c", "--config"; none for a positional argument
-  std::string label;               // what it is called where it has no dashes
+  std::string label;               // its name if it has no dashes
   std::string description;
   Takes takes = Takes::nothing;
   std::vector<std::string> choices;
@@ -60,7 +60,7 @@ CommandWords words_of(const CLI::App& app, const std::string& name) {
   return words;
 }
 
-// The program's own words first, then those of each verb.
+// The program's words first, then those of each verb.
 std::vector<CommandWords> commands_of(const CLI::App& app) {
   std::vector<CommandWords> commands{words_of(app, "")};
   for (const CLI::App* verb : shown_verbs(app)) {
@@ -77,7 +77,7 @@ std::vector<std::string> verbs(const std::vector<CommandWords>& commands) {
   return names;
 }
 
-// `text` within single quotes; `quote` is what stands for one there.
+// `text` in single quotes; `quote` replaces a quote in it.
 std::string quoted(std::string text, const std::string& quote) {
   return "'" + CLI::detail::find_and_replace(std::move(text), "'", quote) + "'";
 }

@@ -1,4 +1,4 @@
-// Shell completion scripts, made by walking the command line's own description.
+// Shell completion scripts, generated from the command line's description.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,9 +8,9 @@
 
 namespace flashbench {
 
-// The script that completes `app`'s verbs, options and their values in "bash", "zsh" or "fish".
-// Throws BadInput for any other shell. Values come from what the options say of themselves: the
-// choices of CLI::IsMember; files and folders where the type name is FILE or DIR.
+// Returns the script that completes `app`'s verbs, options and their values in "bash", "zsh" or
+// "fish". Throws BadInput for any other shell. Values come from the descriptions of the options:
+// the choices of CLI::IsMember; files and folders if the type name is FILE or DIR.
 std::string completion_script(const CLI::App& app, std::string_view shell);
 
 }  // namespace flashbench

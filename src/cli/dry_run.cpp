@@ -31,7 +31,7 @@ std::vector<const Provider*> cpu_providers(const SweepConfig& config) {
   return chosen;
 }
 
-// Workspaces of all providers live side by side while they are timed in turns.
+// The sum over all providers: all workspaces exist while the providers are timed in turns.
 int64_t workspace_bytes(const Case& item, const std::vector<const Provider*>& providers,
                         const DeviceInfo& device) {
   int64_t bytes = 0;

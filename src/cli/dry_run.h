@@ -1,4 +1,4 @@
-// What a sweep would do, without doing it.
+// Shows what a sweep would do, without doing it.
 #pragma once
 
 #include "plan/config.h"
@@ -9,7 +9,7 @@ namespace flashbench {
 // an estimate of the time at `assumed_gflops` of GEMM speed. Returns exit code 0.
 int print_dry_run(const SweepConfig&, double assumed_gflops);
 
-// GFLOP/s to assume for a config's device where nothing has been measured.
+// GFLOP/s to assume for a config's device if nothing has been measured.
 double default_gflops(const SweepConfig&);
 
 }  // namespace flashbench

@@ -32,9 +32,9 @@ std::vector<std::string> names_of_verbs(const CLI::App& app) {
   return names;
 }
 
-// What the library makes of it: help and the version, or what is wrong with the arguments.
+// Prints the library's output: help and the version, or the error in the arguments.
 int explain(const CLI::ParseError& error, const CLI::App& app) {
-  // A request for help does not excuse what it could not make sense of.
+  // A request for help does not excuse unknown arguments.
   const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
   if (!unknown.empty() && app.get_subcommands().empty()) {
     const std::string hint = did_you_mean(unknown.front(), names_of_verbs(app));

@@ -1,4 +1,4 @@
-// From what went wrong to a message on stderr and an exit code.
+// Turns exceptions into messages on stderr and exit codes.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -21,11 +21,12 @@ inline constexpr int kNoDevice = 6;
 inline constexpr int kFile = 7;
 }  // namespace exit_codes
 
-// The exit codes with what they mean, and as one text for --help.
+// The exit codes with their meanings, and as one text for --help.
 std::vector<std::pair<std::string, std::string>> exit_code_meanings();
 std::string exit_code_help();
 
-// Runs `work` and returns its exit code, or that of what it threw, explained on stderr.
+// Runs `work` and returns its exit code. An exception is explained on stderr and gives its exit
+// code.
 int run_and_explain(const std::function<int()>& work, const CLI::App& app);
 
 }  // namespace flashbench

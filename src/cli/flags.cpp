@@ -25,7 +25,7 @@ void set_if_given(T& target, const std::optional<T>& value) {
 }
 
 std::vector<std::string> names_in(const std::string& list) {
-  // split() leaves out an empty part at the end.
+  // split() drops an empty part at the end.
   std::vector<std::string> names = CLI::detail::split(list, ',');
   if (list.ends_with(',') || std::ranges::find(names, "") != names.end()) {
     throw CLI::ValidationError("--providers",
@@ -60,7 +60,7 @@ void DeviceFlags::add(CLI::App& app) {
   app.add_option("--device", device, "auto, cpu, cuda or cuda:N")->type_name("DEVICE");
   app.add_option("--threads", threads, "CPU threads (default: all available)")
       ->transform(from_to(1, 4096));
-  // Not by CLI11's delimiter(), which drops empty names.
+  // Does not use CLI11's delimiter(), which drops empty names.
   app.add_option_function<std::string>(
          "--providers", [this](const std::string& text) { providers = names_in(text); },
          "Providers to run, comma separated (see: list)")

@@ -18,7 +18,7 @@ namespace flashbench {
 // --plugin, repeatable.
 void add_plugin_flag(CLI::App&, std::vector<std::string>& plugins);
 
-// Where and what to run; each overrides the config's own value.
+// Where to run, and what; each overrides the config's own value.
 struct DeviceFlags {
   std::optional<std::string> device;
   std::optional<int> threads;
@@ -36,9 +36,9 @@ void add_cudnn_option(CLI::App&);
 struct ProgramFlags {
   std::string program;
 
-  void add(CLI::App&);  // after DeviceFlags, as below
+  void add(CLI::App&);  // call after DeviceFlags, as below
 
-  // The config's providers are flashbench's, those given by flag the program's.
+  // The config's providers are flashbench's own; those given by a flag are the program's.
   void apply(SweepConfig&, const DeviceFlags&) const;
 };
 
@@ -49,7 +49,7 @@ struct MeasureFlags {
   std::optional<std::string> cache, counters;
 
   void add(CLI::App&);
-  void add_repetitions(CLI::App&);  // where cases run in workers
+  void add_repetitions(CLI::App&);  // for verbs whose cases run in workers
   void apply(MeasureOptions&) const;
 };
 
@@ -60,26 +60,26 @@ struct IsolationFlags {
 
   void add(CLI::App&);
 
-  // Counters that are to be read where they can be are not read in a process that times.
+  // In a process that times, counters that are read only if possible are not read.
   void apply(MeasureOptions&) const;
 
-  // Watches for interrupts from now on. Throws NoDevice; BadInput for an unknown provider and a
-  // plugin that cannot be loaded.
+  // Makes a runner, and starts to watch for interrupts. Throws NoDevice; BadInput for an unknown
+  // provider and for a plugin that cannot be loaded.
   std::unique_ptr<Runner> make_runner(const SweepConfig&) const;
 };
 
-// --filter, repeatable: what every filter keeps.
+// --filter, repeatable: selects the cases that every filter keeps.
 struct FilterFlags {
   std::vector<std::string> filters;
 
   void add(CLI::App&);
-  bool keeps(const Case&) const;  // throws ConfigError for a filter that makes no sense
+  bool keeps(const Case&) const;  // throws ConfigError for an invalid filter
 
-  // The cases that it keeps. Throws BadInput, naming the source, if there are none.
+  // The config with the cases that it keeps. Throws BadInput, naming the source, if there are none.
   SweepConfig keep(SweepConfig, const std::string& source) const;
 };
 
-// The config file and what is changed in it or left out of it.
+// The config file, and the changes and filters applied to it.
 struct ConfigFlags {
   std::string path;
   std::vector<std::string> overrides;
@@ -92,15 +92,15 @@ struct ConfigFlags {
 // Writes a file, or to stdout if `path` is "-", or nothing if it is empty. Throws FileError.
 void write_text(const std::string& path, const std::string& text);
 
-// Throws FileError if it is clear by now that this file could not be written.
+// Throws FileError if it is already clear that this file could not be written.
 void require_writable_text(const std::string& path);
 
-// Files to write a result to, in a format each; "-" is stdout.
+// Files for a result, one format each; "-" is stdout.
 struct ExportFlags {
   std::string json, csv, markdown;
 
   void add(CLI::App&);
-  void require_writable() const;  // before the work; throws FileError
+  void require_writable() const;  // call before the work; throws FileError
   void write(const SweepResult&) const;
   bool takes_stdout() const { return json == "-" || csv == "-" || markdown == "-"; }
 };

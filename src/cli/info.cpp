@@ -43,7 +43,7 @@ void print_ceilings(const std::vector<Ceiling>& ceilings) {
                width ? fmt::format(" +- {:.1f}%", *width * 50) : "",
                count_of(ceiling.measurement.seconds.size(), "sample"), ceiling.description);
   }
-  std::fflush(stdout);  // warnings come behind what they are about
+  std::fflush(stdout);  // so that warnings follow the text that they are about
   for (const std::string& doubt : doubts(ceilings)) fmt::print(stderr, "warning: {}\n", doubt);
 }
 

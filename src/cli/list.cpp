@@ -13,7 +13,7 @@ namespace flashbench {
 
 namespace {
 
-// Plugins are asked in a worker, one each: what one of them does there is not held against another.
+// Each plugin is described in its own worker, so that its failure does not affect another.
 std::string plugin_text(const PluginFile& plugin, const std::string& device) {
   try {
     const RunnerOptions options{device, 0, {plugin.provider}, {plugin}};

@@ -13,7 +13,7 @@ namespace flashbench {
 
 namespace {
 
-// Text as it is to be seen: nothing in it is a request or an escape, and a dash can be copied.
+// Escapes text so that nothing in it is a request or an escape, and dashes can be copied.
 std::string plain(const std::string& text) {
   std::string roff;
   for (const char c : text) {
@@ -61,13 +61,13 @@ std::string tag_of(const CLI::Option& option) {
   return tag;
 }
 
-// The description, and what the library knows beyond it.
+// The description, and the library's further facts about the option.
 std::string text_of(const CLI::Option& option) {
   std::string text = option.get_description() + ".";
   if (option.get_required()) text += " Required.";
   const std::string type = option.get_type_name();
   if (const size_t colon = type.find(':'); colon != std::string::npos) {
-    const std::string values = type.substr(colon + 1);  // spaces, where lines may be broken
+    const std::string values = type.substr(colon + 1);  // with spaces, so that lines can break
     text += fmt::format(" Values: {}.", CLI::detail::find_and_replace(values, ",", ", "));
   }
   if (!option.get_default_str().empty()) {

@@ -1,4 +1,4 @@
-// The manual page, made by walking the command line's own description.
+// The manual page, generated from the command line's description.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,7 +7,7 @@
 
 namespace flashbench {
 
-// flashbench(1) in the language of man(7), for a program of this version.
+// Returns flashbench(1) in man(7) format, for a program of this version.
 std::string manual_page(const CLI::App& app, const std::string& version);
 
 }  // namespace flashbench

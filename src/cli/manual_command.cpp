@@ -8,7 +8,7 @@ namespace flashbench {
 
 void add_manual(CLI::App& app, Invocation& invocation) {
   CLI::App& command = *app.add_subcommand("manual", "Print the manual page, flashbench(1)");
-  command.group("");  // for the installation
+  command.group("");  // hidden: for the installation
   command.callback([&app, &invocation] {
     fmt::print("{}", manual_page(app, build_info().version));
     invocation.exit_code = 0;

@@ -1,4 +1,4 @@
-// A problem whose shapes come from .npy tensors.
+// Takes the shapes of a problem from .npy tensors.
 #pragma once
 
 #include "attention/problem.h"
@@ -6,7 +6,7 @@
 
 namespace flashbench {
 
-// Fills the sizes of `problem` from the shapes of the files, read in its layout, and its dtype from
+// Sets the sizes of `problem` from the shapes of the files, read in its layout, and its dtype from
 // their type: float32 is fp32, float16 fp16, uint16 bf16. Throws BadInput, FileError.
 void take_shapes(Problem& problem, const InputSpec& files);
 

@@ -11,8 +11,7 @@
 
 namespace flashbench {
 
-// For Option::transform: takes decimal numbers from `least` to `most` and nothing else; NaN and
-// infinity are none.
+// For Option::transform: accepts only decimal numbers from `least` to `most`, not NaN or infinity.
 template <typename Number>
 CLI::Validator from_to(Number least, Number most) {
   const std::string range = fmt::format("from {} to {}", least, most);
@@ -21,7 +20,7 @@ CLI::Validator from_to(Number least, Number most) {
     const char* end = text.data() + text.size();
     const auto [stopped, error] = std::from_chars(text.data(), end, value);
     if (error == std::errc() && stopped == end && value >= least && value <= most) {
-      text = fmt::format("{}", value);  // "010" would be octal to the library
+      text = fmt::format("{}", value);  // the library would read "010" as octal
       return std::string();
     }
     return fmt::format("expected {} {}, got \"{}\"",

@@ -29,7 +29,7 @@ SweepResult read(const std::string& path) {
                                     : read_result(path);
 }
 
-// One file as it is, several beside each other.
+// Reads one file, or several side by side.
 SweepResult read_all(const std::vector<std::string>& paths) {
   std::vector<NamedResult> results;
   for (const std::string& path : paths) results.push_back({path, read(path)});

@@ -22,7 +22,7 @@ bool sigpipe_was_ignored = false;
 void prepare_standard_streams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(fd, F_GETFD) >= 0) continue;
-    // The wrong way round, so that using it is an error as it was before.
+    // With the wrong access mode, so that using it is an error, as for a closed stream.
     if (open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) return;
   }
   std::signal(SIGXFSZ, SIG_IGN);

@@ -5,19 +5,18 @@
 
 namespace flashbench {
 
-// To be called first. Opens those of the three that are closed, so that no result file gets their
-// number; turns SIGXFSZ and SIGPIPE into errors of the write that they come from.
+// Call first. Opens those of the three that are closed, so that no result file gets their number.
+// Turns SIGXFSZ and SIGPIPE into errors of the write that raises them.
 void prepare_standard_streams();
 
-// Prints to standard error, whether somebody reads it or not: what it is about matters more.
+// Prints to standard error; ignores failures, because the work matters more.
 void print_error(const std::string& text);
 
-// To be called last: writes out what is still in the buffer of standard output. Returns the exit
-// code: `code`, or that of lost_output().
+// Call last: flushes standard output. Returns the exit code: `code`, or that of lost_output().
 int flush_standard_output(int code);
 
-// Says that standard output cannot be written, `error` being the errno, and returns the exit code.
-// A reader that has closed its end of a pipe ends this program without a word, by SIGPIPE.
+// Reports that standard output cannot be written (`error` is the errno), and returns the exit code.
+// If the reader has closed its end of a pipe, ends this program silently by SIGPIPE.
 int lost_output(int error);
 
 }  // namespace flashbench

@@ -41,11 +41,11 @@ std::filesystem::path folder_of(const SweepFlags& flags, const SweepConfig& conf
   return config.program.empty() ? folder : folder / std::filesystem::path(config.program).stem();
 }
 
-// The result files of a sweep, in a format each.
+// The result files of a sweep, one format each.
 struct ResultFiles {
   std::filesystem::path json, csv, markdown;
 
-  // Before hours of measuring, rather than after.
+  // Called before hours of measurement rather than after.
   void require_writable() const {
     for (const auto& path : {json, csv, markdown}) flashbench::require_writable(path);
   }
@@ -57,7 +57,7 @@ struct ResultFiles {
   }
 };
 
-// Goes on with the journal in the folder if that was asked for and there is one, else starts one.
+// Continues the journal in the folder if requested and present, else starts one.
 Journal open_journal(const std::filesystem::path& path, const JournalHeader& header, bool resume) {
   const bool there = std::filesystem::exists(path);
   if (resume && there) return Journal::resume(path, header);
@@ -110,7 +110,7 @@ int sweep(const SweepFlags& flags, const Invocation& invocation) {
     return outcome.exit_code;
   }
   files.write(outcome.result);
-  // Kept where --resume --retry-failed has something to do.
+  // Kept if --resume --retry-failed has something to do.
   if (outcome.ended_well) journal.remove();
   fmt::print("{}\nwritten: {}, {}, {}\n", to_table(outcome.result), files.json.string(),
              files.csv.string(), files.markdown.string());

@@ -1,4 +1,4 @@
-// What the command line has, for those that describe it: completions, the manual page, errors.
+// The verbs and options of the command line, for completions, the manual page and errors.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,10 +7,10 @@
 
 namespace flashbench {
 
-// Those that `--help` shows, in its order; the verb `worker` is none of them.
+// The verbs that `--help` shows, in its order; hidden ones such as `worker` are left out.
 std::vector<const CLI::App*> shown_verbs(const CLI::App& app);
 
-// As they are typed, short ones first: "-c", "--config"; none for a positional argument.
+// The names as typed, short ones first: "-c", "--config"; none for a positional argument.
 std::vector<std::string> names_of(const CLI::Option&);
 
 }  // namespace flashbench

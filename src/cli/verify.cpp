@@ -21,7 +21,7 @@ namespace {
 struct VerifyFlags {
   ConfigFlags config;
   std::string suite;
-  std::optional<uint64_t> seed;  // of the suite random, as is count
+  std::optional<uint64_t> seed;  // of the suite random, like count
   std::optional<int64_t> count;
   DeviceFlags device;
   ProgramFlags program;
@@ -47,7 +47,7 @@ SweepConfig load(const VerifyFlags& flags) {
   return flags.config.filter.keep(suite_config(suite_of(flags)), flags.suite);
 }
 
-// The cases of a suite, below what they are for.
+// Prints the cases of a suite, below their purpose.
 int print_suite(const VerifyFlags& flags) {
   const Suite suite = suite_of(flags);
   fmt::print("{}\n", suite.description);

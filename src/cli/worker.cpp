@@ -10,7 +10,7 @@ namespace flashbench {
 
 void add_worker(CLI::App& app, Invocation& invocation) {
   CLI::App& command = *app.add_subcommand("worker", "Runs the cases that a sweep sends");
-  command.group("");  // not for people
+  command.group("");  // hidden
   auto parent = std::make_shared<int>(0);
   command.add_option("parent", *parent, "Process whose end ends the worker")
       ->required()
