@@ -8,32 +8,32 @@
  *   const uint32_t flashbench_plugin_abi_version = FLASHBENCH_PLUGIN_ABI_VERSION;
  *   const flashbench_plugin flashbench_plugin_table = { ... };
  *
- * The version is looked at first; a plugin built for another one is not touched further.
+ * The tool reads the version first, and does not use a plugin that was built for another one.
  *
  * Order of calls, for each problem: supports; workspace_bytes; prepare; kernel, requested_bytes and
  * run, each any number of times; destroy. supports and workspace_bytes may be called at any time.
  *
  * Threads   One call at a time, in one worker process, not always from the same thread. Sessions of
  *           different problems and plugins may be alive at once.
- * Ownership What a pointer argument points to is the tool's and valid during the call only: copy
- *           what you keep. The workspace is the session's until destroy; a session and the text
- *           that kernel returns are the plugin's until destroy.
- * GPUs      The device is the current one of the calling thread, by its primary context. run
- *           launches on the stream given and nowhere else; it does not wait, allocate or free. It
- *           is timed by events around it, and what it launches may be captured into a CUDA graph
- *           and launched again without a call: nothing may depend on a count of calls. The first
- *           run of a session is neither timed nor captured, so that code can be loaded lazily.
- * CPUs      The outputs are complete when run returns. Threads are the plugin's own: no more than
- *           flashbench_device says, and none at work between calls.
- * Errors    A function that cannot do its work returns another status than FLASHBENCH_OK and may
- *           write a sentence to `why`, of at most `why_bytes` with its closing 0. C++ exceptions
- *           must not leave a plugin.
+ * Ownership The tool owns what a pointer argument points to. It is valid only during the call: copy
+ *           what you keep. The workspace belongs to the session until destroy. The plugin owns a
+ *           session, and the text that kernel returns, until destroy.
+ * GPUs      The device is the current one of the calling thread, in its primary context. run
+ *           launches only on the given stream; it does not wait, allocate or free. It is timed by
+ *           events around it. Its launches may be captured into a CUDA graph and repeated without
+ *           a call to run, so that nothing may depend on a count of calls. The first run of a
+ *           session is neither timed nor captured, so that code can be loaded lazily.
+ * CPUs      The outputs are complete when run returns. The plugin uses its own threads: at most as
+ *           many as flashbench_device says, and none of them works between calls.
+ * Errors    A function that cannot do its work returns a status other than FLASHBENCH_OK and may
+ *           write a sentence to `why`, of at most `why_bytes` with its terminating 0. C++
+ *           exceptions must not leave a plugin.
  *
  * What the tool verifies: every element of every output against a reference in fp64, before and
- * after timing; that outputs follow their inputs; that nothing is written beside the outputs; that
- * inputs stay as they are; that all work is done once the stream is. It judges outputs alone: a
- * plugin that sets out to deceive can, since it shares the process with what judges it. Workers
- * protect the tool against accidents, not against malice: run only plugins that you trust.
+ * after timing; that outputs follow their inputs; that nothing is written outside the outputs; that
+ * inputs are unchanged; that all work is done when the stream is. It judges outputs alone: a plugin
+ * can deceive it on purpose, because both share a process. Workers protect the tool against
+ * accidents, not against malice: run only plugins that you trust.
  */
 #ifndef FLASHBENCH_PLUGIN_H
 #define FLASHBENCH_PLUGIN_H
@@ -53,7 +53,7 @@ extern "C" {
 #define FLASHBENCH_PLUGIN_EXPORT
 #endif
 
-/* What a function returns: flashbench_status. */
+/* The status that functions return. */
 typedef int32_t flashbench_status;
 enum {
   FLASHBENCH_OK = 0,
@@ -65,8 +65,8 @@ enum {
 enum { FLASHBENCH_FORWARD = 0, FLASHBENCH_BACKWARD = 1 };               /* pass */
 enum { FLASHBENCH_FP32 = 0, FLASHBENCH_FP16 = 1, FLASHBENCH_BF16 = 2 }; /* dtype */
 
-/* Which keys query row i sees, of q_len and kv_len: all; key j <= i (the diagonal ends in the top
- * left corner); key j <= i + kv_len - q_len (it ends in the bottom right one). */
+/* The keys j that query row i sees: all; j <= i (the diagonal starts in the top left corner);
+ * j <= i + kv_len - q_len (the diagonal ends in the bottom right corner). */
 enum {
   FLASHBENCH_MASK_NONE = 0,
   FLASHBENCH_MASK_CAUSAL_TOP_LEFT = 1,
@@ -77,8 +77,8 @@ enum {
  * [batch, heads, length, head_dim]. */
 enum { FLASHBENCH_LAYOUT_BSHD = 0, FLASHBENCH_LAYOUT_BHSD = 1 };
 
-/* How tensors lie in memory: dense, and aligned to 64 bytes on a CPU, 256 on a GPU; with gaps
- * behind rows, heads and batches, every row aligned to 8 elements; dense, one element past an
+/* The placement of tensors in memory: dense, and aligned to 64 bytes on a CPU, 256 on a GPU; with
+ * gaps after rows, heads and batches, every row aligned to 8 elements; dense, one element past an
  * aligned address. */
 enum {
   FLASHBENCH_PLACEMENT_CONTIGUOUS = 0,
@@ -88,8 +88,8 @@ enum {
 
 enum { FLASHBENCH_CPU = 0, FLASHBENCH_CUDA = 1 }; /* device kind */
 
-/* Structures that a later tool may extend begin with their size as the tool knows them: members
- * are added at the end alone, so one that lies within the size is there. */
+/* Structures that a later tool may extend begin with their size in that tool. Members are only
+ * added at the end, so that a member within the size exists. */
 
 typedef struct flashbench_problem {
   size_t size;
@@ -118,53 +118,53 @@ typedef struct flashbench_tensor {
 } flashbench_tensor;
 
 /* All tensors of a run. Forward reads q, k, v and writes o, logsumexp. Backward reads q, k, v, o,
- * logsumexp, d_o and writes dq, dk, dv; o and logsumexp are exact there, rounded once. What a pass
- * has not has null data. Outputs start as NaN; inputs must not be written. */
+ * logsumexp, d_o and writes dq, dk, dv; its o and logsumexp are exact, rounded once. Tensors that a
+ * pass does not use have null data. Outputs start as NaN; inputs must not be written. */
 typedef struct flashbench_tensors {
   size_t size;
   flashbench_tensor q, k, v;
   flashbench_tensor o;
-  float* logsumexp; /* dense [batch, q_heads, q_len]: the natural logarithm of the sum over the
-                     * visible keys of exp(S); -inf, with o = 0, for a row that sees none */
+  float* logsumexp; /* dense [batch, q_heads, q_len]: the natural logarithm of the sum of exp(S)
+                     * over the visible keys; -inf, with o = 0, for a row that sees none */
   flashbench_tensor d_o;
   flashbench_tensor dq, dk, dv;
 } flashbench_tensors;
 
-/* One problem made ready: the plugin's own type. */
+/* A prepared problem: the plugin's own type. */
 typedef struct flashbench_session flashbench_session;
 
 typedef struct flashbench_plugin {
   size_t size;             /* sizeof(flashbench_plugin) */
   const char* description; /* a line for `flashbench list` */
-  int32_t device_kind;     /* it runs on */
+  int32_t device_kind;     /* on which it runs */
 
-  /* FLASHBENCH_OK, or FLASHBENCH_UNSUPPORTED with a sentence in `why`. What shows only later,
-   * workspace_bytes and prepare may refuse too. */
+  /* Returns FLASHBENCH_OK, or FLASHBENCH_UNSUPPORTED with a sentence in `why`. workspace_bytes and
+   * prepare may still refuse the problem. */
   flashbench_status (*supports)(const flashbench_problem*, const flashbench_device*, char* why,
                                 size_t why_bytes);
 
-  /* What the tool shall allocate for a session, so that it is counted. Null: nothing. */
+  /* Bytes that the tool allocates, and counts, for a session. Null: none. */
   flashbench_status (*workspace_bytes)(const flashbench_problem*, const flashbench_device*,
                                        int64_t* bytes, char* why, size_t why_bytes);
 
-  /* Untimed; the session is looked at only if the status is FLASHBENCH_OK. The device is idle
-   * before, and waited for afterwards. The workspace is aligned as contiguous tensors are, starts
-   * as NaN, and is not touched by the tool afterwards; it is null where no bytes were asked for. */
+  /* Untimed. The tool reads the session only if the status is FLASHBENCH_OK. The device is idle
+   * before the call, and the tool waits for it afterwards. The workspace is aligned like contiguous
+   * tensors, starts as NaN, and is not touched by the tool afterwards. Null if its size is 0. */
   flashbench_status (*prepare)(const flashbench_problem*, const flashbench_device*, void* workspace,
                                int64_t workspace_bytes, flashbench_session**, char* why,
                                size_t why_bytes);
 
-  /* The timed work, all of it. `stream` is a cudaStream_t; null on a CPU. */
+  /* All of the timed work. `stream` is a cudaStream_t; null on a CPU. */
   flashbench_status (*run)(flashbench_session*, const flashbench_tensors*, void* stream, char* why,
                            size_t why_bytes);
 
   void (*destroy)(flashbench_session*);
 
-  /* What really runs, e.g. "fwd_sm90 128x128x2". */
+  /* The kernel that runs, e.g. "fwd_sm90 128x128x2". */
   const char* (*kernel)(const flashbench_session*);
 
-  /* Bytes that a run's own loops read and write, tile by tile, whatever cache serves them. Null, or
-   * a negative answer: not known. */
+  /* Bytes that the loops of a run read and write, tile by tile, from any level of memory. Null, or
+   * a negative result: not known. */
   int64_t (*requested_bytes)(const flashbench_session*);
 } flashbench_plugin;
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Sums side by side, which a compiler can keep in a vector register. head_dim is a multiple. */
+/* Parallel sums, which a compiler can keep in a vector register. head_dim is a multiple of this. */
 enum { kLanes = 8 };
 
 static float* row(tensor t, int64_t batch, int64_t head, int64_t index) {
@@ -25,7 +25,7 @@ static void add_scaled(float factor, const float* x, float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] += factor * x[i];
 }
 
-/* How many keys, from the first on, a query row sees. */
+/* A query row sees keys [0, visible_keys). */
 static int64_t visible_keys(const attention_problem* p, int64_t query) {
   if (!p->causal) return p->kv_len;
   const int64_t keys = query + p->diagonal + 1;
@@ -39,7 +39,7 @@ int64_t attention_forward_workspace(const attention_problem* p) {
 void attention_forward(const attention_problem* p, tensor q, tensor k, tensor v, tensor o,
                        float* logsumexp, float* workspace) {
   const int64_t group = p->q_heads / p->kv_heads;
-  float* scores = workspace; /* of one row */
+  float* scores = workspace; /* one row's */
   for (int64_t b = 0; b < p->batch; ++b) {
     for (int64_t h = 0; h < p->q_heads; ++h) {
       for (int64_t i = 0; i < p->q_len; ++i) {
@@ -75,8 +75,8 @@ static void clear(const attention_problem* p, tensor t, int64_t heads, int64_t l
   }
 }
 
-/* With P = softmax(S) from the logsumexp, D = rowsum(dO * O) and dS = P * (dO V^T - D) * scale:
- * dQ = dS K, dK = dS^T Q, dV = P^T dO. */
+/* dQ = dS K, dK = dS^T Q, dV = P^T dO, with P = softmax(S) from the logsumexp, D = rowsum(dO * O)
+ * and dS = P * (dO V^T - D) * scale. */
 void attention_backward(const attention_problem* p, tensor q, tensor k, tensor v, tensor o,
                         const float* logsumexp, tensor d_o, tensor dq, tensor dk, tensor dv) {
   const int64_t group = p->q_heads / p->kv_heads, d = p->head_dim;

@@ -1,4 +1,4 @@
-/* Attention in plain C, fp32, on one thread: what a project has before it hears of flashbench. */
+/* Attention in plain C, fp32, on one thread: a project that knows nothing of flashbench. */
 #ifndef ATTENTION_H
 #define ATTENTION_H
 
@@ -17,7 +17,7 @@ typedef struct attention_problem {
   int64_t diagonal;
 } attention_problem;
 
-/* Floats that the forward pass works in. */
+/* Size of the forward pass's workspace in floats. */
 int64_t attention_forward_workspace(const attention_problem*);
 
 /* O = softmax(S) V. logsumexp: dense [batch, q_heads, q_len]. */

@@ -1,4 +1,4 @@
-/* attention.c as a flashbench plugin: all that it takes to bring a kernel. */
+/* attention.c as a flashbench plugin: everything that a kernel needs. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -28,7 +28,7 @@ static tensor tensor_of(const flashbench_tensor* t) {
   return (tensor){t->data, t->strides[0], t->strides[1], t->strides[2]};
 }
 
-/* Strides are arguments, so every layout and placement is as good. */
+/* Strides are arguments, so that every layout and placement is supported. */
 static flashbench_status supports(const flashbench_problem* p, const flashbench_device* device,
                                   char* why, size_t why_bytes) {
   (void)device;

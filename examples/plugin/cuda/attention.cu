@@ -1,6 +1,6 @@
 // Fused attention on a GPU as a flashbench plugin, built against plugin.h and CUDA alone. A warp
-// computes a row of O: it goes through the keys one by one, and keeps the softmax's maximum and sum
-// and the row itself in registers. Written to be read, not to be fast; forward only.
+// computes a row of O: it loops over the keys one by one, and keeps the row and the softmax's
+// maximum and sum in registers. Written to be read, not to be fast; forward only.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -12,8 +12,8 @@
 namespace {
 
 constexpr int kLanes = 32;
-constexpr int kWarps = 4;               // of a thread block
-constexpr int kColumns = 256 / kLanes;  // that a lane keeps, for the largest head_dim
+constexpr int kWarps = 4;               // per thread block
+constexpr int kColumns = 256 / kLanes;  // per lane, for the largest head_dim
 constexpr unsigned kAllLanes = 0xffffffff;
 
 __device__ float to_float(float x) {
@@ -54,7 +54,7 @@ __device__ int64_t visible_keys(const flashbench_problem& p, int64_t query) {
   return max(int64_t{0}, min(p.kv_len, query + diagonal + 1));
 }
 
-// Lane c of a warp has the columns c, c + 32, ... of its row.
+// Lane c of a warp computes columns c, c + 32, ... of its row.
 template <typename T>
 __global__ void forward_rows(flashbench_problem p, flashbench_tensors t) {
   const int64_t warp = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;

@@ -1,10 +1,10 @@
 // FlashAttention-2 as it is built into PyTorch, forward and backward, as a flashbench plugin.
 //
-// PyTorch allocates what its functions return, and what they work in. A copy into the tool's
-// tensors would be timed, and memory from elsewhere would not be counted; so PyTorch gets an
+// PyTorch allocates the results and the workspace of its functions. A copy into the tool's tensors
+// would be timed, and memory from elsewhere would not be counted. PyTorch therefore gets an
 // allocator that hands out the tool's own memory: the outputs for the first requests of their
-// sizes, the workspace for everything else. Nothing is copied (but see copies_logsumexp). Where
-// PyTorch does not put its results there, run says so and fails.
+// sizes, the workspace for everything else. Nothing is copied (but see copies_logsumexp). If
+// PyTorch does not put its results there, run reports that and fails.
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
@@ -30,8 +30,9 @@ namespace {
 // ---- memory
 
 constexpr size_t kAlignment = 512;
-// Where it splits the keys, FlashAttention-2 writes the logsumexp in groups of up to so many rows,
-// the last of them whole: behind the tensor, where PyTorch's own allocator would have left room.
+// If it splits the keys, FlashAttention-2 writes the logsumexp in groups of up to this many rows.
+// It writes the last group whole, past the end of the tensor, where PyTorch's own allocator would
+// have left room.
 constexpr int64_t kRowGroup = 16;
 
 constexpr int64_t kSeedBytes = 4 * kAlignment;  // for seeds, on the device only in a graph
@@ -45,8 +46,8 @@ struct Block {
   size_t bytes = 0;
 };
 
-// What PyTorch is given. Without a workspace it gets memory of CUDA's, and what it asks for beside
-// the outputs is added up: that is the workspace that the same calls will need.
+// The memory that PyTorch gets. Without a workspace, it comes from CUDA, and everything except the
+// outputs is added up: that is the workspace that the same calls will need.
 class Memory {
  public:
   static Memory& instance() {
@@ -91,7 +92,7 @@ class Memory {
   std::set<void*> from_cuda_;
 };
 
-// Before PyTorch allocates anything on the device.
+// Call this before PyTorch allocates anything on the device.
 void take_over_allocation() {
   static const bool done = [] {
     using namespace torch::cuda::CUDAPluggableAllocator;
@@ -114,7 +115,7 @@ at::TensorOptions on_device(int32_t index, at::ScalarType type) {
   return at::TensorOptions().dtype(type).device(c10::Device(c10::DeviceType::CUDA, index));
 }
 
-// As FlashAttention has it: [batch, length, heads, head_dim].
+// FlashAttention's order of dimensions: [batch, length, heads, head_dim].
 at::Tensor tensor_of(const flashbench_tensor& t, int32_t device) {
   return at::from_blob(t.data, {t.sizes[0], t.sizes[2], t.sizes[1], t.sizes[3]},
                        {t.strides[0], t.strides[2], t.strides[1], t.strides[3]},
@@ -143,7 +144,7 @@ size_t logsumexp_bytes(const flashbench_problem& p) {
   return static_cast<size_t>(rows(p)) * sizeof(float);
 }
 
-// Then it gets room in the workspace, and the copy of 4 bytes a row is timed.
+// If true, the logsumexp gets room in the workspace, and the copy of 4 bytes per row is timed.
 bool copies_logsumexp(const flashbench_problem& p) {
   return p.pass == FLASHBENCH_FORWARD && rows(p) % kRowGroup != 0;
 }
@@ -199,7 +200,7 @@ void attend(const flashbench_problem& p, const flashbench_tensors& t, int32_t de
   }
 }
 
-// What PyTorch allocates beside the outputs, found by a run on zeros.
+// The size of PyTorch's allocations other than the outputs, found by a run on zeros.
 int64_t needed_workspace(const flashbench_problem& p, int32_t device) {
   flashbench_tensors t{};
   t.q = t.o = t.d_o = t.dq = dense_bshd(p, p.q_heads, p.q_len);
@@ -232,7 +233,7 @@ int64_t needed_workspace(const flashbench_problem& p, int32_t device) {
 
 // ---- the interface
 
-// Calls `work`; what it throws becomes a status and a sentence.
+// Calls `work`, and turns an exception into a status and a sentence.
 template <typename Work>
 flashbench_status guarded(char* why, size_t why_bytes, const Work& work) {
   try {
@@ -331,5 +332,5 @@ extern "C" const flashbench_plugin flashbench_plugin_table = {
     run,
     destroy,
     kernel,
-    nullptr,  // requested bytes: PyTorch does not tell
+    nullptr,  // requested bytes: PyTorch does not report them
 };
