@@ -16,11 +16,11 @@ import subprocess
 import sys
 
 TOLERANCE = 0.02
-SMALL = 2**20  # bytes, operations: below this a difference is noise of the counters' own
+SMALL = 2**20  # bytes or operations: below this, differences are noise of the counters
 
-# Runs before the one that ncu counts, the fourth of its process: it follows another with nothing but a
-# wait in between (the launch's host time is being taken). Those behind it would find an L2 that ncu has
-# cleaned: it counted 4% less written of them.
+# Runs before the one that ncu counts, which is the fourth of its process. That run follows another
+# one with nothing but a wait in between (the launch's host time is measured there). Later runs
+# would find an L2 that ncu has cleaned: it counted 4% fewer bytes written for them.
 SKIPPED_RUNS = 3
 
 METRICS = ["dram__bytes_read.sum", "dram__bytes_write.sum", "lts__t_bytes.sum",
@@ -52,7 +52,7 @@ def run(command):
 
 
 def our_counts(binary, flags):
-    """The kernels of a run and what flashbench counts of each."""
+    """Returns the kernels of a run, and flashbench's counts for each."""
     done = run([binary, "run", "--device", "cuda", "--dtype", "bf16", *flags, "--counters", "on",
                 "--min-samples", "3", "--max-samples", "3", "--json", "-", "--quiet"])
     record = json.loads(done.stdout)["results"][0]
@@ -75,7 +75,7 @@ def base_name(name):
 
 
 def ncu_counts(binary, flags, names):
-    """What ncu counts of each of those kernels."""
+    """Returns ncu's counts for each of those kernels."""
     bases = "|".join(sorted({base_name(name) for name in names}))
     done = run(["ncu", "--clock-control", "none", "--cache-control", "none", "--csv", "--page", "raw",
                 "--print-units", "base", "--print-kernel-base", "function", "--metrics", ",".join(METRICS),

@@ -54,7 +54,7 @@ MUTANTS = {
 
 
 def run():
-    """The program's rows with where they come from."""
+    """Returns the program's rows, with their origin."""
     command = ["cmake", "--build", "--preset", "cpu", "--target", "criteria_table"]
     subprocess.run(command, cwd=REPOSITORY, check=True, stdout=subprocess.DEVNULL)
     output = subprocess.run([PROGRAM], check=True, capture_output=True, text=True).stdout
@@ -69,7 +69,7 @@ def to_json(figures):
 
 
 def count(rows, criterion):
-    """How many of the rows a criterion caught, as a cell of the table."""
+    """The number of rows that a criterion caught, as a cell of the table."""
     outcomes = [row[criterion] for row in rows]
     if "" in outcomes:
         return "–"
@@ -78,7 +78,7 @@ def count(rows, criterion):
 
 
 def rounded(value, rounding):
-    """Two digits, as text: 0.47, 9.4, 940, 2.0·10⁴."""
+    """Formats two digits: 0.47, 9.4, 940, 2.0·10⁴."""
     exponent = math.floor(math.log10(value))
     digits = rounding(value / 10 ** (exponent - 1)) / 10
     if exponent < 4:
@@ -87,7 +87,7 @@ def rounded(value, rounding):
 
 
 def lambdas(rows, mutant):
-    """The largest lambda of correct kernels, the smallest of a defect."""
+    """The largest lambda of correct kernels, or the smallest of a defect."""
     if any(int(row["nonfinite"]) for row in rows):
         return "non-finite"
     values = [float(row["lambda"]) for row in rows]

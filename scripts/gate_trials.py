@@ -54,7 +54,7 @@ def run_sweep(arguments, percent, result):
 
 @contextlib.contextmanager
 def busy_neighbours(count):
-    """So many processes that do nothing but run, on the cores of this one."""
+    """Runs `count` busy processes on the cores of this one."""
     processes = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(count)]
     try:
         yield
@@ -99,7 +99,7 @@ def run(arguments):
     end = time.monotonic() + arguments.seconds
     step = steps_done(arguments.out)
     with busy_neighbours(arguments.neighbours):
-        while True:  # one step at least
+        while True:  # at least one step
             run_step(arguments, step)
             step += 1
             print(f"{arguments.out}: {step} steps", file=sys.stderr)
@@ -107,16 +107,16 @@ def run(arguments):
                 break
 
 
-# ---- what they say
+# ---- judging
 
 
 def clopper_pearson(hits, trials, confidence=0.95):
-    """The exact interval of a probability of which `hits` of `trials` were seen."""
+    """The exact confidence interval of a probability, from `hits` in `trials`."""
     def at_least(k, p):  # P(Binomial(trials, p) >= k)
         return sum(math.comb(trials, i) * p**i * (1 - p) ** (trials - i)
                    for i in range(k, trials + 1))
 
-    def solve(reached):  # the p at which `reached`, which rises with p, becomes true
+    def solve(reached):  # the p at which `reached`, which is monotonic in p, becomes true
         low, high = 0.0, 1.0
         for _ in range(60):
             middle = (low + high) / 2
@@ -176,7 +176,7 @@ def sweeps_of(folder):
 
 
 def pairs_of(folder):
-    """{slow-down in percent: [(base, new)]}: a sweep and the next, and planted ones and theirs."""
+    """{slow-down in percent: [(base, new)]}: a sweep and the next one, and planted ones with their bases."""
     steps = sweeps_of(folder)
     pairs = collections.defaultdict(list)
     for step, following in zip(steps, steps[1:]):
@@ -198,7 +198,7 @@ def deviation(values):
 
 
 def rank_test_finds_slower(base, new, threshold=0.01, significance=0.05):
-    """Whether Mann and Whitney's test alone (normal approximation), with Holm, has a slower row."""
+    """Whether Mann and Whitney's test alone (normal approximation), with Holm, finds a slower row."""
     smallest = 1.0
     for key, before in base.items():
         after = [sample / (1 + threshold) for sample in new[key]]
@@ -210,7 +210,7 @@ def rank_test_finds_slower(base, new, threshold=0.01, significance=0.05):
 
 
 def noise(folders):
-    """How much unchanged sweeps differ, and what a rank test alone makes of it."""
+    """How much unchanged sweeps differ, and how often a rank test alone calls them slower."""
     deviations = {statistics.median: [], min: []}
     says_slower = []
     for folder in folders:
@@ -305,7 +305,7 @@ def markdown(summary):
 
 
 def write_into(path, table):
-    """Replaces what is between the markers of a document."""
+    """Replaces the text between the markers of a document."""
     text = path.read_text()
     begin, end = MARKERS
     replaced, count = re.subn(f"{re.escape(begin)}.*?{re.escape(end)}",

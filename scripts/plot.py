@@ -19,7 +19,7 @@ import sys
 from collections import namedtuple
 from pathlib import Path
 
-# Where the distribution's packages are installed for.
+# The interpreter for which the distribution's packages are installed.
 SYSTEM_PYTHON = "/usr/bin/python3"
 
 try:
@@ -45,7 +45,7 @@ SCHEMA = 1
 CONFIG_SCHEMA = Path(__file__).resolve().parents[1] / "configs/sweep.schema.json"
 TEXT_COLUMNS = ["provider", "kernel", "device", "pass", "dtype", "mask", "status", "reason",
                 "verified", "layout", "distribution"]
-OPTIONAL_COLUMNS = ["pct_of_peak"]  # that older files do not have
+OPTIONAL_COLUMNS = ["pct_of_peak"]  # missing in older files
 NUMBER_COLUMNS = ["schema", "batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim",
                   "median_ms", "ci_low_ms", "ci_high_ms", "tflops", "pct_of_ceiling",
                   "bytes_compulsory", "bytes_requested", "bytes_measured", "intensity",
@@ -55,7 +55,7 @@ NUMBER_COLUMNS = ["schema", "batch", "q_heads", "kv_heads", "q_len", "kv_len", "
 SHOWN = {"pass", "dtype", "mask", "head_dim", "batch", "q_heads", "kv_heads", "q_len", "kv_len", "seed",
          "scale"}
 
-# Okabe and Ito's palette, which reads alike for colour-blind people, in the order of first use.
+# Okabe and Ito's palette, which colour-blind people can distinguish, in the order of first use.
 COLOURS = ["#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 MARKERS = ["s", "o", "^", "D", "v", "P", "X"]
 CEILING = "#555555"
@@ -76,12 +76,12 @@ plt.rcParams.update({
 })
 
 
-# How a figure shows FLOP/s, and the bytes a second of a copy or None.
+# How a figure shows FLOP/s, and the copy's bytes per second or None.
 Rate = namedtuple("Rate", ["unit", "scale", "bandwidth"])
 
 
 class BadFile(Exception):
-    """A file that is not what this program reads."""
+    """The file is not one that this program reads."""
 
 
 def main():
@@ -147,7 +147,7 @@ def axes_of(rows):
 
 
 def read_bandwidth(arguments):
-    """Bytes a second of the measured copy, or None."""
+    """Bytes per second of the measured copy, or None."""
     if arguments.json:
         candidates = [arguments.json]
     else:
@@ -166,7 +166,7 @@ def read_bandwidth(arguments):
 
 
 def leave_out_unusable(rows):
-    """The rows with a verified time; says which others there were."""
+    """The rows with a verified time; reports the others."""
     usable = (rows["status"] == "ok") & rows["median_ms"].notna()
     left_out = rows[~usable]
     for (provider, status), group in left_out.groupby(["provider", "status"]):
@@ -180,7 +180,7 @@ def leave_out_unusable(rows):
 
 
 def name_lines(rows):
-    """Adds `line`, the name of the line that a row belongs to, and titles for its panel."""
+    """Adds `line`, the name of the row's line, and titles for its panel."""
     same_point = ["provider", "device", *axes_of(rows)]
     rows["line"] = rows["provider"]
     if rows.duplicated(same_point).any():
@@ -214,18 +214,19 @@ def draw_all(rows, bandwidth, folder):
 
 
 def style(number):
-    """Colour and marker. As many pairs as there are of both come before one comes again."""
+    """Colour and marker. Pairs repeat only after all combinations."""
     turn = number // len(COLOURS)
     return COLOURS[number % len(COLOURS)], MARKERS[(number + turn) % len(MARKERS)]
 
 
 def split_into_panels(rows):
-    """[(title, rows)]: one panel for each combination of what differs but length and provider."""
+    """[(title, rows)]: one panel per combination of all that differs except length and provider."""
     always = ["head_dim", "mask"]
     others = [name for name in axes_of(rows) if name not in SHOWN]
     if_different = ["heads", "shape", *others, "device"]
     keys = always + [name for name in if_different if rows[name].nunique() > 1]
-    # The seed may follow the length; it parts panels only where it alone tells rows apart.
+    # The seed may change with the length: it separates panels only if nothing else tells rows
+    # apart.
     if rows.duplicated(keys + ["line", "q_len", "kv_len", "batch"]).any():
         keys.append("seed")
     rows = rows.assign(mask=pd.Categorical(rows["mask"], list(MASKS)))
@@ -246,8 +247,8 @@ def described(name, value):
 
 
 def mark_series(panel):
-    """Adds `in_series`: the largest part of the points that differ in length alone, at one number of
-    tokens or else at one batch. Only those are joined by a line."""
+    """Adds `in_series`: the largest set of points that differ only in length, at one number of tokens
+    or else at one batch. Only those are joined by a line."""
     points = panel.drop_duplicates(["batch", "kv_len"])
     tokens = points["batch"] * points["kv_len"]
     groups = [(count, 1, value) for value, count in tokens.value_counts().items()]
@@ -274,7 +275,7 @@ def draw_page(title, panels, styles, draw, bandwidth):
         if not axis.get_subplotspec().is_first_col():
             axis.set_ylabel("")
     if axes[0, 0].get_yscale() == "linear":
-        axes[0, 0].set_ylim(bottom=0)  # of all, when all have been drawn
+        axes[0, 0].set_ylim(bottom=0)  # all panels share it, so that it is set after all are drawn
     devices = {device for _, panel in panels for device in panel["device"]}
     add_header(figure, axes, title, devices.pop() if len(devices) == 1 else "")
     place_lengths(figure, axes)
@@ -295,7 +296,7 @@ def add_legend(figure, handles, width):
 
 
 def add_header(figure, axes, title, device):
-    """The title, and below it the legend in as few lines as it fits; sizes the figure."""
+    """Adds the title, and below it the legend in as few lines as possible; sizes the figure."""
     handles = {label: handle for axis in axes.flat
                for handle, label in zip(*axis.get_legend_handles_labels())}
     width = 0.8 + PANEL_INCHES[0] * max(axes.shape[1], 1.4)
@@ -314,14 +315,14 @@ def add_header(figure, axes, title, device):
     figure.text(1 - 0.1 / width, top, device, ha="right", va="top", color=CEILING)
 
 
-# Where a length may stand beside its point, and how it is aligned there.
+# The positions of a length beside its point, and its alignment there.
 PLACES = [((4, -4), "left", "top"), ((4, 4), "left", "bottom"), ((-4, -4), "right", "top"),
           ((-4, 4), "right", "bottom"), ((0, -7), "center", "top"), ((0, 7), "center", "bottom")]
 
 
 def place_lengths(figure, axes):
-    """Writes the lengths that draw_roofline asked for, each where it covers no other and no point;
-    leaves out those for which there is no such place."""
+    """Writes the lengths that draw_roofline requested, each where it covers no other and no point;
+    leaves out those without such a place."""
     figure.canvas.draw()
     renderer = figure.canvas.get_renderer()
     for axis in axes.flat:
@@ -344,7 +345,7 @@ def place_lengths(figure, axes):
 
 
 def columns_for(panels):
-    """As many columns as there are masks, so that a line of panels is one head_dim."""
+    """The number of columns: one per mask, so that a row of panels has one head_dim."""
     masks = panels[0][1]["mask"].nunique() if len(panels) == 1 else len(
         {panel["mask"].iloc[0] for _, panel in panels})
     return masks if masks > 1 and len(panels) % masks == 0 else min(len(panels), 3)
@@ -362,7 +363,7 @@ def save(figure, path):
 
 
 def draw_line(axis, rows, values, look, label, **more):
-    """The points of the series, joined, and the others beside them."""
+    """Draws the points of the series, joined, and the other points."""
     colour, marker = look
     there = rows.assign(value=values)[values.notna()]
     joined, others = there[there["in_series"]], there[~there["in_series"]]
@@ -373,7 +374,7 @@ def draw_line(axis, rows, values, look, label, **more):
 
 
 def explain(axis, label, **look):
-    """An entry of the legend that is no line of the panel."""
+    """Adds an entry to the legend that is no line of the panel."""
     axis.add_line(Line2D([], [], label=label, **{"color": CEILING, **look}))
 
 
@@ -459,7 +460,7 @@ def draw_roofline(axis, panel, styles, rate):
 
 
 def kind_of_bytes(points):
-    """Which bytes the intensities are of: those measured, where there are any."""
+    """The bytes behind the intensities: measured ones if there are any."""
     measured = points["bytes_measured"].notna()
     if measured.all() and len(points):
         return "measured"
@@ -470,7 +471,7 @@ def kind_of_bytes(points):
 
 
 def draw_roof(axis, points, roofs, rate):
-    """The ceilings, and the measured copy bandwidth up to where it meets the highest."""
+    """Draws the ceilings, and the measured copy bandwidth up to the highest ceiling."""
     if not roofs or not len(points):
         return
     low, high = points["intensity"].min() / 1.5, points["intensity"].max() * 1.5
@@ -491,7 +492,7 @@ def draw_roof(axis, points, roofs, rate):
 
 
 def ceilings(panel):
-    """[(TFLOP/s, name, dashes)] of what the panel's shares are of: the medians."""
+    """[(TFLOP/s, name, dashes)]: the median ceilings that the panel's shares refer to."""
     found = []
     for column, name, dashes in [("pct_of_ceiling", "GEMM in the same rounds", "--"),
                                  ("pct_of_peak", "pipe's peak at the measured clock", "-.")]:
@@ -511,7 +512,7 @@ def length_axis(axis, panel):
     in_series = set(panel[panel["in_series"]]["kv_len"])
     ticks = []
     for length in sorted(lengths, key=lambda length: (length not in in_series, -length)):
-        if all(abs(math.log2(tick / length)) >= span / 9 for tick in ticks):  # fits beside them
+        if all(abs(math.log2(tick / length)) >= span / 9 for tick in ticks):  # has room beside them
             ticks.append(length)
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_locator(FixedLocator(ticks))

@@ -45,7 +45,7 @@ OURS = [("tiled", "forward"), ("tiled", "backward"), ("tiled:sm80", "forward"), 
 
 @functools.lru_cache(maxsize=None)
 def read(path):
-    """The verified rows, with the sizes that grids are named by."""
+    """The verified rows, with the sizes that name grids."""
     try:
         frame = pd.read_csv(path)
         frame = frame[frame.status == "ok"]
@@ -55,7 +55,7 @@ def read(path):
 
 
 def meets(frame, conditions):
-    """Which rows meet them all: conditions such as q_len=512|1024,mask=none."""
+    """Selects the rows that meet all conditions, such as q_len=512|1024,mask=none."""
     found = pd.Series(True, frame.index)
     for condition in filter(None, conditions.split(",")):
         name, _, values = condition.partition("=")
@@ -81,7 +81,7 @@ def table(header, rows):
 
 
 def described(key):
-    """The label of a row, from pass, head_dim, mask and, if it is there, the provider."""
+    """The label of a row, from pass, head_dim, mask and, if given, the provider."""
     which, head_dim, masked, *provider = key
     return " ".join([which, f"d{head_dim}", mask(masked), *provider])
 
@@ -108,7 +108,7 @@ def speed(frame, _):
 
 
 def column(frame, arguments):
-    """A row for each kind of case; for each provider too if several are asked for."""
+    """A row for each kind of case, and for each provider if several are requested."""
     frame = frame[frame.provider.isin(arguments.provider)]
     frame = frame.assign(figure=figures(frame, arguments))
 
@@ -120,7 +120,7 @@ def column(frame, arguments):
 
 
 def figures(frame, arguments):
-    """The column that is asked for."""
+    """The requested column."""
     name = arguments.column
     if frame.empty:
         raise ValueError(f"no row is of {' or '.join(arguments.provider)}")
@@ -160,7 +160,7 @@ def ladder(frame, _):
         return cells(row.median_ms, row.tflops, row.bytes_measured, row.peak_bytes)
 
     def of_ceiling(row):
-        """The GEMM in the same rounds, which moves and keeps what no implementation can do without."""
+        """The GEMM in the same rounds, with the compulsory bytes and memory of any implementation."""
         share = row.pct_of_ceiling / 100
         return cells(row.median_ms * share, row.tflops / share, row.bytes_compulsory,
                      row.peak_bytes - row.workspace_bytes)
@@ -174,13 +174,13 @@ def ladder(frame, _):
         part = frame[frame.head_dim == head_dim].set_index("provider")
         for name, line in lines.items():
             line += of_provider(part.loc[name]) if name in part.index else [""] * 4
-        shares = part[part.pct_of_ceiling.notna()]  # none where a provider exceeds the GEMM
+        shares = part[part.pct_of_ceiling.notna()]  # none if a provider exceeds the GEMM
         ceiling += of_ceiling(shares.iloc[0]) if len(shares) else [""] * 4
     return table(header, [*lines.values(), ceiling])
 
 
 def crossover(frame, _):
-    """The lengths at which it is faster than naive in every one of the files."""
+    """The lengths at which tiled is faster than naive in every file."""
     tiled = frame[frame.provider == "tiled"]
     head_dims = sorted(tiled.head_dim.unique())
 
@@ -203,7 +203,7 @@ def crossover(frame, _):
 
 
 def times_faster(frame, rival, ours, which):
-    """The rival's time over ours, for each case of these passes that both have."""
+    """The rival's time over ours, for each case of these passes that both ran."""
     times = frame[frame["pass"].isin(which)].set_index(["provider", *CASE]).median_ms
     if not {rival, ours} <= set(times.index.get_level_values("provider")):
         return pd.Series(dtype=float)
@@ -296,7 +296,7 @@ STATISTICS = {
 
 
 def counted(frame, column):
-    """The rows with this column of the hardware counters' figures."""
+    """The rows that have this hardware counter column."""
     if column not in frame.columns or frame[column].isna().all():
         raise ValueError(f"no row has {column}: the sweep read no hardware counters")
     return frame[frame[column].notna()]
@@ -323,7 +323,7 @@ def results(paths):
 
 
 def ncu(paths):
-    """By how much our counts are above Nsight Compute's; a case that is in several files is the last one's."""
+    """Our counts relative to Nsight Compute's; of a case in several files the last one counts."""
     cases = {}
     for compared in map(load, paths):
         cases |= {row["case"]: {} for row in compared}
@@ -387,14 +387,14 @@ def parse(words):
 
 
 def rows(arguments):
-    """What the table is made of."""
+    """The rows for the table."""
     frame = pd.concat([read(path) for path in arguments.files], ignore_index=True)
     in_grid = meets(frame, arguments.grid) & (frame.q_len == frame.kv_len) & (frame.q_heads == frame.kv_heads)
     if arguments.table == "crossover":
         in_grid |= meets(frame, SHORT)
     if arguments.table == "beside":
         frame = frame[~in_grid]
-    elif arguments.table != "grouped":  # which is of whatever heads and lengths there are
+    elif arguments.table != "grouped":  # which uses all heads and lengths
         frame = frame[in_grid]
     frame = frame[meets(frame, arguments.filter)]
     if frame.empty:
@@ -406,7 +406,7 @@ def rows(arguments):
 
 
 def make(words):
-    """The table that these arguments ask for. Throws ValueError with the files' names."""
+    """The table for these arguments. Raises ValueError with the files' names."""
     arguments = parse(words)
     try:
         if arguments.table in OF_JSON:

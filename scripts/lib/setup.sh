@@ -1,9 +1,9 @@
-# Sourced by the scripts beside this folder: installs what is missing, configures and builds. All of
-# it says what it does on stderr, and nothing while there is nothing to do.
+# Sourced by the scripts in the folder above: installs missing packages, configures and builds.
+# Everything reports on stderr what it does, and prints nothing if there is nothing to do.
 
 repository=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.." && pwd)
 
-# The interpreter that Debian's and Ubuntu's Python packages belong to.
+# The interpreter for Debian's and Ubuntu's Python packages.
 python=/usr/bin/python3
 
 build_packages=(ca-certificates cmake g++ ninja-build
@@ -12,10 +12,10 @@ plot_packages=(python3 python3-matplotlib python3-numpy python3-pandas)
 test_packages=(git libgmock-dev libgtest-dev clang libclang-rt-dev clang-format-14
   python3-jsonschema python3-pytest python3-pytest-xdist "${plot_packages[@]}")
 
-# What fetches the headers of cudnn-frontend.
+# Packages needed to fetch the headers of cudnn-frontend.
 fetch_packages=(python3 python3-pip)
 
-# Packages that some releases do not have; what needs them says that it is left out.
+# Packages that some releases lack; the parts that need them say that they are left out.
 optional_packages=(clang libclang-rt-dev clang-format-14)
 
 say() {
@@ -27,7 +27,7 @@ die() {
   exit 1
 }
 
-# Lets one set-up or build run at a time, until unlock or the end of the shell; the next one waits.
+# Allows one set-up or build at a time, until unlock or the end of the shell; others wait.
 lock() {
   mkdir -p "$repository/build"
   exec 9>"$repository/build/.lock"
@@ -41,22 +41,22 @@ unlock() {
   exec 9>&-
 }
 
-# Those of the named packages that are not installed.
+# Prints the named packages that are not installed.
 missing_packages() {
   local package installed
-  # A package that dpkg has never heard of is an error, and no line.
+  # For a package unknown to dpkg, dpkg-query fails and prints no line.
   installed=$(dpkg-query -W -f '${Package}=${db:Status-Status}\n' "$@" 2>/dev/null || true)
   for package in "$@"; do
     [[ $'\n'$installed$'\n' == *$'\n'$package=installed$'\n'* ]] || echo "$package"
   done
 }
 
-# Whether apt has a package to install from somewhere; without lists it has none.
+# Whether apt can install a package. Without package lists it cannot.
 apt_has() {
   [[ -n $(apt-cache madison "$1" 2>/dev/null) ]]
 }
 
-# The named packages without the optional ones that apt does not have.
+# Prints the named packages without the optional ones that apt does not have.
 wanted_packages() {
   local package
   for package in "$@"; do
@@ -90,7 +90,7 @@ install_packages() {
   mapfile -t wanted < <(wanted_packages "${missing[@]}")
   ((${#missing[@]} > 0)) || return 0
   if ((${#wanted[@]} == 0)) && apt_has g++; then
-    return 0  # optional ones that this release does not have
+    return 0  # only optional packages that this release lacks
   fi
 
   local by_hand="as root, run:
@@ -110,7 +110,7 @@ install_packages() {
     -o DPkg::Lock::Timeout=600 "${wanted[@]}" || die "could not install packages: $by_hand"
 }
 
-# Everything that a build needs; cudnn-frontend where the build is for GPUs.
+# Installs everything that a build needs; cudnn-frontend only if the build is for GPUs.
 install_build_packages() {
   if builds_for_gpus; then
     install_packages "${build_packages[@]}" "${fetch_packages[@]}" "$@"
@@ -121,15 +121,15 @@ install_build_packages() {
   fetch_valijson
 }
 
-# As cmake/cuda.cmake decides.
+# The same decision as in cmake/cuda.cmake.
 builds_for_gpus() {
   { command -v nvcc || [[ -x /usr/local/cuda/bin/nvcc ]]; } >/dev/null && nvidia-smi -L >/dev/null 2>&1
 }
 
 valijson=$repository/build/third_party/valijson
 
-# The headers from valijson's package, where cmake/dependencies.cmake looks for them. Installed, the package
-# would bring 180 others: every JSON library that it can read.
+# Fetches the headers from valijson's package to where cmake/dependencies.cmake looks for them.
+# Installing the package would bring 180 others: every JSON library that it can read.
 fetch_valijson() {
   local temporary
   [[ ! -e $valijson && ! -e /usr/include/valijson ]] && command -v apt-get >/dev/null || return 0
@@ -147,8 +147,8 @@ fetch_valijson() {
 cudnn_frontend_version=$(sed -n 's/^set(cudnn_frontend_version \(.*\))$/\1/p' "$repository/cmake/cudnn.cmake")
 cudnn_frontend=$repository/build/third_party/cudnn-frontend-$cudnn_frontend_version
 
-# The headers from its PyPI package, where cmake/cudnn.cmake looks for them: any of its wheels has them,
-# whatever Python and processor it is for. Without them a build leaves the provider cudnn out.
+# Fetches the headers from the PyPI package to where cmake/cudnn.cmake looks for them. Every wheel
+# has them, whatever its Python and processor. Without them a build leaves the provider cudnn out.
 fetch_cudnn_frontend() {
   local package=nvidia-cudnn-frontend==$cudnn_frontend_version temporary
   [[ ! -e $cudnn_frontend/include/cudnn_frontend.h ]] || return 0
@@ -165,8 +165,9 @@ fetch_cudnn_frontend() {
   rm -rf "$temporary"
 }
 
-# configure PRESET [-DNAME=VALUE...]: ninja itself configures again when a CMake file changes, but not when a
-# preset or a value does, or when headers are there that were not. Says what becomes of CUDA and cuDNN.
+# configure PRESET [-DNAME=VALUE...]: ninja reconfigures by itself when a CMake file changes, but
+# not when a preset, a value or the set of installed headers does. Reports the decisions about CUDA
+# and cuDNN.
 configure() {
   local build=$repository/build/$1
   ! is_configured "$build" "${@:2}" || return 0
@@ -191,8 +192,8 @@ build() {
     cmake --build --preset "$preset" --target "$@"
 }
 
-# run_logged LOG WHAT COMMAND...: runs a command in the repository with its output in a file, from which it
-# shows how far it is, and the first error if it fails.
+# run_logged LOG WHAT COMMAND...: runs a command in the repository with its output in a file; shows
+# the progress from that file, and the first error if it fails.
 run_logged() {
   local log=$1 what=$2 status=0
   shift 2
@@ -208,7 +209,8 @@ run_logged() {
   fi
 }
 
-# The last line of the log: on a terminal in place, else now and then. What is done at once is not shown.
+# Shows the last line of the log: in place on a terminal, else now and then. Shows nothing for short
+# work.
 show_progress() {
   local log=$1 what=$2 line seconds=20
   [[ ! -t 2 ]] || seconds=0.5
@@ -224,12 +226,12 @@ show_progress() {
   done
 }
 
-# Sleeps, and keeps nothing open that the script's caller might wait for.
+# Sleeps without holding files open that the script's caller might wait for.
 pause() {
   sleep "$1" </dev/null >/dev/null 2>&1 9>&-
 }
 
-# What ninja or CMake says first of what went wrong; the end of the log where they say nothing.
+# Prints the first error message of ninja or CMake, or the end of the log if there is none.
 first_error() {
   local error
   error=$(awk '/^FAILED: |^CMake Error/ { if (found++) exit } found && !/^\[[0-9]+\/[0-9]+\]/' "$1" | head -n 60)

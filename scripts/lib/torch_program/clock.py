@@ -1,4 +1,4 @@
-"""How long work takes on a device, what memory it takes there, and caches without earlier work."""
+"""Measures time and memory of work on a device, and evicts its caches."""
 
 import time
 
@@ -6,17 +6,17 @@ import torch
 
 
 class CpuClock:
-    """The monotonic clock around work that the calling thread waits for."""
+    """Times work that the calling thread waits for, by the monotonic clock."""
 
     def __init__(self, device, cold_bytes):
         self.buffer = torch.zeros(cold_bytes // 4, dtype=torch.int32, device=device)
 
     def run(self, work):
-        """Runs it, untimed; returns what it gave and, in a dictionary, what was seen."""
+        """Runs the work untimed; returns its result and a dictionary of observations."""
         return work(), {}
 
     def time(self, work):
-        """Runs it; returns what it gave and the seconds that it took."""
+        """Runs the work; returns its result and its seconds."""
         start = time.perf_counter_ns()
         result = work()
         return result, (time.perf_counter_ns() - start) * 1e-9
@@ -25,22 +25,22 @@ class CpuClock:
         pass
 
     def memory_growth(self):
-        """The bytes in use beyond those at watch_memory(): the most since, and now. None where
-        nobody counts."""
+        """The bytes in use beyond those at watch_memory(): the peak since, and now. None if they are
+        not counted."""
         return None
 
     def evict_caches(self):
-        """Reads a clean buffer: dirty lines would be written back on the time of what follows."""
+        """Reads a clean buffer: dirty lines would be written back while the next work is timed."""
         self.buffer.sum()
 
 
 class CudaClock(CpuClock):
-    """Events around work that waits in the stream until all of it is launched."""
+    """Times work by events around it. The stream waits until all of it is launched."""
 
     LEAST_HOLD_SECONDS = 2e-4
     MOST_HOLD_SECONDS = 10
-    HOLD_LAUNCHES = 4  # that the stream waits for, each as long as the last one took
-    CYCLES_A_SECOND = 2e9  # of a fast clock; a slow one holds for longer
+    HOLD_LAUNCHES = 4  # hold the stream for as many launches, each as long as the last one
+    CYCLES_A_SECOND = 2e9  # of a fast clock; with a slow one the stream is held for longer
 
     def __init__(self, device, cold_bytes):
         super().__init__(device, cold_bytes)
@@ -48,8 +48,8 @@ class CudaClock(CpuClock):
         self.launch_seconds = 0
 
     def run(self, work):
-        """Sees the seconds that the host took to launch it, and those for which the device worked
-        on when the stream was done."""
+        """Observes the seconds that the host took to launch it, and those for which the device kept
+        working after the stream was done."""
         torch.cuda.synchronize()
         result = self.launch(work)
         torch.cuda.current_stream().synchronize()
@@ -76,7 +76,8 @@ class CudaClock(CpuClock):
             torch.cuda.synchronize()
             if not began_too_early:
                 return result, self.start.elapsed_time(self.stop) * 1e-3
-            # The time between the events has some of the launch in it.
+            # The host was still launching after the hold: the time between the events contains part
+            # of it.
             del result
             hold *= 2
         raise RuntimeError("it waits for the device, or takes seconds to launch: events around it "

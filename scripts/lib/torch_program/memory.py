@@ -1,7 +1,7 @@
 """Device memory that flashbench fills, reads and checks by address.
 
-All of it is torch's, so that attention runs on it where it lies. What flashbench's own devices do
-in kernels (poison, hash, count, flip signs) is done with tensor operations here.
+torch allocates it, so that attention runs on it in place. Tensor operations do here what flashbench's
+own devices do in kernels: poison, hash, count, flip signs.
 """
 
 import bisect
@@ -10,21 +10,21 @@ import torch
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 POISON_BYTE = 0xFF  # a NaN in every dtype
-INTEGERS = {2: torch.int16, 4: torch.int32}  # of a dtype's size
+INTEGERS = {2: torch.int16, 4: torch.int32}  # by the size of a dtype in bytes
 
-HASH_WORDS = 1 << 22  # hashed at a time: 32 MiB
+HASH_WORDS = 1 << 22  # hashed at once: 32 MiB
 GAMMA = 0x9E3779B97F4A7C15
 MULTIPLIER = 0xBF58476D1CE4E5B9
 
 
 def signed(word):
-    """The 64 bits as the integer that torch has for them."""
+    """The 64 bits as torch's signed integer."""
     word &= (1 << 64) - 1
     return word - (1 << 64) if word >> 63 else word
 
 
 def mixed(words):
-    """Every bit of a word reaches many others (a round of SplitMix64's finaliser)."""
+    """Mixes each bit of a word into many others (a round of SplitMix64's finaliser)."""
     words = (words ^ (words >> 30)) * signed(MULTIPLIER)
     return words ^ (words >> 27)
 
@@ -36,10 +36,10 @@ def poison(tensor):
 class Memory:
     def __init__(self, device):
         self.device = device
-        self.blocks = {}  # address -> all of an allocation, in bytes
+        self.blocks = {}  # address -> the bytes of an allocation
         self.addresses = []  # ascending
         self.staging, self.staging_file = None, None
-        self.weights = None  # of the words that are hashed at a time
+        self.weights = None  # of the words that are hashed at once
 
     def allocate(self, size):
         block = torch.empty(size, dtype=torch.uint8, device=self.device)
@@ -52,13 +52,13 @@ class Memory:
         self.addresses.remove(address)
 
     def at(self, address, size):
-        """`size` bytes from an address on, which may lie inside an allocation."""
+        """`size` bytes from an address on, which may be inside an allocation."""
         first = self.addresses[bisect.bisect_right(self.addresses, address) - 1]
         offset = address - first
         return self.blocks[first][offset:offset + size]
 
     def tensor(self, view):
-        """[batch, heads, length, head_dim], strided as flashbench says."""
+        """A tensor [batch, heads, length, head_dim] with flashbench's strides."""
         dtype = DTYPES[view["dtype"]]
         shape, strides = view["shape"], view["strides"]
         extent = sum((n - 1) * stride for n, stride in zip(shape, strides)) + 1
@@ -66,7 +66,7 @@ class Memory:
         return flat.as_strided(shape, strides)
 
     def staged(self, file, size):
-        """The first bytes of the file through which data pass."""
+        """The first bytes of the file through which data is exchanged."""
         if self.staging_file != file:
             self.staging = torch.from_file(file["path"], shared=True, size=file["bytes"],
                                            dtype=torch.uint8)
@@ -91,7 +91,7 @@ class Memory:
         values ^= torch.iinfo(values.dtype).min
 
     def hash(self, address, size, seed):
-        """A sum over mixed words, each by its place: no order of the sum, the same on any device."""
+        """A sum of mixed words weighted by position: the same on any device, in any order of summation."""
         data = self.at(address, size)
         if self.weights is None:
             self.weights = torch.arange(1, HASH_WORDS + 1, device=self.device) * signed(GAMMA)

@@ -1,7 +1,7 @@
-"""Attention as PyTorch and the packages beside it offer it: a line in `all_providers` each.
+"""The attention of PyTorch and of related packages: one line each in `all_providers`.
 
-A provider's `attend` takes Q, K, V [batch, heads, length, head_dim], any strides, and a problem as
-flashbench describes it, and returns O, through which autograd can go back.
+A provider's `attend` takes Q, K, V [batch, heads, length, head_dim] with any strides, and flashbench's
+description of a problem. It returns O, which autograd can differentiate.
 """
 
 import functools
@@ -17,7 +17,7 @@ from torch.nn.attention.bias import causal_lower_right
 
 
 class Unsupported(Exception):
-    """The provider says that it cannot run the problem."""
+    """The provider does not support the problem."""
 
 
 @dataclass
@@ -25,15 +25,15 @@ class Provider:
     name: str
     description: str
     attend: Callable
-    node: str = ""  # part of the name of the autograd node that it must leave
+    node: str = ""  # part of the name of the autograd node that must result
     gives_logsumexp: bool = False  # in that node
     on_request_only: bool = False
 
 
 def all_providers(device):
-    """Those that this device and the installed packages have."""
+    """The providers that this device and the installed packages have."""
     if device.type == "cpu":
-        # In 16 bits flash leaves a logsumexp that is off by more than rounding explains: it is no
+        # In 16 bits the logsumexp of flash has an error beyond what rounding explains. It is no
         # output of the function, and not checked.
         return [sdpa("flash", SDPBackend.FLASH_ATTENTION, "FlashAttention", gives_logsumexp=False),
                 sdpa("math", SDPBackend.MATH, gives_logsumexp=False)]
@@ -61,7 +61,7 @@ def packages():
 def is_installed(module):
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of the package around it
+    except ModuleNotFoundError:  # the enclosing package is missing
         return False
 
 
@@ -87,7 +87,7 @@ def scaled_dot_product_attention(backend, q, k, v, problem):
 
 
 def mask_arguments(problem):
-    """PyTorch's own form of a mask: is_causal ends in the top left corner."""
+    """PyTorch's form of a mask; its is_causal is causal_top_left."""
     mask, q_len, kv_len = problem["mask"], problem["q_len"], problem["kv_len"]
     if sees_all(problem):
         return {}
@@ -136,11 +136,11 @@ def flash_package(module, function, q, k, v, problem):
     return (o[0] if isinstance(o, tuple) else o).transpose(1, 2)
 
 
-# ---- what autograd knows of a forward pass
+# ---- what autograd saves of a forward pass
 
 
 def node_behind(o, name):
-    """The node that keeps O and the logsumexp for the backward pass. Transposes and slices may lie
+    """The node that saves O and the logsumexp for the backward pass. Transposes and slices may come
     in between."""
     node = o.grad_fn
     while node is not None:
@@ -157,7 +157,7 @@ def logsumexp_of(node, q_len):
 
 
 def with_reasons(work):
-    """Runs it; a refusal then says what PyTorch only warns of."""
+    """Runs it; an error then contains the reasons that PyTorch only warns of."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -167,7 +167,7 @@ def with_reasons(work):
 
 
 def reasons(caught):
-    """Without what is said of the backends that were not asked for."""
+    """The warnings without those about backends that were not requested."""
     for warning in caught:
         text = str(warning.message).split(" (Triggered internally")[0]
         if not text.endswith(("kernel not used because:", "has been runtime disabled.")):

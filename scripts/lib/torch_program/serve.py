@@ -13,11 +13,11 @@ from torch_program.providers import Unsupported, all_providers
 
 
 class BadRequest(Exception):
-    """What was asked for is not to be had."""
+    """The request cannot be fulfilled."""
 
 
 def serve():
-    # What libraries print must not come between the answers.
+    # Send the output of libraries elsewhere: it must not come between the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     server = Server()
@@ -34,19 +34,19 @@ def answer_or_error(server, request):
         return failure("unsupported", error)
     except BadRequest as error:
         return failure("bad_input", error)
-    except Exception as error:  # of any library: the row says which
-        # After an error of the device nothing that this process does on it succeeds.
+    except Exception as error:  # from any library; the row contains the message
+        # After a device error nothing on this device succeeds in this process.
         return failure("device_lost" if "CUDA error" in str(error) else "other", error)
 
 
 def failure(kind, error):
-    """In a line, without PyTorch's advice on its allocator."""
+    """The error in one line, without PyTorch's advice on its allocator."""
     message = str(error).strip().split("\n")[0].split(" Including non-PyTorch memory")[0]
     return {"error": {"kind": kind, "message": message or type(error).__name__}}
 
 
 class Server:
-    """A method for each request, named like it; it returns the answer."""
+    """Has one method per request, with its name, that returns the answer."""
 
     def open(self, kind, index, threads, cold_bytes, providers):
         if kind == "cuda":
@@ -119,7 +119,7 @@ class Server:
 
 
 def chosen(providers, names):
-    """By name, in the order of the list; all but those on request only if none is named."""
+    """The named providers, in the order of the names; without names, all but those on request only."""
     known = {provider.name: provider for provider in providers}
     for name in names:
         if name not in known:

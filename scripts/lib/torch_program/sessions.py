@@ -1,4 +1,4 @@
-"""One provider on one problem, or the GEMM that all are compared with, ready to be run again."""
+"""Sessions that run repeatedly: one provider on one problem, or the GEMM of the ceiling."""
 
 import torch
 
@@ -10,7 +10,7 @@ KNOWN = {"pass", "dtype", "mask", "batch", "q_heads", "kv_heads", "q_len", "kv_l
 
 
 class Forward:
-    """As in training: the logsumexp is left for a backward pass, and checked where it can be had."""
+    """As in training: the logsumexp is saved for a backward pass, and checked if it is accessible."""
 
     def __init__(self, provider, problem):
         self.provider, self.problem = provider, problem
@@ -36,13 +36,13 @@ class Forward:
 
 
 class Backward(Forward):
-    """Goes back through a forward pass of its own, from its own O and logsumexp."""
+    """Differentiates its own forward pass, from its own O and logsumexp."""
 
     def prepare_inputs(self, inputs):
         super().prepare_inputs(inputs)
         self.d_o = inputs["d_o"]
         self.o = self.provider.attend(self.q, self.k, self.v, self.problem)
-        super().outputs(self.o)  # by the backend that was asked for
+        super().outputs(self.o)  # checks that the requested backend ran
 
     def launch(self):
         return torch.autograd.grad(self.o, (self.q, self.k, self.v), self.d_o, retain_graph=True)
@@ -51,17 +51,17 @@ class Backward(Forward):
         return dict(zip(("dq", "dk", "dv"), gradients))
 
     def given_bytes(self):
-        """Of what flashbench counts among a backward pass's inputs: O and the logsumexp."""
+        """The bytes that flashbench counts as inputs of a backward pass: O and the logsumexp."""
         return self.o.nbytes + 4 * self.o[..., 0].numel()
 
 
 class Session:
-    """Runs a pass on flashbench's tensors. What torch allocates for outputs is copied to them after
-    the clock has stopped."""
+    """Runs a pass on flashbench's tensors. Outputs that torch allocates are copied to them after the
+    clock has stopped."""
 
     def __init__(self, clock, attention):
         self.clock, self.attention = clock, attention
-        self.kept_bytes = 0  # of the forward pass that a backward pass goes through
+        self.kept_bytes = 0  # by the forward pass, for the backward pass
         self.left = []  # outputs of the last run
 
     def prepare_inputs(self, inputs):
@@ -89,21 +89,21 @@ class Session:
         return answer
 
     def workspace(self, outputs):
-        """What the run took beside its outputs, and what the forward pass had kept for it."""
+        """The memory of the run beside its outputs, and the memory that the forward pass kept for it."""
         growth = self.clock.memory_growth()
         if growth is None:
             return None
         return self.kept_bytes + max(0, growth[0] - sum(x.nbytes for x in outputs.values()))
 
     def forget_outputs(self):
-        """Memory that is handed out again shows what the next run does not write."""
+        """Poisons memory that will be reused, so that missing writes of the next run show."""
         for tensor in self.left:
             poison(tensor)
         self.left = []
 
 
 class Gemm:
-    """C = A B^T of normal operands: the ceiling in every case's rounds."""
+    """C = A B^T of normally distributed operands: the ceiling in every case's rounds."""
 
     def __init__(self, clock, device, dtype, size):
         self.clock = clock
