@@ -9,7 +9,7 @@
 
 namespace flashbench {
 
-// New and empty; it goes with all that is in it.
+// A new, empty folder; the destructor removes it and its content.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

@@ -33,7 +33,7 @@ TEST(Half, EveryBf16ValueSurvivesTheRoundTrip) {
   }
 }
 
-// Between two neighbours the nearer one is taken; half-way, the one with an even last bit.
+// Rounds to the nearest neighbour, and half-way values to the one with an even last bit.
 template <typename ToFloat, typename FromFloat>
 void expect_nearest_even(ToFloat to_float, FromFloat from_float, uint16_t last_finite) {
   for (uint16_t bits = 0; bits < last_finite; ++bits) {

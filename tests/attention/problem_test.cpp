@@ -38,7 +38,7 @@ TEST(Problem, CausalAlignments) {
   EXPECT_EQ(more_queries.visible_keys(4), 2);
 }
 
-// Neighbouring tools count 512, 1, 1023.5 and 1024 pairs here; 1024 is what there is.
+// Other tools count 512, 1, 1023.5 and 1024 pairs here; 1024 is correct.
 TEST(Problem, OneQueryAgainstManyKeysSeesThemAll) {
   const Problem p{.mask = Mask::causal_bottom_right, .q_len = 1, .kv_len = 1024, .head_dim = 128};
   EXPECT_EQ(p.unmasked_pairs(), 1024);

@@ -15,7 +15,7 @@ class CommandLine : public testing::Test {
   CommandLine() {
     declare_command_line(app_, invocation_);
     verbs_ = app_.get_subcommands({});
-    for (CLI::App* verb : verbs_) verb->callback([] {});  // options are tried, nothing is run
+    for (CLI::App* verb : verbs_) verb->callback([] {});  // options are parsed, nothing is run
   }
 
   static std::vector<std::string> names_of(const CLI::Option& option) {
@@ -25,10 +25,10 @@ class CommandLine : public testing::Test {
     return names;
   }
 
-  // What the option says of this value; empty if it takes it.
+  // The option's error for this value; empty if it accepts the value.
   std::string refusal(const CLI::App& verb, const CLI::Option& option, const std::string& value) {
     const std::string name = "--" + option.get_lnames().front();
-    std::vector<std::string> reversed{value, name, verb.get_name()};  // as the library wants them
+    std::vector<std::string> reversed{value, name, verb.get_name()};       // the library's order
     if (!value.empty()) reversed = {name + "=" + value, verb.get_name()};  // "-inf" is no option
     try {
       app_.parse(reversed);
@@ -37,7 +37,7 @@ class CommandLine : public testing::Test {
     } catch (const CLI::ConversionError& error) {
       return error.what();
     } catch (const CLI::ParseError&) {
-      return "";  // it is something else that lacks
+      return "";  // something else is missing
     }
     return "";
   }

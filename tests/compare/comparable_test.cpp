@@ -16,7 +16,7 @@ using testing::HasSubstr;
 using testing::Not;
 using Json = nlohmann::ordered_json;
 
-// What comparing says if the new result has another value at `pointer`.
+// The error of a comparison in which the new result has another value at `pointer`.
 struct Other {
   std::string key, pointer;
   Json value;

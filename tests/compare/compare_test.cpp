@@ -1,4 +1,4 @@
-// Verdicts on results whose times are known.
+// Verdicts on results with known times.
 #include "compare/compare.h"
 
 #include <gmock/gmock.h>
@@ -88,7 +88,7 @@ TEST(Compare, ChangesUpToTheThresholdGetNoVerdict) {
   const Comparison comparison =
       compare(nine_rows(three, 1), nine_rows(slower_by(0.08, three), 2), options);
   EXPECT_EQ(comparison.count(Change::slower), 0);
-  EXPECT_EQ(comparison.count(Change::same), 9);  // which then means: within the threshold
+  EXPECT_EQ(comparison.count(Change::same), 9);  // SAME then means: within the threshold
 }
 
 TEST(Compare, AMachineThatSlowedDownIsNoRegression) {
@@ -149,7 +149,7 @@ TEST(Compare, WithoutAnAnchorThereIsNoVerdict) {
   EXPECT_EQ(comparison.count(Change::slower), 8);
 }
 
-// Rows that meet all conditions of a verdict but one.
+// Rows that meet all but one of the conditions of a verdict.
 
 TEST(Compare, OneProcessDoesNotShowSmallChanges) {
   Times one = of_processes({90}), three = of_processes({30, 30, 30});
@@ -245,8 +245,9 @@ TEST(Compare, MeanRatiosAreGeometricAndByProvider) {
 
 // ---- beside load
 
-// Threads that take turns for a whole sweep make every one of its samples twice as long, the same
-// in each process: no test of samples or of processes can tell that from a change of the program.
+// Threads that share a core for a whole sweep make each of its samples twice as long, and equally
+// so in each process. No test of samples or of processes can tell that from a change of the
+// program.
 TEST(Compare, ASweepThatHadToWaitThroughoutIsNeitherSlowerNorFaster) {
   const Times three = of_processes({30, 30, 30});
   const Neighbour waits{.share = 1, .wait = 1, .threads = 2};
@@ -262,7 +263,7 @@ TEST(Compare, ASweepThatHadToWaitThroughoutIsNeitherSlowerNorFaster) {
   }
 }
 
-// One row of several; the others did not change.
+// One of several rows; the others did not change.
 TEST(Compare, TheRecordedSweepsBesideLoadAreNeitherSlowerNorFaster) {
   const Times three = of_processes({30, 30, 30});
   SweepResult first = nine_rows(three, 1), second = nine_rows(three, 2);
@@ -273,7 +274,7 @@ TEST(Compare, TheRecordedSweepsBesideLoadAreNeitherSlowerNorFaster) {
   EXPECT_EQ(compare(first, second, {}).rows[0].change, Change::inconclusive);
   EXPECT_EQ(compare(second, first, {}).rows[0].change, Change::inconclusive);
 
-  // What was compared before: the clock, of all samples.
+  // The earlier basis: clock times of all samples.
   for (SweepResult* sweep : {&first, &second}) {
     for (auto* measurement : {&sweep->records[0].measurement, &sweep->records[0].gemm}) {
       (*measurement)->load.reset();
@@ -381,7 +382,7 @@ TEST(Compare, AnInconclusiveRowSaysWhatItWouldTake) {
 
 // ---- statuses
 
-// The change of a row that had `before` and has `after`; no status: no row.
+// The change of a row from status `before` to `after`; no status: no row.
 std::pair<Change, std::string> change_between(std::optional<Status> before,
                                               std::optional<Status> after) {
   const auto result = [](std::optional<Status> status, unsigned seed) {
@@ -417,7 +418,7 @@ TEST(Compare, WhatVerifiedAndNoLongerDoesIsNewlyWrong) {
   }
 }
 
-// Of the first row, which passed before and is coarse now.
+// The comparison of the first row, which passed before and is coarse now.
 RowComparison change_to_coarse(std::optional<double> rel_rms_before) {
   SweepResult base = nine_rows({}, 1), now = nine_rows({}, 2);
   base.records[0].verdict.tensors = {

@@ -1,4 +1,4 @@
-// Tests of hypotheses against tables and against counting every arrangement.
+// Hypothesis tests, compared with tables and with counts of every arrangement.
 #include "compare/hypothesis.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ double pairs_above(const std::vector<double>& low, const std::vector<double>& hi
   return u;
 }
 
-// The share of all ways to choose the second group that have as many pairs above, or more.
+// The share of all choices of the second group that have at least as many pairs above.
 double by_counting(const std::vector<double>& low, const std::vector<double>& high) {
   std::vector<double> all = low;
   all.insert(all.end(), high.begin(), high.end());
@@ -66,7 +66,7 @@ TEST(MannWhitney, SeparateGroupsHaveTheSmallestProbability) {
 }
 
 TEST(MannWhitney, LargeGroupsAreNearTheExactValue) {
-  // With a 21st sample the approximation takes over; the exact values of both sides bound it.
+  // From 21 samples on the approximation is used; the exact values of both sides bound it.
   std::mt19937 random(2);
   std::vector<double> low = random_samples(random, 20, 0), high = random_samples(random, 20, 0.15);
   const double exact = mann_whitney(low, high);

@@ -1,4 +1,4 @@
-// Results with known times, for the tests of comparing.
+// Results with known times, for the tests of comparisons.
 #pragma once
 
 #include <functional>
@@ -10,11 +10,11 @@
 
 namespace flashbench {
 
-// How the samples of a side come about: seconds * (1 + noise), noise >= 0 as load is; each process
-// is off by a factor of its own.
+// How the samples of a side are generated: seconds * (1 + noise), with noise >= 0 as under load;
+// each process has its own additional factor.
 struct Times {
   double seconds = 0.01;
-  std::vector<int> processes{40};  // samples of each
+  std::vector<int> processes{40};  // samples per process
   double noise = 0.01, process_noise = 0.002;
   double machine = 1;  // slows the anchor too
 };
@@ -66,9 +66,9 @@ inline SweepResult sweep_of(std::vector<Record> records) {
   return result;
 }
 
-// How a neighbour disturbs samples: the share of them that had to wait, for how many times as long
-// as they take, and how many threads the work has. Threads that spin use up processor time
-// meanwhile.
+// How a neighbour disturbs samples: the share of the samples that had to wait, the length of the
+// wait relative to the sample, and the number of threads of the work. Threads that spin use
+// processor time while they wait.
 struct Neighbour {
   double share = 0.5, wait = 2;
   int threads = 1;
@@ -90,7 +90,7 @@ inline void disturb(Measurement& measurement, const Neighbour& neighbour, std::m
   }
 }
 
-// The same sweep on a quiet machine that tells its processor time.
+// The same sweep on a quiet machine that reports processor time.
 inline SweepResult alone(int threads, SweepResult result) {
   std::mt19937 random;
   for (Record& record : result.records) {

@@ -15,7 +15,7 @@ Times of_repetitions(size_t count) {
   return {.processes = std::vector<int>(count, 20)};
 }
 
-// All rows of the second side are like the first's but for row 4, which nobody can tell.
+// All rows of the second side are like the first's, except row 4, which stays inconclusive.
 SweepResult with_one_doubtful_row(size_t repetitions) {
   SweepResult now = nine_rows(of_repetitions(repetitions), 2);
   std::mt19937 random(3);
@@ -31,7 +31,7 @@ TEST(UntilConclusive, AsksForUndecidedCasesAndLooksWhereTheirRepetitionsHaveDoub
   double time = 0;
   UntilConclusive once_more(base, for_each_look({}), 100, [&] { return time; });
   EXPECT_THAT(once_more(with_one_doubtful_row(3)), ElementsAre(key));
-  // Decided results are not looked at before there are six.
+  // Decided results are not checked before there are six repetitions.
   EXPECT_THAT(once_more(nine_rows(of_repetitions(4), 2)), ElementsAre(key));
   EXPECT_THAT(once_more(nine_rows(of_repetitions(5), 2)), ElementsAre(key));
   EXPECT_THAT(once_more(nine_rows(of_repetitions(6), 2)), IsEmpty());

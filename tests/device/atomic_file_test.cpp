@@ -37,7 +37,7 @@ class AtomicFile : public testing::Test {
 
   int64_t files() const { return std::distance(fs::directory_iterator(folder_.path()), {}); }
 
-  // That it is known beforehand, and does happen.
+  // Expects that require_writable predicts the failure, and that it happens.
   static void expect_refused(const fs::path& path, const std::string& why) {
     EXPECT_THAT([&] { require_writable(path); },
                 ThrowsMessage<FileError>(HasSubstr(path.string() + ": cannot write: " + why)));
@@ -91,7 +91,7 @@ TEST_F(AtomicFile, FollowsLinks) {
   fs::create_directory(folder_ / "there");
   fs::create_symlink("there/result", folder_ / "first");
   fs::create_symlink(folder_ / "first", folder_ / "second");
-  for (const char* content : {"new", "newer"}) {  // what it leads to is made, then replaced
+  for (const char* content : {"new", "newer"}) {  // the target is created, then replaced
     require_writable(folder_ / "second");
     write_file_atomically(folder_ / "second", content);
     EXPECT_EQ(text(folder_ / "there" / "result"), content);

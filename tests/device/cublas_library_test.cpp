@@ -1,4 +1,4 @@
-// cuBLAS opens without a GPU where a toolkit is; skipped where it is missing.
+// cuBLAS opens without a GPU if a toolkit is installed; skipped if it is missing.
 #include "device/cublas_library.h"
 
 #include <gtest/gtest.h>

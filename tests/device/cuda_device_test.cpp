@@ -1,4 +1,4 @@
-// The GPU as a device; skipped where there is none.
+// The GPU as a device; skipped without a GPU.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -51,7 +51,7 @@ TEST_F(CudaDeviceTest, FlipsSignsOnly) {
   EXPECT_EQ(read(buffer), (std::vector<uint16_t>{0x8001, 0x0001, 0xbc00}));
 }
 
-// Every byte counts, and so does its place.
+// The hash depends on every byte and its position.
 TEST_F(CudaDeviceTest, HashesEveryByte) {
   std::vector<uint16_t> values(1001);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint16_t>(i * 7);
@@ -79,10 +79,10 @@ TEST_F(CudaDeviceTest, TimesTheWorkAndNotTheLaunch) {
   EXPECT_GT(thrice, 2 * once);
 }
 
-// Time between events says nothing of a launch that waits for the device.
+// The time between events is meaningless for a launch that waits for the device.
 TEST_F(CudaDeviceTest, ALaunchThatWaitsIsAnError) {
   EXPECT_THROW(device_->time([&] { device_->synchronize(); }), std::runtime_error);
-  EXPECT_GT(device_->time([&] { device_->evict_caches(); }), 0);  // and the device goes on
+  EXPECT_GT(device_->time([&] { device_->evict_caches(); }), 0);  // the device still works
 }
 
 TEST_F(CudaDeviceTest, SeesWorkOnAnotherStream) {

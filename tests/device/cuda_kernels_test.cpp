@@ -1,4 +1,4 @@
-// What kernels of a launch are; the names need no GPU.
+// The names and facts of the kernels of a launch; the names need no GPU.
 #include "device/cuda_kernels.h"
 
 #include <gtest/gtest.h>

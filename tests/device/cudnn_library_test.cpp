@@ -1,4 +1,4 @@
-// Where cuDNN is looked for and what is said of it; the libraries are fakes.
+// Where cuDNN is searched for, and the errors; the libraries are fakes.
 #include "device/cudnn_library.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 class CudnnLibrarySearch : public testing::Test {
  protected:
-  // A file libcudnn.so.9 in this folder below ours: a copy of the fake, or text.
+  // Creates libcudnn.so.9 in this folder below ours: a copy of the fake, or text.
   fs::path put(const fs::path& below, const char* fake = FAKE_CUDNN) const {
     fs::create_directories(folder_ / below);
     fs::path file = folder_ / below / "libcudnn.so.9";

@@ -1,4 +1,4 @@
-// A library with nothing of cuDNN but its version.
+// A library that has nothing of cuDNN except its version.
 #include <cstddef>
 
 extern "C" size_t cudnnGetVersion() {

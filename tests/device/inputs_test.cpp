@@ -82,8 +82,8 @@ TEST(HostTensors, TensorsAndSeedsDiffer) {
   EXPECT_NE(first(one.inputs().k), first(one.inputs().v));
 }
 
-// Problems of one number of elements have the same random tensors, and do not make them twice;
-// others get their own.
+// Problems with the same number of elements share random tensors, which are made once; other
+// problems get their own.
 TEST(HostTensors, SameElementsAreSharedAndNoOthers) {
   ThreadPool pool(1);
   const Problem wide{
@@ -99,7 +99,7 @@ TEST(HostTensors, SameElementsAreSharedAndNoOthers) {
     const HostTensors made(problem, spec, pool);
     const ConstTensorView k = made.inputs().k;
     EXPECT_NE(k.data, first.inputs().k.data);
-    // Element 9 in the order [batch, length, heads, head_dim]: of row 0, head 1.
+    // Element 9 in the order [batch, length, heads, head_dim]: row 0, head 1.
     const float expected =
         round_to(problem.dtype, random_value(spec.distribution, spec.seed, 1, 9));
     EXPECT_EQ(load_element(k.data, k.dtype, k.offset(0, 1, 0) + 1), expected);

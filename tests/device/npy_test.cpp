@@ -38,7 +38,7 @@ class NpyTest : public testing::Test {
     write_bytes("\x93NUMPY\x01\x00"s + length + header + std::string(data_bytes, '\0'));
   }
 
-  // The message of the BadInput that reading gives.
+  // The message of the BadInput that reading throws.
   std::string refusal() const {
     try {
       read_npy(path());

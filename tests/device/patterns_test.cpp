@@ -1,4 +1,4 @@
-// What the adversarial inputs promise of themselves.
+// The documented properties of the adversarial inputs.
 #include "device/patterns.h"
 
 #include <gtest/gtest.h>

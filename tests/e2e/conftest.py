@@ -27,7 +27,7 @@ TINY = {
 
 
 class Flashbench:
-    """Runs the binary in a folder of its own, with these plugins."""
+    """Runs the binary in its own folder, with these plugins."""
 
     def __init__(self, binary, folder, *plugins):
         self.binary = binary
@@ -39,7 +39,7 @@ class Flashbench:
         return [self.binary, *words[:1], *self.plugins, *words[1:]]
 
     def __call__(self, *arguments, expect=0, **options):
-        """The finished process; its exit code must be `expect`."""
+        """Returns the finished process; its exit code must be `expect`."""
         process = subprocess.run(
             self.command(*arguments),
             cwd=self.folder,
@@ -54,7 +54,7 @@ class Flashbench:
         return process
 
     def start(self, *arguments, pass_fds=(), **environment):
-        """A process that runs on; its stderr is a pipe."""
+        """Starts a process and returns it; its stderr is a pipe."""
         return subprocess.Popen(
             self.command(*arguments),
             cwd=self.folder,
@@ -67,7 +67,7 @@ class Flashbench:
         )
 
     def config(self, document=None, **changes):
-        """Writes a config, the tiny one unless another is given, and returns its path."""
+        """Writes a config (default: the tiny one), and returns its path."""
         path = self.folder / "config.json"
         path.write_text(json.dumps({**(document or TINY), **changes}))
         return path
@@ -87,7 +87,7 @@ def flashbench(binary, tmp_path):
 
 @pytest.fixture(scope="session")
 def plugins(binary):
-    """The folder of the plugins that were built beside the binary."""
+    """The folder of the plugins that were built with the binary."""
     path = Path(os.environ.get("FLASHBENCH_PLUGINS", binary.parents[1] / "plugins")).resolve()
     assert path.exists(), f"{path} is missing: run scripts/test, or name it by $FLASHBENCH_PLUGINS"
     return path
@@ -95,7 +95,7 @@ def plugins(binary):
 
 @pytest.fixture
 def with_faults(binary, plugins, tmp_path):
-    """The tool with the plugin that misbehaves as $FLASHBENCH_FAULT says."""
+    """The tool with the plugin whose fault $FLASHBENCH_FAULT names."""
     return Flashbench(binary, tmp_path, plugins / "faulty.so")
 
 

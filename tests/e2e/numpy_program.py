@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A program as `flashbench --program` runs it (src/program/process.h), in NumPy: one provider that is
-right, and others that are wrong, refuse or end in ways that the tool must take."""
+"""A program for `flashbench --program` (src/program/process.h), in NumPy: one correct provider, and
+others that are wrong, refuse problems, or end in ways that the tool must survive."""
 
 import ctypes
 import json
@@ -60,7 +60,7 @@ def store(view, values):
 
 
 def tell_that_it_runs():
-    """Writes a byte to the pipe of this number, where a test has one open for that."""
+    """Writes a byte to the pipe with this number, if a test has opened one."""
     pipe = os.environ.pop("NUMPY_PROGRAM_PIPE", None)
     if pipe is not None:
         os.write(int(pipe), b"r")

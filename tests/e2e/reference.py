@@ -1,15 +1,15 @@
-"""Attention in NumPy and fp64, with the derivation's matrices written out; and bf16 as uint16.
+"""Attention in NumPy and fp64, with all matrices of the derivation in full; and bf16 as uint16.
 
 Tensors are [batch, heads, length, head_dim]. Independent of the C++ code on purpose. Each result
-comes with its magnitudes: the same sums over the terms' absolute values, which rounding errors are
-in proportion to.
+comes with its magnitudes: the same sums over the terms' absolute values, to which rounding errors
+are proportional.
 """
 
 import numpy as np
 
 
 def visible(q_len, kv_len, mask):
-    """[q_len, kv_len] of bool: which keys a query sees."""
+    """Returns a mask [q_len, kv_len] of bool: the keys that a query sees."""
     query, key = np.arange(q_len)[:, None], np.arange(kv_len)[None, :]
     if mask == "causal_top_left":
         return key <= query
@@ -19,7 +19,7 @@ def visible(q_len, kv_len, mask):
 
 
 def shared(x, group):
-    """K or V as each query head reads it."""
+    """K or V, repeated for each query head."""
     return np.repeat(x, group, axis=1)
 
 
@@ -76,7 +76,7 @@ def backward(q, k, v, do, mask, scale):
 
 
 def to_bf16(x):
-    """The bits of fp32 values rounded to nearest even."""
+    """The bf16 bits of fp32 values, rounded to nearest even."""
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 

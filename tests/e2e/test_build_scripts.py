@@ -1,4 +1,4 @@
-"""The parts of the build that no compiler checks: launchers, probes, and what the scripts say."""
+"""The parts of the build that no compiler checks: launchers, probes, and the messages of scripts."""
 
 import os
 import subprocess
@@ -79,7 +79,7 @@ def test_a_compiler_with_libfuzzer_is_chosen(tmp_path):
 
 @pytest.mark.parametrize("header", ["chrono", "ranges", "filesystem"])
 def test_a_compiler_that_fails_at_the_standard_library_is_not_chosen(tmp_path, header):
-    """clang 14 beside GCC 13's library links empty programs, and cannot compile <chrono>."""
+    """clang 14 with GCC 13's library links empty programs, but cannot compile <chrono>."""
     compiler = executable(tmp_path / "clang", f"! grep -q '<{header}>' \"${{@: -3:1}}\"\n")
     assert chosen_fuzzing_compiler(tmp_path, compiler) != str(compiler)
 

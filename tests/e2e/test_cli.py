@@ -35,11 +35,11 @@ def tree(folder):
 
 
 def limit(what, size):
-    """For subprocess: lowers a limit of the process before it starts."""
+    """Returns a function for subprocess that lowers a limit of the process before it starts."""
     return lambda: resource.setrlimit(what, (size, size))
 
 
-# ---- what a sweep leaves
+# ---- results of a sweep
 
 
 def test_sweep_writes_json_csv_and_markdown(tiny_result):
@@ -286,7 +286,7 @@ def test_threads_that_the_system_does_not_start(flashbench):
 
 
 def test_out_of_memory_is_a_row(flashbench):
-    """naive cannot hold a gigabyte of scores in a gigabyte; tiled need not."""
+    """naive cannot hold a gigabyte of scores in a gigabyte of memory; tiled does not need to."""
     config = flashbench.config(
         threads=1, verify={"fp64_flops": 1e7},
         cases=[{"seq": 16384, "q_heads": 1, "head_dim": 8}])
@@ -362,7 +362,7 @@ EXPORTS = ["--json", "--csv", "--md"]
 
 
 def test_a_failed_write_leaves_the_old_result(flashbench):
-    """A file-size limit is an error of the write; its signal would end the program without a word."""
+    """Exceeding a file-size limit is a write error; its signal would end the program silently."""
     problem = [*VERIFY_ONE, "--json", "run.json"]
     flashbench(*problem)
     before = tree(flashbench.folder)
@@ -374,7 +374,7 @@ def test_a_failed_write_leaves_the_old_result(flashbench):
 
 @pytest.mark.parametrize("flag", EXPORTS)
 def test_an_export_keeps_what_is_there(flashbench, flag):
-    """A device, a pipe, a link, a file's mode; and nothing that may not be written is."""
+    """Writes to a device, a pipe and a link, keeps a file's mode, and respects write protection."""
     folder = flashbench.folder
     process = flashbench(*VERIFY_ONE, flag, "/dev/full", expect=7)
     assert "/dev/full: cannot write: No space left on device" in process.stderr
@@ -481,7 +481,7 @@ def test_a_config_that_ships_is_known_by_its_name(flashbench, name):
     assert "cases for" in flashbench("sweep", "--config", name, "--dry-run").stdout
     flashbench.config(name="mine").rename(flashbench.folder / name)
     flashbench("sweep", "--config", name, "--device", "cpu", "--filter", "pass=forward,seq=16")
-    assert (flashbench.folder / "results/mine/mine.csv").exists()  # a file comes first
+    assert (flashbench.folder / "results/mine/mine.csv").exists()  # a file has precedence
 
 
 def test_a_config_that_is_not_there_says_where_configs_are(flashbench):

@@ -1,4 +1,4 @@
-"""Comparing results, and sweeps with a baseline: verdicts, exit codes, baselines by name."""
+"""Comparisons of results, and sweeps with a baseline: verdicts, exit codes, baselines by name."""
 
 import importlib.util
 import json
@@ -40,7 +40,7 @@ def verdicts(comparison):
 
 @pytest.fixture(scope="module")
 def results(binary, plugins, tmp_path_factory):
-    """The result files of sweeps of the same cases: plain ones and others."""
+    """The result files of sweeps of the same cases, plain and with faults."""
     tool = Flashbench(binary, tmp_path_factory.mktemp("gate"), plugins / "faulty.so")
     files = {}
     for name, kind, code in [("plain", "slow=0", 0), ("slow", SLOW, 0),
@@ -52,7 +52,7 @@ def results(binary, plugins, tmp_path_factory):
 
 @pytest.fixture
 def changed(results, flashbench):
-    """Writes the plain result with a change, and returns where it is."""
+    """Writes the plain result with a change, and returns its path."""
 
     def write(change):
         document = json.loads(results["plain"].read_text())
@@ -174,7 +174,7 @@ def test_usage(results, flashbench, arguments, said):
     assert process.stdout == ""
 
 
-# ---- what is no baseline: 5
+# ---- unusable baselines: 5
 
 
 def set_threads(document):
@@ -252,11 +252,11 @@ def test_a_sweep_saves_and_uses_named_baselines(with_faults):
     assert "not saved" in slow.stderr
     assert saved.read_text() != (folder / "gate.json").read_text()  # the gate stays shut
 
-    # The worst that happened: a failed verification is said before a regression.
+    # The worst outcome counts: a failed verification takes precedence over a regression.
     wrong = sweep(with_faults, *gated, kind="nan@forward", expect=3)
     assert "NEWLY_WRONG" in wrong.stdout
 
-    # What the filter leaves out is not missing.
+    # Cases that the filter leaves out are not missing.
     half = sweep(with_faults, *gated[:-1], "--filter", "pass=backward")
     assert "1 rows: " in half.stdout and "MISSING" not in half.stdout
 
@@ -354,7 +354,7 @@ def test_trials_go_on_and_are_judged_into_the_docs(trials, binary, plugins, tmp_
     docs.write_text("before\n{}\nan earlier table\n{}\nafter\n".format(*trials.MARKERS))
     out = tmp_path / "trials"
     how = ["--out", str(out), "--binary", str(binary)]
-    # One step each: none is begun after no time at all.
+    # One step each: after 0 seconds no further one begins.
     run = ["run", *how, "--plugin", str(plugins / "faulty.so"), "--config", str(config),
            "--repetitions", "2", "--sizes", "2900", "--seconds", "0"]
 

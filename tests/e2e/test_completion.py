@@ -1,4 +1,4 @@
-"""The completion scripts, and what bash makes of its own."""
+"""The completion scripts, and bash's completions from its own."""
 
 import subprocess
 
@@ -14,7 +14,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 
 def complete(flashbench, *words):
-    """What bash offers for the last of the words."""
+    """The completions that bash offers for the last word."""
     process = subprocess.run(["bash", "-c", COMPLETE, flashbench.binary, "flashbench", *words],
                              cwd=flashbench.folder, capture_output=True, text=True, check=True)
     assert process.stderr == ""
@@ -41,7 +41,7 @@ def test_bash_completes_choices(flashbench):
 
 
 def test_bash_completes_after_an_equals_sign(flashbench):
-    """bash gives the = as a word of its own."""
+    """bash passes the = as a separate word."""
     assert complete(flashbench, "run", "--dtype", "=") == ["fp32", "fp16", "bf16"]
     assert complete(flashbench, "run", "--dtype", "=", "b") == ["bf16"]
 

@@ -25,7 +25,7 @@ def without_duplicates(pairs):
 
 
 def nodes(node, place=""):
-    """Every subschema with its place."""
+    """Yields every subschema with its place."""
     yield place, node
     for group in ("properties", "definitions"):
         for name, child in node.get(group, {}).items():

@@ -1,4 +1,4 @@
-"""scripts/criteria.py: the table of docs/measuring.md is the one that its figures make."""
+"""scripts/criteria.py: the table of docs/measuring.md follows from the committed figures."""
 
 import shutil
 import subprocess
@@ -13,7 +13,7 @@ def criteria(repository, *arguments):
 
 
 def copy(folder):
-    """The three files that the script works on."""
+    """A repository with the three files that the script uses."""
     for path in ["scripts/criteria.py", "results/cpu/criteria.json", "docs/measuring.md"]:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPOSITORY / path, folder / path)

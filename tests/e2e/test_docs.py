@@ -1,4 +1,4 @@
-"""scripts/docs: the documents say what the committed results say."""
+"""scripts/docs: the documents agree with the committed results."""
 
 import os
 import re
@@ -16,7 +16,7 @@ def docs(repository, binary, *arguments):
 
 @pytest.fixture
 def copy(tmp_path):
-    """A repository with what the script works on."""
+    """A repository with the files that the script uses."""
     for path in ["scripts", "docs", "configs"]:
         shutil.copytree(REPOSITORY / path, tmp_path / path, ignore=shutil.ignore_patterns("__pycache__"))
     for path in [REPOSITORY / "README.md", *(REPOSITORY / "results").rglob("*.csv"),

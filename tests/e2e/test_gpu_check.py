@@ -1,4 +1,4 @@
-"""scripts/gpu-check, with a GPU, a flashbench and a PyTorch that only write down how they are called."""
+"""scripts/gpu-check, with a fake GPU, flashbench and PyTorch that only log how they are called."""
 
 import os
 import shutil

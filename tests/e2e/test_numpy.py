@@ -1,4 +1,4 @@
-"""The providers' outputs on tensors from outside, against an independent NumPy reference."""
+"""The providers' outputs on external tensors, against an independent NumPy reference."""
 
 from dataclasses import dataclass
 
@@ -60,7 +60,7 @@ def load(path, dtype, layout):
 
 
 def in_layout(x, layout):
-    """To a layout from bhsd, or back: both are the same exchange."""
+    """Converts from bhsd to a layout, or back: both swap the same axes."""
     return x.swapaxes(1, 2) if layout == "bshd" else x
 
 
@@ -84,7 +84,7 @@ def run_on_files(flashbench, shape, dtype, mask, names, *more):
 
 
 def assert_close(name, found, expected, magnitude, dtype):
-    """Within a few roundings to the dtype, and the roundings of fp32 sums, of the terms' size."""
+    """Allows a few roundings to the dtype, and the rounding of fp32 sums relative to their terms."""
     assert found.shape == expected.shape
     infinite = np.isinf(expected)
     np.testing.assert_array_equal(found[infinite], expected[infinite])
@@ -161,7 +161,7 @@ def test_rows_without_keys_are_zero(flashbench, tmp_path):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
 def test_dumped_inputs_give_the_same_outputs(flashbench, tmp_path, layout, dtype):
-    """What is dumped of generated inputs is what was computed on."""
+    """The dumped inputs are those that the outputs were computed from."""
     shape = Shape(2, 4, 2, 19, 45, 32, layout)
     flashbench("run", "--pass", "backward", "--dtype", dtype, "--layout", layout, "--batch", 2,
                "--q-heads", 4, "--kv-heads", 2, "--q-len", 19, "--kv-len", 45, "--head-dim", 32,

@@ -1,4 +1,4 @@
-"""Kernels from shared objects: run, refused, gone wrong, changed."""
+"""Kernels from shared objects: valid, refused, failing and changed ones."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def fault(text):
     return {"env": {**os.environ, "FLASHBENCH_FAULT": text}}
 
 
-# ---- good ones
+# ---- valid plugins
 
 
 def test_a_plugin_is_verified_and_timed_beside_the_others(with_plain_c, plugins):
@@ -94,7 +94,7 @@ def test_the_cuda_example_is_a_plugin(flashbench, plugins):
     assert "it needs a cuda device" in process.stdout
 
 
-# ---- what is no plugin
+# ---- invalid plugins
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_what_does_not_keep_to_the_interface_is_refused_at_once(flashbench, plug
     listed = flashbench("list", "--device", "cpu", "--plugin", path, "--plugin",
                         plugins / "plain_c.so").stdout
     assert f"  plugin:{name}\n    not available here: plugin {path}: " in listed and said in listed
-    assert "plugin:plain_c (cpu)" in listed  # one of them does not hide another
+    assert "plugin:plain_c (cpu)" in listed  # an invalid plugin does not hide another
 
 
 def test_bad_arguments(flashbench, plugins):
@@ -134,7 +134,7 @@ def test_bad_arguments(flashbench, plugins):
     assert "both called plugin:plain_c" in refused("--plugin", twice, "--plugin", twice)
 
 
-# ---- gone wrong, changed
+# ---- failing and changed plugins
 
 
 def test_a_crash_at_load_is_a_row_for_every_case(with_faults, plugins):
@@ -162,7 +162,7 @@ def test_a_sweep_is_not_resumed_with_another_plugin(flashbench, plugins):
     journal = flashbench.folder / "out/tiny.journal"
     sweep = ["sweep", "--config", flashbench.config(TINY), "--out", "out", "--no-ceilings",
              "--quiet"]
-    # Results that cannot be written leave the journal.
+    # If the results cannot be written, the journal is kept.
     (flashbench.folder / "out").mkdir()
     (flashbench.folder / "out/tiny.csv").symlink_to("/dev/full")
     flashbench(*sweep, "--plugin", own, expect=7)

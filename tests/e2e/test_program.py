@@ -1,4 +1,4 @@
-"""Providers of another program: its rows are as ours, whatever it does."""
+"""Providers of another program: its rows are like ours, whatever it does."""
 
 import csv
 import fcntl
@@ -137,7 +137,7 @@ def test_report_puts_rows_beside_each_other(flashbench, tmp_path):
     cases = [(row["pass"], row["q_len"]) for row in rows]
     assert [cases.index(case) for case in cases] == sorted(cases.index(case) for case in cases)
     for row in rows:
-        # Times of two runs are no ratio.
+        # Times of two runs make no ratio.
         assert (row["speedup_vs_naive"] == "") == (row["provider"] not in ("naive", "tiled"))
     (tmp_path / "all.json").write_text(flashbench("report", *files, "--format", "json").stdout)
     assert flashbench("report", "all.json").stdout == table
@@ -157,11 +157,11 @@ def test_report_refuses_other_devices(flashbench):
 
 
 def test_the_program_ends_with_the_sweep(flashbench):
-    """Killed in the middle: of a hundred thousand samples, at the program's first run."""
+    """Killed during a hundred thousand samples, at the program's first run."""
     config = flashbench.config(measure={"min_samples": 100000, "max_samples": 100000,
                                         "max_seconds": 3600})
     reading, low = os.pipe()
-    writing = fcntl.fcntl(low, fcntl.F_DUPFD, 100)  # not one of those that a worker has
+    writing = fcntl.fcntl(low, fcntl.F_DUPFD, 100)  # not a number that a worker uses
     os.close(low)
     process = flashbench.start("sweep", "--no-ceilings", "--config", config, "--program", PROGRAM,
                                "--providers", "exact", "--out", "out", "--quiet",
@@ -171,7 +171,7 @@ def test_the_program_ends_with_the_sweep(flashbench):
     assert process.poll() is None
     process.kill()
     process.communicate()
-    # A pipe ends when nobody has it open any more: neither the worker nor the program.
+    # The pipe ends when no process has it open: neither the worker nor the program.
     assert read_in_time(reading) == b""
     os.close(reading)
 

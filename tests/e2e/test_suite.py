@@ -1,4 +1,4 @@
-"""The built-in suites, repeated runs, and what they find in a provider that misbehaves."""
+"""The built-in suites, repeated runs, and the faults that they find in a provider."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ CPU_PROVIDERS = ["naive", "tiled"]
 
 @pytest.fixture
 def faulty(with_faults):
-    """Runs the tool with the provider that misbehaves as told, alone."""
+    """Runs the tool with only the faulty provider, and with this fault."""
 
     def run(fault, *arguments, **options):
         environment = {**os.environ, "FLASHBENCH_FAULT": fault}
@@ -135,7 +135,7 @@ def test_without_repeats_results_say_nothing_of_them(flashbench):
     assert not any("determinism" in row or "placement" in row["case"] for row in result["results"])
 
 
-# ---- what is found
+# ---- faults that are found
 
 
 def test_a_nan_fails_the_suite(faulty):

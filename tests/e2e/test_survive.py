@@ -1,4 +1,4 @@
-"""What a sweep survives: providers that crash, hang or lie; being killed; a full disk."""
+"""Faults that a sweep survives: providers that crash, hang or lie; being killed; a full disk."""
 
 import contextlib
 import csv
@@ -36,7 +36,7 @@ def wait_until(condition, seconds=60):
 
 
 def worker_of(process):
-    """The process id of a sweep's worker, once there is one."""
+    """Waits for a sweep's worker, and returns its process id."""
     children = f"/proc/{process.pid}/task/{process.pid}/children"
 
     def pids():
@@ -152,7 +152,7 @@ def all_rows(binary, tmp_path_factory):
 
 @pytest.mark.parametrize(
     "records, flags",
-    # With the ceilings, a line more before the cases.
+    # With ceilings there is one more line before the cases.
     [*((n, []) for n in range(3)), *((n, ["--no-ceilings"]) for n in range(1, TINY_CASES + 2))],
 )
 def test_killed_at_every_journal_record(flashbench, all_rows, records, flags):
@@ -169,7 +169,7 @@ def test_killed_at_every_journal_record(flashbench, all_rows, records, flags):
 
 
 def journal_of_an_interrupted_sweep(flashbench, sweep):
-    """A whole journal: that of a sweep whose result cannot be written, which shows at its end."""
+    """Makes a complete journal: that of a sweep whose result cannot be written at its end."""
     (flashbench.folder / "out").mkdir(exist_ok=True)
     (flashbench.folder / "out/tiny.json").symlink_to("/dev/full")
     flashbench(*sweep, expect=7)
@@ -219,7 +219,7 @@ def test_a_damaged_journal_is_refused_and_kept(flashbench):
     process = flashbench(*sweep, "--resume", expect=7)
     assert "line 2 is damaged: expected the checksum" in process.stderr
     assert journal.read_bytes() == damaged
-    process = flashbench(*sweep)  # anew, and the old one is kept
+    process = flashbench(*sweep)  # starts anew, and keeps the old journal
     assert "moved to out/tiny.journal.old" in process.stderr
     assert (flashbench.folder / "out/tiny.journal.old").read_bytes() == damaged
 
@@ -256,7 +256,7 @@ def test_retry_failed_runs_only_what_did_not_end_well(with_faults):
     with_faults(*sweep, expect=4, **fault("crash@q33"))
     assert lines(journal) == TINY_CASES + 1  # kept, because there is something to retry
     before = rows(with_faults.folder / "out/tiny.json")
-    with_faults(*sweep, "--resume", expect=4)  # what crashed is not run again unasked
+    with_faults(*sweep, "--resume", expect=4)  # crashed cases are rerun only on request
     process = with_faults(*sweep, "--resume", "--retry-failed")
     assert f"{TINY_CASES - 2} of {TINY_CASES} cases are in the journal" in process.stderr
     after = rows(with_faults.folder / "out/tiny.json")
@@ -331,7 +331,7 @@ def test_the_worker_dies_with_its_parent(flashbench):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signalled_worker_is_a_crashed_row(with_faults, number):
-    """Somebody else's signal ends the worker and not the sweep, which knows who was at work."""
+    """A signal from elsewhere ends the worker and not the sweep, which names the running provider."""
     config = with_faults.config(cases=[{"seq": [16, 33], "q_heads": 2, "head_dim": 16}])
     sweep = ["sweep", "--no-ceilings", "--config", config, "--out", "out"]
     with with_faults.start(*sweep, FLASHBENCH_FAULT="deaf@q33", FLASHBENCH_HEARS="yes") as process:
@@ -367,7 +367,7 @@ def test_verify_with_a_signalled_worker_checks_the_rest(with_faults, number):
 
 
 def test_a_killed_worker_is_a_row_or_replaced(flashbench):
-    """Somebody else's SIGKILL, as the out-of-memory killer's, ends the worker and not the sweep."""
+    """A SIGKILL from elsewhere, e.g. from the out-of-memory killer, ends only the worker."""
     sweep = ["sweep", "--no-ceilings", "--config", flashbench.config({**TINY, **LONG}), "--out", "out",
              "--set", "/measure/max_seconds=0.5"]
     with flashbench.start(*sweep) as process:
@@ -402,7 +402,7 @@ def test_a_worker_is_not_for_people(flashbench):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 256 KiB, where that can be mounted."""
+    """A file system of 256 KiB, if it can be mounted."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder],

@@ -1,4 +1,4 @@
-"""scripts/tables.py on rows whose tables are known."""
+"""scripts/tables.py on rows with known tables."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""scripts/torch_sdpa.py, where PyTorch is installed: $TORCH_PYTHON, or the python3 of the PATH."""
+"""scripts/torch_sdpa.py, if PyTorch is installed in $TORCH_PYTHON or the python3 on the PATH."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def torch_sweep(has_torch, flashbench, monkeypatch, tmp_path):
     (tmp_path / "bin/python3").symlink_to(PYTHON)
 
     def run(*arguments, expect=0, **config):
-        # A symbolic link would lead a virtual environment's python3 away from it.
+        # Resolving the symbolic link would leave the virtual environment.
         path = f"{Path(PYTHON).parent}:{os.environ['PATH']}"
         process = subprocess.run(
             [PYTHON, SCRIPT, "--config", flashbench.config(**config), "--device", "cpu", "--out",

@@ -1,5 +1,5 @@
-// A plugin that misbehaves: it computes attention (examples/plugin/cpu) and does what
-// $FLASHBENCH_FAULT says:
+// A plugin that misbehaves: it computes attention (examples/plugin/cpu), with the fault that
+// $FLASHBENCH_FAULT names:
 //
 //   KIND[=VALUE][@TEXT]   only for problems whose text contains TEXT, if there is one; they read
 //                         like forward/fp32/none/bshd/b1/hq2/hkv2/q33/k33/d16
@@ -9,10 +9,10 @@
 //   abort          std::abort() after some last words
 //   exit           ends the process with code 0
 //   error          reports an error
-//   garbage        reports one by a status that is none, with a text that is none and does not end
-//   refuse         says that it cannot
-//   refuse_late    says so when it is prepared
-//   crash_early    dies when it is asked whether it can
+//   garbage        reports one with an invalid status and an invalid text without terminating 0
+//   refuse         refuses the problem in supports
+//   refuse_late    refuses it in prepare
+//   crash_early    dies in supports
 //   crash_late     dies when its session ends
 //   hang           never returns
 //   deaf           never returns, with SIGUSR1 ignored and, unless FLASHBENCH_HEARS is set, SIGTERM
@@ -21,13 +21,13 @@
 //   huge_output    prints 64 MiB to stdout and stderr
 //   nan            one NaN in the outputs
 //   wrong_shape    writes them in the other layout
-//   out_of_bounds  writes one element behind an output
+//   out_of_bounds  writes one element past an output
 //   early_return   timed runs write nothing
 //   stale          later runs copy the first one's outputs
 //   modify_inputs  changes one element of K
 //   left_running   a thread writes after run returned
-//   spinning       a thread goes on spinning from the first run on
-//   child          a child process does, and its parent forgets it
+//   spinning       a thread spins from the first run on
+//   child          an orphaned child process does
 //   slow=F         each run takes F of its own time longer
 //
 // `crash` takes the device with it if $FLASHBENCH_LOST_DEVICE names a file: it makes that file, and
@@ -57,10 +57,10 @@ extern "C" {
 
 namespace {
 
-constexpr int kFirstTimedRun = 1;  // run 0 is the one that is verified first
+constexpr int kFirstTimedRun = 1;  // run 0 is verified first
 constexpr int64_t kPebibyte = int64_t{1} << 50;
 
-// ---- what it is told
+// ---- its settings
 
 struct Fault {
   std::string kind;
@@ -218,7 +218,7 @@ struct flashbench_session {
   }
 
   Status be_deaf(const flashbench_tensors& t) {
-    std::signal(SIGUSR1, SIG_IGN);  // which tells the test that it has got here
+    std::signal(SIGUSR1, SIG_IGN);  // signals to the test that this point is reached
     if (std::getenv("FLASHBENCH_HEARS") == nullptr) std::signal(SIGTERM, SIG_IGN);
     return hang(t);
   }
@@ -283,7 +283,7 @@ struct flashbench_session {
     return {};
   }
 
-  // By a child that ends at once, so that what it leaves has no parent of its own.
+  // A child that ends at once starts it, so that the process has no parent of its own.
   Status leave_a_child(const flashbench_tensors&) {
     if (runs_ != 1) return {};
     const pid_t between = fork();
@@ -295,7 +295,7 @@ struct flashbench_session {
     return {};
   }
 
-  // By this thread's processor time, so that the share is the same where the thread has to wait.
+  // Uses this thread's processor time, so that waits do not change the share.
   static double processor_seconds() {
     timespec time{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -365,7 +365,7 @@ namespace {
 
 // ---- the interface
 
-// Without a closing 0 where it is too long, which the tool must survive.
+// Leaves out the terminating 0 if the text is too long, which the tool must survive.
 flashbench_status reported(const Status& status, char* why, size_t why_bytes) {
   std::memcpy(why, status.why.data(), std::min(why_bytes, status.why.size()));
   return status.status;

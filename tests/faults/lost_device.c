@@ -1,4 +1,4 @@
-/* For LD_PRELOAD: a worker cannot start once the file exists that $FLASHBENCH_LOST_DEVICE names. */
+/* For LD_PRELOAD: no worker can start once the file named by $FLASHBENCH_LOST_DEVICE exists. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

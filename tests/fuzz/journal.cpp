@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kChecksumKey = ",\"xxh3\":\"";
 
-// The same with every line's checksum put right, so that mutations get past it.
+// The same with correct checksums on all lines, so that mutations get past them.
 std::string sealed(std::string_view text) {
   std::string result;
   size_t begin = 0;

@@ -1,4 +1,4 @@
-// Every file of the corpus, seeds and kept findings, through its target once more, in any build.
+// Runs every file of the corpus, seeds and kept findings, through its target, in any build.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -6,8 +6,8 @@
 
 namespace flashbench::fuzz {
 
-// One --set argument a line, all put into one document. What a config may then hold is for the
-// target config to find out, which is slower by far.
+// One --set argument per line, all applied to one document. The target config, which is much
+// slower, checks what a config may then contain.
 void set(std::string_view bytes) {
   auto document = nlohmann::ordered_json::parse(
       R"({"name": "fuzz", "measure": {"min_samples": 5}, "cases": [{"seq": [16, 32]}]})");

@@ -1,6 +1,6 @@
-// What is fuzzed: every reader of text or files that others give us. A target takes any bytes, lets
-// through only what the reader's header says that it throws, and checks what must hold of whatever
-// was accepted. Anything else that leaves a target is a finding.
+// The fuzz targets: every reader of external text or files. A target takes any bytes, lets through
+// only the exceptions that the reader's header documents, and checks invariants of accepted input.
+// Any other exception or crash is a finding.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ inline constexpr std::array kTargets{Target{"baseline", baseline},
                                      Target{"result", result},
                                      Target{"set", set}};
 
-// In the names of tests.
+// Prints targets in the names of tests.
 inline std::ostream& operator<<(std::ostream& out, const Target& target) {
   return out << target.name;
 }

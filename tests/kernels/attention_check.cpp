@@ -34,7 +34,7 @@ double unit_roundoff(Dtype dtype) {
   return 0;
 }
 
-// Half the distance between the smallest numbers of the format.
+// Half the distance between the format's smallest numbers.
 double smallest_rounding(Dtype dtype) {
   return dtype == Dtype::fp16 ? 0x1p-25 : 0x1p-149;
 }
@@ -196,9 +196,8 @@ std::vector<Problem> varied_problems(Pass pass, Mask mask, int64_t head_dim) {
   struct Heads {
     int64_t batch, q_heads, kv_heads;
   };
-  // One more and one less than a step of the tiles, and enough for several tiles; longer and
-  // shorter keys than queries, so that causal masks hide whole rows, whole tiles and parts of
-  // tiles.
+  // One more and one less than a step of the tiles, and enough for several tiles. Keys are longer
+  // and shorter than queries, so that causal masks hide whole rows, whole tiles and parts of tiles.
   constexpr std::array<Lengths, 7> kLengths{
       {{1, 1}, {1, 33}, {31, 65}, {33, 31}, {65, 257}, {257, 33}, {97, 96}}};
   constexpr std::array<Heads, 3> kHeads{{{2, 1, 1}, {1, 4, 2}, {1, 3, 1}}};

@@ -16,7 +16,7 @@ namespace flashbench {
 using Bytes = std::vector<std::byte>;
 Bytes poisoned(int64_t bytes);
 
-// A problem's inputs: N(0, 1), rounded to its dtype. A backward problem has the reference's O,
+// A problem's inputs: N(0, 1), rounded to its dtype. A backward problem gets the reference's O,
 // rounded, and logsumexp.
 class RandomInputs {
  public:
@@ -25,8 +25,8 @@ class RandomInputs {
   Inputs view() const;
   const Problem& problem() const { return problem_; }
 
-  // Sets the elements of Q, K or V (0, 1, 2) to value(batch, head, row, column). O and logsumexp of
-  // a backward problem follow.
+  // Sets the elements of Q, K or V (0, 1, 2) to value(batch, head, row, column), and updates O and
+  // logsumexp of a backward problem.
   void fill(int tensor, const std::function<float(int64_t, int64_t, int64_t, int64_t)>& value);
 
   bool operator==(const RandomInputs&) const = default;
@@ -56,7 +56,7 @@ class CheckedOutputs {
   Bytes o_, dq_, dk_, dv_, logsumexp_;
 };
 
-// What a correct implementation computes; made once for all implementations of a problem.
+// The correct outputs; computed once for all implementations of a problem.
 struct Expectation {
   explicit Expectation(const RandomInputs&);
   ExpectedForward forward;
@@ -67,8 +67,8 @@ struct Expectation {
 // its error bound and one rounding to the problem's dtype.
 void expect_correct(const Problem&, const Expectation&, const Outputs&);
 
-// Problems that differ in pass, mask and lengths for one head_dim; dtype, layout and heads vary
-// along, so that each value of each meets most values of the others.
+// Problems with different passes, masks and lengths for one head_dim. dtype, layout and heads vary
+// along with these, so that each value is combined with most values of the others.
 std::vector<Problem> varied_problems(Pass, Mask, int64_t head_dim);
 
 }  // namespace flashbench

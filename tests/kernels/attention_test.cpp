@@ -1,4 +1,4 @@
-// Every kernel of our own on the CPU, on every SIMD target of this machine, against the reference.
+// All our own CPU kernels, on every SIMD target of this machine, against the reference.
 #include "kernels/attention.h"
 
 #include <gtest/gtest.h>

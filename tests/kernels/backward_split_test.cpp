@@ -62,8 +62,8 @@ TEST(BackwardSplit, GivesEveryMultiprocessorAThreadBlock) {
   }
 }
 
-// With a mask the last blocks of queries see the most keys: a part has no more of them than
-// another.
+// With a mask the last blocks of queries see the most keys: all parts must have the same number of
+// them.
 TEST(BackwardSplit, CutsAllHeadsAlikeWhereTheirBlocksDiffer) {
   const DeviceInfo device = hopper();
   int splits = 0;
@@ -83,7 +83,8 @@ TEST(BackwardSplit, HasNoMorePartsThanBlocksOfQueries) {
   EXPECT_LE(choose_parts(launch(p, hopper())), 6);
 }
 
-// The last section begins with its longest thread blocks: one of few heads would be waited for.
+// The last section begins with its longest thread blocks: if it had only few heads, all would wait
+// for it.
 TEST(BackwardSplit, MixesHeadsInEvenSections) {
   const DeviceInfo device = hopper();
   const Problem p = problem(1, 16, 4, 1111, 256, Mask::causal_bottom_right);
@@ -95,7 +96,7 @@ TEST(BackwardSplit, MixesHeadsInEvenSections) {
   }
 }
 
-// Those of one head wait for each other, the last one for all that start with it.
+// Thread blocks of one head wait for each other: the last one waits for all that start with it.
 TEST(BackwardSplit, StartsFewThreadBlocksOfAHeadAtOnceIfTheyGoBackwards) {
   const DeviceInfo device = hopper();
   constexpr int64_t kHeads = 32;
@@ -111,8 +112,8 @@ TEST(BackwardSplit, StartsFewThreadBlocksOfAHeadAtOnceIfTheyGoBackwards) {
   }
 }
 
-// Sums of dK and dV take memory where keys are shared, a slice for each part where the sums have an
-// order, in proportion to the length.
+// If keys are shared, the accumulators of dK and dV take memory in proportion to the length; a
+// slice for each part if the sums are ordered.
 TEST(BackwardSplit, TakesMemoryInProportionToTheLength) {
   const DeviceInfo device = hopper();
   const Problem shared = problem(1, 32, 1, 2048, 128, Mask::none);

@@ -1,6 +1,6 @@
-// The thread blocks of the backward pass's main kernel take every block of queries that sees some
-// of their keys, of every query head, exactly once, however many parts they are cut into; backwards
-// too, the last blocks first.
+// Together, the thread blocks of the backward pass's main kernel process every block of queries
+// that sees any of their keys, for every query head, exactly once, for any number of parts; also
+// backwards, where the last blocks come first.
 #include "kernels/sm80/backward_work.cuh"
 
 #include <gmock/gmock.h>
@@ -36,7 +36,7 @@ Visits visits(const Arguments& a) {
   return found;
 }
 
-// Of one thread block: query heads and blocks.
+// The steps of one thread block: query heads and blocks.
 template <int kBlockQ, bool kBackwards>
 std::vector<std::pair<int, int>> order(const Arguments& a, int index) {
   const Work<kBlockQ, 128, kBackwards> work(a, index);

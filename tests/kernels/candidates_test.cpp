@@ -1,5 +1,5 @@
-// Every compiled block size of our GPU forward kernels, which one of them the kernel itself chooses
-// or not, against the fp64 oracle.
+// Every compiled block size of our GPU forward kernels, whether the kernel chooses it or not,
+// against the fp64 oracle.
 #include <gtest/gtest.h>
 
 #include "device/cuda.h"
@@ -14,7 +14,8 @@ namespace {
 struct Lengths {
   int64_t q, kv;
 };
-// No block divides the long ones; the others end in the first block of queries or of keys.
+// No block size divides the long lengths; the other lengths end within the first block of queries
+// or of keys.
 constexpr Lengths kLengths[] = {{1, 1}, {77, 77}, {64, 300}, {197, 80}, {500, 777}};
 constexpr Mask kMasks[] = {Mask::none, Mask::causal_top_left, Mask::causal_bottom_right};
 

@@ -1,5 +1,5 @@
-// What the descriptors of our GPU kernels promise: as far as it shows without a GPU, and what the
-// compiled kernels take of one.
+// Properties of the descriptors of our GPU kernels that can be checked without a GPU, and the
+// resources that the compiled kernels use on one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -91,7 +91,7 @@ TEST(CudaKernelFacts, FitAMultiprocessor) {
         Launch at{p, device->info()};
         if (kernel->choose != nullptr) at.blocks = kernel->choose(p, device->info());
         const std::vector<KernelFacts> facts = kernel->facts(at);
-        // Hopper's backward pass has sm80's first and last launch.
+        // Hopper's backward pass uses sm80's first and last kernels.
         EXPECT_TRUE(std::ranges::any_of(facts, [&](const KernelFacts& fact) {
           return fact.name.starts_with(kernel->family.substr(0, 3));
         })) << kernel->name;
@@ -110,7 +110,7 @@ TEST(CudaKernelFacts, FitAMultiprocessor) {
   }
 }
 
-// A row that names no candidate would be passed over in silence.
+// A row whose blocks are no candidate would be ignored silently.
 TEST(TunedBlocks, AreOnesThatTheirKernelHas) {
   constexpr TunedBlocks kRows[] = {
 #include "kernels/tuned_blocks.inc"
@@ -119,7 +119,7 @@ TEST(TunedBlocks, AreOnesThatTheirKernelHas) {
     const DeviceInfo device = gpu(row.compute_capability);
     Problem p = problem(row.pass, Dtype::bf16, row.causal ? Mask::causal_top_left : Mask::none,
                         row.head_dim);
-    p.q_len = p.kv_len = 8192;  // long: short ones have blocks of their own
+    p.q_len = p.kv_len = 8192;  // long: short problems have other blocks
     SCOPED_TRACE(std::string(row.family) + " " + std::to_string(row.compute_capability) + " " +
                  p.id());
     bool found = false;

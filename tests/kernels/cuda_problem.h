@@ -1,4 +1,4 @@
-// A kernel of our own on a GPU, launched as the provider launches it.
+// Runs one of our own kernels on a GPU, launched as the provider launches it.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace flashbench::kernels {
 
-// Two batches, three query heads for each of `kv_heads`.
+// Two batches, three query heads per K/V head.
 inline Problem grouped_problem(Dtype dtype, Mask mask, int64_t kv_heads, int64_t q_len,
                                int64_t kv_len, int64_t head_dim) {
   Problem p;
@@ -25,7 +25,7 @@ inline Problem grouped_problem(Dtype dtype, Mask mask, int64_t kv_heads, int64_t
   return p;
 }
 
-// Of a test of one problem.
+// The name of a test of one problem.
 inline std::string test_name(const Problem& problem) {
   std::string name = problem.id();
   std::ranges::replace(name, '/', '_');

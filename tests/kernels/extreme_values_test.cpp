@@ -1,4 +1,4 @@
-// Inputs for which the right answer is known exactly, or that break careless kernels.
+// Inputs whose correct outputs are known exactly, or that break careless kernels.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -49,10 +49,10 @@ TEST(ExtremeValues, EqualScoresGiveTheExactMean) {
   });
 }
 
-// The best key's score is 1600 above the next: O is that key's row of V, bit for bit.
+// The best key's score is 1600 above the second best: O is that key's row of V, bit for bit.
 TEST(ExtremeValues, OneKeyTakesAll) {
   RandomInputs inputs(forward_problem(40, 300));
-  // Query row looks for the keys of its column; of those the last is the largest.
+  // A query row selects the keys of its column; the last of them is the largest.
   const auto column_of = [](int64_t query) { return query * 7 % 16; };
   const auto best = [&](int64_t query) { return 272 + column_of(query); };
   inputs.fill(0, [&](auto, auto, int64_t row, int64_t column) {
@@ -73,7 +73,7 @@ TEST(ExtremeValues, OneKeyTakesAll) {
   });
 }
 
-// Whatever the size of the scores, also where a mask of finite size would be mistaken for them.
+// For scores of any size, even sizes that look like a mask of finite size.
 TEST(ExtremeValues, OneKeyReturnsItsValue) {
   for (const float score : {-524288.0f, -120.0f, 120.0f, 1e30f}) {
     RandomInputs inputs(forward_problem(3, 1));
@@ -102,7 +102,7 @@ TEST(ExtremeValues, RowsWithoutKeysAreZero) {
   }
 }
 
-// A NaN in one row of K reaches the queries that see it, each of them, and no other.
+// A NaN in one row of K reaches all queries that see it, and no others.
 TEST(ExtremeValues, NanReachesExactlyTheQueriesThatSeeIt) {
   RandomInputs inputs(forward_problem(200, 200, Mask::causal_top_left));
   const float nan = std::numeric_limits<float>::quiet_NaN();
@@ -115,7 +115,7 @@ TEST(ExtremeValues, NanReachesExactlyTheQueriesThatSeeIt) {
   });
 }
 
-// The same in V, of its column only; and NaN in no key that a query does not see.
+// The same for NaN and infinity in V, which reach their column only.
 TEST(ExtremeValues, NanInVReachesExactlyTheQueriesThatSeeIt) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const Mask mask : {Mask::causal_top_left, Mask::causal_bottom_right}) {

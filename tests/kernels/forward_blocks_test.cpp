@@ -1,4 +1,4 @@
-// Which blocks Hopper's forward kernel takes.
+// The block sizes that Hopper's forward kernel chooses.
 #include "kernels/sm90/forward_blocks.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// How the fused forward kernels' thread blocks are mixed.
+// The sections of heads of the fused forward kernels.
 #include "kernels/common/fused_forward.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ Problem problem(Mask mask, int64_t length, int64_t heads, int64_t group = 1) {
   p.q_heads = heads * group;
   p.kv_heads = heads;
   p.q_len = p.kv_len = length;
-  p.head_dim = 128;  // K and V of a head: 512 bytes a key
+  p.head_dim = 128;  // K and V of a head: 512 bytes per key
   return p;
 }
 
@@ -45,7 +45,7 @@ TEST(SectionHeads, AreEven) {
     const int64_t section =
         section_heads(problem(Mask::causal_bottom_right, 2048, heads), kBlocks, gpu());
     const int64_t sections = (heads + section - 1) / section;
-    // What the last section lacks is less than what a head fewer in each would leave over.
+    // The last section lacks fewer heads than would remain if every section had one head less.
     EXPECT_LT(section * sections - heads, sections) << heads;
   }
 }

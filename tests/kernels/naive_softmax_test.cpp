@@ -13,13 +13,14 @@
 namespace flashbench::kernels {
 namespace {
 
-constexpr double kRounding = 0x1p-24;  // of fp32, relatively
+constexpr double kRounding = 0x1p-24;  // relative, of fp32
 
 float normal(int64_t index) {
   return random_value(Distribution::normal, 1, 0, static_cast<uint64_t>(index));
 }
 
-// Lengths around whole vectors of every target; with the mask, every number of visible keys.
+// Lengths around multiples of every target's vector size; with the mask, every number of visible
+// keys.
 TEST(NaiveSoftmax, MatchesFp64) {
   for_every_target([&](const std::string& target) {
     for (const Mask mask : kMasks) {
@@ -48,7 +49,7 @@ TEST(NaiveSoftmax, MatchesFp64) {
               continue;
             }
             const double expected = std::exp2(before[i]) / sum;
-            // The distance to the maximum is rounded, relatively to itself, and then an exponent.
+            // The distance to the maximum, which is the exponent, has a relative rounding error.
             const double roundings = 12 + (maximum - before[i]);
             ASSERT_NEAR(scores[i], expected, roundings * kRounding * expected) << row << " " << key;
           }

@@ -1,4 +1,4 @@
-// What tests of single instructions need of a GPU: memory, and a launch that is watched.
+// Helpers for tests of single instructions on a GPU: memory, and launches with a time limit.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,9 +17,8 @@
 
 namespace flashbench::kernels {
 
-// Waits until what the streams have been given so far is done. After `seconds` without that it ends
-// the process: a kernel that hangs cannot be stopped, and whatever else is asked of the GPU, even
-// to free memory, would wait for it.
+// Waits until all work in the streams is done. Ends the process after `seconds`: a kernel that
+// hangs cannot be stopped, and any further use of the GPU, even freeing memory, would wait for it.
 inline void finish_or_exit(std::initializer_list<Stream> streams, double seconds,
                            const std::string& what) {
   using Clock = std::chrono::steady_clock;

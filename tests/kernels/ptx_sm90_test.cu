@@ -1,4 +1,4 @@
-// Each wrapper of an instruction that came with Hopper, alone, against what its header says.
+// Tests each wrapper of a Hopper instruction alone, against its header's description.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -31,7 +31,7 @@ class CudaPtxSm90 : public testing::Test {
   }
 };
 
-// Where a 16-bit element of a row of 64 lies in shared memory swizzled by 128 bytes; its index.
+// The index of a 16-bit element of a row of 64 in shared memory with the 128-byte swizzle.
 __host__ __device__ constexpr int swizzled(int row, int column) {
   return row * 64 + ((column / 8 ^ row % 8) * 8 + column % 8);
 }
@@ -48,9 +48,9 @@ struct WgmmaShared {
   alignas(1024) uint16_t a_columns[kDepth * 64];          // rows along M
 };
 
-// D = A B with all operands in shared memory, the same with the rows of B along N, those of A along
-// M too, and with A in registers; D1 = 1 + A B with A in registers and the rows of B along N. A
-// [64, kDepth], B [kDepth, kN], D [64, kN], by rows.
+// D = A B with all operands in shared memory; the same with the rows of B along N, then also those
+// of A along M; and with A in registers. D1 = 1 + A B with A in registers and the rows of B along
+// N. A [64, kDepth], B [kDepth, kN], D [64, kN], all row-major.
 template <typename T, int kN>
 __global__ void __launch_bounds__(128)
     wgmma_kernel(const uint16_t* a, const uint16_t* b, float* d, float* d_rows, float* d_columns,
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(128)
     ptx::keep_here(sums);
     store(to);
   };
-  // NaN is what the first step drops.
+  // The first step must discard the NaN.
   sum_steps(kNan, d, [&](int step) {
     Product::template multiply_shared<T>(sums, a_rows.advance(step * 32),
                                          b_columns.advance(step * 32), step > 0);
@@ -172,7 +172,7 @@ TEST_F(CudaPtxSm90, WgmmaMultipliesFromSharedMemoryAndFromRegisters) {
   expect_products_of_all<32, 64, 80, 96, 128, 192, 256>();
 }
 
-// dQ's operand: half of the columns of a matrix with rows along N, which begin within a swizzle.
+// dQ's operand: half of the columns of a matrix with rows along N, starting within a swizzle.
 __global__ void __launch_bounds__(128)
     half_columns_kernel(const uint16_t* a, const uint16_t* b, float* d) {
   __shared__ WgmmaShared<64> shared;
@@ -220,8 +220,8 @@ TEST_F(CudaPtxSm90, WgmmaTakesColumnsFromWithinASwizzle) {
 
 // ---- stmatrix, red
 
-// Rows of the four matrices lie 48 bytes apart, the last first; what a lane holds of matrix i is
-// 1000 i + 2 lane and one more.
+// Rows of the four matrices are 48 bytes apart, the last one first. Of matrix i a lane holds 1000 i
+// + 2 lane and the next integer.
 __global__ void stmatrix_kernel(uint16_t* out) {
   __shared__ alignas(16) uint16_t rows[32][24];
   const uint32_t lane = threadIdx.x;
@@ -239,7 +239,7 @@ TEST_F(CudaPtxSm90, StmatrixStoresRowsOfFragments) {
   run(stmatrix_kernel, 1, 32, 0, out.data());
   const std::vector<uint16_t> values = out.to_host();
   for (size_t i = 0; i < 256; ++i) {
-    EXPECT_EQ(values[i], 1000 * (i / 64) + i % 64) << i;  // row r is of lanes 4 r to 4 r + 3
+    EXPECT_EQ(values[i], 1000 * (i / 64) + i % 64) << i;  // lanes 4 r to 4 r + 3 hold row r
   }
 }
 
@@ -282,7 +282,7 @@ TEST_F(CudaPtxSm90, RedAddsFourAtATime) {
 
 // ---- barrier
 
-// Two warps of three, where all threads say yes or all but one.
+// Two of three warps; all threads vote true, or all but one.
 __global__ void barrier_and_kernel(int* out) {
   if (threadIdx.x >= 64) return;
   out[threadIdx.x] = ptx::barrier_and(1, 64, true);
@@ -299,8 +299,8 @@ TEST_F(CudaPtxSm90, BarrierAndTellsAllWhetherAllSaidYes) {
 
 // ---- mbarrier
 
-// How often the barrier says no before it says that the phase of this parity is complete; -1 if it
-// never does.
+// The number of times that the barrier answers no before the phase with this parity is complete; -1
+// if it never completes.
 __device__ int refusals(uint32_t barrier, uint32_t parity) {
   for (int i = 0; i < 1000; ++i) {
     if (ptx::mbarrier_try_wait_parity(barrier, parity)) return i;
@@ -308,9 +308,9 @@ __device__ int refusals(uint32_t barrier, uint32_t parity) {
   return -1;
 }
 
-// Whether the phases of parity 0 and 1 count as complete (bits 0 and 1, of an answer that may wait,
-// and 2 and 3, of one that does not) at the start and after each of six arrivals of three that are
-// asked for.
+// Records at the start, and after each of six arrivals at a barrier for three, whether the phases
+// with parity 0 and 1 are complete: bits 0 and 1 by the test that may wait, bits 2 and 3 by the
+// test that does not.
 __global__ void arrivals_kernel(int* out) {
   __shared__ uint64_t memory;
   const uint32_t barrier = ptx::shared_address(&memory);
@@ -331,7 +331,7 @@ TEST_F(CudaPtxSm90, MbarrierCountsArrivalsAndPhases) {
   EXPECT_EQ(out.to_host(), (std::vector<int>{10, 10, 10, 5, 5, 5, 10}));
 }
 
-// A value handed on from one thread to another and back, a phase each.
+// One thread passes a value to another and back, one phase each way.
 __global__ void hand_over_kernel(int* wrong) {
   __shared__ uint64_t full_memory, empty_memory;
   __shared__ volatile int value;
@@ -370,8 +370,8 @@ struct Coordinates {
   int column, row, head, batch;
 };
 
-// A box to shared memory in two halves of the rows, by maps of kBoxRows / 2 rows: `complete` is
-// whether the barrier was before anything, after one half alone and after both.
+// Loads a box to shared memory in two halves of its rows, with maps for kBoxRows / 2 rows.
+// `complete` records the state of the barrier before, after one half alone, and after both.
 __global__ void load_kernel(const __grid_constant__ CUtensorMap tensor, Coordinates at,
                             uint16_t* out, int* complete) {
   __shared__ alignas(1024) uint16_t box[kBoxRows * 64];
@@ -397,7 +397,7 @@ __global__ void load_kernel(const __grid_constant__ CUtensorMap tensor, Coordina
   for (int i = 0; i < kBoxRows * 64; ++i) out[i] = box[i];
 }
 
-// 8 values of one row of floats.
+// Loads 8 values of one row of floats.
 __global__ void load_floats_kernel(const __grid_constant__ CUtensorMap tensor, int column, int row,
                                    float* out, int* complete) {
   __shared__ alignas(128) float values[8];
@@ -441,7 +441,7 @@ TEST_F(CudaPtxSm90, BulkReductionsAddToEachElementOnce) {
   EXPECT_EQ(sums.to_host(), expected);
 }
 
-// A box from shared memory, element i with the value i + 1.
+// Stores a box from shared memory whose element i is i + 1.
 __global__ void store_kernel(const __grid_constant__ CUtensorMap tensor, Coordinates at) {
   __shared__ alignas(1024) uint16_t box[kBoxRows * 64];
   for (int i = 0; i < kBoxRows * 64; ++i) {
@@ -454,7 +454,7 @@ __global__ void store_kernel(const __grid_constant__ CUtensorMap tensor, Coordin
   ptx::cp_async_bulk_wait_group_read_0();
 }
 
-// [2, 3, 40, 72]: boxes end within the tensor, at its edges and beyond. One that is loaded begins
+// A tensor [2, 3, 40, 72]: boxes end within it, at its edges and beyond. A loaded box also begins
 // before it; on an H200 a store that did so was an illegal instruction.
 struct TmaCase {
   Layout layout;
@@ -467,7 +467,7 @@ const TmaCase kTmaCases[] = {
 const TmaCase kTmaLoads[] = {{Layout::bshd, {0, -5, 1, 1}}};
 constexpr int64_t kBatch = 2, kHeads = 3, kRows = 40, kColumns = 72;
 
-// The index in the tensor of element (row, column) of a box; -1 where the box is outside.
+// The index in the tensor of element (row, column) of a box; -1 outside the tensor.
 int64_t index_in_tensor(const TensorView& t, const Coordinates& at, int row, int column) {
   const int64_t r = at.row + row, c = at.column + column;
   return r < 0 || r >= kRows || c >= kColumns ? -1 : t.offset(at.batch, at.head, r) + c;
@@ -517,8 +517,9 @@ TEST_F(CudaPtxSm90, BulkStoresLeaveWhatIsOutsideAlone) {
 
 // ---- setmaxnreg
 
-// Three warpgroups have all registers; two want more, and the first gives some up late. When it did
-// (0), and when the others went on (1, 2), by the multiprocessor's clock.
+// Three warpgroups have all registers; two want more, and the first releases some late. Records
+// when the first released them (0), and when the others continued (1, 2), by the multiprocessor's
+// clock.
 __global__ void __launch_bounds__(384, 1) registers_kernel(long long* when) {
   const unsigned warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
   if (warpgroup == 0) {

@@ -1,5 +1,5 @@
-// Each wrapper of a PTX instruction that every GPU of ours has, alone, against what its header
-// says.
+// Tests each wrapper of a PTX instruction that all supported GPUs have alone, against its header's
+// description.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -101,7 +101,7 @@ std::vector<T> integers(size_t count, unsigned seed) {
   return values;
 }
 
-// A [16, 16], B [16, 8] and D [16, 8], all by rows.
+// A [16, 16], B [16, 8] and D [16, 8], all row-major.
 template <typename T>
 __global__ void mma_kernel(const T* a, const T* b, float* d) {
   const int row = static_cast<int>(threadIdx.x) / 4, column = static_cast<int>(threadIdx.x) % 4 * 2;
@@ -151,7 +151,7 @@ TEST_F(CudaPtx, MmaAddsAProduct) {
   expect_mma_product<__nv_bfloat16>();
 }
 
-// Rows of the four matrices lie 48 bytes apart, the last first; elements are their number, 64 a
+// Rows of the four matrices are 48 bytes apart, the last one first. Elements are numbered, 64 per
 // matrix.
 __global__ void ldmatrix_kernel(uint32_t* plain, uint32_t* transposed) {
   __shared__ alignas(16) uint16_t rows[32][24];
@@ -184,7 +184,7 @@ TEST_F(CudaPtx, LdmatrixDealsOutRowsOrColumns) {
 
 // ---- cp.async, ld, st, red
 
-// Lane l copies l bytes, lane 0 none from nowhere; then a second group.
+// Lane l copies l bytes; lane 0 copies none, from no address. Then a second group.
 __global__ void cp_async_kernel(const char* from, char* first, char* second) {
   __shared__ alignas(16) char to[2][17][16];
   const int lane = static_cast<int>(threadIdx.x);
@@ -236,8 +236,8 @@ TEST_F(CudaPtx, StAndLdOfSharedMemoryMeet) {
   }
 }
 
-// Thread block 0 sends messages, thread block 1 reads them and answers. The reader has each in its
-// L1 cache, with what was there before.
+// Thread block 0 sends messages, thread block 1 reads and answers them. The reader's L1 cache holds
+// the previous content of each.
 constexpr int kWords = 64, kMessages = 1000;
 __global__ void message_kernel(int* message, int* sent, int* read, int* wrong) {
   for (int number = 1; number <= kMessages; ++number) {
@@ -252,7 +252,7 @@ __global__ void message_kernel(int* message, int* sent, int* read, int* wrong) {
       while (ptx::ld_acquire_gpu(sent) != number) {
       }
       for (int i = 0; i < kWords; ++i) *wrong += message[i] != number;
-      *wrong += before > kMessages;  // so that the reads before are there
+      *wrong += before > kMessages;  // keeps the previous reads
       ptx::st_release_gpu(read, number);
     }
   }
@@ -277,8 +277,7 @@ TEST_F(CudaPtx, RedAddsUpFromAllThreads) {
 
 // ---- barrier, tid, target
 
-// Two warps write, two read, in turn; barrier 1 says that there is something, barrier 2 that it has
-// been read.
+// Two warps write and two read, in turn: barrier 1 means written, barrier 2 read.
 __global__ void barrier_kernel(int* wrong) {
   constexpr int kThreads = 128, kRounds = 1000;
   __shared__ volatile int value[64];
@@ -317,7 +316,7 @@ __global__ void target_kernel(int* out) {
   *out = ptx::has_sm_90() ? 1 : 0;
 }
 
-// A later GPU may run what was compiled for an older one.
+// A later GPU may run code that was compiled for an older one.
 TEST_F(CudaPtx, HasSm90IsOfTheCodeThatRuns) {
   const int capability = make_cuda_device(0)->info().compute_capability;
   if (capability > 90) GTEST_SKIP() << "compute capability " << capability << " may be either";

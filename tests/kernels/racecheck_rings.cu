@@ -1,6 +1,5 @@
 // racecheck_rings RING: one launch of a small ring of buffers, for compute-sanitizer's racecheck.
-// What it says of rings that are right, and of ones that are not, is what its word on a kernel with
-// such rings is worth.
+// Its verdicts on correct and incorrect rings show how reliable it is for kernels with such rings.
 //   stores                 a warp writes and others read; every lane arrives when it has read
 //   stores-first-lane      one lane arrives for its warp, after __syncwarp: as right
 //   stores-unprotected     nobody waits for a buffer to be free: a race
@@ -55,7 +54,7 @@ __global__ void ring(const __grid_constant__ CUtensorMap tensor, const float* fr
         ptx::cp_async_bulk_tensor_2d(ptx::shared_address(buffer), tensor, 0, i, is_full);
       }
     } else {
-      // Without arrivals the writer may be two phases ahead: then there is no phase to wait for.
+      // Without arrivals the writer may be two phases ahead, and the phase to wait for is gone.
       if (kArrival != Arrival::none) Barriers::wait(full[stage], parity);
       for (int at = lane; at < kFloats; at += 32) sum += buffer[at];
       if (kArrival == Arrival::first_lane) __syncwarp();

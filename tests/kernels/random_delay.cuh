@@ -1,4 +1,4 @@
-// Warpgroups held up at random before their waits and arrivals: the parameter Delay of the kernels
+// Delays warpgroups at random before their waits and arrivals: the parameter Delay of the kernels
 // for Hopper.
 #pragma once
 
@@ -13,7 +13,7 @@ struct RandomDelay {
   static __device__ void before_barrier() {
     const unsigned warp = threadIdx.x / 32;
     if ((held_up >> warp / 4 & 1) == 0) return;
-    // Lanes that go together read the same clock.
+    // Lanes that run together read the same clock.
     unsigned x =
         (static_cast<unsigned>(clock()) + delay_seed + 97 * warp + blockIdx.x) * 0x9E3779B1;
     x ^= x >> 15;
@@ -21,7 +21,7 @@ struct RandomDelay {
   }
 };
 
-// For the kernels that come next in the stream.
+// Applies to the following kernels in the stream.
 inline void hold_up(unsigned warpgroups, unsigned seed, cudaStream_t stream) {
   FLASHBENCH_CUDA(cudaMemcpyToSymbolAsync(held_up, &warpgroups, sizeof(warpgroups), 0,
                                           cudaMemcpyHostToDevice, stream));

@@ -57,8 +57,9 @@ struct Row {
   double logsumexp_error;  // absolute
 };
 
-// P's relative error comes from the scores' absolute one: rounding the scale into Q and summing
-// head_dim products, each worth a few units of sum |q k|, and from the exponential and the sums.
+// P's relative error comes from the absolute error of the scores (rounding the scale into Q and
+// summing head_dim products, each with a few units of sum |q k|), and from the exponential and the
+// sums.
 Row softmax_row(const Problem& p, const double* q, const Dense& k, int64_t b, int64_t kv_head,
                 int64_t query) {
   Row row;
@@ -85,7 +86,7 @@ void resize(Expected& e, int64_t size) {
   e.error.assign(static_cast<size_t>(size), 0.0);
 }
 
-// e[at ...] += factor * row, with `error` its relative error.
+// e[at ...] += factor * row; the error of factor is `error` * `magnitude`.
 void add_row(Expected& e, int64_t at, double factor, double magnitude, const double* row,
              int64_t columns, double error) {
   for (int64_t c = 0; c < columns; ++c) {

@@ -9,8 +9,8 @@
 
 namespace flashbench {
 
-// Values [batch, heads, length, columns], and for each the error allowed to a correct computation
-// in fp32, before the result is rounded to the problem's dtype.
+// Values [batch, heads, length, columns], with the error that a correct fp32 computation may have
+// before its result is rounded to the problem's dtype.
 struct Expected {
   std::vector<double> value, error;
 };
@@ -24,7 +24,7 @@ struct ExpectedBackward {
 
 ExpectedForward reference_forward(const Problem&, const Inputs&);
 
-// From Q, K, V, dO and O as given; P from exact scores, L from them too.
+// Uses Q, K, V, dO and O as given; P and L come from exact scores.
 ExpectedBackward reference_backward(const Problem&, const Inputs&);
 
 }  // namespace flashbench

@@ -37,7 +37,7 @@ TEST(Rows, ReadEvery16BitPatternAsTheScalarConversionDoes) {
   });
 }
 
-// Every 16-bit number, the halfway points between neighbours and what lies just beside those.
+// Every 16-bit number, the halfway points between neighbours, and the values next to those.
 TEST(Rows, RoundAsTheScalarConversionDoes) {
   for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
     std::vector<float> floats;

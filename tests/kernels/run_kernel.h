@@ -1,4 +1,4 @@
-// Runs kernels of our own on the CPU, in poisoned memory.
+// Runs our own CPU kernels in poisoned memory.
 #pragma once
 
 #include "kernels/cpu/targets.h"  // before Highway
@@ -30,7 +30,7 @@ inline DeviceInfo host_with_threads(int threads) {
   return host;
 }
 
-// Launches `kernel` on a poisoned workspace of exactly the size that it asks for.
+// Launches `kernel` on a poisoned workspace of exactly the size that it requests.
 inline void run_kernel(const AttentionKernel& kernel, const RandomInputs& inputs,
                        CheckedOutputs& outputs, ThreadPool& pool) {
   const Problem& p = inputs.problem();
@@ -42,8 +42,8 @@ inline void run_kernel(const AttentionKernel& kernel, const RandomInputs& inputs
   kernel.launch(at, inputs.view(), outputs.view(), workspace.get(), {.threads = &pool});
 }
 
-// Calls body(name) with dispatch fixed to each SIMD target that is compiled and that this machine
-// has, then back to the best.
+// Calls body(name) with the dispatch fixed to each SIMD target that is compiled and supported by
+// this machine, then restores the best target.
 template <typename Body>
 void for_every_target(const Body& body) {
   for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {

@@ -1,6 +1,6 @@
-// The backward pass for Hopper with the roles of its main kernel held up at random: whoever comes
-// late, all gradients are right, and those whose sums have an order are the same bit for bit: dK
-// and dV where no thread blocks share keys, all of them in the deterministic kernel.
+// The backward pass for Hopper with the roles of its main kernel delayed at random. Whichever is
+// late, all gradients must be correct, and ordered sums must be the same bit for bit: dK and dV if
+// no thread blocks share keys, all gradients in the deterministic kernel.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -22,7 +22,7 @@ extern const AttentionKernel kSm90Backward, kSm90BackwardDeterministic;
 namespace sm90 {
 namespace {
 
-// A variant of the main kernel that delays hold up.
+// A variant of the main kernel with delays.
 struct Delayed {
   void (*kernel)(BackwardArguments);
   int shared_bytes;
@@ -37,7 +37,7 @@ Delayed delayed() {
 struct Sample {
   Problem problem;
   Delayed delayed;
-  bool shares_keys = true;  // on any GPU for which these problems are small
+  bool shares_keys = true;  // on any GPU large enough for these problems to be small
 };
 
 std::vector<Sample> samples() {
@@ -56,7 +56,7 @@ std::vector<Sample> samples() {
     p.pass = Pass::backward;
     return p;
   };
-  // As many K/V heads as no GPU has multiprocessors.
+  // More K/V heads than any GPU has multiprocessors.
   const auto many_heads = [&](Dtype dtype, Mask mask, int64_t q_len, int64_t head_dim) {
     Problem p = problem(dtype, mask, q_len, 130, head_dim);
     p.q_heads = p.kv_heads = 300;
@@ -87,7 +87,7 @@ std::vector<Sample> samples() {
           {problem(Dtype::bf16, Mask::causal_top_left, 450, 333, 256), ordered_256}};
 }
 
-// The launches of one pass, with another main kernel in place of its own.
+// The launches of one pass, with its main kernel replaced.
 class DelayedLaunches {
  public:
   template <typename LaunchPass>
@@ -105,7 +105,7 @@ class DelayedLaunches {
     for (size_t i = 0; i < count; ++i) {
       cudaKernelNodeParams launched;
       FLASHBENCH_CUDA(cudaGraphKernelNodeGetParams(nodes[i], &launched));
-      constexpr unsigned kMainThreads = 384;  // the other two have fewer
+      constexpr unsigned kMainThreads = 384;  // the other two kernels have fewer
       if (launched.blockDim.x != kMainThreads) continue;
       launched.func = reinterpret_cast<void*>(delayed.kernel);
       launched.sharedMemBytes = static_cast<unsigned>(delayed.shared_bytes);

@@ -1,5 +1,5 @@
-// The forward kernel for Hopper with its roles held up at random: whoever comes late, and on
-// however many multiprocessors, outputs are the same bit for bit.
+// The forward kernel for Hopper with its roles delayed at random. Whichever is late, and on any
+// number of multiprocessors, outputs must be the same bit for bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ extern const AttentionKernel kSm90Forward;
 namespace sm90 {
 namespace {
 
-// A variant of the kernel that delays hold up.
+// A variant of the kernel with delays.
 struct Delayed {
   BlockSizes blocks;
   CudaKernel<Arguments> kernel;
@@ -61,7 +61,7 @@ std::vector<Sample> samples() {
           {grouped_problem(Dtype::bf16, kBottom, 2, 700, 701, 256), d256}};
 }
 
-// What a kernel is launched with: its arguments, on how many thread blocks.
+// A kernel's arguments and number of thread blocks.
 struct Captured {
   Arguments arguments;
   int64_t thread_blocks;

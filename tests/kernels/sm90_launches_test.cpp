@@ -1,5 +1,5 @@
-// The forward kernel for Hopper, launched again and again while the GPU is busy with other work:
-// thread blocks start late, in any order, and never all at once.
+// Launches the forward kernel for Hopper repeatedly while the GPU is busy with other work: thread
+// blocks start late, in any order, and never all at once.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -16,7 +16,7 @@ extern const AttentionKernel kSm90Forward;
 
 namespace {
 
-// Of each: more tiles than an H200 has multiprocessors, so that they are dealt out by the counter
+// Each has more tiles than an H200 has multiprocessors, so that tiles are taken from the counter
 // that one launch leaves for the next.
 const std::vector<Problem> kProblems{
     grouped_problem(Dtype::bf16, Mask::none, 8, 513, 777, 64),
@@ -57,7 +57,7 @@ TEST(CudaSm90Launches, TenThousandBesideOtherWorkLeaveTheSameOutputs) {
       if (i % kLaunchesAFlip == 0) flip();
       problems[static_cast<size_t>(i) % problems.size()].launch();
     }
-    // Few enough are queued that no launch has to wait for room.
+    // The queue is short enough that no launch has to wait for space.
     finish_or_exit({device->stream(), other->stream()}, kSeconds,
                    "launch " + std::to_string((batch + 1) * kLaunches) + " or one before");
   }

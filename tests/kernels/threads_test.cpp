@@ -1,4 +1,4 @@
-// The kernels' parallel loops; the suite to run under ThreadSanitizer.
+// The kernels' parallel loops; run this suite under ThreadSanitizer.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/run_kernel.h"
@@ -20,7 +20,7 @@ Problem problem(Pass pass, Mask mask, int64_t kv_heads) {
 
 class TiledThreads : public testing::TestWithParam<std::tuple<Pass, Mask>> {};
 
-// Four threads on two tensors each: fewer heads than threads, so that they share heads.
+// Four threads, and fewer heads than threads, so that threads share heads.
 TEST_P(TiledThreads, GiveTheSameBitsEachTime) {
   const auto [pass, mask] = GetParam();
   ThreadPool pool(4);

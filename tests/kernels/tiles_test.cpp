@@ -40,7 +40,8 @@ TEST(Tiles, ShrinkToShareLittleWork) {
   EXPECT_LT(choose_tile(square(Pass::backward, 256, 64), 8).keys, 256);
 }
 
-// Twice the length: as much scratch, and at most twice the workspace (dQ and the row statistics).
+// At twice the length, the scratch is the same, and the workspace (dQ and the row statistics) at
+// most doubles.
 TEST(Tiles, WorkspaceDoesNotGrowWithTheSquareOfTheLength) {
   const DeviceInfo device = host_with_threads(2);
   for (const Pass pass : kPasses) {

@@ -42,7 +42,7 @@ TEST(Ceilings, AreDoubtedWhereTheyContradictOneAnother) {
   EXPECT_NE(fast[0].find("one of the two ceilings is wrong"), std::string::npos);
 }
 
-// Ten chains that all go to 1, in every lane.
+// Ten chains that all converge to 1, in every lane.
 TEST(HostFma, DoesTheWorkThatItClaims) {
   const double lanes = host_fma::flops(1) / 20;
   EXPECT_NEAR(host_fma::run(100), 10 * lanes, 1e-4 * lanes);

@@ -1,4 +1,4 @@
-// What counters mean and what becomes of them when they cannot be read; no GPU is needed.
+// What counters mean, and what happens if they cannot be read; no GPU is needed.
 #include "measure/counters.h"
 
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Counts what it is asked for, from a device that has no counters.
+// Returns requested counts for a device without counters.
 class FakeReader final : public CounterReader {
  public:
   const CounterState& state() const override { return state_; }

@@ -1,4 +1,4 @@
-// Counters of work whose traffic and operations are known; skipped where there are none to read.
+// Counters of work with known traffic and operations; skipped if no counters can be read.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ TEST_F(CudaCountersTest, ACopyReadsAndWritesItsBytes) {
   ASSERT_EQ(cold.state.status, CounterStatus::ok) << cold.state.reason;
   EXPECT_EQ(cold.passes, 1);
   expect_near(total(cold.run, Counted::dram_read), bytes);
-  // Up to an L2 of it is still there when the range ends; behind the eviction nothing is.
+  // When the range ends, up to one L2 of it is still unwritten; after the eviction nothing is.
   EXPECT_LE(*total(cold.run, Counted::dram_write), bytes * (1 + kTolerance));
   EXPECT_GE(*total(cold.run, Counted::dram_write),
             bytes - static_cast<double>(device_->info().last_level_cache_bytes));

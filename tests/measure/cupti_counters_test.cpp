@@ -1,4 +1,4 @@
-// CUPTI's side of the counters: its host API, which needs no GPU, and what is made of its answers.
+// CUPTI's side of the counters: its host API, which needs no GPU, and the handling of its answers.
 #include "measure/cupti_counters.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ class CuptiHostApi : public testing::TestWithParam<const char*> {
     if (const auto why = why_no_cupti()) GTEST_SKIP() << *why;
   }
 
-  // The runs that it takes to read everything for this dtype.
+  // The number of runs that reading everything for this dtype takes.
   static int passes(const char* chip_name, Dtype dtype) {
     CuptiChip chip(cupti_library(), chip_name);
     const auto metrics = wanted_metrics(chip.listed_metrics(), dtype);
@@ -60,7 +60,7 @@ TEST_F(CuptiHostApi, WithoutADriverNothingIsCounted) {
   EXPECT_NE(reader->state().code, 0);
 }
 
-// A CUPTI that goes the whole way on a chip of one metric; tests break one step of it.
+// A fake CUPTI for which all steps succeed, on a chip with one metric; tests make one step fail.
 struct Fake {
   static inline double value;
   static inline size_t ranges, dropped, stops_to_the_end;
@@ -138,7 +138,7 @@ class CuptiReaderTest : public testing::Test {
   std::unique_ptr<CounterReader> reader() {
     return make_cupti_reader(library_, {.synchronize = [] {}});
   }
-  // What went wrong in counting nothing.
+  // The error when counting nothing.
   std::string failure() {
     try {
       reader()->count(

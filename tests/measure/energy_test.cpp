@@ -11,7 +11,7 @@
 namespace flashbench {
 namespace {
 
-// Ticks of its own at every so many runs.
+// An energy counter that ticks after a fixed number of runs.
 class Meter {
  public:
   void run() {

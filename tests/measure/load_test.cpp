@@ -1,4 +1,4 @@
-// What the system's texts say of load.
+// Parsing the system's texts about load.
 #include "measure/load.h"
 
 #include <gtest/gtest.h>

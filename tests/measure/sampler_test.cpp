@@ -114,7 +114,7 @@ TEST(Sampler, WarmUpRunsAtLeastAsOftenAndAsLongAsAsked) {
 
 TEST(Sampler, CoreTimesAreThoseOfTheTimedRun) {
   ScriptedDevice device;
-  device.seconds = 60;  // far more than the test takes beside it
+  device.seconds = 60;  // far more than the test itself takes
   device.ran = device.waited = 1000;
   const Contender contender{.before = [] {},
                             .run =

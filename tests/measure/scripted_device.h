@@ -1,4 +1,4 @@
-// A device whose clock and energy counter read what the test says, so that nothing depends on real
+// A device whose clock and energy counter read what the test sets, so that nothing depends on real
 // time.
 #pragma once
 

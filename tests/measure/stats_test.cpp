@@ -21,7 +21,7 @@ TEST(Stats, Median) {
   EXPECT_EQ(median(std::vector{4.0, 1.0, 3.0, 2.0}), 2.5);
 }
 
-// Ranks from the tables of the sign test.
+// Ranks from tables of the sign test.
 TEST(Stats, IntervalRanks) {
   const auto ranks = [](int n) {
     const auto interval = median_interval(one_to(n));

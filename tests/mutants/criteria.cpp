@@ -42,7 +42,7 @@ bool flash_attention(const ComparedTensor& compared, double factor, double allow
   return found <= factor * eager + allowance;
 }
 
-// What adding and subtracting 0.3 in the dtype does to the rounded result.
+// The change of the rounded result when 0.3 is added and subtracted in the dtype.
 double lost_beside_0_3(const ComparedTensor& compared) {
   constexpr double kAddend = 0.3;
   return max_abs(compared.exact.size(), [&](size_t i) {
@@ -70,7 +70,7 @@ bool cutlass(const ComparedTensor& compared) {
 }
 
 bool pytorch(const ComparedTensor& compared) {
-  constexpr double kMeaningless = 1e30;  // what the relative tolerance may not exceed
+  constexpr double kMeaningless = 1e30;  // upper limit of the relative tolerance
   const double least_relative = compared.dtype == Dtype::bf16 ? 1.6e-2 : 1e-3;
   double absolute = 1e-3, relative = least_relative;
   for (size_t i = 0; i < compared.eager.size(); ++i) {

@@ -1,6 +1,6 @@
-// The rules by which the tests of other projects accept the outputs of an attention kernel in 16
-// bits, written anew from what their sources say, to see what they catch. How they compare with
-// lambda: docs/measuring.md.
+// The rules by which the tests of other projects accept 16-bit outputs of an attention kernel,
+// reimplemented from their sources to see which defects they catch. docs/measuring.md compares them
+// with lambda.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace flashbench::verify {
 
-// One output tensor, the same elements in the same order three times.
+// One output tensor: three versions of the same elements, in the same order.
 struct ComparedTensor {
   std::string tensor;  // "o", "dq", "dk" or "dv"
   Dtype dtype = Dtype::fp16;
@@ -42,7 +42,7 @@ inline constexpr std::array kCriteria{Criterion::flash_attention_2, Criterion::f
                                       Criterion::flashinfer,        Criterion::pytorch};
 std::string_view name(Criterion);
 
-// Empty where the criterion has no rule for the tensor.
+// Empty if the criterion has no rule for the tensor.
 std::optional<bool> accepts(Criterion, const ComparedTensor&);
 
 }  // namespace flashbench::verify

@@ -1,5 +1,5 @@
-// Prints, as CSV, what each criterion makes of a correct kernel and of each planted defect: one
-// line for each mutant, pass, dtype and number of keys. scripts/criteria.py makes the table of
+// Prints as CSV how each criterion judges a correct kernel and each planted defect: one line for
+// each mutant, pass, dtype and number of keys. scripts/criteria.py makes the table in
 // docs/measuring.md from it.
 #include <fmt/format.h>
 
@@ -32,7 +32,7 @@ std::vector<Mutant> mutants(const Problem& p) {
                            {"correct", {kTile, false}},
                            {"correct", {kTile, true, true}}};
   for (const Defect defect : kDefects) {
-    // The others' rules are about O and gradients.
+    // The other projects' rules cover only O and gradients.
     if (defect == Defect::wrong_logsumexp || !shows(defect, p, kTile)) continue;
     list.push_back({std::string(name(defect)), {kTile, true, false, false, defect}});
   }
@@ -54,7 +54,7 @@ std::vector<T> elements(const View& tensor) {
   return values;
 }
 
-// Every output of a problem with what it is compared with; `found` is for later.
+// Every output of a problem with the values to compare it with; `found` is set later.
 std::vector<ComparedTensor> comparisons(AttentionCase& attention) {
   const Problem& p = attention.problem;
   Textbook exact = textbook_attention(p, attention.inputs());
@@ -84,7 +84,7 @@ void set_found(std::vector<ComparedTensor>& tensors, const Outputs& outputs) {
   }
 }
 
-// "caught", "missed", or nothing where the criterion has no rule.
+// "caught", "missed", or nothing if the criterion has no rule.
 std::string_view outcome(Criterion criterion, const std::vector<ComparedTensor>& tensors) {
   bool caught = false;
   for (const ComparedTensor& compared : tensors) {
@@ -132,7 +132,7 @@ int main() {
   verify::print_header();
   for (const Pass pass : kPasses) {
     for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
-      // Half a tile beyond a multiple of the tile, so that there is padding.
+      // Half a tile more than a multiple of the tile, so that there is padding.
       for (const int64_t kv_len : {1056, 8160, 32736}) {
         verify::print_rows({.pass = pass,
                             .dtype = dtype,

@@ -1,5 +1,5 @@
-// Each criterion on examples small enough to work out by hand, and the eager computation against
-// one written out.
+// Each criterion on examples small enough to compute by hand, and the eager computation against one
+// that is written out.
 #include "mutants/criteria.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace flashbench::verify {
 namespace {
 
-// One element, with the same one on both other sides.
+// A tensor with one element.
 ComparedTensor one(std::string tensor, Dtype dtype, double exact, double found, double eager) {
   return {
       std::move(tensor), dtype, {static_cast<float>(found)}, {exact}, {static_cast<float>(eager)}};
@@ -41,8 +41,8 @@ TEST(Criteria, FlashAttentionComparesWithTheRoundedResult) {
       accepted(Criterion::flash_attention_2, one("o", Dtype::fp16, exact, 1 + 0x1p-10, 1)));
 }
 
-// In bf16, 0.0625 + 0.3 is 0.36328125 and that less 0.3 is 0.06347656 (0.3 is rounded to fp32
-// alone): 0.0009765625 more than there was, and twice that is forgiven.
+// In bf16, 0.0625 + 0.3 is 0.36328125, and that minus 0.3 is 0.06347656 (0.3 is rounded to fp32
+// only): the error is 0.0009765625, and twice that is allowed.
 TEST(Criteria, FlashAttention3ForgivesTwiceWhatIsLostBeside0_3) {
   const auto compared = [](double found) {
     return one("dv", Dtype::bf16, 0.0625, 0.0625 + found, 0.0625 - 0.001);
@@ -75,7 +75,7 @@ TEST(Criteria, CutlassBoundsTheLargestAndTheMeanErrorAndLosesANaNFromTheFirst) {
   compared.found.assign(100, 0.0011f);
   EXPECT_FALSE(accepted(Criterion::cutlass_88, compared));
   compared.found.assign(100, 0);
-  compared.found[3] = std::numeric_limits<float>::quiet_NaN();  // which the mean does not lose
+  compared.found[3] = std::numeric_limits<float>::quiet_NaN();  // which makes the mean NaN
   EXPECT_FALSE(accepted(Criterion::cutlass_88, compared));
 }
 
@@ -88,7 +88,7 @@ TEST(Criteria, FlashInferTakesAThousandthOrAHundredthAndHasNoGradients) {
   EXPECT_EQ(accepts(Criterion::flashinfer, one("dq", Dtype::fp16, 1, 1, 1)), std::nullopt);
 }
 
-// The second element's own error of eager, 0.01 of 0.1, makes 10% of any element acceptable.
+// Eager's error of the second element, 0.01 of 0.1, makes 10% acceptable for all elements.
 TEST(Criteria, PyTorchTakesTheLargestRelativeErrorOfEagerForAllElements) {
   ComparedTensor compared{"o", Dtype::fp16, {2.0f, 0.1f}, {2, 0.1}, {2.0f, 0.11f}};
   compared.found[0] = 2.0f + 0.2099f;
@@ -96,7 +96,7 @@ TEST(Criteria, PyTorchTakesTheLargestRelativeErrorOfEagerForAllElements) {
   compared.found[0] = 2.0f + 0.2101f;
   EXPECT_FALSE(accepted(Criterion::pytorch, compared));
 
-  compared.eager = {2.0f, 0.1f};  // right: the least tolerances remain
+  compared.eager = {2.0f, 0.1f};  // exact: only the minimum tolerances remain
   compared.found[0] = 2.0f + 0.0029f;
   EXPECT_TRUE(accepted(Criterion::pytorch, compared));
   compared.found[0] = 2.0f + 0.0031f;
@@ -114,7 +114,7 @@ TEST(Criteria, NoneAcceptsANaN) {
   }
 }
 
-// Two keys with scores 0 and x: everything follows from P = (1 - w, w).
+// Two keys with scores 0 and x, so that everything follows from P = (1 - w, w).
 TEST(Eager, RoundsEveryStep) {
   const std::unique_ptr<Device> device = make_host_device(1);
   Problem p;

@@ -42,7 +42,7 @@ Rounded head_of(const ConstTensorView& tensor, int64_t batch, int64_t head) {
   return std::move(gather<float>(tensor, {batch, head, all_rows(tensor.length)}).values);
 }
 
-// Scores in, probabilities out; 0 where masked.
+// Turns scores into probabilities, 0 where masked.
 void softmax(const Problem& p, MatrixRef<float> scores) {
   for (int64_t i = 0; i < scores.rows; ++i) {
     float* row = scores.row(i);
@@ -56,7 +56,7 @@ void softmax(const Problem& p, MatrixRef<float> scores) {
   }
 }
 
-// dP in, dS = P (dP - sum of P dP) out.
+// Turns dP into dS = P (dP - sum of P dP).
 void softmax_gradient(Dtype dtype, const Rounded& probability, MatrixRef<float> gradient) {
   for (int64_t i = 0; i < gradient.rows; ++i) {
     const float* p = probability.row(i);

@@ -1,6 +1,6 @@
-// Attention as PyTorch computes it op by op in a 16-bit dtype, which FlashAttention's and PyTorch's
-// own tests take as the measure of what rounding may do: every GEMM accumulates in fp32; K scaled,
-// S, P, O and their gradients are each rounded to the dtype.
+// Attention as PyTorch computes it op by op in a 16-bit dtype; the tests of FlashAttention and
+// PyTorch take its rounding error as their yardstick. Every GEMM accumulates in fp32; K scaled, S,
+// P, O and their gradients are each rounded to the dtype.
 #pragma once
 
 #include <vector>

@@ -34,7 +34,7 @@ class MutantSession : public Session {
     for (const auto& [data, bytes] : memory(outputs)) std::memcpy(data, (from++)->data(), bytes);
   }
 
-  // Where the pass's outputs are, each dense.
+  // The memory of the pass's outputs, each dense.
   std::vector<Memory> memory(const Outputs& outputs) const {
     const auto of = [](const TensorView& tensor) {
       return Memory{static_cast<std::byte*>(tensor.data),
@@ -49,7 +49,7 @@ class MutantSession : public Session {
   Problem problem_;
   ThreadPool& pool_;
   verify::Simulation simulation_;
-  std::vector<std::vector<std::byte>> first_;  // the first run's outputs, if they are stale later
+  std::vector<std::vector<std::byte>> first_;  // the first run's outputs, for stale ones later
 };
 
 }  // namespace

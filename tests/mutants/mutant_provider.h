@@ -1,5 +1,4 @@
-// The simulated kernel as a provider, so that the tool's own path has to find what is wrong with
-// it.
+// The simulated kernel as a provider, so that the tool's own path has to find its defects.
 #pragma once
 
 #include "mutants/simulated_kernel.h"

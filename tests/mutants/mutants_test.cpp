@@ -1,4 +1,4 @@
-// Kernels with planted defects, sent through the tool's own path: each ends as "failed" by the
+// Runs kernels with planted defects through the tool's own path: each ends as "failed" by the
 // default criterion, and the same kernel without the defect as "ok".
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ class Mutants : public testing::TestWithParam<std::tuple<Pass, Dtype>> {
   }
 
   Record run(Defect defect) {
-    // P is kept as precisely as the dtype claims, so that p_in_bf16 is the only loss there is.
+    // P keeps the precision of the dtype, so that p_in_bf16 is the only loss.
     const MutantProvider mutant({kTile, true, false, false, defect});
     return run_case(item_, {&mutant}, *device_, nullptr, options_).at(0);
   }
@@ -66,7 +66,7 @@ TEST_P(Mutants, AreCaught) {
   }
 }
 
-// The longer the rows, the less one tile of keys weighs.
+// In longer rows, one tile of keys has less weight.
 TEST_P(Mutants, ADroppedTileIsCaughtAmongManyKeys) {
   for (const int64_t kv_len : {8192, 32768}) {
     set_shape(2, 1, 16, kv_len);
@@ -75,7 +75,7 @@ TEST_P(Mutants, ADroppedTileIsCaughtAmongManyKeys) {
   }
 }
 
-// They are right for the inputs that they are verified on, and for no others.
+// Stale outputs are right for the inputs of the verification, and for no others.
 TEST_P(Mutants, StaleOutputsAreCaught) {
   set_shape(2, 1, 40, 50);
   EXPECT_EQ(name(run(Defect::none).status), "ok");

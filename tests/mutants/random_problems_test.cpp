@@ -1,8 +1,8 @@
-// No false alarm: correct kernels pass the default criterion on problems drawn at random.
+// Checks for false alarms: correct kernels pass the default criterion on random problems.
 //
 // Problem i is drawn from the seed FLASHBENCH_RANDOM_SEED + i (1 unless set), for i below
-// FLASHBENCH_RANDOM_PROBLEMS (1,000 unless set): a failure names its seed, and that seed with a
-// count of 1 runs it alone.
+// FLASHBENCH_RANDOM_PROBLEMS (1,000 unless set): a failure names its seed, and a run with that seed
+// and a count of 1 repeats it alone.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -27,7 +27,7 @@ uint64_t from_environment(const char* variable, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::stoull(text);
 }
 
-// Products are summed rounding toward zero only where tensor cores do so: for 16-bit inputs.
+// Sums round toward zero only where tensor cores do so: for 16-bit inputs.
 Simulation random_correct_kernel(Draw& draw, Dtype dtype) {
   Simulation kernel;
   kernel.key_tile = draw.one_of(std::array<int64_t, 5>{16, 32, 48, 64, 128});
@@ -46,7 +46,7 @@ TEST(RandomProblems, CorrectKernelsNeverFail) {
   for (uint64_t seed = first_seed; seed < first_seed + count; ++seed) {
     constexpr int64_t kLongest = 260;  // the simulated kernel is slow
     const Case item = random_case(seed, kLongest);
-    Draw draw(~seed);  // apart from what the problem drew
+    Draw draw(~seed);  // independent of the problem's draws
     const MutantProvider simulated(random_correct_kernel(draw, item.problem.dtype));
     std::vector<const Provider*> providers = choose_providers({}, DeviceKind::cpu);
     providers.push_back(&simulated);

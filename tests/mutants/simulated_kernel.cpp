@@ -33,7 +33,7 @@ struct Head {
   std::vector<float> values;
 };
 
-// The same transposed, so that a row's scores are computed side by side.
+// The transposed rows, so that a row's scores are computed side by side.
 std::vector<float> transposed(const Head& head) {
   std::vector<float> result(head.values.size());
   for (int64_t row = 0; row < head.rows; ++row) {
@@ -50,7 +50,7 @@ void store_row(const TensorView& tensor, int64_t b, int64_t h, int64_t row, cons
   }
 }
 
-// Sums round toward zero for as long as this lives.
+// Sums round toward zero during this object's lifetime.
 class Truncation {
  public:
   explicit Truncation(bool on) {
@@ -59,14 +59,14 @@ class Truncation {
   ~Truncation() { std::fesetround(FE_TONEAREST); }
 };
 
-// exp() that flushes subnormal results to zero, as vectorised ones do.
+// exp() that flushes subnormal results to zero, like vectorised versions.
 float flushing_exp(float x) {
   const float value = std::exp(x);
   return value < std::numeric_limits<float>::min() ? 0 : value;
 }
 
-// Two threads add to one sum without excluding each other, and the race is lost for certain: both
-// have read the sum before either writes it, and the first writes last, over the other's update.
+// Two threads add to one sum without mutual exclusion, and one update is always lost: both read the
+// sum before either writes it, and the first thread writes last, over the other's update.
 void add_racing(std::vector<float>& sum, const std::vector<float>& first,
                 const std::vector<float>& second) {
   std::barrier both_have_read(2);
@@ -123,12 +123,12 @@ class Kernel {
     return simulation_.p_in_dtype ? round_to(p_.dtype, value) : value;
   }
 
-  // An element of S or dP as it comes back from memory.
+  // An element of S or dP after storing it in memory.
   float stored(float value) const {
     return simulation_.scores_in_dtype ? round_to(p_.dtype, value) : value;
   }
   float score(float dot_product) const { return stored(dot_product * scale_); }
-  // What the dS that are multiplied have of the scale.
+  // The factor of the scale that is already in dS in its products.
   float ds_scale() const { return simulation_.ds_scaled ? scale_ : 1; }
 
   // scores[j] = sum over columns of a[column] * bt[column][first + j]

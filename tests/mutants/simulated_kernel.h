@@ -1,5 +1,5 @@
-// Tiled attention as correct kernels compute it (online softmax over key tiles, fp32 accumulation,
-// P and dS in the dtype or in fp32), one row at a time, with defects to plant in it.
+// Tiled attention in the way of correct kernels (online softmax over key tiles, fp32 accumulation,
+// P and dS in the dtype or in fp32), computed row by row, with optional defects.
 #pragma once
 
 #include <array>
@@ -18,19 +18,19 @@ enum class Defect {
   dropped_key_tile,     // the middle one
   last_key_ignored,     // of every row
   scale_one_percent,    // too large
-  p_in_bf16,            // where it should be in fp16 or fp32
-  other_causal_corner,  // top left for bottom right and the other way round
+  p_in_bf16,            // instead of fp16 or fp32
+  other_causal_corner,  // top left instead of bottom right, and vice versa
   next_kv_head,         // GQA: the wrong K/V head
   missing_rescale,      // of O when the running maximum grows
   unmasked_padding,     // 0-filled keys up to the tile's end get score 0
   wrong_logsumexp,      // max instead of max + log(sum)
   stale_row,            // the last row is never written
-  stale_output,         // a MutantProvider's: every run gives what the first one gave
+  stale_output,         // a MutantProvider's: every run returns the first run's outputs
   accumulator_race,     // two threads add to the last row's O or dQ, and one update is lost
   d_omitted,            // dS = P dP
   dq_misses_tile,       // the last key tile that a row sees
   dk_misses_rows,       // the last 16 query rows
-  dv_unnormalised,      // P of the first tile without its sum
+  dv_unnormalised,      // P of the first tile is not divided by its sum
 };
 inline constexpr std::array kDefects{Defect::zeros,
                                      Defect::dropped_key_tile,
@@ -55,13 +55,13 @@ struct Simulation {
   int64_t key_tile = 64;
   bool p_in_dtype = true;  // P and dS rounded to the dtype before they are multiplied
   bool ds_of_rounded_p = false;
-  bool truncate = false;  // products are summed rounding toward zero, harsher than tensor cores do
+  bool truncate = false;  // sums round toward zero, which is harsher than tensor cores
   Defect defect = Defect::none;
-  bool scores_in_dtype = false;  // and dP, as a chain of 16-bit GEMMs has them
+  bool scores_in_dtype = false;  // also dP, as in a chain of 16-bit GEMMs
   bool ds_scaled = false;        // times the softmax scale before it is rounded
 };
 
-// Whether the defect can change what one run with key tiles of this size computes for the problem.
+// Whether the defect can change the outputs of one run with key tiles of this size.
 bool shows(Defect, const Problem&, int64_t key_tile);
 
 void simulate(const Problem&, const Inputs&, const Outputs&, const Simulation&, ThreadPool&);

@@ -1,4 +1,4 @@
-// Configs that are read, and configs that are refused, each with where and why.
+// Valid configs, and invalid ones with the place and reason of the error.
 #include "plan/config.h"
 
 #include <fmt/format.h>
@@ -175,7 +175,7 @@ TEST_P(BadConfigs, AreRefusedWithOneIssueThatSaysWhereAndWhy) {
 }
 
 const BadConfig kBadConfigs[] = {
-    // What the schema says.
+    // Errors that the schema finds.
     {"not_an_object", "[1]", "", {"expected an object, got [1]"}},
     {"unknown_key",
      with_keys(R"("devcie": "cpu")"),
@@ -295,7 +295,7 @@ const BadConfig kBadConfigs[] = {
      "/cases/0/seed",
      {"from 0 to 9007199254740991"}},
 
-    // What the schema cannot say.
+    // Errors that the schema cannot express.
     {"seq_and_q_len",
      with_axes(R"("head_dim": 8, "q_len": 8)"),
      "/cases/0/seq",

@@ -27,7 +27,7 @@ TEST(Estimate, SecondsFollowFlopsAndTheCap) {
                                .max_seconds = 1e9};
   const VerifyOptions no_reference{.fp64_flops = 0};
   const double flops = forward_case(8192).problem.flops();
-  // 11 runs (one to verify), each at most as fast as the GEMM.
+  // 11 runs (one for verification), each at most as fast as the GEMM.
   const double slow =
       estimate_seconds(forward_case(8192), {"tiled"}, measure, no_reference, DeviceKind::cpu, 1e9);
   EXPECT_GT(slow, 11 * flops / 1e9);
@@ -44,7 +44,7 @@ TEST(Estimate, SecondsFollowFlopsAndTheCap) {
 }
 
 TEST(Estimate, ASmallCaseTakesItsTimeToo) {
-  // Its FLOPs are a millionth of the large one's; warming up and sampling take as long.
+  // It has a millionth of the large one's FLOPs; warm-up and sampling take as long.
   const std::vector<std::string> providers{"naive", "tiled"};
   const auto seconds = [&](int64_t length) {
     return estimate_seconds(forward_case(length), providers, {}, {}, DeviceKind::cpu, 2e11);

@@ -20,7 +20,7 @@ using testing::ThrowsMessage;
 
 class FindConfig : public testing::Test {
  protected:
-  // A folder of configs as it ships.
+  // Creates a folder of configs like the installed one.
   fs::path ship(const fs::path& below) const {
     fs::create_directories(folder_ / below);
     for (const char* name : {"sweep.schema.json", "quick.json", "cpu.json"}) {
@@ -62,7 +62,7 @@ TEST_F(FindConfig, PrefersAFile) {
   const fs::path before = fs::current_path();
   fs::current_path(folder_.path());
   EXPECT_EQ(find_config("quick.json", {configs}), "quick.json");
-  fs::create_directory("cpu");  // a folder is none
+  fs::create_directory("cpu");  // a folder is not a config
   EXPECT_EQ(find_config("cpu", {configs}), configs / "cpu.json");
   fs::current_path(before);
 }

@@ -1,4 +1,4 @@
-// JSON that is read, and text that is refused without harm.
+// Valid JSON, and text that is refused without harm.
 #include "plan/json_text.h"
 
 #include <fmt/format.h>

@@ -10,7 +10,7 @@ namespace {
 using testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
-// The document after this override, or the pointer and message of what went wrong.
+// The document after this override, or the pointer and message of the error.
 std::string after(const std::string& document, const std::string& text) {
   Json json = Json::parse(document);
   const auto issue = apply_override(json, parse_override(text));

@@ -1,4 +1,4 @@
-// The schema agrees with the code that relies on it.
+// Checks that the schema agrees with the code that relies on it.
 #include "plan/schema.h"
 
 #include <gmock/gmock.h>
@@ -175,11 +175,11 @@ TEST(Schema, HostileDocumentsEndInIssues) {
   EXPECT_EQ(issues.size(), 50'000u + 1 + 2'000u + 1);
 
   document = {{"schema_version", 1}, {"name", std::string(2000, 'a')}};
-  document["providers"] = {std::string(2000, 'a')};  // matched by a recursive regex
+  document["providers"] = {std::string(2000, 'a')};  // a recursive regex matches it
   EXPECT_EQ(schema_issues(document).size(), 3u);
 }
 
-// Every place in a document.
+// Collects every place in a document.
 void places(const Json& node, const Json::json_pointer& here,
             std::vector<Json::json_pointer>& found) {
   found.push_back(here);

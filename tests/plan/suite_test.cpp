@@ -120,7 +120,7 @@ TEST(Suite, LargeIsPastTheRangeOf32Bits) {
   }
 }
 
-// A count that is never reached by chance shows that what is wanted is drawn at all.
+// Checks that every value of each axis is drawn in more than a few cases.
 TEST(Suite, RandomDrawsFromAllAxes) {
   const std::vector<Case> cases = all_cases(make_suite("random"));
   ASSERT_EQ(cases.size(), 500u);
@@ -167,7 +167,7 @@ TEST(Suite, RandomSaysItsSeedsAndOneOfThemTellsAProblem) {
     EXPECT_EQ(all_cases(alone)[0].key(), item.key());
     EXPECT_LE(std::max(item.problem.q_len, item.problem.kv_len), 3000);
   }
-  // Pinned: a seed that was reported must give the same problem in any build of this version.
+  // Pinned: a reported seed must give the same problem in any build of this version.
   EXPECT_EQ(config.cases[0].key(),
             "forward/bf16/none/bshd/b1/hq16/hkv2/q1856/k482/d96/scale2.28/outliers/seed40");
 }

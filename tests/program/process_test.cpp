@@ -19,7 +19,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-// A shell script that is started as the program.
+// A shell script that runs as the program.
 class Script {
  public:
   explicit Script(const std::string& body) {
@@ -93,7 +93,8 @@ TEST(ProgramProcess, AProgramThatEndsBeforeItsFirstAnswerIsBadInput) {
       ThrowsMessage<BadInput>(HasSubstr("ended with exit code 3")));
 }
 
-// The style "fast" forks here: a process started anew would make a script of its own and leave it.
+// Uses the style "fast", which forks: a new process would create another script and leave it
+// behind.
 TEST(ProgramProcessDeathTest, AProgramThatEndsLaterTakesThisProcessWithIt) {
   GTEST_FLAG_SET(death_test_style, "fast");
   const Script script("read r; echo '{}'; read r; kill -9 $$");

@@ -1,4 +1,4 @@
-// The provider cudnn: what it says without a GPU, and on one what the verified sweeps do not show.
+// The provider cudnn: its behaviour without a GPU, and on a GPU what verified sweeps do not cover.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ TEST(CudnnProvider, OffersAFixedOrderOfSumsInTheBackwardPassOnRequest) {
               HasSubstr("only its backward pass"));
 }
 
-// A GPU, and a cuDNN that can be used.
+// Needs a GPU and a usable cuDNN.
 class CudaCudnn : public testing::Test {
  protected:
   void SetUp() override {

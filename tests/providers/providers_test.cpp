@@ -98,7 +98,7 @@ TEST(CpuProviders, AllocateTheWorkspaceThatTheySay) {
   EXPECT_EQ(device->used().workspace, 0);
 }
 
-// A session serves one set of inputs after another, and each as often as it likes.
+// A session serves several sets of inputs one after the other, each any number of times.
 TEST(CpuProviders, ServeNewInputsAndRepeatTheirBits) {
   const auto device = make_host_device(2);
   for (const Provider* provider : cpu_providers()) {

@@ -10,7 +10,7 @@
 namespace flashbench {
 namespace {
 
-// Others parse this header: it changes only with the schema version.
+// Other programs parse this header: it changes only with the schema version.
 constexpr std::string_view kHeader =
     "schema,provider,kernel,device,pass,dtype,mask,batch,q_heads,kv_heads,q_len,kv_len,head_dim,"
     "status,reason,verified,max_abs_err,err_ratio,lambda,median_ms,ci_low_ms,ci_high_ms,min_ms,"

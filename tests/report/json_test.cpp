@@ -59,7 +59,7 @@ TEST(Json, AGemmOfNoFlopsIsNone) {
   EXPECT_THROW(result_from_json(json.dump(), "memory"), FileError);
 }
 
-// What only GPUs tell.
+// A result with the fields that only GPUs report.
 SweepResult gpu_result() {
   SweepResult result = sample_result();
   Record& record = result.records[1];
@@ -93,7 +93,7 @@ TEST(Json, StatesLaunchesAndDistancesComeBack) {
   EXPECT_EQ(to_csv(again), to_csv(result));
   const Record& record = again.records[1];
   EXPECT_EQ(median_state(record, &DeviceState::sm_mhz), 1840);  // between 1700 and 1980
-  EXPECT_EQ(throttled_share(record), 0.5);                      // idle is no reason
+  EXPECT_EQ(throttled_share(record), 0.5);                      // idle does not count as throttled
   EXPECT_EQ(record.from_naive->max_abs, 0.25);
   EXPECT_EQ(record.prepare_seconds, 0.125);
   EXPECT_EQ(record.wall.phases(), result.records[1].wall.phases());
@@ -108,7 +108,7 @@ TEST(Json, StatesLaunchesAndDistancesComeBack) {
   EXPECT_THAT(to_csv(again), HasSubstr(",1840,"));
 }
 
-// A row that was timed beside load.
+// A result that was timed under load.
 SweepResult loaded_result() {
   SweepResult result = sample_result();
   Measurement& measurement = *result.records[0].measurement;
@@ -229,7 +229,7 @@ TEST(Json, NonFiniteFiguresBecomeNullAndComeBackAsNaN) {
   EXPECT_EQ(to_csv(again), to_csv(result));
 }
 
-// What reading the text says.
+// The error of reading the text.
 std::string message(const std::string& text) {
   try {
     result_from_json(text, "file.json");
@@ -239,7 +239,7 @@ std::string message(const std::string& text) {
   return "accepted";
 }
 
-// What reading the sample says after `pointer` was set to `value`.
+// The error of reading the sample after `pointer` was set to `value`.
 std::string message_with(const std::string& pointer, const nlohmann::ordered_json& value) {
   auto json = nlohmann::ordered_json::parse(to_json(sample_result()));
   json[nlohmann::ordered_json::json_pointer(pointer)] = value;

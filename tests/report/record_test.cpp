@@ -22,7 +22,7 @@ TEST(Record, FiguresFollowFromTheSamples) {
   EXPECT_DOUBLE_EQ(*arithmetic_intensity(record), record.item.problem.flops() / (1 << 20));
 }
 
-// FLOP/s in units of the GEMM's.
+// A record with this share of the GEMM's FLOP/s.
 Record at_share_of_gemm(double share, const std::string& provider = "tiled") {
   Record record = sample_record(provider, 0.001);
   record.gemm_flops *= *over_gemm(record) / share;
@@ -162,7 +162,7 @@ TEST(TensorOperations, MayExceedTheFlopsByWholeTilesAndPaddingOnly) {
   EXPECT_EQ(tensor_operations(counted(1.03 * flops, square))->verdict, "more");
   EXPECT_EQ(tensor_operations(counted(3 * flops, square))->ratio, 3);
 
-  // 4 x 4 tiles of 256, of which a causal mask leaves 10.
+  // 4 x 4 tiles of 256, 10 of which a causal mask keeps.
   Problem causal = square;
   causal.mask = Mask::causal_bottom_right;
   EXPECT_EQ(tensor_operations(counted(flops * 10 / 16, causal))->verdict, "as_claimed");

@@ -1,4 +1,4 @@
-// A result with a row of every kind, for the tests of what is made of it.
+// A result with a row of every kind, for tests of its presentations.
 #pragma once
 
 #include "report/record.h"

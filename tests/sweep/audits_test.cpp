@@ -1,5 +1,4 @@
-// What is looked at after a provider's outputs were judged right: guard bands, stale outputs, and
-// whether they are the same every time.
+// Checks after a provider's outputs were judged right: guard bands, stale outputs, and determinism.
 #include "sweep/audits.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +36,7 @@ class Audits : public testing::Test {
     return run_case(item_, {&provider}, *device_, gemm_.get(), options_).at(0);
   }
 
-  // Every output's elements, as far as they are contiguous.
+  // The contiguous parts of every output.
   std::vector<std::pair<void*, size_t>> memory(const Outputs& out) const {
     const Problem& p = item_.problem;
     const auto queries = static_cast<size_t>(p.query_elements()) * sizeof(float);
@@ -77,7 +76,7 @@ TEST_F(Audits, AWriteIntoAGapFailsInATimedRunToo) {
   EXPECT_FALSE(record.measurement);
 }
 
-// Hands back what it computed first, whatever the inputs are.
+// Returns its first outputs, whatever the inputs are.
 TEST_F(Audits, StaleOutputsFailTimedOrNot) {
   for (const bool time : {false, true}) {
     for (const Pass pass : kPasses) {
@@ -104,7 +103,7 @@ TEST_F(Audits, StaleOutputsFailTimedOrNot) {
 }
 
 TEST_F(Audits, AStaleLogsumexpAloneIsRight) {
-  // It does not depend on V: nothing is wrong with it.
+  // Its outputs do not depend on V, so that this is not wrong.
   std::vector<float> first;
   const Record record = run([&](const Inputs&, const Outputs& out, int n) {
     const auto rows = static_cast<size_t>(item_.problem.query_rows());
@@ -178,7 +177,7 @@ TEST_F(Audits, AChildProcessLeftAtWorkFails) {
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   EXPECT_EQ(record.status, Status::failed);
-  // After a fork OpenBLAS starts its thread anew, which may work for a while too.
+  // After a fork OpenBLAS restarts its thread, which may work for a while too.
   EXPECT_NE(record.reason.find("1 child process continued to work"), std::string::npos)
       << record.reason;
 }
@@ -189,7 +188,7 @@ TEST_F(Audits, ThreadsThatRestOrSoonDoAreNoneOfTheirs) {
   const Record record = run([&](const Inputs&, const Outputs&, int n) {
     if (n != 0) return;
     resting = std::thread([&] { end.wait(false); });
-    soon = std::thread([&] {  // as threads of a pool look for more work
+    soon = std::thread([&] {  // like pool threads that poll for more work
       timespec used{};
       while (used.tv_nsec < 5'000'000) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
       end.wait(false);
@@ -272,7 +271,7 @@ TEST_F(Audits, ARepeatThatWritesNothingVaries) {
 TEST_F(Audits, WhatIsKnownOfTheInputsDecidesWhereTheReferencePasses) {
   item_.inputs.distribution = Distribution::one_hot;
   const Record record = run([](const Inputs&, const Outputs& out, int) {
-    o(out)[5] = std::nextafter(o(out)[5], 1000.0f);  // half an ulp is all that lambda asks
+    o(out)[5] = std::nextafter(o(out)[5], 1000.0f);  // lambda allows no more than half an ulp
   });
   EXPECT_EQ(record.status, Status::failed);
   EXPECT_NE(record.reason.find("bit for bit"), std::string::npos) << record.reason;

@@ -9,7 +9,7 @@
 namespace flashbench {
 namespace {
 
-// Counts runs of a provider in place of bytes.
+// Counts a provider's runs instead of bytes.
 class RunReader final : public CounterReader {
  public:
   const CounterState& state() const override { return state_; }

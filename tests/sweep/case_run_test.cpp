@@ -64,7 +64,7 @@ TEST_F(CaseRun, AllProvidersPassInBothPasses) {
   }
 }
 
-// What a case's providers share is on the account of the first.
+// The time that a case's providers share counts for the first.
 TEST_F(CaseRun, EveryRowSaysWhereItsTimeWent) {
   const auto providers = choose_providers({}, DeviceKind::cpu);
   const auto start = std::chrono::steady_clock::now();
@@ -124,11 +124,11 @@ TEST_F(CaseRun, AWrongTimedRunFailsThoughTheFirstWasRight) {
 TEST_F(CaseRun, ATimedRunThatWritesNothingFails) {
   const size_t bytes = static_cast<size_t>(item_.problem.query_elements()) * sizeof(float);
   const Record record = run([bytes](const Inputs&, const Outputs& out, int n) {
-    if (n > 2) std::memset(out.o.data, kPoisonByte, bytes);  // as if the early return left it so
+    if (n > 2) std::memset(out.o.data, kPoisonByte, bytes);  // like an early return
   });
   EXPECT_EQ(record.status, Status::failed);
   EXPECT_NE(record.reason.find("unwritten"), std::string::npos);
-  EXPECT_EQ(record.verdict.status, Verdict::Status::failed);  // though the first run had passed
+  EXPECT_EQ(record.verdict.status, Verdict::Status::failed);  // although the first run passed
   EXPECT_EQ(record.verdict.reason, record.reason);
 }
 
@@ -167,7 +167,7 @@ TEST_F(CaseRun, OutOfMemoryIsARow) {
   EXPECT_FALSE(record.measurement);
 }
 
-// Some refuse only when they are prepared.
+// Some providers refuse a problem only when they are prepared.
 TEST_F(CaseRun, ARefusalInPrepareIsUnsupportedToo) {
   class Late final : public FakeProvider {
    public:
@@ -234,7 +234,7 @@ TEST_F(CaseRun, MemoryIsGivenBackAfterwards) {
   EXPECT_EQ(device_->used().total(), before);
 }
 
-// With scores in the hundreds, their storage in bf16 explains an O that is off by a fifth.
+// With scores in the hundreds, storing them in bf16 explains an error of a fifth of O.
 TEST_F(CaseRun, OutputsThatStoredScoresAloneExcuseAreCoarseAndTimed) {
   item_.problem.dtype = Dtype::bf16;
   item_.problem.scale = 8;

@@ -16,7 +16,7 @@ class Channel : public testing::Test {
     for (int end : ends_) close(end);
   }
 
-  // The bytes that a message is sent as.
+  // The bytes sent for a message.
   std::string sent(std::string_view message) {
     send_message(ends_[0], message);
     std::string bytes(1000, '\0');
@@ -55,7 +55,7 @@ TEST_F(Channel, AMessageIsPutTogetherByteByByte) {
 TEST_F(Channel, EveryDamagedByteShows) {
   const std::string bytes = sent("hello");
   for (size_t i = 0; i < bytes.size(); ++i) {
-    if (i >= 4 && i < 8) continue;  // another length: it waits for what never comes
+    if (i >= 4 && i < 8) continue;  // changes the length: the reader waits for more bytes
     std::string damaged = bytes;
     damaged[i] ^= 1;
     MessageReader reader;

@@ -25,7 +25,7 @@ TEST(Choose, AProviderForGpusSaysThatItNeedsOne) {
     EXPECT_THAT([&] { choose_providers({std::string(name)}, DeviceKind::cpu); },
                 testing::ThrowsMessage<BadInput>(testing::HasSubstr("needs a cuda device")));
   }
-  for (const auto& provider : all_providers()) {  // those of a build with CUDA are all known
+  for (const auto& provider : all_providers()) {  // of a build with CUDA: all are known
     if (provider->device_kind() == DeviceKind::cpu) continue;
     EXPECT_THAT([&] { choose_providers({std::string(provider->name())}, DeviceKind::cuda); },
                 testing::Not(testing::Throws<BadInput>()));

@@ -1,4 +1,4 @@
-// Audits that need a GPU's streams; skipped where there is none.
+// Audits that need a GPU's streams; skipped without a GPU.
 #include <gtest/gtest.h>
 
 #include "device/cuda.h"
@@ -8,7 +8,7 @@
 namespace flashbench {
 namespace {
 
-// Half a millisecond of work or more, on a stream that time() does not see.
+// At least half a millisecond of work, on a stream that time() does not see.
 TEST(CudaAudits, WorkOnAnotherStreamFails) {
   if (const auto why = why_no_cuda()) GTEST_SKIP() << *why;
   const std::unique_ptr<Device> device = make_cuda_device(0), other = make_cuda_device(0);

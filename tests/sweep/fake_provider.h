@@ -1,4 +1,4 @@
-// A provider that does what a test tells it to.
+// A provider whose behaviour a test defines.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace flashbench {
 
-// Passes everything on to the real `tiled` provider, then lets `tamper` do its worst.
+// Passes everything on to the real `tiled` provider, then calls `tamper` on the outputs.
 class FakeProvider : public Provider {
  public:
   using Tamper = std::function<void(const Inputs&, const Outputs&, int run)>;

@@ -57,7 +57,7 @@ TEST(Sweep, TheExitCodeIsTheWorstThatHappened) {
 
 TEST(Sweep, WhatWasLeftOutIsNoSuccess) {
   SweepConfig config = two_cases();
-  config.cases.front().problem.kv_len = int64_t{1} << 40;  // there is no room for it
+  config.cases.front().problem.kv_len = int64_t{1} << 40;  // too large for memory
   SweepOptions options;
   options.cases.time = false;
   const auto runner =

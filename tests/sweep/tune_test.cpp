@@ -76,8 +76,8 @@ TEST(Tune, TheTableKeepsWhatIsAsGoodAsTheFastest) {
   EXPECT_EQ(best_blocks({{wrong, "", 0, "wrong"}}, wrong), std::nullopt);
 }
 
-// The CPU's forward kernel, which takes `q` milliseconds longer; with kWrong stages it gives wrong
-// outputs, with kFails it throws, with kFailsLater it does from its third run on.
+// The CPU's forward kernel, slowed down by `q` milliseconds. With kWrong stages its outputs are
+// wrong, with kFails it throws, with kFailsLater it throws from its third run on.
 enum Stages { kRight, kWrong, kFails, kFailsLater };
 
 const AttentionKernel& real_kernel() {

@@ -1,4 +1,4 @@
-// A problem with its inputs and with room for outputs, as the tests of the oracle need them.
+// A problem with its inputs and memory for outputs, for the tests of the oracle.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,8 @@ class AttentionCase {
     logsumexp_.resize(static_cast<size_t>(problem.query_rows()));
   }
 
-  // The oracle; for the backward pass it also fills in the O and logsumexp that providers read.
+  // Makes the oracle; for the backward pass it also fills in the O and logsumexp that providers
+  // read.
   Oracle& make_oracle(const OracleBudget& budget = {}, Dtype scores = Dtype::fp32) {
     oracle_ = std::make_unique<Oracle>(problem, inputs(), scores, budget, device_);
     if (problem.pass == Pass::backward) {
@@ -44,7 +45,7 @@ class AttentionCase {
             key_view<void>(dv_.data(), problem)};
   }
 
-  // Poisoned outputs, then the simulated kernel's.
+  // Poisons the outputs, then runs the simulated kernel.
   void run(const Simulation& simulation) {
     for (std::vector<std::byte>* tensor : {&o_, &dq_, &dk_, &dv_}) {
       std::memset(tensor->data(), 0xff, tensor->size());

@@ -1,5 +1,5 @@
-// Prints how the criteria of the oracle see simulated kernels, correct and broken: one line for
-// each problem, simulation and tensor. docs/measuring.md has a table made from its output.
+// Prints how the oracle's criteria judge correct and broken simulated kernels: one line for each
+// problem, simulation and tensor. docs/measuring.md has a table made from its output.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -99,7 +99,7 @@ void calibrate(const Problem& problem, Distribution distribution, Device& device
   for (Setting& setting : broken_settings(problem)) settings.push_back(std::move(setting));
   print_rows(attention, distribution, settings);
   if (problem.dtype == Dtype::fp32) return;
-  // The same by the bounds for providers that keep scores in the dtype.
+  // The same with the bounds for providers that keep scores in the dtype.
   attention.make_oracle({1e13, 1}, problem.dtype);
   for (Setting& setting : settings) {
     setting.label = "stored scores; " + setting.label;
@@ -112,7 +112,7 @@ void calibrate(const Problem& problem, Distribution distribution, Device& device
 
 }  // namespace flashbench::verify
 
-// Arguments: the dtypes to run, all by default.
+// Arguments: the dtypes to run; default: all.
 int main(int argc, char** argv) {
   using namespace flashbench;
   const std::unique_ptr<Device> device = make_host_device(2);

@@ -1,4 +1,4 @@
-// The references that a GPU computes are the host's: values, bounds, naive errors and verdicts.
+// Compares the references of a GPU with the host's: values, bounds, naive errors and verdicts.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -20,15 +20,14 @@ namespace flashbench::verify {
 
 namespace {
 
-// Differences in fp64, of a tensor's largest value and for scores of size 1: those of a softmax
-// grow with the scores. Where the exact value is 0, of the largest bound.
+// Tolerance of fp64 differences, relative to a tensor's largest value, for scores of size 1: those
+// of a softmax grow with the scores. If the exact value is 0, it is relative to the largest bound.
 constexpr double kValueTolerance = 1e-12;
 constexpr double kValueToleranceOfBound = 1e-6;
 constexpr double kBoundTolerance = 1e-4;
 
-// How many times larger one naive error may be than the other. Where the dtype has 16 bits, its
-// rounding is most of it; in fp32 the order of sums is, where the host adds thousands of terms one
-// after the other.
+// The largest ratio of the two naive errors. In 16-bit dtypes rounding to the dtype dominates; in
+// fp32 the order of sums does, because the host adds thousands of terms one after the other.
 double naive_tolerance(Dtype dtype) {
   return dtype == Dtype::fp32 ? 16 : 2;
 }
@@ -53,7 +52,7 @@ Problem problem_of(Pass pass, Dtype dtype, Mask mask, const Shape& shape) {
   return p;
 }
 
-// Scores are exponents: an error of one is a relative error of P.
+// Scores are exponents: an absolute error of a score is a relative error of P.
 double largest_exponent(const Problem& p, const References& references) {
   double largest = 1;
   const auto take = [&](double logsumexp) {
@@ -115,7 +114,7 @@ class CudaOracle : public testing::TestWithParam<std::tuple<Pass, Dtype>> {
       if (!compare_naive) continue;
       const double host = both.host.tensors[i].naive_max_abs;
       const double gpu = both.gpu.tensors[i].naive_max_abs;
-      // Next to nothing counts as the verdict counts it.
+      // Tiny naive errors are treated as in the verdict.
       const double least = std::max(largest_finite(both.host.tensors[i].value) * 0x1p-25,
                                     largest_finite(both.host.tensors[i].bound) / 64);
       const double most = naive_tolerance(both.host.tensors[i].dtype);
@@ -129,7 +128,7 @@ class CudaOracle : public testing::TestWithParam<std::tuple<Pass, Dtype>> {
       ASSERT_FLOAT_EQ(host.logsumexp[i], gpu.logsumexp[i]) << label << "row " << i;
     }
     ASSERT_EQ(host.o.size(), gpu.o.size());
-    // A tie in fp64 may be rounded either way.
+    // A tie may be rounded either way after fp64 errors.
     const int64_t elements = p.pass == Pass::backward ? p.query_elements() : 0;
     int64_t different = 0, wrong = 0;
     for (int64_t i = 0; i < elements; ++i) {
@@ -172,7 +171,7 @@ class CudaOracle : public testing::TestWithParam<std::tuple<Pass, Dtype>> {
     EXPECT_LE(worst_bound, kBoundTolerance) << label << host.tensor;
   }
 
-  // What both say of the outputs that a case holds.
+  // Compares both verdicts on the outputs of a case.
   static void expect_same_verdicts(const std::string& label, const Both& both,
                                    AttentionCase& attention, bool correct) {
     const Outputs outputs = attention.outputs();
@@ -240,7 +239,7 @@ TEST_P(CudaOracle, AgreesOnSamples) {
   }
 }
 
-// Few rows are the host's; but a backward pass begins with the forward pass of all rows.
+// Few rows are left to the host; but a backward pass begins with the forward pass of all rows.
 TEST_P(CudaOracle, IsChosenForAllThatThereIsToCompute) {
   const Problem p = problem_of(pass(), dtype(), Mask::none, {1, 32, 32, 16384, 16384, 64});
   const Selection few = select_rows(p, {1, 1});
@@ -264,7 +263,7 @@ TEST_P(CudaOracle, AgreesOnEveryDistribution) {
     for (const Mask mask : kMasks) {
       const Problem p = problem_of(pass(), dtype(), mask, {2, 4, 2, 120, 300, 64});
       const AttentionCase attention(p, {.distribution = distribution}, *device_);
-      // Which rows a NaN spoils in the naive computation depends on its tiles.
+      // The rows that a NaN spoils in the naive computation depend on its tiles.
       const bool finite = distribution < Distribution::nan_key;
       expect_same(p.id() + " " + std::string(name(distribution)) + " ", p,
                   *both(attention, Dtype::fp32), finite);
@@ -307,7 +306,7 @@ TEST_P(CudaOracle, AgreesOnCorrectKernelsAndPlantedErrors) {
   }
 }
 
-// The way that the tool goes: a problem that is large enough for the GPU.
+// The tool's own path: a problem that is large enough for the GPU.
 TEST_P(CudaOracle, JudgesFromTheDevice) {
   const Problem p =
       problem_of(pass(), dtype(), Mask::causal_bottom_right, {1, 8, 4, 2048, 4096, 64});
@@ -315,7 +314,7 @@ TEST_P(CudaOracle, JudgesFromTheDevice) {
   EXPECT_TRUE(better_on_gpu(p, select_rows(p, {}), *device_));
   const MemoryUsage before = device_->used();
   device_->reset_peak();
-  attention.make_oracle({1e9, 1});  // of the host: a GPU may spend enough for all of it
+  attention.make_oracle({1e9, 1});  // the host's budget; the GPU's is enough for all rows
   EXPECT_EQ(device_->peak().total(), before.total());
   const Verdict verdict = attention.judge({});
   EXPECT_TRUE(verdict.passed()) << verdict.reason;

@@ -1,4 +1,4 @@
-// The fp64 reference against the definition, and against what is known without computing.
+// The fp64 reference against the definition, and against results known without computing.
 #include "verify/exact.h"
 
 #include <gtest/gtest.h>
@@ -154,7 +154,7 @@ TEST(Exact, ForwardPassForTheBackwardPassIsRoundedOnce) {
       const Problem p = problem_of(shape, pass);
       AttentionCase attention(p, {}, *device);
       Textbook expected = textbook_attention(p, attention.inputs());
-      Oracle& oracle = attention.make_oracle({1, 1});  // every row, also when sampled
+      Oracle& oracle = attention.make_oracle({1, 1});  // has every row, even when sampled
       const Outputs outputs = attention.outputs();
       oracle.exact_forward(outputs.o, outputs.logsumexp);
       for (int64_t b = 0; b < p.batch; ++b) {
@@ -177,8 +177,7 @@ TEST(Exact, ForwardPassForTheBackwardPassIsRoundedOnce) {
   }
 }
 
-// Where all scores are 0, so that P is 1/64 and the scores have no error, the bounds are short
-// sums.
+// All scores are 0, so that P is 1/64 and the scores have no error: the bounds are short sums.
 TEST(Bounds, AreTheFormulaWhereAllKeysWeighTheSame) {
   const std::unique_ptr<Device> device = make_host_device(1);
   for (const auto& [dtype, u, floor] : {std::tuple{Dtype::fp32, 0x1p-22, 0x1p-126},

@@ -44,7 +44,7 @@ class Exact {
     return broken_expectation(case_.problem, spec_, case_.inputs(), case_.outputs());
   }
 
-  // What is wrong with one element of a tensor replaced.
+  // The error found after replacing one element of a tensor.
   std::string with(const TensorView& t, int64_t b, int64_t h, int64_t row, int64_t column,
                    float value) {
     const int64_t at = t.offset(b, h, row) + column;
@@ -55,7 +55,7 @@ class Exact {
     return sentence;
   }
 
-  // The next value up from what is there.
+  // The next larger value of an element.
   float next(const TensorView& t, int64_t b, int64_t h, int64_t row, int64_t column) {
     const float x = load_element(t.data, t.dtype, t.offset(b, h, row) + column);
     for (float step = 1e-7f * std::abs(x) + 1e-7f;; step *= 2) {
@@ -126,20 +126,21 @@ TEST_F(ExpectationTest, ALoneKeyOfHugeScoreGivesItsRowToTheBit) {
     EXPECT_EQ(exact.wrong(), "");
     const TensorView o = exact.outputs().o;
     EXPECT_NE(exact.with(o, 1, 3, 0, 2, exact.next(o, 1, 3, 0, 2)), "") << name(dtype);
-    EXPECT_NE(exact.with(o, 0, 0, 0, 2, 0.0f), "");  // what a mask of finite size gives
+    EXPECT_NE(exact.with(o, 0, 0, 0, 2, 0.0f), "");  // the result of a mask of finite size
     EXPECT_EQ(exact.with(o, 1, 3, 1, 2, exact.next(o, 1, 3, 1, 2)), "");
   }
 }
 
-// The pattern that follows from the masks and the one that the reference's arithmetic gives are the
-// same: exact outputs break nothing.
+// The NaN pattern that follows from the masks equals that of the reference's arithmetic: exact
+// outputs pass.
 TEST_F(ExpectationTest, NaNsOfTheReferenceAreWhereVisibilityPutsThem) {
   for (const Distribution distribution :
        {Distribution::nan_key, Distribution::inf_key, Distribution::nan_unseen}) {
     for (const Pass pass : kPasses) {
       for (const Mask mask : kMasks) {
         for (const auto& [q_len, kv_len] : {std::pair{40, 40}, {20, 50}, {50, 20}, {3, 1}}) {
-          // A score of -infinity against a logsumexp of -infinity is NaN to all but the reference.
+          // A score of -infinity minus a logsumexp of -infinity is NaN in everything but the
+          // reference.
           if (pass == Pass::backward && kv_len == 1) continue;
           const Problem p = problem_of(pass, Dtype::fp32, mask, q_len, kv_len);
           EXPECT_EQ(Exact(p, distribution, *device_).wrong(), "")

@@ -1,4 +1,5 @@
-// Inf and NaN in the inputs reach the rows that attend to them and no others; rows without keys.
+// Inf and NaN in the inputs reach the rows that attend to them, and no others; and rows without
+// keys.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -27,7 +28,7 @@ Problem problem_of(Pass pass, Mask mask, int64_t q_len, int64_t kv_len) {
   return p;
 }
 
-// The inputs are the test's own to spoil.
+// Changes an input; the test owns the inputs.
 void spoil(const ConstTensorView& tensor, int64_t head, int64_t row, int64_t column, float value) {
   store_element(const_cast<void*>(tensor.data), tensor.dtype, tensor.offset(0, head, row) + column,
                 value);

@@ -1,4 +1,4 @@
-// What is checked when the budget does not reach for everything.
+// Which rows are checked if the budget does not suffice for all.
 #include "verify/sampling.h"
 
 #include <gtest/gtest.h>
@@ -171,7 +171,7 @@ TEST(Sampling, TheVerdictSaysHowMuchWasChecked) {
   }
 }
 
-// The rows of a sample have the values and errors that they have in a full reference.
+// Sampled rows have the same values and errors as in a full reference.
 TEST(Sampling, SampledRowsAreJudgedAsInTheFullReference) {
   const std::unique_ptr<Device> device = make_host_device(2);
   for (const Pass pass : kPasses) {

@@ -1,5 +1,5 @@
-// What passes and what does not: correct kernels in every dtype, and single wrong elements in their
-// outputs. Kernels with planted defects: tests/mutants/.
+// Which outputs pass: correct kernels in every dtype do, single wrong elements in their outputs do
+// not. Kernels with planted defects: tests/mutants/.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -76,8 +76,8 @@ TEST_P(Verdicts, CorrectKernelsPassWithRoom) {
   }
 }
 
-// With scores in the hundreds most P are subnormal or 0 in fp32; with a mean in K and V the errors
-// of D and of the sums weigh most.
+// With scores in the hundreds most P are subnormal or 0 in fp32. With a mean in K and V the errors
+// of D and of the sums dominate.
 TEST_P(Verdicts, CorrectKernelsPassOnExtremeInputs) {
   for (const double scale : {3.0, -40.0}) {
     Problem p = problem_of(pass(), dtype(), Mask::causal_bottom_right, 60, 200);
@@ -99,8 +99,8 @@ TEST_P(Verdicts, CorrectKernelsPassOnExtremeInputs) {
   EXPECT_TRUE(verdict.passed()) << verdict.reason;
 }
 
-// Scores in 16 bits are a loss of accuracy that is judged as such, unless the provider says that it
-// keeps them so; a defect shows all the same.
+// Scores stored in 16 bits fail as a loss of accuracy unless the provider declares them; defects
+// are found in either case.
 TEST_P(Verdicts, ScoresStoredInTheDtypeAreAllowedForWhereTheyAreAnnounced) {
   if (dtype() == Dtype::fp32) GTEST_SKIP() << "fp32 scores are not rounded";
   const Simulation stored{64, true, true, false, Defect::none, true};
@@ -129,7 +129,7 @@ TEST_P(Verdicts, ScoresStoredInTheDtypeAreAllowedForWhereTheyAreAnnounced) {
   EXPECT_FALSE(attention.judge(stored).passed());
 }
 
-// cuDNN does so. Few queries on many keys have the smallest dS, in fp16 subnormal ones.
+// cuDNN does this. Few queries and many keys give the smallest dS, subnormal ones in fp16.
 TEST_P(Verdicts, TheScaleMayBeInDsWhenItIsRounded) {
   Problem p = problem_of(pass(), dtype(), Mask::none, 4, 4000);
   p.head_dim = 256;
@@ -183,7 +183,7 @@ TEST_P(Verdicts, ANonFiniteElementFailsWhateverElseIsRight) {
   }
 }
 
-// The ratio's definition, with the naive computation written out here once more.
+// The definition of the ratio, with the naive computation written out again.
 TEST(Ratio, IsTheErrorInUnitsOfTheNaiveOne) {
   const std::unique_ptr<Device> device = make_host_device(1);
   Problem p = problem_of(Pass::forward, Dtype::bf16, Mask::none, 3, 40);
@@ -320,9 +320,9 @@ TEST(Verdict, RootMeanSquareIsInUnitsOfTheExactValues) {
   }
 }
 
-// ---- right by the bound of its scores, and far off
+// ---- within the bound of its scores, but far off
 
-// Every key has a large component in common, so that scores are large and nearly equal.
+// All keys have a large common component, so that scores are large and nearly equal.
 void offset_keys(AttentionCase& attention, float offset) {
   const ConstTensorView& k = attention.inputs().k;
   for (int64_t i = 0; i < k.elements(); i += k.head_dim) {
@@ -367,7 +367,7 @@ TEST(Coarse, AGradientThatCancelsIsNot) {
   const std::unique_ptr<Device> device = make_host_device(2);
   AttentionCase attention(problem_of(Pass::backward, Dtype::bf16, Mask::none, 100, 150), {},
                           *device);
-  const ConstTensorView& v = attention.inputs().v;  // all alike but for a little: dS is nearly 0
+  const ConstTensorView& v = attention.inputs().v;  // almost equal rows: dS is nearly 0
   for (int64_t i = 0; i < v.elements(); ++i) {
     store_element(const_cast<void*>(v.data), v.dtype, i, 1 + (i % 7 == 0 ? 0x1p-7f : 0));
   }

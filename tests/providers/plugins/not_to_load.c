@@ -1,4 +1,4 @@
-/* A plugin that the tool must not accept: what is wrong with it is chosen by a macro. */
+/* A plugin that the tool must refuse; a macro chooses its defect. */
 #include "flashbench/plugin.h"
 
 #ifndef NO_VERSION
