@@ -1,5 +1,5 @@
-// The backward pass for Hopper on the host: sm80's first and last launch, and between them a main
-// kernel of its own.
+// Host code of the backward pass for Hopper: launches sm80's first and last kernels and, between
+// them, sm90's own main kernel.
 #include "kernels/sm90/backward.cuh"
 
 #include <algorithm>
@@ -78,14 +78,14 @@ std::string describe_variant(const Launch& at) {
          sm80::describe_main(at);
 }
 
-// The rows from `first` to `end`.
+// Rows [first, end) of a tensor.
 ConstTensorView rows(ConstTensorView t, int64_t first, int64_t end) {
   t.data = static_cast<const char*>(t.data) + first * t.row_stride * element_size(t.dtype);
   t.length = end - first;
   return t;
 }
 
-// What each consumer has of the columns, where each has half of them.
+// The columns of dK or dV that each consumer stores: half of them each or, up to head_dim 128, all.
 std::array<ConstTensorView, 2> halves(const ConstTensorView& t) {
   const int64_t half = compiled_head_dim(t.head_dim) / 2;
   if (t.head_dim <= 128) return {t, t};
@@ -96,8 +96,8 @@ std::array<ConstTensorView, 2> halves(const ConstTensorView& t) {
   return {low, high};
 }
 
-// Rows that the copy engine finds outside of a tensor are zeros to it: so are queries that see no
-// key and keys that no query sees, whatever they hold.
+// TMA reads rows outside of a tensor as zeros. The tensors leave out the queries that see no key
+// and the keys that no query sees, so these are read as zeros, whatever they hold.
 BackwardArguments main_arguments(const Launch& at, const Inputs& in, const Outputs& out,
                                  const sm80::BackwardArguments& shared, bool deterministic) {
   const Problem& p = at.problem;

@@ -1,27 +1,27 @@
 // The main kernel of attention's backward pass for Hopper (sm_90a). A thread block owns a block of
-// keys of one K/V head and walks over the blocks of queries that see some of them,
+// keys of one K/V head and loops over the blocks of queries that see any of them:
 //   S = Q K^T,  P = 2^(c S - L),  dP = dO V^T,  dS = P o (dP - D)
-//   dV += P^T dO,  dK += dS^T Q,  dQ += dS K,
-// and keeps dK and dV in registers; dQ is summed over thread blocks in global memory, in fp32.
+//   dV += P^T dO,  dK += dS^T Q,  dQ += dS K.
+// dK and dV stay in registers; the thread blocks add dQ to fp32 accumulators in global memory.
 //
-// One warp has the copy engine (TMA) bring K and V once, and Q and dO ahead of their use. Two
-// consumers share the products of a block, S and dP being computed transposed. Up to head_dim 128
-// each has half of the keys: what wgmma leaves of P^T and dS^T in registers is what it takes as the
-// left operand of dV and dK, and dS goes to shared memory for dQ alone, of which each consumer sums
-// half of the columns over all keys of the block. dP runs beside the exponentials, dV beside dS,
-// and dK beside the sums of dQ that go to memory.
+// One warp loads K and V once by TMA, and Q and dO ahead of their use. Two consumers share the
+// products of a block. S and dP are computed transposed. Up to head_dim 128 each consumer owns half
+// of the keys. The accumulator fragments of P^T and dS^T, once rounded, are then the left operands
+// of dV and dK, and dS goes to shared memory only for dQ. Each consumer computes half of the
+// columns of dQ, over all keys of the block. dP runs during the exponentials, dV during the
+// computation of dS, and dK while dQ is added to memory.
 //
-// At 64 a block of queries has 128 of them, and the producer's warpgroup takes dQ over: so the
-// consumers need not wait for each other, and take turns instead. One has its exponentials while
-// the tensor cores are at work for the other.
+// At head_dim 64, unless deterministic, a block has 128 queries, and the producer's warpgroup
+// computes dQ. The consumers therefore need not wait for each other. They take turns instead: one
+// computes exponentials while the tensor cores work for the other.
 //
-// At 192 and 256 dK and dV of 64 keys are more than a consumer's registers hold: both consumers
-// have the same 64 keys, each half of the columns of dK and dV, and half of the queries of S, so
-// that P goes through shared memory too. For 64 keys dQ is as much as for 128: by ordinary
-// instructions it would leave more slowly than the products take, so the copy engine adds it to
-// memory.
+// At 192 and 256, dK and dV of 64 keys exceed the registers of a consumer. Both consumers therefore
+// work on the same 64 keys; each owns half of the columns of dK and dV and half of the queries of
+// S, so P goes through shared memory too. A block of dQ is as large for 64 keys as for 128:
+// ordinary instructions would take longer to add it to memory than the products take, so TMA adds
+// it.
 //
-// Where dQ's sums have an order, thread blocks go backwards over the blocks of queries (see
+// In the deterministic kernel, thread blocks go backwards over the blocks of queries (see
 // kernels/sm80/backward_work.cuh), and other warps add dQ to memory (see backward_dq.cuh).
 #pragma once
 
@@ -52,13 +52,13 @@ namespace flashbench::kernels::sm90 {
 
 struct BackwardConfig {
   int head_dim;                // 64, 96, 128, 192 or 256
-  int block_q;                 // queries of a step: 64, or 128 where dQ has a warpgroup
-  int stages;                  // blocks of Q in shared memory
-  bool dq_warpgroup = false;   // the producer's warpgroup sums dQ; at head_dim 64, in any order
+  int block_q;                 // queries per step: 64, or 128 with dq_warpgroup
+  int stages;                  // buffers for blocks of Q in shared memory
+  bool dq_warpgroup = false;   // producer's warpgroup computes dQ; head_dim 64, not deterministic
   bool deterministic = false;  // thread blocks add to a block of dQ in the order of their keys
 };
 
-// The one that is compiled for a head_dim.
+// The configuration that is compiled for a head_dim.
 constexpr BackwardConfig backward_config(int head_dim, bool deterministic = false) {
   if (head_dim == 64 && !deterministic) {
     return {.head_dim = 64, .block_q = 128, .stages = 3, .dq_warpgroup = true};
@@ -67,11 +67,11 @@ constexpr BackwardConfig backward_config(int head_dim, bool deterministic = fals
 }
 
 struct BackwardArguments {
-  CUtensorMap q, d_o;        // of the queries from first_live on, boxes of block_q rows
-  CUtensorMap k, v;          // of the keys before key_end, boxes of all keys of a thread block
-  CUtensorMap dk[2], dv[2];  // of a consumer's half of the columns, or all; boxes of 16 rows
-  CUtensorMap logsumexp, d;  // of the workspace (see kernels/sm80/backward.h), boxes of block_q
-  // Of the workspace, too. Turns and tickets are used if deterministic.
+  CUtensorMap q, d_o;        // queries from first_live on; boxes of block_q rows
+  CUtensorMap k, v;          // keys before key_end; boxes of all keys of a thread block
+  CUtensorMap dk[2], dv[2];  // all columns, or each consumer's half; boxes of 16 rows
+  CUtensorMap logsumexp, d;  // in the workspace (see kernels/sm80/backward.h); boxes of block_q
+  // Also in the workspace. Only the deterministic kernel uses turns and tickets.
   float *dq_sums, *dk_sums, *dv_sums;
   int *turns, *tickets;
   int batch, q_heads, kv_heads, group, q_len, key_end, padded_q, padded_kv;
@@ -90,29 +90,28 @@ struct Backward : Barriers<Delay> {
   static constexpr int kBlockQ = kConfig.block_q;
   static constexpr int kStages = kConfig.stages;
   static constexpr int kConsumers = 2;
-  static constexpr bool kHalfColumns =
-      kHeadDim > 128;  // a consumer has those, not half of the keys
+  // Whether a consumer owns half of the columns instead of half of the keys.
+  static constexpr bool kHalfColumns = kHeadDim > 128;
   static constexpr int kBlockKv = kHalfColumns ? kConsumerRows : kConsumers * kConsumerRows;
   static constexpr bool kDqWarpgroup = kConfig.dq_warpgroup;
   static_assert(!kDqWarpgroup || (kHeadDim == 64 && !kConfig.deterministic));
-  static constexpr bool kKeysInRegisters =
-      kHeadDim == 64 && !kDqWarpgroup;                            // as operands of S and dP
+  // Whether K and V, the left operands of S and dP, are kept in registers.
+  static constexpr bool kKeysInRegisters = kHeadDim == 64 && !kDqWarpgroup;
   static constexpr bool kHasWriters = kConfig.deterministic;      // see backward_dq.cuh
-  static constexpr bool kSendsDq = kHalfColumns && !kHasWriters;  // by the copy engine
-  static constexpr int kDOStages = kHalfColumns ? 1 : kStages;    // blocks of dO in shared memory
+  static constexpr bool kSendsDq = kHalfColumns && !kHasWriters;  // TMA adds dQ to memory
+  static constexpr int kDOStages = kHalfColumns ? 1 : kStages;    // buffers for blocks of dO
   static constexpr int kThreads = 128 * (1 + kConsumers);
   static constexpr int kConsumerThreads = 128 * kConsumers;
 
   static constexpr int kProducerRegisters = kDqWarpgroup ? 56 : 24;
   static constexpr int kConsumerRegisters = kDqWarpgroup ? 224 : 240;
 
-  // Of a consumer: queries of S^T [64 keys, kSQueries], columns of dK and dV [64 keys,
-  // kKeyColumns].
+  // Shapes per consumer: S^T [64 keys, kSQueries], dK and dV [64 keys, kKeyColumns].
   static constexpr int kSQueries = kHalfColumns ? kBlockQ / kConsumers : kBlockQ;
   static constexpr int kKeyColumns = kHalfColumns ? kHeadDim / kConsumers : kHeadDim;
 
-  // A consumer's columns begin a panel of their own: behind those of the other there may be some
-  // that belong to neither.
+  // Each consumer's columns begin at a panel boundary; what they leave of their last panel is
+  // unused.
   static constexpr int kKeyPanels = (kKeyColumns + 63) / 64;
   static constexpr int kPanels = kHeadDim / kKeyColumns * kKeyPanels;
   static constexpr int kQPanelBytes = kBlockQ * kRowBytes;
@@ -121,25 +120,26 @@ struct Backward : Barriers<Delay> {
   static constexpr int kKvBytes = kPanels * kKvPanelBytes;
   static constexpr int kDsBytes = kBlockKv / 64 * kQPanelBytes;
 
-  // Registers of a thread.
+  // Registers per thread.
   static constexpr int kSFloats = kSQueries / 2;
   static constexpr int kKeyFloats = kKeyColumns / 2;
-  static constexpr int kSteps = kSQueries / 16;  // of the operand A that S^T becomes
+  static constexpr int kSteps = kSQueries / 16;  // of 16 queries in P^T and dS^T as left operands
 
-  // Of dQ a consumer sums half of the columns, of which those from head_dim on are zeros. A
-  // warpgroup of its own sums one part after the other, of as many columns as it has registers for.
+  // A consumer computes half of the columns of dQ; those from head_dim on are zeros. If dQ has a
+  // warpgroup, this computes one part after the other, each with as many columns as its registers
+  // hold.
   static constexpr int kDqRows = kDqWarpgroup ? kConsumerRows : kBlockQ;
   static constexpr int kDqColumns = kDqWarpgroup   ? 32
                                     : kHalfColumns ? kKeyColumns
                                                    : kPanels * 64 / kConsumers;
   static constexpr int kDqFloats = kDqColumns / 2;
-  static constexpr int kDqTiles = kDqColumns / 8;  // of 16 queries and 8 columns
+  static constexpr int kDqTiles = kDqColumns / 8;  // 16 queries x 8 columns each
   static constexpr int kTileFloats = 128;
   static constexpr int kStagedTiles = kSendsDq ? kDqTiles / 2 : 0;  // in shared memory
-  static constexpr int kDqPieces = kHalfColumns ? 4 : 1;            // that writers take
+  static constexpr int kDqPieces = kHalfColumns ? 4 : 1;            // per step, for the writers
   using Writers = DqWriters<kHeadDim, kBlockQ, kDqColumns, kDqPieces, Delay>;
 
-  // Where a column of K, V, Q or dO lies in shared memory.
+  // The position in shared memory of a column of K, V, Q or dO.
   static __device__ constexpr int stored_column(int column) {
     return column / kKeyColumns * kKeyPanels * 64 + column % kKeyColumns;
   }
@@ -149,19 +149,20 @@ struct Backward : Barriers<Delay> {
     alignas(1024) char v[kKvBytes];
     alignas(1024) char q[kStages][kQBytes];
     alignas(1024) char d_o[kDOStages][kQBytes];
-    // dS [queries, keys]; where kHalfColumns dS^T and P^T [keys, queries].
+    // dS [queries, keys]; with kHalfColumns, dS^T and P^T [keys, queries].
     alignas(1024) char ds[2][kDsBytes];
     alignas(1024) char p[kHalfColumns ? 2 : 0][kDsBytes];
-    alignas(16) float dq[4 * kConsumers][kStagedTiles * kTileFloats];  // of a warp
+    alignas(16) float dq[4 * kConsumers][kStagedTiles * kTileFloats];  // per warp
     typename Writers::Shared dq_writers[kHasWriters ? 1 : 0];
     alignas(128) float logsumexp[kStages][kBlockQ];
     alignas(128) float d[kDOStages][kBlockQ];
     uint64_t k_full, v_full;
-    // Where dQ has a warpgroup: of dS, and whether K is finite as far as each warp has seen.
+    // With kDqWarpgroup: the barriers of the buffers of dS, and whether the scores of each warp are
+    // finite (see all_finite).
     uint64_t ds_full[kDqWarpgroup ? 2 : 0], ds_empty[kDqWarpgroup ? 2 : 0];
     bool finite[kDqWarpgroup ? 2 : 0][4 * kConsumers];
-    uint64_t q_full[kStages], q_empty[kStages];          // of Q and the logsumexp
-    uint64_t d_o_full[kDOStages], d_o_empty[kDOStages];  // of dO and D
+    uint64_t q_full[kStages], q_empty[kStages];          // Q and the logsumexp
+    uint64_t d_o_full[kDOStages], d_o_empty[kDOStages];  // dO and D
     int ticket;
   };
 
@@ -193,8 +194,8 @@ struct Backward : Barriers<Delay> {
 
   // ---- The producer
 
-  // What the copy engine brings: K and V once, Q with the logsumexp and dO with D block after
-  // block.
+  // Issues the TMA loads: K and V once; Q with the logsumexp, and dO with D, for each block of
+  // queries.
   struct Loads {
     const BackwardArguments& a;
     Shared& shared;
@@ -261,15 +262,15 @@ struct Backward : Barriers<Delay> {
 
   // ---- A consumer
 
-  // A consumer's rows of K or V as the left operand of a product: in shared memory, or, where there
-  // is room for them, in registers, which halves what such a product reads of shared memory.
+  // A consumer's rows of K or V as the left operand of a product, in shared memory or, if they fit,
+  // in registers. Registers halve what such a product reads from shared memory.
   struct KeysInRegisters {
     uint32_t words[kHeadDim / 16][4];
   };
   using Keys = std::conditional_t<kKeysInRegisters, KeysInRegisters, ptx::WgmmaMatrix>;
 
-  // `rows` are of the consumer, and begin in `keys` at its first one; `warp_key` is its warp's
-  // first.
+  // `rows` describes the consumer's rows in shared memory. `keys` is the whole block, in which the
+  // warp's rows begin at `warp_key`.
   static __device__ __forceinline__ Keys left_operand(ptx::WgmmaMatrix rows, const char* keys,
                                                       int warp_key) {
     if constexpr (kKeysInRegisters) {
@@ -288,7 +289,7 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // A B^T, under way, for A [64, kHeadDim] and B [kSQueries, kHeadDim].
+  // Starts product = A B^T for A [64, kHeadDim] and B [kSQueries, kHeadDim].
   static __device__ __forceinline__ void issue_transposed(float (&product)[kSFloats], const Keys& a,
                                                           ptx::WgmmaMatrix b) {
     ptx::keep_here(product);
@@ -308,7 +309,7 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // sum += A B, under way, for A [64, kBlockQ] in registers and B [kBlockQ, kKeyColumns].
+  // Starts sum += A B for A [64, kBlockQ] in registers and B [kBlockQ, kKeyColumns].
   static __device__ __forceinline__ void issue_sum(float (&sum)[kKeyFloats],
                                                    const uint32_t (&a)[kSteps][4],
                                                    ptx::WgmmaMatrix b) {
@@ -320,7 +321,7 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // The same for an A in shared memory.
+  // The same for A in shared memory.
   static __device__ __forceinline__ void issue_sum(float (&sum)[kKeyFloats], ptx::WgmmaMatrix a,
                                                    ptx::WgmmaMatrix b) {
     ptx::wgmma_fence();
@@ -331,7 +332,7 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // dQ = dS K, under way, for this consumer's columns of K.
+  // Starts dQ = dS K for kDqColumns columns of K.
   static __device__ __forceinline__ void issue_dq(float (&dq)[kDqFloats], ptx::WgmmaMatrix ds,
                                                   ptx::WgmmaMatrix k) {
     ptx::keep_here(dq);
@@ -350,7 +351,7 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // Rounds to the operand A of a product over queries.
+  // Rounds an accumulator fragment to the left operand of a product over queries.
   static __device__ __forceinline__ void round(const float (&x)[kSFloats],
                                                uint32_t (&rounded)[kSteps][4]) {
 #pragma unroll
@@ -366,16 +367,18 @@ struct Backward : Barriers<Delay> {
     return static_cast<float>(reinterpret_cast<const T*>(at)[column % 8]);
   }
 
-  // What a consumer's thread is in charge of.
+  // The part of a block that a thread works on. Rows and columns count from the start of the block.
   struct Part {
     int consumer, warp, lane;
-    int first_row;                      // its consumer's first key of the block
-    int first_q_row;                    // its consumer's first query of a block
+    int first_row;                      // its consumer's first key
+    int first_q_row;                    // its consumer's first query
     int warp_key;                       // its warp's first key
     int first_query;                    // its own first query
     int first_key_column;               // its consumer's first column of dK and dV
-    int first_dq_row, first_dq_column;  // its part of a block of dQ begins there
-    uint32_t ds_store;  // where in a buffer of dS its row of stmatrix goes: of 16 keys of its warp
+    int first_dq_row, first_dq_column;  // start of its warpgroup's part of dQ
+    // Offset in a buffer of dS or P of the row that it addresses in stmatrix. stmatrix stores 16
+    // keys of its warp.
+    uint32_t ds_store;
 
     __device__ explicit Part(int consumer_)
         : consumer(consumer_),
@@ -420,8 +423,8 @@ struct Backward : Barriers<Delay> {
           ds(of(shared, offsetof(Shared, ds), kQPanelBytes)),
           p(of(shared, offsetof(Shared, p), kQPanelBytes)) {}
 
-    // The matrix that lies `offset` into shared memory, from this row and column on. From one
-    // address for all: so the compiler needs few registers for them.
+    // The matrix at `offset` in shared memory, starting at this row and column. All matrices derive
+    // from one address, so that the compiler needs few registers for them.
     static __device__ ptx::WgmmaMatrix of(const Shared& shared, int offset, int panel_bytes,
                                           int row = 0, int column = 0) {
       return ptx::WgmmaMatrix(ptx::shared_address(&shared), static_cast<uint32_t>(panel_bytes))
@@ -430,11 +433,11 @@ struct Backward : Barriers<Delay> {
     }
   };
 
-  // A block of queries as a consumer sees it.
+  // A block of queries of one head.
   struct Block {
     int first_query;
-    int64_t first_row;  // the same of all heads, in the workspace
-    bool masked;        // whether some element of S does not count
+    int64_t first_row;  // of the workspace, which holds all heads: that of first_query
+    bool masked;        // whether any element of S has to be masked
 
     __device__ Block(const BackwardArguments& a, const Work& work, const Step& step)
         : first_query(step.block * kBlockQ),
@@ -443,8 +446,8 @@ struct Backward : Barriers<Delay> {
                  first_query + kBlockQ > a.q_len) {}
   };
 
-  // Which elements of a thread's part of S^T count: column c of row half h does if
-  // from[h] <= c < end, columns counted from the thread's first.
+  // The mask of a thread's part of S^T. In the thread's row h (0 or 1), column c is visible if
+  // from[h] <= c < end. Columns count from the thread's first.
   struct Visible {
     int from[2], end;
 
@@ -462,14 +465,15 @@ struct Backward : Barriers<Delay> {
       const int column = i / 4 * 8 + i % 2;
       return column >= from[i / 2 % 2] && column < end;
     }
-    // Selected, not multiplied away: what a query does not see may be NaN.
+    // Selects rather than multiplies by 0: a masked element may be NaN.
     __device__ void select(float (&x)[kSFloats]) const {
 #pragma unroll
       for (int i = 0; i < kSFloats; ++i) x[i] = (*this)(i) ? x[i] : 0;
     }
   };
 
-  // A row of K that is not finite shows in the scores of all queries, whether they see it or not.
+  // Whether all scores of a thread are finite. A row of K that is not finite shows in the scores of
+  // all queries, whether they see it or not.
   static __device__ __forceinline__ bool all_finite(const float (&s)[kSFloats]) {
     bool finite = true;
 #pragma unroll
@@ -477,7 +481,7 @@ struct Backward : Barriers<Delay> {
     return finite;
   }
 
-  // S becomes P. `logsumexp` is of the block's queries, in base 2.
+  // Replaces S by P. `logsumexp` holds the logsumexp of the block's queries, in base 2.
   static __device__ __forceinline__ void exponentiate(float (&s)[kSFloats], const float* logsumexp,
                                                       int first_query, float scale_log2) {
 #pragma unroll
@@ -490,7 +494,7 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // dP becomes dS. `d` is of the block's queries.
+  // Replaces dP by dS. `d` holds D of the block's queries.
   static __device__ __forceinline__ void multiply_by(const float (&p)[kSFloats],
                                                      float (&dp)[kSFloats], const float* d,
                                                      int first_query) {
@@ -504,7 +508,7 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // dS, or P, for the products that read it from shared memory.
+  // Stores dS or P for the products that read it from shared memory.
   static __device__ __forceinline__ void store_operand(const uint32_t (&operand)[kSteps][4],
                                                        const char* buffer, const Part& part) {
     const uint32_t to = ptx::shared_address(buffer) + part.ds_store;
@@ -518,7 +522,7 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // Where the sums of a warp's part of a block of dQ lie.
+  // The accumulators of a warp's part of a block of dQ.
   static __device__ __forceinline__ float* dq_tiles(const BackwardArguments& a, const Part& part,
                                                     const Block& block) {
     return a.dq_sums + block.first_row * kHeadDim +
@@ -526,12 +530,12 @@ struct Backward : Barriers<Delay> {
                kTileFloats;
   }
 
-  // Whether dQ has this column: the last consumer's may go on behind its end.
+  // Whether dQ has this column; the last consumer's columns may extend beyond its end.
   static __device__ __forceinline__ bool is_in_head(int column) {
     return kHeadDim % kDqColumns == 0 || column < kHeadDim;
   }
 
-  // A warp's part of the sums of one block of dQ to where all thread blocks add up.
+  // Adds a warp's part of a block of dQ to the accumulators in global memory.
   static __device__ __forceinline__ void add_dq(float* tiles, const Part& part,
                                                 const float (&dq)[kDqFloats]) {
 #pragma unroll
@@ -542,8 +546,8 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // Half of them, by the copy engine: it takes them from shared memory while the warp goes on.
-  // Waits for what was sent before.
+  // Has TMA add half of a warp's part of dQ from shared memory while the warp continues. First
+  // waits until TMA has read the half that was sent before.
   template <int kHalf>
   static __device__ __forceinline__ void send_dq(float (&staged)[kStagedTiles * kTileFloats],
                                                  float* tiles, int lane,
@@ -565,7 +569,8 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // How many keys the first query of a block sees; each next one sees one more, up to `end`.
+  // The number of keys in the block that a query sees: `first` for the first query of its block,
+  // and one more for each further query, up to `end`.
   struct SeenKeys {
     int first, end;
     __device__ SeenKeys(const BackwardArguments& a, const Work& work, const Block& block)
@@ -573,9 +578,9 @@ struct Backward : Barriers<Delay> {
           end(min(a.key_end - work.first_key, kBlockKv)) {}
   };
 
-  // An element of dQ from dS and K in shared memory, key by key: for queries that do not all see
-  // the same keys, where K is not all finite. A product over all keys would let what is masked
-  // through, as 0 * NaN is NaN.
+  // Computes an element of dQ key by key, from dS and K in shared memory, for queries that do not
+  // all see the same keys, where K is not all finite. A product over all keys would let masked keys
+  // through, because 0 * NaN is NaN.
   static __device__ __forceinline__ float sum_seen_keys(const Shared& shared, const char* ds,
                                                         const SeenKeys& seen, int row, int column) {
     float sum = 0;
@@ -588,7 +593,7 @@ struct Backward : Barriers<Delay> {
     return sum;
   }
 
-  // This part of dQ so, to where all thread blocks add up.
+  // Adds this part of dQ, computed by sum_seen_keys, to the accumulators in global memory.
   static __device__ __forceinline__ void add_seen_keys(const BackwardArguments& a,
                                                        const Shared& shared, const Work& work,
                                                        const Part& part, const Block& block,
@@ -605,7 +610,7 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // Pieces of this consumer's part of dQ to where the writers find them.
+  // Stages pieces [kFirst, kEnd) of this consumer's part of dQ for the writers.
   template <int kFirst, int kEnd>
   static __device__ __forceinline__ void stage_dq(Shared& shared, const Part& part, int step,
                                                   const float (&dq)[kDqFloats]) {
@@ -624,7 +629,7 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // A piece that a product over all keys would not give.
+  // Stages a piece of dQ computed by sum_seen_keys.
   static __device__ __forceinline__ void stage_seen_keys(const BackwardArguments& a, Shared& shared,
                                                          const Work& work, const Part& part,
                                                          const Block& block, int step, int piece,
@@ -642,7 +647,7 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // Staged pieces to the writers, where no barrier has come since.
+  // Hands staged pieces to the writers, where no fence and barrier have followed the staging.
   template <int kFirst, int kEnd>
   static __device__ __forceinline__ void hand_over_dq(Shared& shared, const Part& part, int step) {
     ptx::fence_proxy_async();
@@ -653,11 +658,11 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // Named barriers: of all consumers, and of each one's turn (its number added).
+  // Named barriers: one for all consumers, and one for each consumer's turn (add its index).
   static constexpr int kBarrier = 1, kTurnBarrier = 2;
 
-  // This consumer's part of the sums of a block of dQ to where all thread blocks add up; `finite`
-  // is whether K is as far as that matters.
+  // Adds this consumer's part of a block of dQ to the accumulators in global memory, or stages it
+  // for the writers. `finite` is false only where a K that is not finite matters.
   static __device__ __forceinline__ void sum_dq(const BackwardArguments& a, Shared& shared,
                                                 const Work& work, const Part& part,
                                                 const Block& block, int step, bool finite,
@@ -681,7 +686,8 @@ struct Backward : Barriers<Delay> {
     if (part.lane == 0) arrive(empty);
   }
 
-  // dK and dV of this consumer's keys, and its columns of dQ, from all blocks of queries.
+  // Loops over all blocks of queries: sums dK and dV of this consumer's keys, and computes its
+  // columns of dQ.
   static __device__ __forceinline__ void sum_half_of_keys(const BackwardArguments& a,
                                                           Shared& shared, const Work& work,
                                                           const Part& part, float (&dk)[kKeyFloats],
@@ -724,13 +730,13 @@ struct Backward : Barriers<Delay> {
       ptx::fence_proxy_async();
       Delay::before_barrier();
       finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
-      if (kHasWriters && i > 0) {  // behind the fence of dS
+      if (kHasWriters && i > 0) {  // after the fence of dS
         Writers::hand_over(*shared.dq_writers, part.lane, i - 1, 0);
       }
 
       issue_dq(dq, operands.ds.advance(buffer * kDsBytes), operands.k_columns);
       ptx::wgmma_commit_group();
-      ptx::wgmma_wait_group<1>();  // dV, whose P takes registers
+      ptx::wgmma_wait_group<1>();  // dV, whose operand P takes registers
       release(part, shared.d_o_empty[stage]);
       issue_sum(dk, ds, operands.q_columns.advance(stage * kQBytes));
       ptx::wgmma_commit_group();
@@ -743,8 +749,8 @@ struct Backward : Barriers<Delay> {
     if constexpr (kHasWriters) hand_over_dq<0, 1>(shared, part, work.steps - 1);
   }
 
-  // The consumers take turns to issue products: one has its exponentials while the tensor cores are
-  // at work for the other.
+  // The consumers take turns to issue products: one computes exponentials while the tensor cores
+  // work for the other.
   static __device__ __forceinline__ void await_turn(const Part& part) {
     Delay::before_barrier();
     ptx::barrier_sync(kTurnBarrier + part.consumer, kConsumerThreads);
@@ -754,7 +760,8 @@ struct Backward : Barriers<Delay> {
     ptx::barrier_arrive(kTurnBarrier + 1 - part.consumer, kConsumerThreads);
   }
 
-  // dK and dV of this consumer's keys, from all blocks of queries, and dS for the warpgroup of dQ.
+  // Loops over all blocks of queries: sums dK and dV of this consumer's keys, and hands dS to the
+  // warpgroup that computes dQ.
   static __device__ __forceinline__ void sum_half_of_keys_in_turns(const BackwardArguments& a,
                                                                    Shared& shared, const Work& work,
                                                                    const Part& part,
@@ -817,7 +824,8 @@ struct Backward : Barriers<Delay> {
     if (part.consumer == 0) pass_turn(part);
   }
 
-  // dK, dV and dQ of this consumer's columns, from all blocks of queries.
+  // Loops over all blocks of queries: sums this consumer's columns of dK and dV, and computes its
+  // columns of dQ.
   static __device__ __forceinline__ void sum_half_of_columns(const BackwardArguments& a,
                                                              Shared& shared, const Work& work,
                                                              const Part& part,
@@ -827,8 +835,8 @@ struct Backward : Barriers<Delay> {
     auto& staged = shared.dq[4 * part.consumer + part.warp];
     float s[kSFloats], dp[kSFloats], dq[kDqFloats];
     uint32_t p[kSteps][4], ds[kSteps][4];
-    float* unsent = nullptr;  // where the second half of dQ of the block before goes
-    bool kept = false;        // whether it is still to be staged for the writers
+    float* unsent = nullptr;  // accumulators of the previous block's second half of dQ, if unsent
+    bool kept = false;        // whether that half has yet to be staged for the writers
     RingPosition<kStages> q_ring;
     RingPosition<kDOStages> d_o_ring;
     Step step(work);
@@ -869,7 +877,7 @@ struct Backward : Barriers<Delay> {
       ptx::fence_proxy_async();
       Delay::before_barrier();
       finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
-      if (kHasWriters && kept) {  // behind the fence of P
+      if (kHasWriters && kept) {  // after the fence of P
         Writers::hand_over(*shared.dq_writers, part.lane, i - 1, 2);
         Writers::hand_over(*shared.dq_writers, part.lane, i - 1, 3);
       }
@@ -922,8 +930,8 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // The sums of this warp's keys, times `scale`, through the shared memory of those keys, from
-  // where the copy engine takes them.
+  // Stores this warp's rows of dK or dV, times `scale`. They go through the shared memory of the
+  // same rows of K or V (`keys`), from where TMA copies them.
   static __device__ __forceinline__ void store(const CUtensorMap& tensor, char* keys,
                                                const Work& work, const Part& part,
                                                const float (&sum)[kKeyFloats], float scale) {
@@ -934,7 +942,8 @@ struct Backward : Barriers<Delay> {
                  work.first_key + part.warp_key, work.kv_head, work.batch);
   }
 
-  // The sums of this warp's keys to where those of the other thread blocks that share them are.
+  // Puts this warp's rows of dK or dV into the accumulators of a shared block of keys: stores them
+  // in this part's slice if deterministic, else adds them.
   static __device__ __forceinline__ void add_to_others(float* sums, const BackwardArguments& a,
                                                        const Work& work, const Part& part,
                                                        const float (&sum)[kKeyFloats]) {
@@ -976,20 +985,20 @@ struct Backward : Barriers<Delay> {
       }
       return;
     }
-    ptx::barrier_sync(kBarrier, kConsumerThreads);  // K and V may still be read by the other
+    ptx::barrier_sync(kBarrier, kConsumerThreads);  // the other may still read K and V
     store(a.dv[kHalfColumns ? part.consumer : 0], shared.v, work, part, dv, 1);
     if constexpr (kDqWarpgroup) {
-      const int last = work.steps - 1;  // of which dQ reads K, too
+      const int last = work.steps - 1;  // its dQ reads K, too
       if (last >= 0) wait(shared.ds_empty[last % 2], last / 2 & 1);
     }
     store(a.dk[kHalfColumns ? part.consumer : 0], shared.k, work, part, dk, a.scale);
     if (part.lane == 0) ptx::cp_async_bulk_wait_group_read_0();
   }
 
-  // ---- The producer's warpgroup, where it sums dQ
+  // ---- The producer's warpgroup, where it computes dQ
 
-  // Its thread 0 brings the blocks of queries, too: into the stage of the block before, once dS
-  // shows that the consumers have left that.
+  // Thread 0 also loads the blocks of queries. It refills the stage of the previous block once dS
+  // shows that both consumers are done with that block.
   static __device__ void load_and_sum_dq(const BackwardArguments& a, Shared& shared,
                                          const Work& work) {
     if (work.steps == 0) return;
@@ -1053,12 +1062,13 @@ struct Backward : Barriers<Delay> {
       ptx::prefetch_tensormap(a.logsumexp);
       ptx::prefetch_tensormap(a.d);
       initialise_barriers(shared);
-      // In the order in which they start, so that no thread block waits for one that has yet to.
+      // Tickets follow the order in which thread blocks start, so that none waits for one that has
+      // yet to start.
       if constexpr (kConfig.deterministic) shared.ticket = atomicAdd(a.tickets, 1);
     }
     __syncthreads();
     const Work work(a, kConfig.deterministic ? shared.ticket : static_cast<int>(blockIdx.x));
-    // The same in all lanes, which the compiler does not know of threadIdx.
+    // The shuffle tells the compiler that the warpgroup index is the same in all lanes.
     const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
     if (warpgroup == 0) {
       ptx::setmaxnreg_dec<kProducerRegisters>();

@@ -1,11 +1,11 @@
-// How dQ leaves the consumers of the backward pass where thread blocks add to it in a fixed order.
-// The consumers put it in shared memory and go on. The warps beside the producer, the writers, wait
-// for the thread block's turn, have the copy engine add it to memory, wait until it is there, and
-// pass the turn.
+// Adds dQ to memory in the deterministic backward pass, where thread blocks add in a fixed order.
+// The consumers stage dQ in shared memory and continue. The writers, the other warps of the
+// producer's warpgroup, wait for the thread block's turn, have TMA add dQ to memory, wait until the
+// sums are there, and pass the turn.
 //
-// dQ of a step is one piece, or several, each with a turn of its own. The writers take the pieces
-// one after the other, so that one may wait for its sums to arrive while the next one sends. A
-// buffer is free again as soon as it has been read.
+// The dQ of a step is one piece or several, each with a turn of its own. The writers take the
+// pieces one after the other, so that one can wait for its sums to arrive while the next one sends.
+// A buffer is free again as soon as TMA has read it.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@
 
 namespace flashbench::kernels::sm90 {
 
-// For blocks of kBlockQ queries; each of two consumers has kConsumerColumns of the columns, of
-// which a piece has one part in kPieces.
+// For blocks of kBlockQ queries. Each of two consumers computes kConsumerColumns columns; a piece
+// contains 1 / kPieces of each consumer's columns.
 template <int kHeadDim, int kBlockQ, int kConsumerColumns, int kPieces, typename Delay>
 struct DqWriters : Barriers<Delay> {
   using Barriers<Delay>::arrive, Barriers<Delay>::wait;
@@ -31,15 +31,16 @@ struct DqWriters : Barriers<Delay> {
   static constexpr int kConsumers = 2;
   static constexpr int kWriters = 3;                       // warps
   static constexpr int kBuffers = kHeadDim == 64 ? 4 : 2;  // as many as there is room for
-  // Where writers wait for a piece. Pieces become full in order, and a writer has seen the one
-  // `kWriters` before its own: so the phase that it waits for is the current one, or behind it.
+  // Barriers at which writers wait for a full piece. Pieces become full in order, and a writer has
+  // seen the piece `kWriters` before its own. The phase that it waits for is therefore the current
+  // one or already complete.
   static constexpr int kFulls = 4;
   static_assert(kFulls > kWriters);
 
-  // A piece lies in shared memory like a block of dQ in memory, with fewer columns.
+  // A piece has the layout of a block of dQ in global memory, with fewer columns.
   static constexpr int kPieceColumns = kHeadDim / kPieces;
-  static constexpr int kPartColumns = kConsumerColumns / kPieces;  // of a consumer
-  static constexpr int kPartTiles = kPartColumns / 8;              // of 16 queries and 8 columns
+  static constexpr int kPartColumns = kConsumerColumns / kPieces;  // per consumer
+  static constexpr int kPartTiles = kPartColumns / 8;              // 16 queries x 8 columns each
   static constexpr int kRowTiles = kBlockQ / 16;
   static constexpr int kTileFloats = 128;
   static_assert(kPieces <= kBlockQ / sm80::kTurnRows);
@@ -49,7 +50,7 @@ struct DqWriters : Barriers<Delay> {
     uint64_t full[kFulls], empty[kBuffers];
   };
 
-  // Where a piece goes, and the parities of the phases that are its own.
+  // The buffer and the `full` barrier of a piece, and the parities of its phases.
   struct Place {
     unsigned buffer, full;
     uint32_t buffer_parity, full_parity;
@@ -71,7 +72,7 @@ struct DqWriters : Barriers<Delay> {
 
   // ---- A consumer
 
-  // Where this consumer's part of a piece is to go, as soon as there is room.
+  // Waits for room for a piece; returns the address of this consumer's part of it.
   static __device__ __forceinline__ float* room_for(Shared& shared, int consumer, int step,
                                                     int piece) {
     const Place place(step, piece);
@@ -79,7 +80,8 @@ struct DqWriters : Barriers<Delay> {
     return shared.pieces[place.buffer] + consumer * kPartTiles * kTileFloats;
   }
 
-  // A warp's part of the piece is there: all its lanes have called fence_proxy_async and met.
+  // Signals that a warp's part of the piece is staged. All its lanes must have called
+  // fence_proxy_async and synchronised.
   static __device__ __forceinline__ void hand_over(Shared& shared, int lane, int step, int piece) {
     if (lane == 0) arrive(shared.full[Place(step, piece).full]);
   }
@@ -109,7 +111,7 @@ struct DqWriters : Barriers<Delay> {
     ptx::cp_async_bulk_commit_group();
   }
 
-  // All pieces of this writer.
+  // Adds all pieces of this writer to memory, each in its turn.
   template <typename Arguments, typename Work>
   static __device__ void write(const Arguments& a, Shared& shared, const Work& work) {
     float* dq_sums = a.dq_sums;
