@@ -9,6 +9,7 @@
 #include "providers/provider.h"
 #include "report/cells.h"
 #include "report/progress.h"
+#include "sweep/support.h"
 
 namespace flashbench {
 
@@ -36,7 +37,7 @@ int64_t workspace_bytes(const Case& item, const std::vector<const Provider*>& pr
                         const DeviceInfo& device) {
   int64_t bytes = 0;
   for (const Provider* provider : providers) {
-    if (!provider->why_unsupported(item.problem, device)) {
+    if (!why_unsupported(*provider, item, device)) {
       bytes += provider->workspace_bytes(item.problem, device);
     }
   }

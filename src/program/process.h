@@ -4,7 +4,7 @@
 // objects by address or number:
 //
 //   open {kind, index, threads, cold_bytes, providers}   {providers: [{name, description,
-//                                                          logsumexp}], facts}
+//                                                          logsumexp, axes}], facts}
 //   allocate {bytes}                                      {address}
 //   write, read {address, bytes, file: {path, bytes}}     from the start of the file, and to it
 //   poison {address, bytes}                               fills with 0xff
@@ -22,7 +22,8 @@
 //
 // A problem is {pass, dtype, mask, batch, q_heads, kv_heads, q_len, kv_len, head_dim,
 // softmax_scale} and, where they have not their default, the optional axes of problems
-// (plan/axes.cpp): a program answers `unsupported` to a problem with members that it does not know.
+// (plan/axes.cpp). A provider is asked only for those that its `axes` names; without `axes`, for
+// none.
 //
 // A tensor is {address, dtype, shape, strides} in the order [batch, heads, length, head_dim], the
 // strides in elements. providers: the names of those wanted; none: all but those that are on

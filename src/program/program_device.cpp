@@ -34,7 +34,8 @@ ProgramDevice::ProgramDevice(std::unique_ptr<Device> beside, const std::string& 
                            {"cold_bytes", eviction_bytes()},
                            {"providers", providers}});
   for (const Json& offer : answer.at("providers")) {
-    offers_.push_back({offer.at("name"), offer.at("description"), offer.at("logsumexp")});
+    offers_.push_back({offer.at("name"), offer.at("description"), offer.at("logsumexp"),
+                       offer.value("axes", std::vector<std::string>())});
   }
   facts_.emplace_back("program", path);
   for (const auto& [key, value] : answer.at("facts").items()) facts_.emplace_back(key, value);

@@ -22,6 +22,7 @@ class ProgramDevice final : public Device {
   struct Offer {
     std::string name, description;
     bool gives_logsumexp = true;
+    std::vector<std::string> axes;  // optional ones that it knows
   };
 
   // Starts the program and tells it the providers wanted; none: all but those that are on request

@@ -86,7 +86,11 @@ class ProgramProvider final : public Provider {
   std::string_view program() const override { return device_.path(); }
   bool gives_logsumexp() const override { return offer_.gives_logsumexp; }
 
-  // Unsupported problems are found only when they run.
+  std::vector<std::string_view> optional_axes() const override {
+    return {offer_.axes.begin(), offer_.axes.end()};
+  }
+
+  // What it does not support shows when it runs.
   std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const override {
     return std::nullopt;
   }

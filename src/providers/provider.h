@@ -70,6 +70,10 @@ class Provider {
   // The other program (src/program) that runs it; empty for this one.
   virtual std::string_view program() const { return {}; }
 
+  // The optional axes of problems (plan/axes.cpp) that it knows. A problem that mentions another
+  // one is not offered to it: it would compute something else.
+  virtual std::vector<std::string_view> optional_axes() const { return {}; }
+
   // A sentence that says why this problem cannot run here; empty if it can.
   virtual std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const = 0;
 

@@ -15,6 +15,7 @@
 #include "sweep/distance.h"
 #include "sweep/dump.h"
 #include "sweep/room.h"
+#include "sweep/support.h"
 #include "verify/coarse.h"
 #include "verify/expectation.h"
 #include "verify/oracle.h"
@@ -163,18 +164,13 @@ void require_passed(const Verdict& verdict) {
   if (!verdict.passed()) throw WrongResult(verdict.reason);
 }
 
-std::optional<std::string> why_unsupported(const Attempt& attempt, const Scene& scene) {
-  const DeviceInfo& info = scene.device.info();
-  if (auto why = attempt.provider->why_unsupported(scene.problem, info)) return why;
-  return attempt.provider->why_unsupported_placement(scene.problem, scene.item.placement, info);
-}
-
-// Asks whether the provider supports the case and prepares it. Both are timed, because the answer
-// may already be part of the preparation.
+// To say whether it can may be a part of getting ready, and is timed with it.
 void prepare(Attempt& attempt, Scene& scene) {
   const PhaseClock::Phase phase(scene.clock, "prepare");
   const auto start = std::chrono::steady_clock::now();
-  if (const auto why = why_unsupported(attempt, scene)) throw Unsupported(*why);
+  if (const auto why = why_unsupported(*attempt.provider, scene.item, scene.device.info())) {
+    throw Unsupported(*why);
+  }
   attempt.session = attempt.provider->prepare(scene.problem, scene.device);
   attempt.record.prepare_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -19,6 +19,7 @@ class FakeProvider : public Provider {
   std::string_view name() const override { return name_; }
   std::string_view description() const override { return "tampers with a real provider's outputs"; }
   DeviceKind device_kind() const override { return kind_; }
+  std::vector<std::string_view> optional_axes() const override { return axes; }
   std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const override {
     return refusal;
   }
@@ -42,6 +43,7 @@ class FakeProvider : public Provider {
   }
 
   std::optional<std::string> refusal, placement_refusal;
+  std::vector<std::string_view> axes;
   std::optional<Dtype> scores;
   size_t extra_bytes = 0;
 
