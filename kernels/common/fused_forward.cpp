@@ -11,7 +11,7 @@ int64_t fused_forward_requested_bytes(const Launch& at) {
   const Problem& p = at.problem;
   int64_t keys = 0;
   for (int64_t first = 0; first < p.q_len; first += at.blocks.q) {
-    keys += p.visible_keys(std::min(p.q_len, first + at.blocks.q) - 1);
+    keys += p.visible_keys(std::min(p.q_len, first + at.blocks.q) - 1).end;
   }
   return element_size(p.dtype) * 2 *
              (p.query_elements() + p.batch * p.q_heads * keys * p.head_dim) +

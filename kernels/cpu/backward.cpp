@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "kernels/attention.h"
-#include "kernels/common/mask.h"
 #include "kernels/cpu/backward_types.h"
 #include "kernels/cpu/gemm-inl.h"
 #include "kernels/cpu/rows-inl.h"
@@ -59,7 +58,7 @@ HWY_INLINE bool load_keys(const Problem& p, const Inputs& in, int64_t b, int64_t
   load(in.k, static_cast<float>(p.softmax_scale() * std::numbers::log2e), s.k_panels);
   std::fill_n(s.dk, keys * kRowStride, 0.0f);
   std::fill_n(s.dv, keys * kRowStride, 0.0f);
-  return p.mask == Mask::none || all_finite(s.k, kRowStride, 0, keys, head_dim);
+  return !p.is_masked() || all_finite(s.k, kRowStride, 0, keys, head_dim);
 }
 
 // Turns `rows` rows of one panel of S and dP into P and dS, in place.
@@ -79,10 +78,13 @@ HWY_INLINE void softmax_gradient(float* HWY_RESTRICT s_to_p, float* HWY_RESTRICT
   }
 }
 
-// The first row of a product over a panel of keys: the first row that sees any of the keys, rounded
-// down to whole panels, so that a panel of rows is either multiplied by a panel of keys or skipped.
-HWY_INLINE size_t first_row_of_panel(const QueryTile& q, size_t key) {
-  return round_down(static_cast<size_t>(q.first_row(static_cast<int64_t>(key))), kPanel);
+// The rows of a product over keys [key, end): those that see any of them, in whole panels of rows,
+// so that a panel of rows meets a panel of keys either fully or not at all.
+HWY_INLINE RowRange rows_of_panel(const QueryTile& q, size_t key, size_t end) {
+  const RowRange top = q.rows_that_see(static_cast<int64_t>(key));
+  const RowRange bottom = q.rows_that_see(static_cast<int64_t>(end) - 1);
+  constexpr auto kStep = static_cast<int64_t>(kPanel);
+  return {round_down(top.first, kStep), std::min(q.rows, round_up(bottom.end, kStep))};
 }
 
 // Computes P and dS of one tile, one panel of keys at a time; both are 0 for keys that a row does
@@ -90,57 +92,72 @@ HWY_INLINE size_t first_row_of_panel(const QueryTile& q, size_t key) {
 template <typename Between>
 HWY_INLINE void recompute(const QueryTile& q, size_t head_dim, const float* logsumexp,
                           const float* delta, const BackwardScratch& s, const Between& between) {
-  const auto rows = static_cast<size_t>(q.rows), keys = static_cast<size_t>(q.key_tile.keys);
+  const auto keys = static_cast<size_t>(q.key_tile.keys);
   for (size_t key = 0; key < keys; key += kPanel) {
-    const size_t first = first_row_of_panel(q, key);
+    const size_t end = std::min(key + kPanel, keys);
+    const RowRange range = rows_of_panel(q, key, end);
+    if (range.end <= range.first) continue;
+    const auto first = static_cast<size_t>(range.first), rows = static_cast<size_t>(range.size());
     const size_t at = first * kRowStride;
     multiply_panel<A::rows, C::store>(s.q + at, kRowStride, s.k_panels + key * head_dim, kPanel,
-                                      rows - first, head_dim, s.p + at + key, kRowStride, nullptr,
-                                      between);
+                                      rows, head_dim, s.p + at + key, kRowStride, nullptr, between);
     multiply_panel<A::rows, C::store>(s.d_o + at, kRowStride, s.v_panels + key * head_dim, kPanel,
-                                      rows - first, head_dim, s.ds + at + key, kRowStride, nullptr,
+                                      rows, head_dim, s.ds + at + key, kRowStride, nullptr,
                                       between);
-    softmax_gradient(s.p + at + key, s.ds + at + key, rows - first, logsumexp + first,
-                     delta + first);
-    const auto last_key = static_cast<int64_t>(std::min(key + kPanel, keys) - 1);
-    for (size_t row = first; row < static_cast<size_t>(q.first_row(last_key)); ++row) {
-      const size_t visible =
-          std::max(static_cast<size_t>(q.visible(static_cast<int64_t>(row))), key);
-      std::fill(s.p + row * kRowStride + visible, s.p + row * kRowStride + key + kPanel, 0.0f);
-      std::fill(s.ds + row * kRowStride + visible, s.ds + row * kRowStride + key + kPanel, 0.0f);
-    }
+    softmax_gradient(s.p + at + key, s.ds + at + key, rows, logsumexp + first, delta + first);
+    const auto hide = [&](int64_t row) {
+      const RowRange visible = q.visible(row);
+      const auto seen_first = std::clamp(static_cast<size_t>(visible.first), key, key + kPanel);
+      const auto seen_end = std::clamp(static_cast<size_t>(visible.end), seen_first, key + kPanel);
+      for (float* matrix : {s.p, s.ds}) {
+        float* const columns = matrix + static_cast<size_t>(row) * kRowStride;
+        std::fill(columns + key, columns + seen_first, 0.0f);
+        std::fill(columns + seen_end, columns + key + kPanel, 0.0f);
+      }
+    };
+    // Rows between these two see all of the panel's keys.
+    const int64_t before = q.rows_that_see(static_cast<int64_t>(end) - 1).first;
+    const int64_t behind = std::max(before, q.rows_that_see(static_cast<int64_t>(key)).end);
+    for (int64_t row = range.first; row < std::min(before, range.end); ++row) hide(row);
+    for (int64_t row = behind; row < range.end; ++row) hide(row);
   }
 }
 
 // dV += P^T dO, dK += dS^T Q, dQ += dS K for one tile.
 HWY_INLINE void accumulate(const QueryTile& q, bool finite_keys, size_t head_dim, float* dq,
                            size_t dq_stride, const BackwardScratch& s) {
-  const auto rows = static_cast<size_t>(q.rows), keys = static_cast<size_t>(q.key_tile.keys);
-  const size_t key_step = q.masked() ? kPanel : keys;
+  const auto keys = static_cast<size_t>(q.key_tile.keys);
+  const bool masked = q.masked();
+  const size_t key_step = masked ? kPanel : keys;
   for (size_t key = 0; key < keys; key += key_step) {
     const size_t step = std::min(key_step, keys - key);
-    const size_t first = first_row_of_panel(q, key);
-    const size_t at = first * kRowStride;
+    const RowRange range = rows_of_panel(q, key, key + step);
+    if (range.end <= range.first) continue;
+    const auto rows = static_cast<size_t>(range.size());
+    const size_t at = static_cast<size_t>(range.first) * kRowStride;
     for (size_t column = 0; column < head_dim; column += kPanel) {
       multiply_panel<A::transposed, C::add>(s.p + at + key, kRowStride, s.d_o + at + column,
-                                            kRowStride, step, rows - first,
+                                            kRowStride, step, rows,
                                             s.dv + key * kRowStride + column, kRowStride);
     }
     for (size_t column = 0; column < head_dim; column += kPanel) {
       multiply_panel<A::transposed, C::add>(s.ds + at + key, kRowStride, s.q + at + column,
-                                            kRowStride, step, rows - first,
+                                            kRowStride, step, rows,
                                             s.dk + key * kRowStride + column, kRowStride);
     }
   }
-  // All rows of a panel are multiplied by the keys that its last row sees. dS = 0 hides the keys
-  // that the earlier rows do not see, unless K is not finite: 0 * NaN is NaN.
-  const size_t row_step = !q.masked() ? rows : finite_keys ? kPanel : 1;
+  // A panel of rows shares the keys that any of its rows sees; where dS = 0 hides them, 0 * NaN
+  // does not.
+  const int64_t row_step = !masked ? q.rows : finite_keys ? static_cast<int64_t>(kPanel) : 1;
   for (size_t column = 0; column < head_dim; column += kPanel) {
-    for (size_t row = 0; row < rows; row += row_step) {
-      const size_t step = std::min(row_step, rows - row);
-      const auto depth = static_cast<size_t>(q.visible(static_cast<int64_t>(row + step) - 1));
-      multiply_panel<A::rows, C::add>(s.ds + row * kRowStride, kRowStride, s.k + column, kRowStride,
-                                      step, depth, dq + row * dq_stride + column, dq_stride);
+    for (int64_t row = 0; row < q.rows; row += row_step) {
+      const int64_t step = std::min(row_step, q.rows - row);
+      const auto first = static_cast<size_t>(q.visible(row).first);
+      const auto end = static_cast<size_t>(q.visible(row + step - 1).end);
+      multiply_panel<A::rows, C::add>(
+          s.ds + static_cast<size_t>(row) * kRowStride + first, kRowStride,
+          s.k + first * kRowStride + column, kRowStride, static_cast<size_t>(step), end - first,
+          dq + static_cast<size_t>(row) * dq_stride + column, dq_stride);
     }
   }
 }
@@ -158,15 +175,16 @@ void backward_chunk(const Problem& p, const Inputs& in, const Outputs& out, int6
 
   for (int64_t key = chunk * tile.keys; key < p.kv_len; key += w.chunks * tile.keys) {
     const KeyTile key_tile{key, std::min(tile.keys, p.kv_len - key)};
+    const RowRange queries = queries_of(p, key_tile);
     const bool finite_keys = load_keys(p, in, b, kv_head, key_tile, s);
     for (int64_t group = 0; group < p.heads_per_kv_head(); ++group) {
       const int64_t h = first_head + group;
-      for (int64_t row = first_query_that_sees(p, key); row < p.q_len; row += tile.queries) {
-        const QueryTile q{p, key_tile, row, std::min(tile.queries, p.q_len - row)};
+      for (int64_t row = queries.first; row < queries.end; row += tile.queries) {
+        const QueryTile q{p, key_tile, row, std::min(tile.queries, queries.end - row)};
         load_rows(in.q, b, h, row, static_cast<size_t>(q.rows), s.q, kRowStride);
         load_rows(in.d_o, b, h, row, static_cast<size_t>(q.rows), s.d_o, kRowStride);
         const int64_t next_row = row + tile.queries;
-        const int64_t next_rows = std::min(tile.queries, p.q_len - next_row);
+        const int64_t next_rows = std::min(tile.queries, queries.end - next_row);
         RowPrefetcher next_q(in.q, b, h, next_row, next_rows);
         RowPrefetcher next_d_o(in.d_o, b, h, next_row, next_rows);
         const auto prefetch = [&]() HWY_ATTR {
@@ -257,7 +275,7 @@ int64_t requested_bytes(const Launch& at) {
   const int64_t element = element_size(p.dtype);
   int64_t visited_rows = 0;  // of one head, over its key tiles
   for (int64_t key = 0; key < p.kv_len; key += tile.keys) {
-    visited_rows += std::max<int64_t>(0, p.q_len - first_query_that_sees(p, key));
+    visited_rows += queries_of(p, {key, std::min(tile.keys, p.kv_len - key)}).size();
   }
   visited_rows *= p.batch * p.q_heads;
   const int64_t keys = 4 * element * p.key_elements();                    // K, V; dK, dV
@@ -310,6 +328,7 @@ extern const AttentionKernel kCpuTiledBackward{.name = "cpu_tiled_backward",
                                                .family = "cpu",
                                                .device = DeviceKind::cpu,
                                                .pass = Pass::backward,
+                                               .knows_windows = true,
                                                .why_unsupported = why_unsupported,
                                                .variant = variant,
                                                .workspace_bytes = workspace_bytes,

@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "attention/problem.h"
-#include "kernels/common/mask.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/tiles.h"
 
@@ -31,21 +30,32 @@ struct KeyTile {
   int64_t keys;
 };
 
-// A tile of query rows against one key tile; row and key indices are relative to the tiles.
+// The queries from the first to the last that see any of its keys.
+inline RowRange queries_of(const Problem& p, const KeyTile& tile) {
+  return {p.queries_that_see(tile.first).first, p.queries_that_see(tile.first + tile.keys - 1).end};
+}
+
+// Rows of one head against one key tile; rows and keys are counted from the tiles' first.
 struct QueryTile {
   const Problem& p;
   KeyTile key_tile;
   int64_t first;
   int64_t rows;
 
-  int64_t visible(int64_t row) const {
-    return std::clamp<int64_t>(p.visible_keys(first + row) - key_tile.first, 0, key_tile.keys);
+  // Keys that the row sees.
+  RowRange visible(int64_t row) const {
+    const RowRange keys = p.visible_keys(first + row);
+    return {std::clamp<int64_t>(keys.first - key_tile.first, 0, key_tile.keys),
+            std::clamp<int64_t>(keys.end - key_tile.first, 0, key_tile.keys)};
   }
-  // The first row that sees `key`, at most `rows`.
-  int64_t first_row(int64_t key) const {
-    return std::clamp<int64_t>(first_query_that_sees(p, key_tile.first + key) - first, 0, rows);
+  // Rows that see the key.
+  RowRange rows_that_see(int64_t key) const {
+    const RowRange queries = p.queries_that_see(key_tile.first + key);
+    return {std::clamp<int64_t>(queries.first - first, 0, rows),
+            std::clamp<int64_t>(queries.end - first, 0, rows)};
   }
-  bool masked() const { return visible(0) < key_tile.keys; }
+  // Whether some row does not see some key.
+  bool masked() const { return visible(0).end < key_tile.keys || visible(rows - 1).first > 0; }
 };
 
 }  // namespace flashbench::kernels

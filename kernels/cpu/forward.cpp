@@ -23,19 +23,48 @@ namespace HWY_NAMESPACE {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Sets the scores of keys that a query does not see to -infinity. `scores` is [keys, kPanel]. Query
-// q sees the first visible[q] keys; all queries see the keys before `first_masked`.
-HWY_INLINE void mask_panel(float* HWY_RESTRICT scores, size_t first_masked, size_t keys,
-                           const float* visible) {
+// What a panel of queries sees of a tile of keys, which are counted from the tile's first.
+struct PanelKeys {
+  size_t any_first, any_end;                   // keys that some query sees
+  size_t all_first, all_end;                   // of these, those that all queries see
+  HWY_ALIGN float first[kPanel], end[kPanel];  // those that each query sees; only if masked()
+
+  // `visible`: of the panel's query number i. Both ends rise with i.
+  template <typename Visible>
+  explicit PanelKeys(const Visible& visible) {
+    const RowRange top = visible(0), bottom = visible(kPanel - 1);
+    any_first = static_cast<size_t>(top.first);
+    any_end = static_cast<size_t>(bottom.end);
+    all_first = std::min(static_cast<size_t>(bottom.first), any_end);
+    all_end = std::max(static_cast<size_t>(top.end), all_first);
+    if (!masked()) return;
+    for (size_t i = 0; i < kPanel; ++i) {
+      const RowRange keys = visible(i);
+      first[i] = static_cast<float>(keys.first);
+      end[i] = static_cast<float>(keys.end);
+    }
+  }
+
+  bool empty() const { return any_first == any_end; }
+  bool masked() const { return any_first < all_first || all_end < any_end; }
+};
+
+// Scores [keys, kPanel] of keys that a query does not see become -infinity.
+HWY_INLINE void mask_panel(float* HWY_RESTRICT scores, const PanelKeys& keys) {
   const FloatTag d;
   const Vector hidden = hn::Set(d, -kInfinity);
   for (size_t lane = 0; lane < kPanel; lane += kLanes) {
-    const Vector limit = hn::Load(d, visible + lane);
-    for (size_t key = first_masked; key < keys; ++key) {
-      float* address = scores + key * kPanel + lane;
-      const auto seen = hn::Lt(hn::Set(d, static_cast<float>(key)), limit);
-      hn::Store(hn::IfThenElse(seen, hn::Load(d, address), hidden), d, address);
-    }
+    const Vector first = hn::Load(d, keys.first + lane), end = hn::Load(d, keys.end + lane);
+    const auto mask_keys = [&](size_t from, size_t to) HWY_ATTR {
+      for (size_t key = from; key < to; ++key) {
+        float* address = scores + key * kPanel + lane;
+        const Vector number = hn::Set(d, static_cast<float>(key));
+        const auto seen = hn::And(hn::Ge(number, first), hn::Lt(number, end));
+        hn::Store(hn::IfThenElse(seen, hn::Load(d, address), hidden), d, address);
+      }
+    };
+    mask_keys(keys.any_first, keys.all_first);
+    mask_keys(keys.all_end, keys.any_end);
   }
 }
 
@@ -75,14 +104,14 @@ HWY_INLINE void softmax_step(float* HWY_RESTRICT scores, size_t keys, float* max
   hn::Store(hn::MulAdd(hn::Load(d, sum), factor, hn::Add(sum0, sum1)), d, sum);
 }
 
-// O += P V for keys [first, end), which not all queries of a panel see. A key that a query does not
-// see must not affect it even if V holds Inf or NaN; a matrix product would let it through, because
-// 0 * NaN is NaN.
-void add_seen_values(const float* v, const float* p, size_t first, size_t end, const float* visible,
+// O += P V for keys [from, to) that not all queries of a panel see. What a query does not see
+// must not reach it even where it is Inf or NaN, which a product would let through: 0 * NaN is NaN.
+void add_seen_values(const float* v, const float* p, size_t from, size_t to, const PanelKeys& keys,
                      size_t head_dim, float* o) {
-  for (size_t key = first; key < end; ++key) {
+  for (size_t key = from; key < to; ++key) {
+    const auto number = static_cast<float>(key);
     for (size_t lane = 0; lane < kPanel; ++lane) {
-      if (static_cast<float>(key) >= visible[lane]) continue;
+      if (number < keys.first[lane] || number >= keys.end[lane]) continue;
       for (size_t column = 0; column < head_dim; ++column) {
         o[column * kPanel + lane] += v[key * kRowStride + column] * p[key * kPanel + lane];
       }
@@ -138,18 +167,19 @@ void forward_tile(const Problem& p, const Inputs& in, const Outputs& out, int64_
   std::fill_n(s.maximum, panels_end, -kInfinity);
   std::fill_n(s.sum, panels_end, 0.0f);
 
-  const int64_t key_end = p.visible_keys(query_end - 1);
-  for (int64_t first_key = 0; first_key < key_end; first_key += tile.keys) {
-    const int64_t tile_keys = std::min(tile.keys, key_end - first_key);
-    const auto seen_by = [&](int64_t query) {
-      const int64_t visible = p.visible_keys(std::min(query, query_end - 1));
-      return static_cast<size_t>(std::clamp<int64_t>(visible - first_key, 0, tile_keys));
+  const RowRange seen{p.visible_keys(first_query).first, p.visible_keys(query_end - 1).end};
+  for (int64_t first_key = seen.first; first_key < seen.end; first_key += tile.keys) {
+    const int64_t tile_keys = std::min(tile.keys, seen.end - first_key);
+    const auto seen_by = [&](int64_t query) -> RowRange {
+      const RowRange visible = p.visible_keys(std::min(query, query_end - 1));
+      return {std::clamp<int64_t>(visible.first - first_key, 0, tile_keys),
+              std::clamp<int64_t>(visible.end - first_key, 0, tile_keys)};
     };
     load_rows(in.k, b, kv_head, first_key, static_cast<size_t>(tile_keys), s.k, kRowStride);
     load_rows(in.v, b, kv_head, first_key, static_cast<size_t>(tile_keys), s.v, kRowStride);
 
     const int64_t next_key = first_key + tile.keys;
-    const int64_t next_keys = std::min(tile.keys, key_end - next_key);
+    const int64_t next_keys = std::min(tile.keys, seen.end - next_key);
     RowPrefetcher next_k(in.k, b, kv_head, next_key, next_keys);
     RowPrefetcher next_v(in.v, b, kv_head, next_key, next_keys);
     const auto prefetch = [&]() HWY_ATTR {
@@ -159,30 +189,32 @@ void forward_tile(const Problem& p, const Inputs& in, const Outputs& out, int64_
 
     for (size_t panel = 0; panel < panels_end; panel += kPanel) {
       const int64_t panel_query = first_query + static_cast<int64_t>(panel);
-      const size_t keys = seen_by(panel_query + static_cast<int64_t>(kPanel) - 1);
-      if (keys == 0) continue;
-      multiply_panel<A::rows, C::store>(s.k, kRowStride, s.q + panel * head_dim, kPanel, keys,
-                                        head_dim, s.scores, kPanel, nullptr, prefetch);
-      HWY_ALIGN float visible[kPanel];
-      size_t seen_by_all = keys;
-      if (const size_t first_masked = seen_by(panel_query); first_masked < keys) {
-        for (size_t lane = 0; lane < kPanel; ++lane) {
-          visible[lane] = static_cast<float>(seen_by(panel_query + static_cast<int64_t>(lane)));
+      const PanelKeys keys(
+          [&](size_t i) { return seen_by(panel_query + static_cast<int64_t>(i)); });
+      if (keys.empty()) continue;
+      multiply_panel<A::rows, C::store>(
+          s.k + keys.any_first * kRowStride, kRowStride, s.q + panel * head_dim, kPanel,
+          keys.any_end - keys.any_first, head_dim, s.scores + keys.any_first * kPanel, kPanel,
+          nullptr, prefetch);
+      size_t first = keys.any_first, end = keys.any_end;  // of the product with V
+      if (keys.masked()) {
+        mask_panel(s.scores, keys);
+        if (!all_finite(s.v, kRowStride, keys.any_first, keys.all_first, head_dim) ||
+            !all_finite(s.v, kRowStride, keys.all_end, keys.any_end, head_dim)) {
+          first = keys.all_first;
+          end = keys.all_end;
         }
-        mask_panel(s.scores, first_masked, keys, visible);
-        if (!all_finite(s.v, kRowStride, first_masked, keys, head_dim)) seen_by_all = first_masked;
       }
       for (size_t lane = 0; lane < kPanel; lane += kLanes) {
-        softmax_step(s.scores + lane, keys, s.maximum + panel + lane, s.sum + panel + lane,
-                     s.rescale + lane);
+        softmax_step(s.scores + keys.any_first * kPanel + lane, keys.any_end - keys.any_first,
+                     s.maximum + panel + lane, s.sum + panel + lane, s.rescale + lane);
       }
-      multiply_panel<A::transposed, C::rescale>(s.v, kRowStride, s.scores, kPanel, head_dim,
-                                                seen_by_all, s.o + panel * head_dim, kPanel,
-                                                s.rescale, prefetch);
-      if (seen_by_all < keys) {
-        add_seen_values(s.v, s.scores, seen_by_all, keys, visible, head_dim,
-                        s.o + panel * head_dim);
-      }
+      float* const o = s.o + panel * head_dim;
+      multiply_panel<A::transposed, C::rescale>(s.v + first * kRowStride, kRowStride,
+                                                s.scores + first * kPanel, kPanel, head_dim,
+                                                end - first, o, kPanel, s.rescale, prefetch);
+      add_seen_values(s.v, s.scores, keys.any_first, first, keys, head_dim, o);
+      add_seen_values(s.v, s.scores, end, keys.any_end, keys, head_dim, o);
     }
   }
   store_outputs(out, b, h, first_query, rows, s);
@@ -222,7 +254,8 @@ int64_t requested_bytes(const Launch& at) {
   const Tile tile = choose_tile(p, at.device.threads);
   int64_t keys = 0;
   for (int64_t first = 0; first < p.q_len; first += tile.queries) {
-    keys += p.visible_keys(std::min(p.q_len, first + tile.queries) - 1);
+    keys += p.visible_keys(std::min(p.q_len, first + tile.queries) - 1).end -
+            p.visible_keys(first).first;
   }
   return element_size(p.dtype) * 2 *
              (p.query_elements() + p.batch * p.q_heads * keys * p.head_dim) +
@@ -256,6 +289,7 @@ extern const AttentionKernel kCpuTiledForward{.name = "cpu_tiled_forward",
                                               .family = "cpu",
                                               .device = DeviceKind::cpu,
                                               .pass = Pass::forward,
+                                              .knows_windows = true,
                                               .why_unsupported = why_unsupported,
                                               .variant = variant,
                                               .workspace_bytes = workspace_bytes,

@@ -26,10 +26,10 @@ __global__ __launch_bounds__(kThreads) void update_kernel(ScoreBlock block, T* s
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     const int column = (i * kWarp + lane) * kWidth;
-    if (column < row.visible) load_vector(scores + row.at + column, x[i]);
+    if (row.sees_any<kWidth>(column)) load_vector(scores + row.at + column, x[i]);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
-      if (column + j >= row.visible) x[i][j] = -kInfinity;
+      if (!row.sees(column + j)) x[i][j] = -kInfinity;
     }
   }
   const float old_maximum = first_block ? -kInfinity : state.maximum[row.statistic];

@@ -46,9 +46,9 @@ __device__ inline float warp_sum(float x) {
 
 // A row of scores and the number of its visible keys: 0 if the row does not exist.
 struct Row {
-  int64_t at;         // index of its first score
-  int64_t statistic;  // index in [heads, q_len]
-  int visible;
+  int64_t at;         // its first score
+  int64_t statistic;  // its place in [heads, q_len]
+  int first, end;     // of what is seen
   bool exists;
 
   // Divides in 32 bits: a 64-bit division would take longer than a short row.
@@ -57,9 +57,19 @@ struct Row {
     const int64_t head = index / rows, query = block.first + index % rows;
     at = head * block.head_stride + query * block.row_stride;
     statistic = head * block.q_len + query;
-    const int64_t seen = query + block.visible_from;
+    const auto within = [&](int64_t key) {
+      return static_cast<int>(key < 0 ? 0 : key < block.keys ? key : block.keys);
+    };
     exists = index < block.heads * block.rows;
-    visible = static_cast<int>(seen < 0 || !exists ? 0 : seen < block.keys ? seen : block.keys);
+    first = within(query + block.band.first_from);
+    end = exists ? within(query + block.band.end_from) : first;
+  }
+
+  __device__ bool sees(int column) const { return column >= first && column < end; }
+  // Of kWidth scores from `column` on.
+  template <int kWidth>
+  __device__ bool sees_any(int column) const {
+    return column + kWidth > first && column < end;
   }
 };
 

@@ -45,11 +45,16 @@ HWY_INLINE void store_lanes(Vector v, float* to, size_t lanes) {
   std::copy_n(all.begin(), lanes, to);
 }
 
-// Returns the row's logsumexp.
-HWY_INLINE float softmax_row(float* HWY_RESTRICT row, int64_t visible, int64_t columns) {
+// Columns that are not visible become 0.
+HWY_INLINE void hide(float* row, RowRange visible, int64_t columns) {
+  std::fill(row, row + visible.first, 0.0f);
+  std::fill(row + visible.end, row + columns, 0.0f);
+}
+
+// Returns the logsumexp of the visible scores.
+HWY_INLINE float softmax_row(float* HWY_RESTRICT row, int64_t visible) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const FloatTag d;
-  std::fill(row + visible, row + columns, 0.0f);
   if (visible == 0) return -kInfinity;
 
   Vector maxima = hn::Set(d, -kInfinity);
@@ -73,7 +78,10 @@ HWY_INLINE float softmax_row(float* HWY_RESTRICT row, int64_t visible, int64_t c
 
 void softmax(const Problem& p, int64_t first, int64_t rows, float* scores, float* logsumexp) {
   for (int64_t row = 0; row < rows; ++row) {
-    logsumexp[row] = softmax_row(scores + row * p.kv_len, p.visible_keys(first + row), p.kv_len);
+    float* const row_scores = scores + row * p.kv_len;
+    const RowRange visible = p.visible_keys(first + row);
+    hide(row_scores, visible, p.kv_len);
+    logsumexp[row] = softmax_row(row_scores + visible.first, visible.size());
   }
 }
 
@@ -83,12 +91,13 @@ void softmax_gradient(const Problem& problem, int64_t first, int64_t rows,
   const FloatTag d;
   for (int64_t row = 0; row < rows; ++row) {
     const Vector row_delta = hn::Set(d, delta[row]);
-    const int64_t at = row * problem.kv_len, visible = problem.visible_keys(first + row);
-    for_vectors(visible, [&](int64_t i, size_t lanes) HWY_ATTR {
+    const RowRange visible = problem.visible_keys(first + row);
+    const int64_t at = row * problem.kv_len + visible.first;
+    for_vectors(visible.size(), [&](int64_t i, size_t lanes) HWY_ATTR {
       const Vector difference = hn::Sub(load_lanes(dp + at + i, lanes, 0.0f), row_delta);
       store_lanes(hn::Mul(load_lanes(p + at + i, lanes, 0.0f), difference), dp + at + i, lanes);
     });
-    std::fill(dp + at + visible, dp + at + problem.kv_len, 0.0f);
+    hide(dp + row * problem.kv_len, visible, problem.kv_len);
   }
 }
 

@@ -49,17 +49,17 @@ __device__ RowSum group_sum(RowSum own, float unit) {
 
 // Sets the masked elements of the vector of scores that starts at `column`.
 template <int kWidth>
-__device__ void mask_vector(int column, int visible, float masked, float (&x)[kWidth]) {
-  if (column + kWidth <= visible) return;
+__device__ void mask_vector(int column, const Row& row, float masked, float (&x)[kWidth]) {
+  if (column >= row.first && column + kWidth <= row.end) return;
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
-    if (column + j >= visible) x[j] = masked;
+    if (!row.sees(column + j)) x[j] = masked;
   }
 }
 
-// Softmax of rows that stay in registers: kThreads threads hold kVectors vectors each. Only the
-// vector that contains the end of the visible keys is masked element by element; otherwise
-// instructions, and not memory, would limit the speed.
+// The row stays in registers: kThreads threads have kVectors vectors each. Only vectors that are
+// not visible as a whole are masked element by element: instructions would set the speed, not
+// memory.
 template <typename In, typename Out, int kThreads, int kVectors>
 __global__ __launch_bounds__(kThreads < kMinThreads ? kMinThreads : kThreads) void softmax_kernel(
     ScoreBlock block, const In* scores, Out* probabilities, float* logsumexp) {
@@ -73,7 +73,7 @@ __global__ __launch_bounds__(kThreads < kMinThreads ? kMinThreads : kThreads) vo
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     const int column = (i * kThreads + thread) * kWidth;
-    if (column < row.visible) {
+    if (row.sees_any<kWidth>(column)) {
       load_vector(scores + row.at + column, x[i]);
     } else {
 #pragma unroll
@@ -82,7 +82,7 @@ __global__ __launch_bounds__(kThreads < kMinThreads ? kMinThreads : kThreads) vo
   }
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
-    mask_vector((i * kThreads + thread) * kWidth, row.visible, -kInfinity, x[i]);
+    mask_vector((i * kThreads + thread) * kWidth, row, -kInfinity, x[i]);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) maximum = fmaxf(maximum, x[i][j]);
   }
@@ -104,7 +104,7 @@ __global__ __launch_bounds__(kThreads < kMinThreads ? kMinThreads : kThreads) vo
     if (column >= block.keys || !row.exists) continue;
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) x[i][j] *= factor;
-    mask_vector(column, row.visible, 0.0f, x[i]);  // the factor may be NaN
+    mask_vector(column, row, 0.0f, x[i]);  // the factor may be NaN
     store_vector(x[i], probabilities + row.at + column);
   }
   if (thread == 0 && row.exists) logsumexp[row.statistic] = total.logsumexp(block.unit);
@@ -127,11 +127,11 @@ __global__ __launch_bounds__(kMaxThreads) void long_softmax_kernel(ScoreBlock bl
     load_vector(scores + row.at + column, x);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
-      if (column + j >= row.visible) x[j] = -kInfinity;
+      if (!row.sees(column + j)) x[j] = -kInfinity;
     }
   };
-  float maximum = -kInfinity, sum = 0;  // this thread's
-  for (int column = first; column < row.visible; column += kStep) {
+  float maximum = -kInfinity, sum = 0;  // of this thread
+  for (int column = first; column < row.end; column += kStep) {
     load_scores(column);
     float next = maximum;
 #pragma unroll
@@ -146,10 +146,10 @@ __global__ __launch_bounds__(kMaxThreads) void long_softmax_kernel(ScoreBlock bl
   const RowSum total = group_sum<kMaxThreads / kWarp>({warp_maximum, warp_sum(sum)}, block.unit);
   const float factor = total.factor(total.maximum, block.unit);
   for (int column = first; column < block.keys; column += kStep) {
-    if (column < row.visible) load_scores(column);
+    if (column < row.end) load_scores(column);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
-      x[j] = column + j < row.visible ? exp_below(x[j], total.maximum, block.unit) * factor : 0.0f;
+      x[j] = row.sees(column + j) ? exp_below(x[j], total.maximum, block.unit) * factor : 0.0f;
     }
     store_vector(x, probabilities + row.at + column);
   }
@@ -171,13 +171,13 @@ __global__ __launch_bounds__(kMinThreads) void softmax_gradient_kernel(ScoreBloc
 #pragma unroll kUnrolled
   for (int column = thread * kWidth; column < block.keys; column += kThreads * kWidth) {
     float p[kWidth]{}, x[kWidth]{};
-    if (column < row.visible) {
+    if (row.sees_any<kWidth>(column)) {
       load_vector(probabilities + row.at + column, p);
       load_vector(dp + row.at + column, x);
     }
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) x[j] = p[j] * (x[j] - d);
-    mask_vector(column, row.visible, 0.0f, x);
+    mask_vector(column, row, 0.0f, x);
     store_vector(x, ds + row.at + column);
   }
 }
@@ -227,7 +227,7 @@ __device__ void redo_row(const Row& row, float alpha, const Score* scores, const
                          int64_t right_stride, int head_dim, T* product) {
   for (int column = static_cast<int>(threadIdx.x) % kWarp; column < head_dim; column += kWarp) {
     float sum = 0;
-    for (int key = 0; key < row.visible; ++key) {
+    for (int key = row.first; key < row.end; ++key) {
       sum += to_float(scores[row.at + key]) * to_float(right[key * right_stride + column]);
     }
     product[column] = from_float<T>(alpha * sum);
@@ -375,7 +375,7 @@ ScoreBlock ScoreBlock::whole(const Problem& p, Dtype scores) {
   block.q_len = p.q_len;
   block.rows = p.q_len;
   block.keys = p.kv_len;
-  block.visible_from = kernels::visible_from(p);
+  block.band = kernels::band(p);
   return block;
 }
 

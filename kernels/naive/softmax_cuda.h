@@ -9,6 +9,7 @@
 
 #include "attention/problem.h"
 #include "attention/tensors.h"
+#include "kernels/common/mask.h"
 
 namespace flashbench::kernels {
 
@@ -29,7 +30,7 @@ struct ScoreBlock {
   int64_t head_stride = 0, row_stride = 0;  // of score matrices, in elements
   int64_t q_len = 0;
   int64_t first = 0, rows = 0, keys = 0;
-  int64_t visible_from = 0;  // query i sees clamp(i + visible_from, 0, keys) keys
+  Band band{};  // what a query sees, of these keys
 
   float unit = 1;  // stored score = score / unit
 

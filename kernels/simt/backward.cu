@@ -294,7 +294,7 @@ void launch_shape(const Problem& p, const Inputs& in, const Outputs& out, const 
   arg.q_len = static_cast<int>(p.q_len);
   arg.kv_len = static_cast<int>(p.kv_len);
   arg.head_dim = static_cast<int>(p.head_dim);
-  arg.visible_from = static_cast<int>(visible_from(p));
+  arg.visible_from = static_cast<int>(band(p).end_from);
   arg.scale = static_cast<float>(p.softmax_scale());
   arg.in_aligned =
       rows_aligned(in.q) && rows_aligned(in.k) && rows_aligned(in.v) && rows_aligned(in.d_o);
@@ -333,10 +333,10 @@ int64_t requested_bytes(const Launch& at) {
   with_shape(p, at.device, [&](auto shape) {
     constexpr int64_t kRows = decltype(shape)::kBlockRows;
     for (int64_t first = 0; first < p.q_len; first += kRows) {
-      keys += p.visible_keys(std::min(p.q_len, first + kRows) - 1);
+      keys += p.visible_keys(std::min(p.q_len, first + kRows) - 1).end;
     }
     for (int64_t first = 0; first < p.kv_len; first += kRows) {
-      queries += std::max<int64_t>(0, p.q_len - first_query_that_sees(p, first));
+      queries += p.q_len - p.queries_that_see(first).first;
     }
   });
   const int64_t heads = p.batch * p.q_heads, element = element_size(p.dtype);

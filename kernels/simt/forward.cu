@@ -349,7 +349,7 @@ void launch_shape(const Problem& p, const Inputs& in, const Outputs& out, Stream
   arg.q_len = static_cast<int>(p.q_len);
   arg.kv_len = static_cast<int>(p.kv_len);
   arg.head_dim = static_cast<int>(p.head_dim);
-  arg.visible_from = static_cast<int>(visible_from(p));
+  arg.visible_from = static_cast<int>(band(p).end_from);
   arg.scale = static_cast<float>(p.softmax_scale()) * kLog2e;
   arg.v_aligned = rows_aligned(in.v);
   arg.o_aligned = rows_aligned(out.o);
@@ -384,7 +384,7 @@ int64_t requested_bytes(const Launch& at) {
   with_shape(p, at.device, [&](auto shape) {
     constexpr int64_t kQueries = decltype(shape)::kQueries;
     for (int64_t first = 0; first < p.q_len; first += kQueries) {
-      keys += p.visible_keys(std::min(p.q_len, first + kQueries) - 1);
+      keys += p.visible_keys(std::min(p.q_len, first + kQueries) - 1).end;
     }
   });
   return element_size(p.dtype) * 2 *

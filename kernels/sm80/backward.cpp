@@ -181,7 +181,7 @@ BackwardArguments backward_arguments(const Launch& at, const Inputs& in, const O
           .parts = parts,
           .key_blocks = static_cast<int>((p.kv_len + at.blocks.kv - 1) / at.blocks.kv),
           .section_heads = static_cast<int>(section_heads(at, parts, false)),
-          .key_end = static_cast<int>(p.visible_keys(p.q_len - 1)),
+          .key_end = static_cast<int>(p.visible_keys(p.q_len - 1).end),
           .diagonal = static_cast<int>(diagonal(p)),
           .scale = static_cast<float>(scale),
           .scale_log2 = static_cast<float>(scale * std::numbers::log2e)};
@@ -197,10 +197,10 @@ int64_t backward_requested_bytes(const Launch& at, bool deterministic) {
   const Problem& p = at.problem;
   const int64_t element = element_size(p.dtype);
   constexpr int64_t kFloat = sizeof(float);
-  const int64_t key_end = p.visible_keys(p.q_len - 1);
-  int64_t query_rows = 0;  // that all thread blocks of one query head visit
+  const int64_t key_end = p.visible_keys(p.q_len - 1).end;
+  int64_t query_rows = 0;  // visited by all thread blocks of one query head
   for (int64_t key = 0; key < key_end; key += at.blocks.kv) {
-    query_rows += p.q_len - first_query_that_sees(p, key) / at.blocks.q * at.blocks.q;
+    query_rows += p.q_len - p.queries_that_see(key).first / at.blocks.q * at.blocks.q;
   }
   const int64_t visited = p.batch * p.q_heads * query_rows;
   const int64_t first = p.query_elements() * (2 * element + kFloat) + p.query_rows() * 3 * kFloat;

@@ -38,10 +38,10 @@ class Schedule {
         group_bytes_(static_cast<double>(group_bytes(at.problem))) {
     const Problem& p = at.problem;
     const int64_t query_blocks = divide_up(p.q_len, at.blocks.q);
-    const int64_t key_end = p.visible_keys(p.q_len - 1);
+    const int64_t key_end = p.visible_keys(p.q_len - 1).end;
     int64_t steps = 0;
     for (int64_t key = 0; key < key_end; key += at.blocks.kv) {
-      steps += query_blocks - std::min(query_blocks, first_query_that_sees(p, key) / at.blocks.q);
+      steps += query_blocks - std::min(query_blocks, p.queries_that_see(key).first / at.blocks.q);
     }
     steps_ = static_cast<double>(steps * group_ * kv_heads_);
   }

@@ -396,12 +396,12 @@ int64_t requested_bytes(const Launch& at) {
   int64_t keys = 0, q_rows = 0, carried_rows = 0;
   for (int64_t step = 0; step < steps; ++step) {
     const int64_t rows = std::min(p.q_len, (step + 1) * kRows) - step * kRows;
-    const int64_t visible = p.visible_keys(step * kRows + rows - 1);
+    const int64_t visible = p.visible_keys(step * kRows + rows - 1).end;
     const int64_t blocks = (visible + block_kv - 1) / block_kv;
     q_rows += rows * blocks;
     carried_rows += rows * std::max<int64_t>(0, blocks - 1);
     const bool last_of_split = step + splits_of_head >= steps;
-    const int64_t key_end = p.visible_keys(p.q_len - 1);
+    const int64_t key_end = p.visible_keys(p.q_len - 1).end;
     if (last_of_split) keys += std::min(key_end, blocks * block_kv);
   }
   const int64_t heads = p.batch * p.q_heads;

@@ -19,7 +19,7 @@ std::optional<Enum> find_by_name(const std::array<Enum, N>& values, std::string_
 }
 
 // sum over i in [0, q_len) of clamp(i + 1 + offset, 0, kv_len)
-int64_t causal_pairs(int64_t q_len, int64_t kv_len, int64_t offset) {
+int64_t pairs_up_to(int64_t q_len, int64_t kv_len, int64_t offset) {
   const int64_t first = std::clamp<int64_t>(-offset, 0, q_len);             // first row with a key
   const int64_t full = std::clamp<int64_t>(kv_len - offset, first, q_len);  // first row with all
   const int64_t rows = full - first;
@@ -155,28 +155,46 @@ double Problem::softmax_scale() const {
   return scale.value_or(1.0 / std::sqrt(static_cast<double>(head_dim)));
 }
 
-int64_t Problem::visible_keys(int64_t query) const {
-  switch (mask) {
-    case Mask::none:
-      return kv_len;
-    case Mask::causal_top_left:
-      return std::min(query + 1, kv_len);
-    case Mask::causal_bottom_right:
-      return std::clamp<int64_t>(query + 1 + kv_len - q_len, 0, kv_len);
+namespace {
+
+// How many keys after its own a query sees.
+std::optional<int64_t> keys_after(const Problem& p) {
+  return p.mask == Mask::none ? p.window_right : 0;
+}
+
+}  // namespace
+
+RowRange Problem::visible_keys(int64_t query) const {
+  const int64_t own = query + diagonal();
+  RowRange keys{0, kv_len};
+  if (window_left) keys.first = std::clamp<int64_t>(own - *window_left, 0, kv_len);
+  if (const auto after = keys_after(*this)) {
+    keys.end = std::clamp<int64_t>(own + *after + 1, 0, kv_len);
   }
-  return kv_len;
+  return keys;
+}
+
+RowRange Problem::queries_that_see(int64_t key) const {
+  const int64_t own = key - diagonal();  // the query whose own key it is
+  RowRange queries{0, q_len};
+  if (const auto after = keys_after(*this)) {
+    queries.first = std::clamp<int64_t>(own - *after, 0, q_len);
+  }
+  if (window_left) queries.end = std::clamp<int64_t>(own + *window_left + 1, 0, q_len);
+  return queries;
+}
+
+RowRange Problem::seen_keys() const {
+  return {visible_keys(0).first, visible_keys(q_len - 1).end};
 }
 
 int64_t Problem::unmasked_pairs() const {
-  switch (mask) {
-    case Mask::none:
-      return q_len * kv_len;
-    case Mask::causal_top_left:
-      return causal_pairs(q_len, kv_len, 0);
-    case Mask::causal_bottom_right:
-      return causal_pairs(q_len, kv_len, kv_len - q_len);
-  }
-  return 0;
+  const auto after = keys_after(*this);
+  const int64_t up_to_end =
+      after ? pairs_up_to(q_len, kv_len, diagonal() + *after) : q_len * kv_len;
+  const int64_t before_first =
+      window_left ? pairs_up_to(q_len, kv_len, diagonal() - *window_left - 1) : 0;
+  return up_to_end - before_first;
 }
 
 double Problem::flops() const {
@@ -186,12 +204,19 @@ double Problem::flops() const {
 }
 
 double Problem::flops_convention() const {
+  if (has_window()) return flops();
   const double all = 4.0 * static_cast<double>(batch * q_heads) * static_cast<double>(q_len) *
                      static_cast<double>(kv_len) * static_cast<double>(head_dim);
   return all * (mask == Mask::none ? 1.0 : 0.5) * (pass == Pass::forward ? 1.0 : 2.5);
 }
 
 int64_t Problem::compulsory_bytes() const {
+  if (!has_window()) return tensor_bytes();
+  const int64_t unseen = kv_len - seen_keys().size();
+  return tensor_bytes() - element_size(dtype) * 2 * batch * kv_heads * unseen * head_dim;
+}
+
+int64_t Problem::tensor_bytes() const {
   const int64_t query_tensors = pass == Pass::forward ? 2 : 4;  // Q, O; backward also dO, dQ
   const int64_t key_tensors = pass == Pass::forward ? 2 : 4;    // K, V; backward also dK, dV
   return element_size(dtype) * (query_tensors * query_elements() + key_tensors * key_elements()) +
@@ -211,6 +236,10 @@ std::optional<std::string> Problem::invalid() const {
   if (head_dim < kHeadDimStep || head_dim > kMaxHeadDim || head_dim % kHeadDimStep != 0) {
     return fmt::format("head_dim must be a multiple of {} from {} to {}, got {}", kHeadDimStep,
                        kHeadDimStep, kMaxHeadDim, head_dim);
+  }
+  if (window_left.value_or(0) < 0 || window_right.value_or(0) < 0) {
+    return fmt::format("windows must be at least 0, got window_left {}, window_right {}",
+                       window_left.value_or(0), window_right.value_or(0));
   }
   if (scale && !std::isfinite(*scale)) {
     return fmt::format("scale must be finite, got {}", *scale);

@@ -33,6 +33,17 @@ int64_t element_size(Dtype);
 inline constexpr int64_t kMaxHeadDim = 256;
 inline constexpr int64_t kHeadDimStep = 8;
 
+// Rows [first, end) of a head: of keys or of queries.
+struct RowRange {
+  int64_t first = 0, end = 0;
+
+  int64_t size() const { return end - first; }
+  bool empty() const { return first == end; }
+  bool contains(int64_t row) const { return row >= first && row < end; }
+
+  bool operator==(const RowRange&) const = default;
+};
+
 struct Problem {
   Pass pass = Pass::forward;
   Dtype dtype = Dtype::fp32;
@@ -49,12 +60,32 @@ struct Problem {
   std::optional<double> scale = std::nullopt;
   double softmax_scale() const;
 
+  // A sliding window: how many keys before and after its own (see diagonal()) a query sees; absent:
+  // all of them. FlashAttention's window_size=(left, right) of flash_attn_func.
+  std::optional<int64_t> window_left = std::nullopt;
+  std::optional<int64_t> window_right = std::nullopt;
+  bool has_window() const { return window_left || window_right; }
+
   int64_t heads_per_kv_head() const { return q_heads / kv_heads; }
 
-  // How many keys (from key 0 on) query row `query` attends to: all of them; or, causal, up to the
-  // diagonal that ends in the top left (key <= query) or bottom right (key <= query + kv_len -
-  // q_len) corner. 0 for a row that sees none: its O is 0 and its logsumexp -inf.
-  int64_t visible_keys(int64_t query) const;
+  // The number of a query's own key, less that of the query. The diagonal ends in the bottom right
+  // corner (own key = query + kv_len - q_len), or for causal_top_left starts in the top left one
+  // (own key = query).
+  int64_t diagonal() const { return mask == Mask::causal_top_left ? 0 : kv_len - q_len; }
+
+  // The keys that query row `query` attends to: those in its window and, causal, none after its
+  // own. Both ends rise with the query, and no key between two queries' keys is left out. Empty for
+  // a row that sees none: its O is 0 and its logsumexp -inf.
+  RowRange visible_keys(int64_t query) const;
+
+  // The inverse: the queries that see `key`.
+  RowRange queries_that_see(int64_t key) const;
+
+  // The keys that any query sees.
+  RowRange seen_keys() const;
+
+  // Whether anything can be masked, by the mask or by a window.
+  bool is_masked() const { return mask != Mask::none || has_window(); }
 
   // Unmasked (query, key) pairs of one head, exact.
   int64_t unmasked_pairs() const;
@@ -62,12 +93,17 @@ struct Problem {
   // Matrix-multiply FLOPs over the unmasked pairs: 2 GEMMs of 2*head_dim forward, 5 backward.
   double flops() const;
 
-  // FlashAttention's convention: 4*B*H*q_len*kv_len*head_dim, halved if causal, x2.5 backward.
+  // FlashAttention's convention: 4*B*H*q_len*kv_len*head_dim, halved if causal, x2.5 backward; with
+  // a window the unmasked pairs in place of q_len*kv_len (its hopper/benchmark_attn.py).
   double flops_convention() const;
 
-  // Bytes that any implementation must move: each input read once, each output written once.
+  // Bytes that any implementation must move: each input read once, each output written once; of K
+  // and V only what a window leaves in sight.
   // Forward: Q, K, V; O, logsumexp. Backward: Q, K, V, O, dO, logsumexp; dQ, dK, dV.
   int64_t compulsory_bytes() const;
+
+  // Bytes of all tensors of the pass.
+  int64_t tensor_bytes() const;
 
   // Elements of Q (and O, dO, dQ), of K (and V, dK, dV) and of the logsumexp.
   int64_t query_elements() const { return batch * q_heads * q_len * head_dim; }

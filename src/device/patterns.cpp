@@ -76,6 +76,10 @@ struct Element {
     const float u = random_value(Distribution::uniform, seed, tensor, index);
     return std::round(u * static_cast<float>(most));
   }
+  // Behind a window V is as stale as K is.
+  bool unseen() const {
+    return (tensor == kK || (tensor == kV && p.has_window())) && !p.seen_keys().contains(row);
+  }
   bool spoilt() const {
     return tensor == kK && batch == p.batch - 1 && head == p.kv_heads - 1 && row == spoilt_key(p);
   }
@@ -131,7 +135,7 @@ float value(Distribution distribution, const Element& e) {
     case Distribution::inf_key:
       return e.spoilt() && e.column == 0 ? kInfinity : e.normal();
     case Distribution::nan_unseen:
-      return e.tensor == kK && e.row >= e.p.visible_keys(e.p.q_len - 1) ? kNan : e.normal();
+      return e.unseen() ? kNan : e.normal();
     default:
       return e.normal();
   }
@@ -145,14 +149,14 @@ bool is_pattern(Distribution distribution) {
 
 std::optional<int64_t> one_hot_key(const Problem& p, uint64_t seed, int64_t batch, int64_t head,
                                    int64_t row) {
-  const int64_t visible = p.visible_keys(row);
-  if (visible == 0) return std::nullopt;
-  constexpr int kStream = 16;  // a stream of its own, apart from the tensors'
+  const RowRange visible = p.visible_keys(row);
+  if (visible.empty()) return std::nullopt;
+  constexpr int kStream = 16;  // of its own, beside the tensors'
   const auto index = static_cast<uint64_t>((batch * p.q_heads + head) * p.q_len + row);
   const float u = random_value(Distribution::uniform, seed, kStream, index);  // [-1, 1)
-  const auto key =
-      static_cast<int64_t>((static_cast<double>(u) + 1) / 2 * static_cast<double>(visible));
-  return std::min(key, visible - 1);
+  const auto place =
+      static_cast<int64_t>((static_cast<double>(u) + 1) / 2 * static_cast<double>(visible.size()));
+  return visible.first + std::min(place, visible.size() - 1);
 }
 
 bool one_hot_is_exact(const Problem& p) {
@@ -189,7 +193,8 @@ std::optional<OneHotSource> one_hot_source(const ConstTensorView& t, int64_t bat
 }
 
 int64_t spoilt_key(const Problem& p) {
-  return p.visible_keys(p.q_len - 1) / 2;
+  const RowRange seen = p.visible_keys(p.q_len - 1);
+  return seen.first + seen.size() / 2;
 }
 
 void fill_pattern_row(const Problem& p, Distribution distribution, uint64_t seed, int tensor,

@@ -18,6 +18,7 @@ using DrawValue = std::function<void(Case&, Draw&, int64_t longest)>;
 
 constexpr Axis::Integers kSizes{1, 1 << 20};
 constexpr Axis::Integers kLengths{1, 1 << 24};
+constexpr Axis::Integers kWindows{0, kLengths.most};
 constexpr Axis::Integers kHeadDims{kHeadDimStep, kMaxHeadDim, kHeadDimStep};
 
 // ---- the member of a case that holds an axis
@@ -150,6 +151,21 @@ void draw_placement(Case& c, Draw& draw, int64_t) {
   if (draw.chance(4)) c.placement = draw.one_of(std::array{Placement::strided, Placement::offset});
 }
 
+// Few keys, around a tile's edge, any number, or more than there are.
+int64_t draw_window(Draw& draw, int64_t longest) {
+  if (draw.chance(4)) return draw.integer(0, 2);
+  if (draw.chance(3)) return 64 * draw.integer(1, longest / 64) + draw.integer(-1, 1);
+  return draw.integer(0, draw.chance(4) ? 2 * longest : longest / 4);
+}
+
+// Of some problems, since not all providers have windows: on one side, or on both.
+void draw_windows(Case& c, Draw& draw, int64_t longest) {
+  if (!draw.chance(6)) return;
+  const int64_t sides = draw.integer(1, 3);
+  if (sides != 1) c.problem.window_left = draw_window(draw, longest);
+  if (sides != 2) c.problem.window_right = draw_window(draw, longest);
+}
+
 // ---- shorthands
 
 int64_t divided(int64_t total, std::string_view divisor_name, int64_t divisor) {
@@ -210,6 +226,10 @@ std::vector<Axis> make_axes() {
                   Axis::Integers{0, kAny}, nullptr),  // of the case, if that is drawn
       named_axis("placement", "Placement of the tensors in memory", optional, &Case::placement,
                  kPlacements, draw_placement),
+      number_axis("window_left", "Keys before its own that a query sees (default: all)", optional,
+                  &Problem::window_left, kWindows, draw_windows),
+      number_axis("window_right", "Keys after its own that a query sees (default: all)", optional,
+                  &Problem::window_right, kWindows, nullptr),  // drawn with window_left
 
       // After all that they are divided by.
       shorthand_axis("hidden", "Hidden size", {8, 1 << 28}, get_hidden, set_hidden, {"q_heads"},

@@ -33,6 +33,7 @@ double run_seconds(const Problem& problem, std::string_view provider, double gem
   if (!is_unfused(provider)) return problem.flops() / (gemm_flops * kFusedShare) + kLaunchSeconds;
   Problem unmasked = problem;
   unmasked.mask = Mask::none;
+  unmasked.window_left = unmasked.window_right = std::nullopt;
   return unmasked.flops() / (gemm_flops * kUnfusedShare) + kLaunchSeconds;
 }
 
@@ -60,7 +61,7 @@ double reference_seconds(const Problem& problem, const VerifyOptions& options, D
 }  // namespace
 
 CaseEstimate estimate(const Case& c) {
-  return {.flops = c.problem.flops(), .tensor_bytes = c.problem.compulsory_bytes()};
+  return {.flops = c.problem.flops(), .tensor_bytes = c.problem.tensor_bytes()};
 }
 
 double assumed_gemm_flops(DeviceKind kind, int threads) {

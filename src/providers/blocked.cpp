@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/common/mask.h"
 #include "kernels/naive/blocked_update.h"
 #include "providers/cuda_products.h"
 #include "providers/providers.h"
@@ -24,20 +23,22 @@ using kernels::ScoreBlock;
 
 constexpr int64_t kFloat = sizeof(float);
 
-// Keys [first_key, first_key + keys), and the queries that see any of them, which begin at
-// `first_query`.
+// Keys [first_key, first_key + keys), and the queries [first_query, first_query + queries), of
+// which all that see any of them are. The first block starts what is carried for later ones.
 struct KeyBlock {
   int64_t first_key, keys;
   int64_t first_query, queries;
 };
 
 std::vector<KeyBlock> key_blocks(const Problem& p) {
-  const int64_t seen = p.visible_keys(p.q_len - 1);
+  const RowRange seen = p.seen_keys();
   std::vector<KeyBlock> blocks;
-  for (int64_t key = 0; key < seen; key += kBlockedKeys) {
-    const int64_t first_query = kernels::first_query_that_sees(p, key);
-    blocks.push_back({key, std::min(kBlockedKeys, seen - key), first_query, p.q_len - first_query});
+  for (int64_t key = seen.first; key < seen.end; key += kBlockedKeys) {
+    const int64_t keys = std::min(kBlockedKeys, seen.end - key);
+    const RowRange queries{p.queries_that_see(key).first, p.queries_that_see(key + keys - 1).end};
+    blocks.push_back({key, keys, queries.first, queries.size()});
   }
+  blocks.front().queries = p.q_len - blocks.front().first_query;
   return blocks;
 }
 
@@ -88,7 +89,7 @@ class BlockedForward final : public Session {
         state_.o, Dtype::fp32, Layout::bhsd, p_.batch, p_.q_heads, p_.q_len, p_.head_dim));
     const int64_t group = p_.heads_per_kv_head();
     for (const KeyBlock& block : blocks_) {
-      const bool first_block = block.first_key == 0;
+      const bool first_block = is_first(block);
       const HeadMatrices block_scores = scores.from(block.first_query);
       Gemm scores_gemm;
       scores_gemm.transpose_b = true;
@@ -126,7 +127,7 @@ class BlockedForward final : public Session {
     for (const KeyBlock& block : blocks_) {
       const int64_t query_elements = heads * block.queries * p_.head_dim;
       const int64_t key_elements = p_.batch * p_.kv_heads * block.keys * p_.head_dim;
-      const int64_t passes = block.first_key == 0 ? 1 : 2;  // over O and the statistics
+      const int64_t passes = is_first(block) ? 1 : 2;  // over O and the statistics
       bytes += element * (query_elements + 2 * key_elements) +
                4 * element * heads * block.queries * block.keys +
                passes * kFloat * (query_elements + 2 * heads * block.queries);
@@ -135,12 +136,15 @@ class BlockedForward final : public Session {
   }
 
  private:
+  bool is_first(const KeyBlock& block) const { return &block == &blocks_.front(); }
+
   ScoreBlock rows_of(const KeyBlock& block) const {
     ScoreBlock rows = all_;
     rows.first = block.first_query;
     rows.rows = block.queries;
     rows.keys = block.keys;
-    rows.visible_from -= block.first_key;
+    rows.band.first_from -= block.first_key;
+    rows.band.end_from -= block.first_key;
     return rows;
   }
 
@@ -162,6 +166,9 @@ class BlockedProvider final : public Provider {
   }
   DeviceKind device_kind() const override { return DeviceKind::cuda; }
   Dtype scores_dtype(const Problem& p) const override { return p.dtype; }
+  std::vector<std::string_view> optional_axes() const override {
+    return {"window_left", "window_right"};
+  }
 
   std::optional<std::string> why_unsupported(const Problem& p,
                                              const DeviceInfo& device) const override {

@@ -1,6 +1,7 @@
-// Standard attention on a GPU: batched cuBLAS GEMMs for all products, S and P [batch, q_heads,
-// q_len, kv_len] in memory, one softmax kernel between them. Causal problems are divided into
-// blocks of rows: keys that no row of a block sees are neither multiplied nor read or written.
+// Standard attention on a GPU: every product a batched cuBLAS GEMM, S and P [batch, q_heads, q_len,
+// kv_len] in memory, one softmax kernel between. Causal problems are cut into blocks of rows: keys
+// behind all that a block's rows see are neither multiplied nor read or written. What lies before a
+// window is masked alone.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,14 +31,14 @@ struct RowBlock {
 };
 
 std::vector<RowBlock> row_blocks(const Problem& p) {
-  if (p.mask == Mask::none) return {{0, p.q_len, 0, p.kv_len}};
-  const int64_t seen = p.visible_keys(p.q_len - 1);
+  if (p.visible_keys(0).end == p.kv_len) return {{0, p.q_len, 0, p.kv_len}};
+  const int64_t seen = p.visible_keys(p.q_len - 1).end;
   std::vector<RowBlock> blocks;
   int64_t first_key = 0;
   const int64_t block_rows = std::clamp(p.q_len / kBlocks, kMinBlockRows, kMaxBlockRows);
   for (int64_t first = 0; first < p.q_len; first += block_rows) {
     const int64_t rows = std::min(block_rows, p.q_len - first);
-    const int64_t visible = p.visible_keys(first + rows - 1);
+    const int64_t visible = p.visible_keys(first + rows - 1).end;
     const int64_t keys = std::min(seen, (visible + kKeyStep - 1) / kKeyStep * kKeyStep);
     blocks.push_back({first, rows, first_key, keys});
     first_key = keys;
@@ -189,7 +190,7 @@ class NaiveForward final : public Session {
                              p.dtype, out.logsumexp, steps_.stream);
       steps_.multiply(block, 1, probabilities, in.v, out.o);
     }
-    if (p.mask != Mask::none) {
+    if (p.is_masked()) {
       kernels::naive_redo_rows(steps_.all, 1, probabilities_, p.dtype, in.v, out.o, steps_.stream);
     }
   }
@@ -201,7 +202,7 @@ class NaiveForward final : public Session {
   std::optional<int64_t> requested_bytes() const override {
     const Problem& p = steps_.p;
     const int64_t rows = p.query_rows() * static_cast<int64_t>(sizeof(float));
-    const int64_t looked_at = p.mask == Mask::none ? 0 : p.query_elements() * element_size(p.dtype);
+    const int64_t looked_at = !p.is_masked() ? 0 : p.query_elements() * element_size(p.dtype);
     return steps_.product_bytes(steps_.scores_dtype) + steps_.product_bytes(p.dtype) +
            steps_.score_bytes(steps_.scores_dtype) + steps_.score_bytes(p.dtype) + rows + looked_at;
   }
@@ -250,7 +251,7 @@ class NaiveBackward final : public Session {
       steps_.multiply(block, p.softmax_scale(), ds, in.k, out.dq);
     }
     sum_over_rows(p.softmax_scale(), ds, in.q, out.dk);
-    if (p.mask != Mask::none) {
+    if (p.is_masked()) {
       kernels::naive_redo_rows(steps_.all, p.softmax_scale(), gradients_, p.dtype, in.k, out.dq,
                                steps_.stream);
     }
@@ -268,7 +269,7 @@ class NaiveBackward final : public Session {
     const int64_t sums = Sizes(p, steps_.scores_dtype).key_sums;
     return 3 * steps_.product_bytes(p.dtype) + steps_.product_bytes(steps_.scores_dtype) +
            2 * steps_.score_bytes(p.dtype) + steps_.score_bytes(steps_.scores_dtype) +
-           2 * query_bytes + 2 * rows + (p.mask == Mask::none ? 0 : query_bytes) +
+           2 * query_bytes + 2 * rows + (p.is_masked() ? query_bytes : 0) +
            2 * (2 * p.heads_per_kv_head() - 1) * sums;
   }
 
@@ -310,6 +311,9 @@ class CudaNaiveProvider final : public Provider {
   }
   DeviceKind device_kind() const override { return DeviceKind::cuda; }
   bool on_request_only() const override { return scores_ == CudaNaiveScores::fp32; }
+  std::vector<std::string_view> optional_axes() const override {
+    return {"window_left", "window_right"};
+  }
   Dtype scores_dtype(const Problem& p) const override {
     return scores_ == CudaNaiveScores::own_dtype ? p.dtype : Dtype::fp32;
   }

@@ -90,6 +90,9 @@ class CudnnProvider final : public Provider {
   DeviceKind device_kind() const override { return DeviceKind::cuda; }
   std::optional<std::string> why_absent() const override { return why_no_cudnn(); }
   bool on_request_only() const override { return deterministic_; }
+  std::vector<std::string_view> optional_axes() const override {
+    return {"window_left", "window_right"};
+  }
 
   std::optional<std::string> why_unsupported(const Problem& p,
                                              const DeviceInfo& info) const override {

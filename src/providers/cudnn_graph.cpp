@@ -107,23 +107,23 @@ fe::DataType_t data_type(Dtype dtype) {
   return fe::DataType_t::NOT_SET;
 }
 
-// For causal_bottom_right cuDNN uses other, slower engines, and some of them refuse it. If both
-// corners coincide, or no key is masked, this selects the simpler mask.
-Mask simplest_mask(const Problem& p) {
-  if (p.visible_keys(0) == p.kv_len) return Mask::none;
-  return p.q_len == p.kv_len ? Mask::causal_top_left : p.mask;
-}
-
-// The attributes that forward and backward share.
+// What forward and backward attributes have in common. cuDNN has other, slower engines for bounds
+// and for the bottom right corner, and some refuse them: it is asked for no bound that hides
+// nothing, and for the top left corner where the corners are one. Its left bound counts a query's
+// own key (docs/operations/Attention.md of cudnn-frontend).
 template <typename Attributes>
 Attributes attributes_of(const Problem& p) {
   Attributes attributes;
   attributes.set_attn_scale(static_cast<float>(p.softmax_scale()));
-  if (const Mask mask = simplest_mask(p); mask != Mask::none) {
-    attributes.set_diagonal_alignment(mask == Mask::causal_top_left
-                                          ? fe::DiagonalAlignment_t::TOP_LEFT
-                                          : fe::DiagonalAlignment_t::BOTTOM_RIGHT);
-    attributes.set_diagonal_band_right_bound(0);
+  const bool hides_first = p.visible_keys(p.q_len - 1).first > 0;
+  const bool hides_last = p.visible_keys(0).end < p.kv_len;
+  if (!hides_first && !hides_last) return attributes;
+  attributes.set_diagonal_alignment(p.diagonal() == 0 ? fe::DiagonalAlignment_t::TOP_LEFT
+                                                      : fe::DiagonalAlignment_t::BOTTOM_RIGHT);
+  if (hides_first) attributes.set_diagonal_band_left_bound(static_cast<int>(*p.window_left + 1));
+  if (hides_last) {
+    attributes.set_diagonal_band_right_bound(
+        p.mask == Mask::none ? static_cast<int>(*p.window_right) : 0);
   }
   return attributes;
 }

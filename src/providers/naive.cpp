@@ -58,7 +58,7 @@ class NaiveForward final : public Session {
   std::optional<int64_t> requested_bytes() const override {
     const Sizes size(p_);
     const int64_t conversions = 2 * kFloat * (2 * size.query_room + 2 * size.key_room);
-    return p_.compulsory_bytes() + 4 * kFloat * size.scores + conversions;
+    return p_.tensor_bytes() + 4 * kFloat * size.scores + conversions;
   }
 
  private:
@@ -123,8 +123,7 @@ class NaiveBackward final : public Session {
     const Sizes size(p_);
     const int64_t again = element_size(p_.dtype) * p_.query_elements();
     const int64_t conversions = 2 * kFloat * (3 * size.query_room + 4 * size.key_room);
-    return p_.compulsory_bytes() + again + 7 * kFloat * size.scores + kFloat * size.rows +
-           conversions;
+    return p_.tensor_bytes() + again + 7 * kFloat * size.scores + kFloat * size.rows + conversions;
   }
 
  private:
@@ -142,6 +141,9 @@ class NaiveProvider final : public Provider {
     return "standard attention: OpenBLAS products, S and P in memory";
   }
   DeviceKind device_kind() const override { return DeviceKind::cpu; }
+  std::vector<std::string_view> optional_axes() const override {
+    return {"window_left", "window_right"};
+  }
 
   std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const override {
     return std::nullopt;

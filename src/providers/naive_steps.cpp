@@ -63,12 +63,13 @@ void NaiveSteps::multiply(double alpha, const float* scores, ConstTensorView b,
     const auto product = rows_of<float>(c, batch, h, first);
     blas::gemm(Transpose::no, Transpose::no, rows, p_.head_dim, p_.kv_len, alpha, left, right, 0,
                product);
-    if (p_.mask == Mask::none || all_finite(product, rows, p_.head_dim)) return;
-    // A key that a row does not see must not affect it, but 0 * NaN is NaN. Compute the row again
-    // from the keys that it sees.
+    if (!p_.is_masked() || all_finite(product, rows, p_.head_dim)) return;
+    // 0 * NaN is NaN: what a row does not see must not reach it. Once more, without that.
     for (int64_t row = 0; row < rows; ++row) {
-      blas::gemm(Transpose::no, Transpose::no, 1, p_.head_dim, p_.visible_keys(first + row), alpha,
-                 {left.data + row * left.stride, left.stride}, right, 0,
+      const RowRange visible = p_.visible_keys(first + row);
+      blas::gemm(Transpose::no, Transpose::no, 1, p_.head_dim, visible.size(), alpha,
+                 {left.data + row * left.stride + visible.first, left.stride},
+                 {right.data + visible.first * right.stride, right.stride}, 0,
                  {product.data + row * product.stride, product.stride});
     }
   });

@@ -11,6 +11,13 @@ using kernels::AttentionKernel;
 using kernels::BlockSizes;
 using kernels::Launch;
 
+// What all kernels have in common, then what the kernel says.
+std::optional<std::string> why_not(const AttentionKernel& kernel, const Problem& p,
+                                   const DeviceInfo& info) {
+  if (p.has_window() && !kernel.knows_windows) return "it has no sliding windows";
+  return kernel.why_unsupported(p, info);
+}
+
 BlockSizes chosen_blocks(const AttentionKernel& kernel, const Problem& p, const DeviceInfo& info) {
   return kernel.choose == nullptr ? BlockSizes() : kernel.choose(p, info);
 }
@@ -56,6 +63,9 @@ class TiledProvider final : public Provider {
   }
   DeviceKind device_kind() const override { return device_; }
   bool on_request_only() const override { return !family_.empty(); }
+  std::vector<std::string_view> optional_axes() const override {
+    return {"window_left", "window_right"};
+  }
 
   std::optional<std::string> why_unsupported(const Problem& p,
                                              const DeviceInfo& info) const override {
@@ -92,7 +102,7 @@ class TiledProvider final : public Provider {
     for (const AttentionKernel* kernel : kernels::all_kernels()) {
       if (kernel->device != device_ || kernel->pass != p.pass) continue;
       if (!family_.empty() && kernel->family != family_) continue;
-      const std::optional<std::string> reason = kernel->why_unsupported(p, info);
+      const std::optional<std::string> reason = why_not(*kernel, p, info);
       if (!reason) return kernel;
       if (reasons != nullptr) {
         *reasons += fmt::format("{}{}: {}", reasons->empty() ? "" : "; ", kernel->name, *reason);

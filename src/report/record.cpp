@@ -27,9 +27,10 @@ double tiled_flops(const Problem& p) {
   const auto up = [](int64_t length) { return (length + kLargestTile - 1) / kLargestTile; };
   int64_t tiles = 0;
   for (int64_t tile = 0; tile < up(p.q_len); ++tile) {
-    // The last query of a tile sees the most keys.
-    const int64_t last = std::min((tile + 1) * kLargestTile, p.q_len) - 1;
-    tiles += up(p.visible_keys(last));
+    const int64_t first_query = tile * kLargestTile;
+    const RowRange keys{p.visible_keys(first_query).first,
+                        p.visible_keys(std::min(first_query + kLargestTile, p.q_len) - 1).end};
+    if (!keys.empty()) tiles += up(keys.end) - keys.first / kLargestTile;
   }
   int64_t head_dim = 64;
   while (head_dim < p.head_dim) head_dim *= 2;

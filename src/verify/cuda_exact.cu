@@ -79,44 +79,45 @@ __global__ void reset_row_sums(int64_t rows, double* max, double* sum, double* s
   sum[i] = score_variance[i] = swallowed[i] = 0;
 }
 
-// Adds a tile of scores [rows, keys] to each row's maximum and sum of exponentials.
-__global__ void add_to_row_sums(const double* scores, RowNumbers queries, const int64_t* visible,
+// Takes a tile of scores [rows, keys] into each row's maximum and sum of exponentials.
+__global__ void add_to_row_sums(const double* scores, RowNumbers queries, const RowRange* visible,
                                 int64_t first_key, int64_t keys, double* max, double* sum) {
   const int64_t i = blockIdx.x;
   const double* row = scores + i * keys;
-  const int64_t count = min(visible[queries[i]] - first_key, keys);
+  const RowRange sees = visible_in_tile(visible[queries[i]], first_key, keys);
+  const int64_t start = sees.first + threadIdx.x;
   const double old_max = max[i];
   double largest = -INFINITY;
-  for (int64_t j = threadIdx.x; j < count; j += kThreads) largest = fmax(largest, row[j]);
+  for (int64_t j = start; j < sees.end; j += kThreads) largest = fmax(largest, row[j]);
   largest = reduce(largest, Largest{});
   __shared__ double new_max;
   if (threadIdx.x == 0) new_max = fmax(old_max, largest);
   __syncthreads();
   double terms = 0;
-  for (int64_t j = threadIdx.x; j < count; j += kThreads) terms += exponential(row[j], new_max);
+  for (int64_t j = start; j < sees.end; j += kThreads) terms += exponential(row[j], new_max);
   terms = sum_over_block(terms);
   if (threadIdx.x != 0) return;
   max[i] = new_max;
   sum[i] = sum[i] * (old_max == new_max ? 1.0 : exp(old_max - new_max)) + terms;
 }
 
-// Turns scores into P, 0 where masked. If there is room for them, also writes the variance of each
-// element and adds to the row's errors.
-__global__ void probabilities(Terms terms, RowNumbers queries, const int64_t* visible,
+// Scores in, P out, 0 where masked; where there is room for it, the variance of each, and what they
+// add to the row's errors.
+__global__ void probabilities(Terms terms, RowNumbers queries, const RowRange* visible,
                               int64_t first_key, int64_t keys, const double* q_norms,
                               const double* k_norms, const double* max, const double* sum,
                               double* tile, double* variance, double* score_variance,
                               double* swallowed) {
   const int64_t i = blockIdx.x;
-  const int64_t sees = visible[queries[i]];
+  const RowRange sees = visible[queries[i]];
   const double row_max = max[i], row_sum = sum[i];
   const double floor = squared(terms.rounding.intermediate_floor);
-  const double relative = squared(terms.rounding.intermediate) + sum_variance(sees);
+  const double relative = squared(terms.rounding.intermediate) + sum_variance(size_of(sees));
   const double step = sum_variance(terms.head_dim) * squared(terms.scale) * q_norms[i];
   double from_scores = 0, lost = 0;
   for (int64_t j = threadIdx.x; j < keys; j += kThreads) {
     double p = 0, p_variance = 0;
-    if (first_key + j < sees) {
+    if (contains(sees, first_key + j)) {
       const double score = tile[i * keys + j];
       p = row_sum == 0 ? 0 : exponential(score, row_max) / row_sum;
       p_variance = floor;
@@ -141,13 +142,13 @@ __global__ void probabilities(Terms terms, RowNumbers queries, const int64_t* vi
 
 // One thread per element of O.
 __global__ void finish_forward(RowNumbers queries, int64_t rows, int64_t columns,
-                               const int64_t* visible, const double* max, const double* sum,
+                               const RowRange* visible, const double* max, const double* sum,
                                const double* score_variance, const double* swallowed,
                                const double* variance, const double* o, float* o_bound,
                                double* logsumexp, float* logsumexp_bound) {
   const int64_t element = blockIdx.x * int64_t{kThreads} + threadIdx.x, i = element / columns;
   if (i >= rows) return;
-  const double sum_error = sqrt(sum_variance(visible[queries[i]])) + swallowed[i];
+  const double sum_error = sqrt(sum_variance(size_of(visible[queries[i]]))) + swallowed[i];
   o_bound[element] =
       static_cast<float>(sqrt(variance[element] + squared(o[element]) * score_variance[i]) +
                          sum_error * fabs(o[element]));
@@ -185,7 +186,7 @@ struct HeadStatistics {
 struct GradientTile {
   RowNumbers queries, keys;
   int64_t key_count;
-  const int64_t* visible;
+  const RowRange* visible;
   HeadStatistics statistics;
   const double *q_norms, *d_o_norms, *k_norms, *v_norms;
   int64_t query_terms;  // number of terms in sums over queries; 0 for sums over keys: as many as
@@ -195,12 +196,13 @@ struct GradientTile {
 };
 
 __global__ void gradients(Terms terms, GradientTile t) {
-  const int64_t i = blockIdx.x, query = t.queries[i], sees = t.visible[query];
+  const int64_t i = blockIdx.x, query = t.queries[i];
+  const RowRange sees = t.visible[query];
   const double logsumexp = t.statistics.logsumexp[query], d = t.statistics.d[query];
   const bool over_queries = t.query_terms != 0;
   const double p_floor = squared(terms.rounding.intermediate_floor);
-  const double own =
-      squared(terms.rounding.intermediate) + sum_variance(over_queries ? t.query_terms : sees);
+  const double own = squared(terms.rounding.intermediate) +
+                     sum_variance(over_queries ? t.query_terms : size_of(sees));
   const double score_step = sum_variance(terms.head_dim) * squared(terms.scale) * t.q_norms[i];
   const double d_p_step = sum_variance(terms.head_dim) * t.d_o_norms[i];
   // In a sum over queries, errors common to a row count as independent.
@@ -209,7 +211,7 @@ __global__ void gradients(Terms terms, GradientTile t) {
   for (int64_t j = threadIdx.x; j < t.key_count; j += kThreads) {
     const int64_t at = i * t.key_count + j;
     double p = 0, d_s = 0, p_variance = 0, d_s_variance = 0;
-    if (logsumexp != -INFINITY && t.keys[j] < sees) {
+    if (logsumexp != -INFINITY && contains(sees, t.keys[j])) {
       const double score = t.p[at], d_p = t.d_s[at], centred = d_p - d;
       p = exp(score - logsumexp);
       d_s = p * centred;
@@ -233,7 +235,7 @@ __global__ void gradients(Terms terms, GradientTile t) {
 
 // One thread per element of dQ, which holds the sum over keys.
 __global__ void finish_query_gradients(Terms terms, RowNumbers queries, int64_t rows,
-                                       const int64_t* visible, HeadStatistics statistics,
+                                       const RowRange* visible, HeadStatistics statistics,
                                        const double* variance, const double* mean_key, double* dq,
                                        float* dq_bound) {
   const int64_t element = blockIdx.x * int64_t{kThreads} + threadIdx.x;
@@ -245,7 +247,7 @@ __global__ void finish_query_gradients(Terms terms, RowNumbers queries, int64_t 
   dq_bound[element] = static_cast<float>(
       fabs(terms.scale) *
           (sqrt(variance[element]) + sqrt(statistics.d_variance[query]) * fabs(mean_key[element])) +
-      (sqrt(sum_variance(visible[query])) + common_error(statistics.logsumexp[query])) *
+      (sqrt(sum_variance(size_of(visible[query]))) + common_error(statistics.logsumexp[query])) *
           fabs(value));
 }
 
@@ -265,7 +267,7 @@ __global__ void finish_key_gradients(int64_t elements, double factor, int64_t te
 // product 0 * Inf of a masked pair would be NaN. See accumulate() in matrix.h.
 __global__ void accumulate_visible(bool over_queries, const double* weights, RowNumbers queries,
                                    int64_t query_count, RowNumbers keys, int64_t key_count,
-                                   const int64_t* visible, const double* rows, int64_t columns,
+                                   const RowRange* visible, const double* rows, int64_t columns,
                                    double* sum) {
   const int64_t element = blockIdx.x * int64_t{kThreads} + threadIdx.x;
   const int64_t own = element / columns, column = element % columns;
@@ -273,7 +275,7 @@ __global__ void accumulate_visible(bool over_queries, const double* weights, Row
   double total = sum[element];
   for (int64_t other = 0; other < (over_queries ? query_count : key_count); ++other) {
     const int64_t query = over_queries ? other : own, key = over_queries ? own : other;
-    if (keys[key] >= visible[queries[query]]) continue;
+    if (!contains(visible[queries[query]], keys[key])) continue;
     total += weights[query * key_count + key] * rows[other * columns + column];
   }
   sum[element] = total;
@@ -365,7 +367,7 @@ void ExactOnGpu::clear(double* values, int64_t count) const {
 // Makes two passes over the keys: one for the rows' sums, one for P and the sums weighted by P.
 void ExactOnGpu::forward(const GpuRows& queries, bool bounds, GpuValues& o, GpuValues& logsumexp) {
   const int64_t d = problem_.head_dim, elements = queries.count() * d;
-  const int64_t keys_end = problem_.visible_keys(queries.rows.back());
+  const RowRange seen = seen_keys(problem_, queries);
   double* scores = tiles_[0].data();
   double* p_variance = bounds ? tiles_[1].data() : nullptr;
   widen(inputs_.q, queries, own_a_, stream_);
@@ -373,12 +375,14 @@ void ExactOnGpu::forward(const GpuRows& queries, bool bounds, GpuValues& o, GpuV
       queries.count(), row_max_.data(), row_sum_.data(), score_variance_.data(), swallowed_.data());
   clear(o.value.data(), elements);
   clear(variance_.data(), elements);
-  const int64_t tile = tile_rows(queries.count(), std::max<int64_t>(keys_end, 1));
+  const int64_t tile = tile_rows(queries.count(), std::max<int64_t>(seen.size(), 1));
   for (const bool sums : {true, false}) {
-    for (int64_t first = 0; first < keys_end; first += tile) {
-      const GpuRows keys = keys_of(queries, first, std::min(tile, keys_end - first));
-      const int64_t skip = rows_blind_to(problem_, queries, first);
-      const GpuRows seeing = queries.part(skip, queries.count() - skip);
+    for (int64_t first = seen.first; first < seen.end; first += tile) {
+      const GpuRows keys = keys_of(queries, first, std::min(tile, seen.end - first));
+      const RowRange places = places_that_see(problem_, queries, {first, first + keys.count()});
+      if (places.empty()) continue;
+      const GpuRows seeing = queries.part(places);
+      const int64_t skip = places.first;
       widen(inputs_.k, keys, tile_a_, stream_);
       multiply(false, true, seeing.count(), keys.count(), d, problem_.softmax_scale(),
                own_a_.values.data() + skip * d, tile_a_.values.data(), 0, scores);
@@ -419,25 +423,26 @@ void ExactOnGpu::statistics(const GpuRows& queries, const double* o, const doubl
   FLASHBENCH_CUDA(cudaGetLastError());
 }
 
-// Computes P and dS of query rows [skip, ...) of `q` and `d_o`; `queries` has their row numbers.
-void ExactOnGpu::gradient_tile(const GpuRows& queries, int64_t skip, const WideRows& q,
-                               const WideRows& d_o, const GpuRows& keys, const WideRows& k,
-                               const WideRows& v, const GpuStatistics& statistics,
-                               bool over_queries) {
+// P and dS of the rows of `q` and `d_o` from `first_query` on, which `queries` are the numbers of,
+// and of those of `k` and `v` from `first_key` on, which are `keys`.
+void ExactOnGpu::gradient_tile(const GpuRows& queries, int64_t first_query, const WideRows& q,
+                               const WideRows& d_o, const GpuRows& keys, int64_t first_key,
+                               const WideRows& k, const WideRows& v,
+                               const GpuStatistics& statistics, bool over_queries) {
   const int64_t d = problem_.head_dim;
   multiply(false, true, queries.count(), keys.count(), d, problem_.softmax_scale(),
-           q.values.data() + skip * d, k.values.data(), 0, tiles_[0].data());
-  multiply(false, true, queries.count(), keys.count(), d, 1, d_o.values.data() + skip * d,
-           v.values.data(), 0, tiles_[1].data());
+           q.values.data() + first_query * d, k.values.data() + first_key * d, 0, tiles_[0].data());
+  multiply(false, true, queries.count(), keys.count(), d, 1, d_o.values.data() + first_query * d,
+           v.values.data() + first_key * d, 0, tiles_[1].data());
   const GradientTile tile{queries.numbers,
                           keys.numbers,
                           keys.count(),
                           inputs_.visible.data(),
                           head_of(statistics, problem_, queries),
-                          q.norms.data() + skip,
-                          d_o.norms.data() + skip,
-                          k.norms.data(),
-                          v.norms.data(),
+                          q.norms.data() + first_query,
+                          d_o.norms.data() + first_query,
+                          k.norms.data() + first_key,
+                          v.norms.data() + first_key,
                           over_queries ? problem_.heads_per_kv_head() * problem_.q_len : 0,
                           tiles_[0].data(),
                           tiles_[1].data(),
@@ -450,18 +455,20 @@ void ExactOnGpu::gradient_tile(const GpuRows& queries, int64_t skip, const WideR
 void ExactOnGpu::query_gradients(const GpuRows& queries, const GpuStatistics& statistics,
                                  GpuValues& dq) {
   const int64_t d = problem_.head_dim, elements = queries.count() * d;
-  const int64_t keys_end = problem_.visible_keys(queries.rows.back());
+  const RowRange seen = seen_keys(problem_, queries);
   widen(inputs_.q, queries, own_a_, stream_);
   widen(inputs_.d_o, queries, own_b_, stream_);
   for (double* sum : {dq.value.data(), variance_.data(), mean_key_.data()}) clear(sum, elements);
-  const int64_t tile = tile_rows(queries.count(), std::max<int64_t>(keys_end, 1));
-  for (int64_t first = 0; first < keys_end; first += tile) {
-    const GpuRows keys = keys_of(queries, first, std::min(tile, keys_end - first));
-    const int64_t skip = rows_blind_to(problem_, queries, first);
-    const GpuRows seeing = queries.part(skip, queries.count() - skip);
+  const int64_t tile = tile_rows(queries.count(), std::max<int64_t>(seen.size(), 1));
+  for (int64_t first = seen.first; first < seen.end; first += tile) {
+    const GpuRows keys = keys_of(queries, first, std::min(tile, seen.end - first));
+    const RowRange places = places_that_see(problem_, queries, {first, first + keys.count()});
+    if (places.empty()) continue;
+    const GpuRows seeing = queries.part(places);
+    const int64_t skip = places.first;
     widen(inputs_.k, keys, tile_a_, stream_);
     widen(inputs_.v, keys, tile_b_, stream_);
-    gradient_tile(seeing, skip, own_a_, own_b_, keys, tile_a_, tile_b_, statistics, false);
+    gradient_tile(seeing, skip, own_a_, own_b_, keys, 0, tile_a_, tile_b_, statistics, false);
     const auto add = [&](size_t weights, const double* rows, double* sum) {
       accumulate(false, tiles_[weights].data(), seeing, keys, rows, tile_a_.finite, sum + skip * d);
     };
@@ -494,15 +501,17 @@ void ExactOnGpu::key_gradients(const GpuRows& keys, const GpuStatistics& statist
           keys.head * problem_.heads_per_kv_head() + i,
           std::span(all_rows_).subspan(static_cast<size_t>(first), static_cast<size_t>(count)),
           {nullptr, first}};
-      const int64_t seen = rows_below(keys, problem_.visible_keys(queries.rows.back()));
-      if (seen == 0) continue;
-      const GpuRows visible = keys.part(0, seen);
+      const RowRange places = places_within(keys, seen_keys(problem_, queries));
+      if (places.empty()) continue;
+      const GpuRows visible = keys.part(places);
+      const int64_t skip = places.first;
       widen(inputs_.q, queries, tile_a_, stream_);
       widen(inputs_.d_o, queries, tile_b_, stream_);
-      gradient_tile(queries, 0, tile_a_, tile_b_, visible, own_a_, own_b_, statistics, true);
+      gradient_tile(queries, 0, tile_a_, tile_b_, visible, skip, own_a_, own_b_, statistics, true);
       const auto add = [&](size_t weights, const WideRows& rows, const double* values,
                            double* sum) {
-        accumulate(true, tiles_[weights].data(), queries, visible, values, rows.finite, sum);
+        accumulate(true, tiles_[weights].data(), queries, visible, values, rows.finite,
+                   sum + skip * d);
       };
       add(0, tile_b_, tile_b_.values.data(), dv.value.data());
       add(1, tile_a_, tile_a_.values.data(), dk.value.data());

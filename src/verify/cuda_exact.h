@@ -52,9 +52,9 @@ class ExactOnGpu {
                 double alpha, const double* a, const double* b, double beta, double* c) const;
   void accumulate(bool over_queries, const double* weights, const GpuRows& queries,
                   const GpuRows& keys, const double* rows, bool finite, double* sum);
-  void gradient_tile(const GpuRows& queries, int64_t skip, const WideRows& q, const WideRows& d_o,
-                     const GpuRows& keys, const WideRows& k, const WideRows& v,
-                     const GpuStatistics&, bool over_queries);
+  void gradient_tile(const GpuRows& queries, int64_t first_query, const WideRows& q,
+                     const WideRows& d_o, const GpuRows& keys, int64_t first_key, const WideRows& k,
+                     const WideRows& v, const GpuStatistics&, bool over_queries);
   GpuRows keys_of(const GpuRows& queries, int64_t first, int64_t count) const;
   void clear(double* values, int64_t count) const;
 

@@ -41,14 +41,15 @@ __global__ void reset_sums(int64_t rows, float* max, float* sum, float* d) {
 // Adds a tile of scores [rows, keys] to each row's maximum and sum of exponentials; `max` and `sum`
 // are those of the head's rows.
 template <typename T>
-__global__ void add_to_sums(const T* scores, RowNumbers queries, const int64_t* visible,
+__global__ void add_to_sums(const T* scores, RowNumbers queries, const RowRange* visible,
                             int64_t first_key, int64_t keys, float* max, float* sum) {
   const int64_t i = blockIdx.x, query = queries[i];
   const T* row = scores + i * keys;
-  const int64_t count = min(visible[query] - first_key, keys);
+  const RowRange sees = visible_in_tile(visible[query], first_key, keys);
+  const int64_t start = sees.first + threadIdx.x;
   const float old_max = max[query];
   float largest = -INFINITY;
-  for (int64_t j = threadIdx.x; j < count; j += kThreads) {
+  for (int64_t j = start; j < sees.end; j += kThreads) {
     largest = fmaxf(largest, static_cast<float>(row[j]));
   }
   largest = reduce(largest, Largest{});
@@ -56,7 +57,7 @@ __global__ void add_to_sums(const T* scores, RowNumbers queries, const int64_t* 
   if (threadIdx.x == 0) new_max = fmaxf(old_max, largest);
   __syncthreads();
   float terms = 0;
-  for (int64_t j = threadIdx.x; j < count; j += kThreads) {
+  for (int64_t j = start; j < sees.end; j += kThreads) {
     terms += expf(static_cast<float>(row[j]) - new_max);
   }
   terms = reduce(terms, Sum{});
@@ -68,15 +69,15 @@ __global__ void add_to_sums(const T* scores, RowNumbers queries, const int64_t* 
 // Turns scores into P, 0 where masked. If products dP are given, also adds the row sums of P dP to
 // D.
 template <typename T>
-__global__ void probabilities(RowNumbers queries, const int64_t* visible, int64_t first_key,
+__global__ void probabilities(RowNumbers queries, const RowRange* visible, int64_t first_key,
                               int64_t keys, const float* max, const float* sum, T* tile,
                               const T* d_p, float* d) {
   const int64_t i = blockIdx.x, query = queries[i];
-  const int64_t sees = visible[query];
+  const RowRange sees = visible[query];
   float products = 0;
   for (int64_t j = threadIdx.x; j < keys; j += kThreads) {
     const int64_t at = i * keys + j;
-    const bool visible_key = first_key + j < sees;
+    const bool visible_key = contains(sees, first_key + j);
     const float p =
         visible_key ? expf(static_cast<float>(tile[at]) - max[query]) / sum[query] : 0.0f;
     tile[at] = T(p);
@@ -92,13 +93,13 @@ __global__ void probabilities(RowNumbers queries, const int64_t* visible, int64_
 // Turns S and dP into P and dS.
 template <typename T>
 __global__ void gradients(RowNumbers queries, RowNumbers keys, int64_t key_count,
-                          const int64_t* visible, const float* max, const float* sum,
+                          const RowRange* visible, const float* max, const float* sum,
                           const float* d, T* p, T* d_s) {
   const int64_t i = blockIdx.x, query = queries[i];
-  const int64_t sees = visible[query];
+  const RowRange sees = visible[query];
   for (int64_t j = threadIdx.x; j < key_count; j += kThreads) {
     const int64_t at = i * key_count + j;
-    const float probability = keys[j] < sees && sum[query] != 0
+    const float probability = contains(sees, keys[j]) && sum[query] != 0
                                   ? expf(static_cast<float>(p[at]) - max[query]) / sum[query]
                                   : 0.0f;
     p[at] = T(probability);
@@ -224,17 +225,19 @@ void NaiveOnGpu::clear(float* values, int64_t count) const {
 void NaiveOnGpu::softmax(const GpuRows& queries, bool for_gradients) {
   const int64_t d = problem_.head_dim, batch = queries.batch;
   const int64_t kv_head = queries.head / problem_.heads_per_kv_head();
-  const int64_t keys_end = problem_.visible_keys(queries.rows.back());
+  const RowRange seen = seen_keys(problem_, queries);
   const auto element = static_cast<size_t>(element_size(problem_.dtype));
   pack(inputs_.q, queries, own_a_.data(), stream_);
   if (for_gradients) pack(inputs_.d_o, queries, own_b_.data(), stream_);
   const Sums sums = sums_of(queries);
-  const int64_t tile = tile_rows(queries.count(), std::max<int64_t>(keys_end, 1));
+  const int64_t tile = tile_rows(queries.count(), std::max<int64_t>(seen.size(), 1));
   for (const bool first_pass : {true, false}) {
-    for (int64_t first = 0; first < keys_end; first += tile) {
-      const int64_t count = std::min(tile, keys_end - first);
-      const int64_t skip = rows_blind_to(problem_, queries, first);
-      const GpuRows seeing = queries.part(skip, queries.count() - skip);
+    for (int64_t first = seen.first; first < seen.end; first += tile) {
+      const int64_t count = std::min(tile, seen.end - first);
+      const RowRange places = places_that_see(problem_, queries, {first, first + count});
+      if (places.empty()) continue;
+      const GpuRows seeing = queries.part(places);
+      const int64_t skip = places.first;
       const auto own_offset = static_cast<size_t>(skip * d) * element;
       multiply(false, true, seeing.count(), count, d, problem_.softmax_scale(),
                dense(own_a_.data() + own_offset, d), rows_of(inputs_.k, batch, kv_head, first), 0,
@@ -308,21 +311,23 @@ void NaiveOnGpu::tile(const GpuRows& queries, const DeviceMatrix& q, const Devic
 void NaiveOnGpu::query_gradients(const GpuRows& queries, const double* exact, GpuError& dq) {
   const int64_t d = problem_.head_dim, batch = queries.batch;
   const int64_t kv_head = queries.head / problem_.heads_per_kv_head();
-  const int64_t keys_end = problem_.visible_keys(queries.rows.back());
+  const RowRange seen = seen_keys(problem_, queries);
   const auto element = static_cast<size_t>(element_size(problem_.dtype));
   pack(inputs_.q, queries, own_a_.data(), stream_);
   pack(inputs_.d_o, queries, own_b_.data(), stream_);
   clear(first_sum_.data(), queries.count() * d);
-  const int64_t length = tile_rows(queries.count(), std::max<int64_t>(keys_end, 1));
-  for (int64_t first = 0; first < keys_end; first += length) {
-    const int64_t count = std::min(length, keys_end - first);
+  const int64_t length = tile_rows(queries.count(), std::max<int64_t>(seen.size(), 1));
+  for (int64_t first = seen.first; first < seen.end; first += length) {
+    const int64_t count = std::min(length, seen.end - first);
+    const RowRange places = places_that_see(problem_, queries, {first, first + count});
+    if (places.empty()) continue;
     const GpuRows keys{
         batch,
         kv_head,
         std::span(all_rows_).subspan(static_cast<size_t>(first), static_cast<size_t>(count)),
         {nullptr, first}};
-    const int64_t skip = rows_blind_to(problem_, queries, first);
-    const GpuRows seeing = queries.part(skip, queries.count() - skip);
+    const GpuRows seeing = queries.part(places);
+    const int64_t skip = places.first;
     const auto own_offset = static_cast<size_t>(skip * d) * element;
     const DeviceMatrix k = rows_of(inputs_.k, batch, kv_head, first);
     tile(seeing, dense(own_a_.data() + own_offset, d), dense(own_b_.data() + own_offset, d), keys,
@@ -350,15 +355,18 @@ void NaiveOnGpu::key_gradients(const GpuRows& keys, const double* exact_dk, cons
           head,
           std::span(all_rows_).subspan(static_cast<size_t>(first), static_cast<size_t>(count)),
           {nullptr, first}};
-      const int64_t seen = rows_below(keys, problem_.visible_keys(queries.rows.back()));
-      if (seen == 0) continue;
+      const RowRange places = places_within(keys, seen_keys(problem_, queries));
+      if (places.empty()) continue;
+      const int64_t seen = places.size(), skip = places.first * d;
+      const auto own_offset = static_cast<size_t>(skip * element_size(problem_.dtype));
       const DeviceMatrix q = rows_of(inputs_.q, batch, head, first);
       const DeviceMatrix d_o = rows_of(inputs_.d_o, batch, head, first);
-      tile(queries, q, d_o, keys.part(0, seen), dense(own_a_.data(), d), dense(own_b_.data(), d));
+      tile(queries, q, d_o, keys.part(places), dense(own_a_.data() + own_offset, d),
+           dense(own_b_.data() + own_offset, d));
       multiply(true, false, seen, d, count, problem_.softmax_scale(), dense(second_tile_, seen), q,
-               1, {first_sum_.data(), Dtype::fp32, d});
+               1, {first_sum_.data() + skip, Dtype::fp32, d});
       multiply(true, false, seen, d, count, 1, dense(first_tile_, seen), d_o, 1,
-               {second_sum_.data(), Dtype::fp32, d});
+               {second_sum_.data() + skip, Dtype::fp32, d});
     }
   }
   dk.add(problem_.dtype, first_sum_.data(), exact_dk, keys.count() * d);

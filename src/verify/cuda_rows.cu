@@ -104,9 +104,9 @@ GpuTensor::GpuTensor(const ConstTensorView& host, cudaStream_t stream) : view_(h
 GpuInputs::GpuInputs(const Problem& p, const Inputs& host, cudaStream_t stream)
     : q(host.q, stream), k(host.k, stream), v(host.v, stream) {
   if (p.pass == Pass::backward) d_o = GpuTensor(host.d_o, stream);
-  std::vector<int64_t> keys(static_cast<size_t>(p.q_len));
+  std::vector<RowRange> keys(static_cast<size_t>(p.q_len));
   for (int64_t row = 0; row < p.q_len; ++row) keys[static_cast<size_t>(row)] = p.visible_keys(row);
-  visible = upload<int64_t>(keys, stream);
+  visible = upload<RowRange>(keys, stream);
 }
 
 void widen(const GpuTensor& tensor, const GpuRows& rows, WideRows& to, cudaStream_t stream) {
@@ -134,14 +134,20 @@ int64_t tile_rows(int64_t own_rows, int64_t other_rows) {
   return std::min({other_rows, kMaxOwnRows, kMaxTileElements / std::min(own_rows, kMaxOwnRows)});
 }
 
-int64_t rows_below(const GpuRows& rows, int64_t limit) {
-  return std::lower_bound(rows.rows.begin(), rows.rows.end(), limit) - rows.rows.begin();
+RowRange seen_keys(const Problem& p, const GpuRows& queries) {
+  return {p.visible_keys(queries.rows.front()).first, p.visible_keys(queries.rows.back()).end};
 }
 
-int64_t rows_blind_to(const Problem& p, const GpuRows& queries, int64_t key) {
-  return std::partition_point(queries.rows.begin(), queries.rows.end(),
-                              [&](int64_t row) { return p.visible_keys(row) <= key; }) -
-         queries.rows.begin();
+RowRange places_within(const GpuRows& rows, RowRange range) {
+  const auto place_of = [&](int64_t row) {
+    return std::lower_bound(rows.rows.begin(), rows.rows.end(), row) - rows.rows.begin();
+  };
+  return {place_of(range.first), place_of(range.end)};
+}
+
+RowRange places_that_see(const Problem& p, const GpuRows& queries, RowRange keys) {
+  return places_within(
+      queries, {p.queries_that_see(keys.first).first, p.queries_that_see(keys.end - 1).end});
 }
 
 }  // namespace flashbench::verify

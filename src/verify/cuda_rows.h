@@ -60,14 +60,16 @@ struct GpuRows {
   RowNumbers numbers;             // the same on the device
 
   int64_t count() const { return static_cast<int64_t>(rows.size()); }
-  GpuRows part(int64_t first, int64_t length) const {
+  // Those at these places.
+  GpuRows part(RowRange places) const {
     RowNumbers tail = numbers;
     if (tail.list != nullptr) {
-      tail.list += first;
+      tail.list += places.first;
     } else {
-      tail.first += first;
+      tail.first += places.first;
     }
-    return {batch, head, rows.subspan(static_cast<size_t>(first), static_cast<size_t>(length)),
+    return {batch, head,
+            rows.subspan(static_cast<size_t>(places.first), static_cast<size_t>(places.size())),
             tail};
   }
 };
@@ -93,10 +95,23 @@ struct GpuInputs {
   GpuInputs(const Problem&, const Inputs& host, cudaStream_t);
 
   GpuTensor q, k, v, d_o;
-  GpuArray<int64_t> visible;  // number of visible keys per query row
+  GpuArray<RowRange> visible;  // keys, of each query row
 };
 
-// Rows in fp64, with the values that the bounds need.
+// RowRange's members, for kernels.
+__device__ inline int64_t size_of(RowRange range) {
+  return range.end - range.first;
+}
+__device__ inline bool contains(RowRange range, int64_t row) {
+  return row >= range.first && row < range.end;
+}
+// What a query sees of the keys [first_key, first_key + keys), counted from the first of these; its
+// end may lie before its first.
+__device__ inline RowRange visible_in_tile(RowRange visible, int64_t first_key, int64_t keys) {
+  return {max(visible.first - first_key, int64_t{0}), min(visible.end - first_key, keys)};
+}
+
+// Rows in fp64, with what the bounds need of them.
 struct WideRows {
   WideRows(int64_t most_rows, int64_t columns)
       : values(most_rows * columns), squares(most_rows * columns), norms(most_rows) {}
@@ -119,10 +134,12 @@ inline constexpr int64_t kMaxOwnRows = 16384;
 inline constexpr int64_t kMaxTileElements = int64_t{1} << 25;
 int64_t tile_rows(int64_t own_rows, int64_t other_rows);
 
-// The number of rows in a list that are below `limit`.
-int64_t rows_below(const GpuRows&, int64_t limit);
-// The number of these query rows that do not see this key. They are the first ones.
-int64_t rows_blind_to(const Problem&, const GpuRows& queries, int64_t key);
+// The keys from the first to the last that any of these queries sees.
+RowRange seen_keys(const Problem&, const GpuRows& queries);
+// At which places the rows lie that are within `range`.
+RowRange places_within(const GpuRows&, RowRange range);
+// At which places the queries lie that may see any of these keys.
+RowRange places_that_see(const Problem&, const GpuRows& queries, RowRange keys);
 
 inline unsigned blocks_of_256(int64_t threads) {
   return static_cast<unsigned>((threads + 255) / 256);

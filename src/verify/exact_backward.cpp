@@ -18,7 +18,7 @@ struct QueryRows {
   Rows<double> q, d_o;
   std::vector<double> q_norms, d_o_norms;
   std::vector<RowStatistics> statistics;
-  std::vector<int64_t> visible;  // number of visible keys
+  std::vector<RowRange> visible;  // keys
 };
 
 struct KeyRows {
@@ -75,7 +75,7 @@ Tile compute_tile(const Problem& p, const StoredScores& stored, const QueryRows&
   for (int64_t i = 0; i < rows; ++i) {
     const auto row = static_cast<size_t>(i);
     const double own = square(rounding.intermediate) +
-                       summation_variance(query_terms.value_or(queries.visible[row]));
+                       summation_variance(query_terms.value_or(queries.visible[row].size()));
     const RowStatistics& statistics = queries.statistics[row];
     const double score_step = step * square(p.softmax_scale() * queries.q_norms[row]);
     const double d_p_step = step * square(queries.d_o_norms[row]);
@@ -84,7 +84,7 @@ Tile compute_tile(const Problem& p, const StoredScores& stored, const QueryRows&
       const auto col = static_cast<size_t>(j);
       double& probability = tile.p.row(i)[j];
       double& d_s = tile.d_s.row(i)[j];
-      if (nothing || keys.index[col] >= queries.visible[row]) {
+      if (nothing || !queries.visible[row].contains(keys.index[col])) {
         probability = d_s = 0;
         continue;
       }
@@ -148,16 +148,16 @@ void query_gradients(const Problem& p, const Inputs& inputs, Dtype scores, const
                      MatrixRef<float> dq_bound) {
   const QueryRows queries = load_queries(p, inputs, block, statistics);
   const int64_t kv_head = block.head / p.heads_per_kv_head();
-  const int64_t keys_end = most_visible_keys(p, block);
+  const RowRange seen = seen_keys(p, block);
 
   Matrix<double> gradient = zeros<double>(dq.rows, dq.cols);
   Matrix<double> variance = zeros<double>(dq.rows, dq.cols);
-  Matrix<double> mean_key = zeros<double>(dq.rows, dq.cols);  // P K, the factor of an error of D
-  for (int64_t first = 0; first < keys_end; first += kTileRows) {
-    const KeyRows keys = load_keys(inputs, tile_at(block.batch, kv_head, first, keys_end));
+  Matrix<double> mean_key = zeros<double>(dq.rows, dq.cols);  // P K: what an error of D scales
+  for (int64_t first = seen.first; first < seen.end; first += kTileRows) {
+    const KeyRows keys = load_keys(inputs, tile_at(block.batch, kv_head, first, seen.end));
     const Tile tile = compute_tile(p, stored_scores(scores), queries, keys, std::nullopt);
     const auto visible = [&](int64_t i, int64_t j) {
-      return first + j < queries.visible[static_cast<size_t>(i)];
+      return queries.visible[static_cast<size_t>(i)].contains(first + j);
     };
     accumulate(Transpose::no, tile.d_s.view(), keys.k, gradient.ref(), visible);
     accumulate(Transpose::no, tile.p.view(), keys.k, mean_key.ref(), visible);
@@ -168,7 +168,7 @@ void query_gradients(const Problem& p, const Inputs& inputs, Dtype scores, const
     const auto row = static_cast<size_t>(i);
     const RowStatistics& statistic = queries.statistics[row];
     const double d_error = std::sqrt(statistic.d_variance);
-    const double summation = std::sqrt(summation_variance(queries.visible[row]));
+    const double summation = std::sqrt(summation_variance(queries.visible[row].size()));
     for (int64_t column = 0; column < dq.cols; ++column) {
       const double value = scale * gradient.row(i)[column];
       dq.row(i)[column] = value;
@@ -194,12 +194,13 @@ void key_gradients(const Problem& p, const Inputs& inputs, Dtype scores, const R
     const int64_t head = block.head * p.heads_per_kv_head() + i;
     for (int64_t first = 0; first < p.q_len; first += kTileRows) {
       const RowBlock rows = tile_at(block.batch, head, first, p.q_len);
-      if (most_visible_keys(p, rows) <= block.rows.front()) continue;
+      if (!meet(p, rows, block)) continue;
       const QueryRows queries = load_queries(p, inputs, rows, statistics);
       Tile tile = compute_tile(p, stored_scores(scores), queries, keys, terms);
       add_row_errors(tile, queries);
       const auto visible = [&](int64_t query, int64_t key) {
-        return keys.index[static_cast<size_t>(key)] < queries.visible[static_cast<size_t>(query)];
+        return queries.visible[static_cast<size_t>(query)].contains(
+            keys.index[static_cast<size_t>(key)]);
       };
       accumulate(Transpose::yes, tile.p.view(), queries.d_o, dv_sum.ref(), visible);
       accumulate(Transpose::yes, tile.d_s.view(), queries.q, dk_sum.ref(), visible);

@@ -12,18 +12,18 @@ namespace {
 
 // Turns visible scores into probabilities in place and returns their logsumexp. Scores that are
 // all -inf count as masked; a NaN or +inf makes the row NaN.
-double softmax(double* row, int64_t visible) {
+double softmax(double* visible, int64_t count) {
   double max = -std::numeric_limits<double>::infinity();
-  for (int64_t j = 0; j < visible; ++j) max = std::max(max, row[j]);
+  for (int64_t j = 0; j < count; ++j) max = std::max(max, visible[j]);
   double sum = 0;
-  for (int64_t j = 0; j < visible; ++j) {
-    row[j] = max == -std::numeric_limits<double>::infinity() && !std::isnan(row[j])
-                 ? 0.0
-                 : std::exp(row[j] - max);
-    sum += row[j];
+  for (int64_t j = 0; j < count; ++j) {
+    visible[j] = max == -std::numeric_limits<double>::infinity() && !std::isnan(visible[j])
+                     ? 0.0
+                     : std::exp(visible[j] - max);
+    sum += visible[j];
   }
   if (sum == 0) return -std::numeric_limits<double>::infinity();
-  for (int64_t j = 0; j < visible; ++j) row[j] /= sum;
+  for (int64_t j = 0; j < count; ++j) visible[j] /= sum;
   return max + std::log(sum);
 }
 
@@ -33,17 +33,17 @@ struct RowErrors {
   double swallowed = 0;       // by terms too small to change the sum
 };
 
-// For the keys of one row from `first` on: computes the variance of each P, and adds to the row's
-// errors.
-void add_errors(const Problem& p, const StoredScores& stored, int64_t visible, int64_t first,
+// Of one row's keys in the tile from `first` on: the variance of each P, and what they add to the
+// row's errors.
+void add_errors(const Problem& p, const StoredScores& stored, RowRange visible, int64_t first,
                 double q_norm, const std::vector<double>& k_norms, const double* probability,
                 double logsumexp, double* p_variance, RowErrors& errors) {
   const Rounding rounding = rounding_of(p.dtype);
-  const double relative = square(rounding.intermediate) + summation_variance(visible);
+  const double relative = square(rounding.intermediate) + summation_variance(visible.size());
   const double floor = square(rounding.intermediate_floor);
   const double score = summation_variance(p.head_dim) * square(p.softmax_scale() * q_norm);
-  const int64_t count = std::min(static_cast<int64_t>(k_norms.size()), visible - first);
-  for (int64_t j = 0; j < count; ++j) {
+  const int64_t end = std::min(static_cast<int64_t>(k_norms.size()), visible.end - first);
+  for (int64_t j = std::max<int64_t>(0, visible.first - first); j < end; ++j) {
     p_variance[j] = floor;
     if (probability[j] == 0) continue;  // a score of -inf is exact, and its key may not be finite
     const double p_squared = square(probability[j]);
@@ -61,30 +61,34 @@ void add_errors(const Problem& p, const StoredScores& stored, int64_t visible, i
 
 ForwardRows forward_rows(const Problem& p, const Inputs& inputs, const RowBlock& block) {
   const Rows<double> q = gather<double>(inputs.q, block);
-  const int64_t rows = q.values.rows(), keys = most_visible_keys(p, block);
+  const int64_t rows = q.values.rows();
+  const RowRange keys = seen_keys(p, block);
   const int64_t kv_head = block.head / p.heads_per_kv_head();
 
-  ForwardRows result{Matrix<double>(rows, keys), zeros<double>(rows, p.head_dim),
+  ForwardRows result{Matrix<double>(rows, keys.size()), zeros<double>(rows, p.head_dim),
                      std::vector<double>(block.rows.size())};
-  for (int64_t first = 0; first < keys; first += kTileRows) {
-    const RowBlock tile = tile_at(block.batch, kv_head, first, keys);
+  for (int64_t first = keys.first; first < keys.end; first += kTileRows) {
+    const RowBlock tile = tile_at(block.batch, kv_head, first, keys.end);
     const auto count = static_cast<int64_t>(tile.rows.size());
     const Rows<double> k = gather<double>(inputs.k, tile);
     gemm(Transpose::no, Transpose::yes, p.softmax_scale(), q.values.view(), k.values.view(), 0.0,
-         result.p.ref().columns(first, count));
+         result.p.ref().columns(first - keys.first, count));
   }
   for (int64_t i = 0; i < rows; ++i) {
-    const int64_t visible = p.visible_keys(block.rows[static_cast<size_t>(i)]);
-    std::fill(result.p.row(i) + visible, result.p.row(i) + keys, 0.0);
-    result.logsumexp[static_cast<size_t>(i)] = softmax(result.p.row(i), visible);
+    const RowRange visible = p.visible_keys(block.rows[static_cast<size_t>(i)]);
+    double* const row = result.p.row(i);
+    std::fill(row, row + (visible.first - keys.first), 0.0);
+    std::fill(row + (visible.end - keys.first), row + keys.size(), 0.0);
+    result.logsumexp[static_cast<size_t>(i)] =
+        softmax(row + (visible.first - keys.first), visible.size());
   }
-  for (int64_t first = 0; first < keys; first += kTileRows) {
-    const RowBlock tile = tile_at(block.batch, kv_head, first, keys);
+  for (int64_t first = keys.first; first < keys.end; first += kTileRows) {
+    const RowBlock tile = tile_at(block.batch, kv_head, first, keys.end);
     const auto count = static_cast<int64_t>(tile.rows.size());
     const Rows<double> v = gather<double>(inputs.v, tile);
-    accumulate(Transpose::no, result.p.ref().columns(first, count), v, result.o.ref(),
+    accumulate(Transpose::no, result.p.ref().columns(first - keys.first, count), v, result.o.ref(),
                [&](int64_t i, int64_t j) {
-                 return first + j < p.visible_keys(block.rows[static_cast<size_t>(i)]);
+                 return p.visible_keys(block.rows[static_cast<size_t>(i)]).contains(first + j);
                });
   }
   return result;
@@ -95,28 +99,30 @@ void forward_bounds(const Problem& p, const Inputs& inputs, Dtype scores, const 
                     MatrixRef<float> logsumexp_bound) {
   const StoredScores stored = stored_scores(scores);
   const std::vector<double> q_norms = norms(gather<double>(inputs.q, block));
-  const int64_t kv_head = block.head / p.heads_per_kv_head(), keys = forward.p.cols();
+  const int64_t kv_head = block.head / p.heads_per_kv_head();
+  const RowRange keys = seen_keys(p, block);
   Matrix<double> variance = zeros<double>(o_bound.rows, p.head_dim);
   std::vector<RowErrors> errors(block.rows.size());
-  for (int64_t first = 0; first < keys; first += kTileRows) {
-    const RowBlock tile = tile_at(block.batch, kv_head, first, keys);
+  for (int64_t first = keys.first; first < keys.end; first += kTileRows) {
+    const RowBlock tile = tile_at(block.batch, kv_head, first, keys.end);
     const std::vector<double> k_norms = norms(gather<double>(inputs.k, tile));
     Matrix<double> p_variance = zeros<double>(o_bound.rows, static_cast<int64_t>(k_norms.size()));
     for (size_t i = 0; i < block.rows.size(); ++i) {
       const auto row = static_cast<int64_t>(i);
       add_errors(p, stored, p.visible_keys(block.rows[i]), first, q_norms[i], k_norms,
-                 forward.p.row(row) + first, forward.logsumexp[i], p_variance.row(row), errors[i]);
+                 forward.p.row(row) + (first - keys.first), forward.logsumexp[i],
+                 p_variance.row(row), errors[i]);
     }
     accumulate(Transpose::no, p_variance.view(), squares(gather<double>(inputs.v, tile)),
                variance.ref(), [&](int64_t i, int64_t j) {
-                 return first + j < p.visible_keys(block.rows[static_cast<size_t>(i)]);
+                 return p.visible_keys(block.rows[static_cast<size_t>(i)]).contains(first + j);
                });
   }
 
   for (size_t i = 0; i < block.rows.size(); ++i) {
     const auto row = static_cast<int64_t>(i);
     const double sum_error =
-        std::sqrt(summation_variance(p.visible_keys(block.rows[i]))) + errors[i].swallowed;
+        std::sqrt(summation_variance(p.visible_keys(block.rows[i]).size())) + errors[i].swallowed;
     for (int64_t column = 0; column < p.head_dim; ++column) {
       const double o = forward.o.row(row)[column];
       o_bound.row(row)[column] = static_cast<float>(

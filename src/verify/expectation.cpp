@@ -64,7 +64,8 @@ std::string check_single_keys(const Problem& p, const ConstTensorView& v,
                               const ConstTensorView& o) {
   return first_of_rows(o, [&](int64_t b, int64_t h, int64_t row) -> std::string {
     const int64_t kv_head = h / p.heads_per_kv_head();
-    if (p.visible_keys(row) != 1 || same_bits(o, v, b, h, row, kv_head, 0)) return "";
+    const RowRange keys = p.visible_keys(row);
+    if (keys.size() != 1 || same_bits(o, v, b, h, row, kv_head, keys.first)) return "";
     return fmt::format("{} sees one key only and must be its row of V, bit for bit",
                        row_name("o", b, h, row));
   });
@@ -73,31 +74,33 @@ std::string check_single_keys(const Problem& p, const ConstTensorView& v,
 // ---- O is the mean of V
 
 std::string check_mean(const Problem& p, const ConstTensorView& v, const ConstTensorView& o) {
-  std::vector<float> sum;
-  int64_t summed = 0;  // rows of V; later queries of a head see at least as many
+  std::vector<float> sum;  // of integers, so that rows can be taken out again
+  RowRange summed;         // rows of V; both its ends rise from one query of a head to the next
   return first_of_rows(o, [&](int64_t b, int64_t h, int64_t row) -> std::string {
     if (row == 0) {
       sum.assign(static_cast<size_t>(p.head_dim), 0);
-      summed = 0;
+      summed = {};
     }
-    const int64_t visible = p.visible_keys(row);
-    for (; summed < visible; ++summed) {
-      const int64_t from = v.offset(b, h / p.heads_per_kv_head(), summed);
+    const auto add = [&](int64_t key, float factor) {
+      const int64_t from = v.offset(b, h / p.heads_per_kv_head(), key);
       for (int64_t c = 0; c < p.head_dim; ++c) {
-        sum[static_cast<size_t>(c)] += load_element(v.data, v.dtype, from + c);
+        sum[static_cast<size_t>(c)] += factor * load_element(v.data, v.dtype, from + c);
       }
-    }
-    if (!std::has_single_bit(static_cast<uint64_t>(visible))) return "";
+    };
+    const RowRange visible = p.visible_keys(row);
+    for (; summed.end < visible.end; ++summed.end) add(summed.end, 1);
+    for (; summed.first < visible.first; ++summed.first) add(summed.first, -1);
+    if (!std::has_single_bit(static_cast<uint64_t>(visible.size()))) return "";
     const int64_t at = o.offset(b, h, row);
     for (int64_t c = 0; c < p.head_dim; ++c) {
       const float mean =
-          round_to(o.dtype, sum[static_cast<size_t>(c)] / static_cast<float>(visible));
+          round_to(o.dtype, sum[static_cast<size_t>(c)] / static_cast<float>(visible.size()));
       const float found = load_element(o.data, o.dtype, at + c);
       if (found == mean) continue;
       return fmt::format(
           "{}, column {} must be {:.9g} exactly, the mean of {} rows of V, but is "
           "{:.9g}",
-          row_name("o", b, h, row), c, mean, visible, found);
+          row_name("o", b, h, row), c, mean, visible.size(), found);
     }
     return "";
   });
@@ -118,7 +121,7 @@ class Spread {
       : p_(p), distribution_(distribution), q_(q), key_(spoilt_key(p)) {}
 
   Reached reached(int64_t b, int64_t h, int64_t row) const {
-    if (!is_spoilt(b, h / p_.heads_per_kv_head()) || p_.visible_keys(row) <= key_) {
+    if (!is_spoilt(b, h / p_.heads_per_kv_head()) || !p_.visible_keys(row).contains(key_)) {
       return Reached::no;
     }
     if (distribution_ == Distribution::nan_key) return Reached::yes;
@@ -130,17 +133,19 @@ class Spread {
   // Whether the row's logsumexp is -infinity: no key has any weight.
   bool empty(int64_t b, int64_t h, int64_t row) const {
     const int64_t weightless = reached(b, h, row) == Reached::masked ? 1 : 0;
-    return p_.visible_keys(row) == weightless;
+    return p_.visible_keys(row).size() == weightless;
   }
 
-  // The number of leading rows of dK and dV that a NaN query adds to.
-  int64_t nan_keys(int64_t b, int64_t kv_head) const {
-    if (!is_spoilt(b, kv_head)) return 0;
-    int64_t keys = 0;
+  // Which rows of dK and dV a NaN query adds to.
+  std::vector<bool> nan_keys(int64_t b, int64_t kv_head) const {
+    std::vector<bool> keys(static_cast<size_t>(p_.kv_len), false);
+    if (!is_spoilt(b, kv_head)) return keys;
     for (int64_t i = 0; i < p_.heads_per_kv_head(); ++i) {
       const int64_t h = kv_head * p_.heads_per_kv_head() + i;
       for (int64_t row = 0; row < p_.q_len; ++row) {
-        if (reached(b, h, row) == Reached::yes) keys = std::max(keys, p_.visible_keys(row));
+        if (reached(b, h, row) != Reached::yes) continue;
+        const RowRange seen = p_.visible_keys(row);
+        std::fill(keys.begin() + seen.first, keys.begin() + seen.end, true);
       }
     }
     return keys;
@@ -201,12 +206,12 @@ std::string check_spread_backward(const Problem& p, const Spread& spread, const 
     return reached == Reached::yes || (reached == Reached::masked && c == 0);
   });
   if (!wrong.empty()) return wrong;
-  std::vector<int64_t> nan_keys;  // [batch, kv_heads]
+  std::vector<std::vector<bool>> nan_keys;  // [batch, kv_heads][kv_len]
   for (int64_t b = 0; b < p.batch; ++b) {
     for (int64_t h = 0; h < p.kv_heads; ++h) nan_keys.push_back(spread.nan_keys(b, h));
   }
   const auto is_nan = [&](int64_t b, int64_t h, int64_t row, int64_t) {
-    return row < nan_keys[static_cast<size_t>(b * p.kv_heads + h)];
+    return nan_keys[static_cast<size_t>(b * p.kv_heads + h)][static_cast<size_t>(row)];
   };
   wrong = check_nan("dk", out.dk, is_nan);
   return wrong.empty() ? check_nan("dv", out.dv, is_nan) : wrong;

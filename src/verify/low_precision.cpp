@@ -39,45 +39,55 @@ void rounded_product(Dtype dtype, float alpha, const Matrix<float>& a, const Mat
   round_all(dtype, c);
 }
 
-// a b^T for a block of query rows and all keys [0, keys) of a tensor.
+// a b^T for a block of query rows and these keys of a tensor.
 Matrix<float> product_with_keys(const Problem& p, float alpha, const Matrix<float>& a,
                                 const ConstTensorView& tensor, int64_t batch, int64_t kv_head,
-                                int64_t keys) {
-  Matrix<float> strip(a.rows(), keys);
-  for (int64_t first = 0; first < keys; first += kTileRows) {
-    const Rows<float> tile = gather<float>(tensor, tile_at(batch, kv_head, first, keys));
-    rounded_product(p.dtype, alpha, a, tile.values, strip.ref().columns(first, tile.values.rows()));
+                                RowRange keys) {
+  Matrix<float> strip(a.rows(), keys.size());
+  for (int64_t first = keys.first; first < keys.end; first += kTileRows) {
+    const Rows<float> tile = gather<float>(tensor, tile_at(batch, kv_head, first, keys.end));
+    rounded_product(p.dtype, alpha, a, tile.values,
+                    strip.ref().columns(first - keys.first, tile.values.rows()));
   }
   return strip;
 }
 
-// Turns scores into rounded probabilities, 0 where masked.
-NaiveRow softmax(Dtype dtype, float* row, int64_t visible, int64_t length) {
+// Scores of `visible` among the row's `length` in, rounded probabilities out; 0 where masked.
+NaiveRow softmax(Dtype dtype, float* row, RowRange visible, int64_t length) {
   NaiveRow statistics;
-  for (int64_t j = 0; j < visible; ++j) statistics.max = std::max(statistics.max, row[j]);
-  for (int64_t j = 0; j < visible; ++j) {
+  for (int64_t j = visible.first; j < visible.end; ++j) {
+    statistics.max = std::max(statistics.max, row[j]);
+  }
+  for (int64_t j = visible.first; j < visible.end; ++j) {
     row[j] = std::exp(row[j] - statistics.max);
     statistics.sum += row[j];
   }
-  for (int64_t j = 0; j < visible; ++j) row[j] = round_to(dtype, row[j] / statistics.sum);
-  std::fill(row + visible, row + length, 0.0f);
+  for (int64_t j = visible.first; j < visible.end; ++j) {
+    row[j] = round_to(dtype, row[j] / statistics.sum);
+  }
+  std::fill(row, row + visible.first, 0.0f);
+  std::fill(row + visible.end, row + length, 0.0f);
   return statistics;
 }
 
 struct NaiveBlock {
-  Matrix<float> p;
+  RowRange keys;
+  Matrix<float> p;  // [rows, keys]
   std::vector<NaiveRow> rows;
 };
 
 NaiveBlock naive_softmax(const Problem& p, const Inputs& inputs, const RowBlock& block) {
-  const int64_t keys = most_visible_keys(p, block);
+  const RowRange keys = seen_keys(p, block);
   const Rows<float> q = gather<float>(inputs.q, block);
-  NaiveBlock result{product_with_keys(p, static_cast<float>(p.softmax_scale()), q.values, inputs.k,
+  NaiveBlock result{keys,
+                    product_with_keys(p, static_cast<float>(p.softmax_scale()), q.values, inputs.k,
                                       block.batch, block.head / p.heads_per_kv_head(), keys),
                     {}};
   for (int64_t i = 0; i < q.values.rows(); ++i) {
-    const int64_t visible = p.visible_keys(block.rows[static_cast<size_t>(i)]);
-    result.rows.push_back(softmax(p.dtype, result.p.row(i), visible, keys));
+    const RowRange visible = p.visible_keys(block.rows[static_cast<size_t>(i)]);
+    result.rows.push_back(softmax(p.dtype, result.p.row(i),
+                                  {visible.first - keys.first, visible.end - keys.first},
+                                  keys.size()));
   }
   return result;
 }
@@ -117,7 +127,7 @@ void naive_statistics(const Problem& p, const Inputs& inputs, const RowBlock& bl
   const NaiveBlock naive = naive_softmax(p, inputs, block);
   const Rows<float> d_o = gather<float>(inputs.d_o, block);
   const Matrix<float> d_p = product_with_keys(p, 1.0f, d_o.values, inputs.v, block.batch,
-                                              block.head / p.heads_per_kv_head(), naive.p.cols());
+                                              block.head / p.heads_per_kv_head(), naive.keys);
   for (size_t i = 0; i < block.rows.size(); ++i) {
     NaiveRow row = naive.rows[i];
     const auto index = static_cast<int64_t>(i);
@@ -145,13 +155,14 @@ NaiveTile naive_tile(const Problem& p, const Inputs& inputs, const RowBlock& que
   rounded_product(p.dtype, static_cast<float>(p.softmax_scale()), tile.q, tile.k, tile.p.ref());
   rounded_product(p.dtype, 1.0f, tile.d_o, tile.v, tile.d_s.ref());
   for (size_t i = 0; i < queries.rows.size(); ++i) {
-    const int64_t query = queries.rows[i], visible = p.visible_keys(query);
+    const int64_t query = queries.rows[i];
+    const RowRange visible = p.visible_keys(query);
     const NaiveRow& row = statistics[query_index(p, queries.batch, queries.head, query)];
     float* probability = tile.p.row(static_cast<int64_t>(i));
     float* d_s = tile.d_s.row(static_cast<int64_t>(i));
     for (size_t j = 0; j < keys.rows.size(); ++j) {
       probability[j] =
-          keys.rows[j] < visible ? round_to(p.dtype, row.probability(probability[j])) : 0;
+          visible.contains(keys.rows[j]) ? round_to(p.dtype, row.probability(probability[j])) : 0;
       d_s[j] = round_to(p.dtype, probability[j] * (d_s[j] - row.d));
     }
   }
@@ -162,9 +173,9 @@ Matrix<float> naive_query_gradient(const Problem& p, const Inputs& inputs, const
                                    const std::vector<NaiveRow>& statistics) {
   Matrix<float> dq = zeros<float>(static_cast<int64_t>(block.rows.size()), p.head_dim);
   const auto scale = static_cast<float>(p.softmax_scale());
-  const int64_t keys_end = most_visible_keys(p, block);
-  for (int64_t first = 0; first < keys_end; first += kTileRows) {
-    const RowBlock keys = tile_at(block.batch, block.head / p.heads_per_kv_head(), first, keys_end);
+  const RowRange seen = seen_keys(p, block);
+  for (int64_t first = seen.first; first < seen.end; first += kTileRows) {
+    const RowBlock keys = tile_at(block.batch, block.head / p.heads_per_kv_head(), first, seen.end);
     const NaiveTile tile = naive_tile(p, inputs, block, keys, statistics);
     gemm(Transpose::no, Transpose::no, scale, tile.d_s.view(), tile.k.view(), 1.0f, dq.ref());
   }
@@ -184,7 +195,7 @@ NaiveKeyGradients naive_key_gradients(const Problem& p, const Inputs& inputs, co
     const int64_t head = block.head * p.heads_per_kv_head() + i;
     for (int64_t first = 0; first < p.q_len; first += kTileRows) {
       const RowBlock queries = tile_at(block.batch, head, first, p.q_len);
-      if (most_visible_keys(p, queries) <= block.rows.front()) continue;
+      if (!meet(p, queries, block)) continue;
       const NaiveTile tile = naive_tile(p, inputs, queries, block, statistics);
       gemm(Transpose::yes, Transpose::no, scale, tile.d_s.view(), tile.q.view(), 1.0f,
            result.dk.ref());
@@ -207,11 +218,13 @@ void measure_naive_forward(const Problem& p, const Inputs& inputs, Reference& o,
     const NaiveBlock naive = naive_softmax(p, inputs, block);
     const auto rows = static_cast<int64_t>(block.rows.size());
     Matrix<float> naive_o = zeros<float>(rows, p.head_dim);
-    const int64_t kv_head = block.head / p.heads_per_kv_head(), keys = naive.p.cols();
-    for (int64_t first = 0; first < keys; first += kTileRows) {
-      const Rows<float> v = gather<float>(inputs.v, tile_at(block.batch, kv_head, first, keys));
-      gemm(Transpose::no, Transpose::no, 1.0f, naive.p.ref().columns(first, v.values.rows()),
-           v.values.view(), 1.0f, naive_o.ref());
+    const int64_t kv_head = block.head / p.heads_per_kv_head();
+    const RowRange keys = naive.keys;
+    for (int64_t first = keys.first; first < keys.end; first += kTileRows) {
+      const Rows<float> v = gather<float>(inputs.v, tile_at(block.batch, kv_head, first, keys.end));
+      gemm(Transpose::no, Transpose::no, 1.0f,
+           naive.p.ref().columns(first - keys.first, v.values.rows()), v.values.view(), 1.0f,
+           naive_o.ref());
     }
     Matrix<float> naive_logsumexp(rows, 1);
     for (int64_t i = 0; i < rows; ++i) {

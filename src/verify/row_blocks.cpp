@@ -57,8 +57,14 @@ RowBlock tile_at(int64_t batch, int64_t head, int64_t first, int64_t end) {
   return tile;
 }
 
-int64_t most_visible_keys(const Problem& problem, const RowBlock& queries) {
-  return problem.visible_keys(queries.rows.back());
+RowRange seen_keys(const Problem& problem, const RowBlock& queries) {
+  return {problem.visible_keys(queries.rows.front()).first,
+          problem.visible_keys(queries.rows.back()).end};
+}
+
+bool meet(const Problem& problem, const RowBlock& queries, const RowBlock& keys) {
+  const RowRange seen = seen_keys(problem, queries);
+  return seen.first <= keys.rows.back() && keys.rows.front() < seen.end;
 }
 
 }  // namespace flashbench::verify

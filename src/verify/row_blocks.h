@@ -30,8 +30,11 @@ std::vector<RowBlock> all_query_blocks(const Problem&);
 inline constexpr int64_t kTileRows = 256;
 RowBlock tile_at(int64_t batch, int64_t head, int64_t first, int64_t end);
 
-// The largest number of keys that any row of the block sees.
-int64_t most_visible_keys(const Problem&, const RowBlock& queries);
+// The keys from the first to the last that any of the block's rows sees.
+RowRange seen_keys(const Problem&, const RowBlock& queries);
+
+// Whether any of these queries may see any of these keys.
+bool meet(const Problem&, const RowBlock& queries, const RowBlock& keys);
 
 // The index of query row `row` in an array [batch, q_heads, q_len].
 inline size_t query_index(const Problem& p, int64_t batch, int64_t head, int64_t row) {

@@ -1,6 +1,7 @@
 #include "verify/sampling.h"
 
 #include <algorithm>
+#include <ranges>
 #include <set>
 
 #include "device/split_mix.h"
@@ -28,16 +29,44 @@ class Random {
   uint64_t state_;
 };
 
-// Samples `count` rows of [0, length): the ends, the rows around 64 and 128, then alternately a row
-// next to a multiple of 64 and any row.
-std::vector<int64_t> sample_rows(int64_t length, int64_t count, Random& random) {
+// Both rows, of [0, length), wherever an end of `seen(row)` starts to move or stops. It is a range
+// of [0, others) whose ends rise with the row. May name rows that do not exist.
+template <typename Seen>
+std::vector<int64_t> mask_edges(int64_t length, int64_t others, const Seen& seen) {
+  std::vector<int64_t> edges;
+  const auto add = [&](const auto& is_before) {
+    const auto rows = std::views::iota(int64_t{0}, length);
+    const int64_t row = std::ranges::partition_point(rows, is_before) - rows.begin();
+    edges.insert(edges.end(), {row - 1, row});
+  };
+  add([&](int64_t row) { return seen(row).end == 0; });
+  add([&](int64_t row) { return seen(row).first == 0; });
+  add([&](int64_t row) { return seen(row).end < others; });
+  add([&](int64_t row) { return seen(row).first < others; });
+  return edges;
+}
+
+std::vector<int64_t> query_edges(const Problem& p) {
+  return mask_edges(p.q_len, p.kv_len, [&](int64_t query) { return p.visible_keys(query); });
+}
+
+std::vector<int64_t> key_edges(const Problem& p) {
+  return mask_edges(p.kv_len, p.q_len, [&](int64_t key) { return p.queries_that_see(key); });
+}
+
+// `count` rows of [0, length): the ends, the edges of the mask, the rows around 64 and 128, then by
+// turns a row beside a multiple of 64 and any row.
+std::vector<int64_t> sample_rows(int64_t length, int64_t count, const std::vector<int64_t>& edges,
+                                 Random& random) {
   if (count >= length) return all_rows(length);
   std::set<int64_t> rows;
   const auto add = [&](int64_t row) {
     if (row >= 0 && row < length && static_cast<int64_t>(rows.size()) < count) rows.insert(row);
   };
-  for (int64_t row : {int64_t{0}, length - 1, int64_t{63}, int64_t{64}, int64_t{65}, int64_t{127},
-                      int64_t{128}, int64_t{129}, length - 2}) {
+  for (const int64_t row : {int64_t{0}, length - 1}) add(row);
+  for (const int64_t row : edges) add(row);
+  for (const int64_t row : {int64_t{63}, int64_t{64}, int64_t{65}, int64_t{127}, int64_t{128},
+                            int64_t{129}, length - 2}) {
     add(row);
   }
   while (static_cast<int64_t>(rows.size()) < count) {
@@ -83,7 +112,7 @@ Selection select_forward(const Problem& p, const OracleBudget& budget) {
   Random random(budget.sample_seed);
   for (int64_t head : sample_heads(heads, head_count, random)) {
     append_query_blocks(selection.queries, p, head / p.q_heads, head % p.q_heads,
-                        sample_rows(p.q_len, rows_per_head, random));
+                        sample_rows(p.q_len, rows_per_head, query_edges(p), random));
   }
   return selection;
 }
@@ -120,8 +149,8 @@ Selection select_backward(const Problem& p, const OracleBudget& budget) {
     return std::max(kMinSampledRows, static_cast<int64_t>(budget.fp64_flops / 2 / row_flops));
   };
   append_group(selection, p, groups - 1,
-               sample_rows(p.q_len, rows_for(kQueryGradGemms, p.kv_len), random),
-               sample_rows(p.kv_len, rows_for(kKeyGradGemms, p.q_len), random));
+               sample_rows(p.q_len, rows_for(kQueryGradGemms, p.kv_len), query_edges(p), random),
+               sample_rows(p.kv_len, rows_for(kKeyGradGemms, p.q_len), key_edges(p), random));
   return selection;
 }
 

@@ -15,10 +15,11 @@ struct Selection {
   bool sampled = false;           // false if every row is selected
 };
 
-// A pure function of its arguments. A forward sample takes some rows of every head or, if that is
-// still too expensive, of some heads, including the first and the last. The rows are the first and
-// last ones, rows on both sides of likely tile edges, and random ones. A backward sample takes
-// whole key heads (all their dQ, dK and dV), or rows of a single one.
+// A pure function of its arguments. Forward, a sample takes some rows of every head or, where that
+// is still too dear, of some heads, the first and last among them: the first and last rows, rows at
+// which the mask or a window starts or stops to hide keys, rows on both sides of likely tile edges
+// and random ones. Backward it takes whole key heads (all their dQ, dK and dV), or rows of a single
+// one.
 Selection select_rows(const Problem& problem, const OracleBudget& budget);
 
 }  // namespace flashbench::verify

@@ -2,40 +2,125 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
+#include <string>
 
 namespace flashbench {
 namespace {
 
-int64_t counted_pairs(const Problem& p) {
-  int64_t pairs = 0;
-  for (int64_t query = 0; query < p.q_len; ++query) pairs += p.visible_keys(query);
-  return pairs;
+// What a query sees, by the definition of the masks and of FlashAttention's window_size.
+bool sees(const Problem& p, int64_t query, int64_t key) {
+  const int64_t own = p.mask == Mask::causal_top_left ? query : query + p.kv_len - p.q_len;
+  if (p.mask != Mask::none && key > own) return false;
+  if (p.window_left && key < own - *p.window_left) return false;
+  return !p.window_right || key <= own + *p.window_right;
 }
 
-TEST(Problem, UnmaskedPairsAreTheSumOfVisibleKeys) {
-  for (Mask mask : kMasks) {
-    for (int64_t q_len = 1; q_len <= 9; ++q_len) {
-      for (int64_t kv_len = 1; kv_len <= 9; ++kv_len) {
-        const Problem p{.mask = mask, .q_len = q_len, .kv_len = kv_len};
-        EXPECT_EQ(p.unmasked_pairs(), counted_pairs(p)) << p.id();
+// Every mask, small lengths and windows.
+template <typename Body>
+void for_small_problems(const Body& body) {
+  using Window = std::optional<int64_t>;
+  for (const Mask mask : kMasks) {
+    for (int64_t q_len = 1; q_len <= 6; ++q_len) {
+      for (int64_t kv_len = 1; kv_len <= 6; ++kv_len) {
+        for (const Window left : {Window(), Window(0), Window(1), Window(3), Window(100)}) {
+          for (const Window right : {Window(), Window(0), Window(2), Window(100)}) {
+            Problem p{.mask = mask, .q_len = q_len, .kv_len = kv_len};
+            p.window_left = left;
+            p.window_right = right;
+            SCOPED_TRACE(p.id() + " left " + std::to_string(left.value_or(-1)) + " right " +
+                         std::to_string(right.value_or(-1)));
+            body(p);
+          }
+        }
       }
     }
   }
 }
 
+TEST(Problem, RangesAreWhatQueriesSee) {
+  for_small_problems([](const Problem& p) {
+    int64_t pairs = 0;
+    for (int64_t query = 0; query < p.q_len; ++query) {
+      for (int64_t key = 0; key < p.kv_len; ++key) {
+        pairs += sees(p, query, key) ? 1 : 0;
+        ASSERT_EQ(p.visible_keys(query).contains(key), sees(p, query, key)) << query << " " << key;
+        ASSERT_EQ(p.queries_that_see(key).contains(query), sees(p, query, key))
+            << query << " " << key;
+      }
+    }
+    EXPECT_EQ(p.unmasked_pairs(), pairs);
+  });
+}
+
+// Loops over tiles rely on it.
+TEST(Problem, RangesRiseWithTheRowAndLieWithinTheProblem) {
+  for_small_problems([](const Problem& p) {
+    RowRange before{0, 0};
+    for (int64_t query = 0; query < p.q_len; ++query) {
+      const RowRange keys = p.visible_keys(query);
+      EXPECT_GE(keys.first, before.first);
+      EXPECT_GE(keys.end, std::max(keys.first, before.end));
+      EXPECT_LE(keys.end, p.kv_len);
+      before = keys;
+    }
+    before = {0, 0};
+    for (int64_t key = 0; key < p.kv_len; ++key) {
+      const RowRange queries = p.queries_that_see(key);
+      EXPECT_GE(queries.first, before.first);
+      EXPECT_GE(queries.end, std::max(queries.first, before.end));
+      EXPECT_LE(queries.end, p.q_len);
+      before = queries;
+    }
+  });
+}
+
+TEST(Problem, SeenKeysAreThoseThatAnyQuerySees) {
+  for_small_problems([](const Problem& p) {
+    for (int64_t key = 0; key < p.kv_len; ++key) {
+      EXPECT_EQ(p.seen_keys().contains(key), !p.queries_that_see(key).empty()) << key;
+    }
+  });
+}
+
 TEST(Problem, CausalAlignments) {
   const Problem top{.mask = Mask::causal_top_left, .q_len = 2, .kv_len = 5};
-  EXPECT_EQ(top.visible_keys(0), 1);
-  EXPECT_EQ(top.visible_keys(1), 2);
+  EXPECT_EQ(top.visible_keys(0), (RowRange{0, 1}));
+  EXPECT_EQ(top.visible_keys(1), (RowRange{0, 2}));
   const Problem bottom{.mask = Mask::causal_bottom_right, .q_len = 2, .kv_len = 5};
-  EXPECT_EQ(bottom.visible_keys(0), 4);
-  EXPECT_EQ(bottom.visible_keys(1), 5);
+  EXPECT_EQ(bottom.visible_keys(0), (RowRange{0, 4}));
+  EXPECT_EQ(bottom.visible_keys(1), (RowRange{0, 5}));
   const Problem empty_rows{.mask = Mask::causal_bottom_right, .q_len = 5, .kv_len = 2};
-  EXPECT_EQ(empty_rows.visible_keys(2), 0);
-  EXPECT_EQ(empty_rows.visible_keys(3), 1);
+  EXPECT_TRUE(empty_rows.visible_keys(2).empty());
+  EXPECT_EQ(empty_rows.visible_keys(3), (RowRange{0, 1}));
   const Problem more_queries{.mask = Mask::causal_top_left, .q_len = 5, .kv_len = 2};
-  EXPECT_EQ(more_queries.visible_keys(4), 2);
+  EXPECT_EQ(more_queries.visible_keys(4), (RowRange{0, 2}));
+}
+
+// Keys i + seqlen_k - seqlen_q - left to i + seqlen_k - seqlen_q + right (flash_attn_func).
+TEST(Problem, WindowsAlign) {
+  Problem p{.mask = Mask::none, .q_len = 2, .kv_len = 5};
+  p.window_left = 1;
+  p.window_right = 0;
+  EXPECT_EQ(p.visible_keys(0), (RowRange{2, 4}));
+  EXPECT_EQ(p.visible_keys(1), (RowRange{3, 5}));
+  p.mask = Mask::causal_top_left;
+  EXPECT_EQ(p.visible_keys(0), (RowRange{0, 1}));
+  EXPECT_EQ(p.visible_keys(1), (RowRange{0, 2}));
+}
+
+TEST(Problem, AWindowHidesKeysFromTheLimits) {
+  Problem p{.mask = Mask::causal_bottom_right, .kv_heads = 1, .kv_len = 1024, .head_dim = 128};
+  p.window_left = 127;
+  EXPECT_EQ(p.seen_keys(), (RowRange{896, 1024}));
+  EXPECT_DOUBLE_EQ(p.flops(), 4.0 * 128 * 128);
+  EXPECT_DOUBLE_EQ(p.flops_convention(), p.flops());
+  EXPECT_EQ(p.tensor_bytes(), 4 * (2 * 128 + 2 * 1024 * 128) + 4);
+  EXPECT_EQ(p.compulsory_bytes(), 4 * (2 * 128 + 2 * 128 * 128) + 4);
+  p.pass = Pass::backward;  // every row of dK and dV is written
+  EXPECT_EQ(p.compulsory_bytes(), 4 * (4 * 128 + 2 * 128 * 128 + 2 * 1024 * 128) + 4);
 }
 
 // Other tools count 512, 1, 1023.5 and 1024 pairs here; 1024 is correct.
@@ -79,6 +164,8 @@ TEST(Problem, InvalidShapesGetASentence) {
     EXPECT_TRUE((Problem{.head_dim = head_dim}).invalid()) << head_dim;
   }
   EXPECT_TRUE((Problem{.scale = std::nan("")}).invalid());
+  EXPECT_TRUE((Problem{.window_left = -1}).invalid());
+  EXPECT_TRUE((Problem{.window_right = -1}).invalid());
 }
 
 TEST(Problem, IdNamesEveryAxis) {

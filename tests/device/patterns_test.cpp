@@ -80,7 +80,7 @@ TEST(Patterns, OneHotPicksAVisibleKeyWithAMargin) {
   for_scores(Distribution::one_hot, [&](const Problem& p, int64_t b, int64_t h, int64_t row,
                                         const std::vector<double>& scores) {
     const int64_t key = one_hot_key(p, 1, b, h, row).value();
-    ASSERT_LT(key, p.visible_keys(row));
+    ASSERT_TRUE(p.visible_keys(row).contains(key));
     for (int64_t other = 0; other < p.kv_len; ++other) {
       if (other == key) continue;
       ASSERT_GE(scores[static_cast<size_t>(key)] - scores[static_cast<size_t>(other)], 128);
@@ -187,6 +187,23 @@ TEST(Patterns, SpoilOneRowOfKOrTheUnseenOnes) {
           ASSERT_FALSE(std::isinf(at(63)));
         }
       }
+    }
+  }
+}
+
+// Keys before every query's window, as in a cache whose old rows were given up, and behind it.
+TEST(Patterns, SpoilKeysAndValuesBesideAWindow) {
+  ThreadPool pool(2);
+  Problem p = problem_of(Dtype::bf16, Mask::none);  // 70 queries, 192 keys
+  p.window_left = 30;
+  p.window_right = 0;
+  EXPECT_EQ(spoilt_key(p), 176);
+  const HostTensors host(p, {.distribution = Distribution::nan_unseen}, pool);
+  const Inputs in = host.inputs();
+  for (const ConstTensorView& t : {in.k, in.v}) {
+    for (int64_t row = 0; row < p.kv_len; ++row) {
+      const float value = load_element(t.data, t.dtype, t.offset(1, 1, row) + 5);
+      ASSERT_EQ(std::isnan(value), row < 192 - 70 - 30) << row;
     }
   }
 }

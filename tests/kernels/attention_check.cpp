@@ -5,6 +5,8 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "attention/half.h"
 #include "device/inputs.h"
@@ -223,6 +225,39 @@ std::vector<Problem> varied_problems(Pass pass, Mask mask, int64_t head_dim) {
       ++turn;
     }
     ++turn;
+  }
+  return problems;
+}
+
+std::vector<Problem> windowed_problems(Pass pass, Mask mask, int64_t head_dim) {
+  using Window = std::optional<int64_t>;
+  std::vector<Problem> problems;
+  for (const auto& [q_len, kv_len] :
+       {std::pair<int64_t, int64_t>{150, 150}, {40, 200}, {170, 70}}) {
+    for (const auto& [left, right] : {std::pair<Window, Window>{0, {}},
+                                      {1, {}},
+                                      {31, 0},
+                                      {33, 64},
+                                      {64, 1},
+                                      {0, 0},
+                                      {{}, 0},
+                                      {{}, 33},
+                                      {1000, 31},
+                                      {127, 1000}}) {
+      Problem p;
+      p.pass = pass;
+      p.dtype = kDtypes[problems.size() % kDtypes.size()];
+      p.mask = mask;
+      p.layout = kLayouts[problems.size() % kLayouts.size()];
+      p.q_heads = 2;
+      p.kv_heads = 1 + static_cast<int64_t>(problems.size() / 2 % 2);
+      p.q_len = q_len;
+      p.kv_len = kv_len;
+      p.head_dim = head_dim;
+      p.window_left = left;
+      p.window_right = right;
+      problems.push_back(p);
+    }
   }
   return problems;
 }

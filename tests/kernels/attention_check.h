@@ -71,4 +71,8 @@ void expect_correct(const Problem&, const Expectation&, const Outputs&);
 // along with these, so that each value is combined with most values of the others.
 std::vector<Problem> varied_problems(Pass, Mask, int64_t head_dim);
 
+// Problems with a window on one side, the other or both: of none, one, and around a tile's keys,
+// for queries fewer and more than keys.
+std::vector<Problem> windowed_problems(Pass, Mask, int64_t head_dim);
+
 }  // namespace flashbench

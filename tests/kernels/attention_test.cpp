@@ -11,17 +11,18 @@ namespace {
 
 class EveryProblem : public testing::TestWithParam<std::tuple<Pass, Mask, int64_t>> {};
 
-TEST_P(EveryProblem, MatchesTheReference) {
-  const auto [pass, mask, head_dim] = GetParam();
+void expect_all_correct(const std::vector<Problem>& problems) {
   ThreadPool pool(2);
   int checked = 0;
-  for (const Problem& p : varied_problems(pass, mask, head_dim)) {
+  for (const Problem& p : problems) {
     const RandomInputs inputs(p);
     const RandomInputs before = inputs;
     const Expectation expected(inputs);
     for_every_target([&](const std::string& target) {
       for (const AttentionKernel* kernel : cpu_kernels(p.pass)) {
-        SCOPED_TRACE(p.id() + " " + std::string(kernel->name) + " " + target);
+        SCOPED_TRACE(p.id() + " left " + std::to_string(p.window_left.value_or(-1)) + " right " +
+                     std::to_string(p.window_right.value_or(-1)) + " " + std::string(kernel->name) +
+                     " " + target);
         CheckedOutputs outputs(p);
         run_kernel(*kernel, inputs, outputs, pool);
         expect_correct(p, expected, outputs.view());
@@ -31,6 +32,16 @@ TEST_P(EveryProblem, MatchesTheReference) {
     });
   }
   EXPECT_GT(checked, 0);
+}
+
+TEST_P(EveryProblem, MatchesTheReference) {
+  const auto [pass, mask, head_dim] = GetParam();
+  expect_all_correct(varied_problems(pass, mask, head_dim));
+}
+
+TEST_P(EveryProblem, MatchesTheReferenceInAWindow) {
+  const auto [pass, mask, head_dim] = GetParam();
+  expect_all_correct(windowed_problems(pass, mask, head_dim));
 }
 
 INSTANTIATE_TEST_SUITE_P(, EveryProblem,
@@ -47,21 +58,44 @@ TEST(AttentionKernels, MatchTheReferenceOverManyTiles) {
   ThreadPool pool(3);
   for (const Pass pass : kPasses) {
     for (const Mask mask : kMasks) {
-      Problem p;
-      p.pass = pass;
-      p.mask = mask;
-      p.q_heads = p.kv_heads = 1;
-      p.q_len = 1100;
-      p.kv_len = 777;
-      p.head_dim = 40;
-      const RandomInputs inputs(p);
-      const Expectation expected(inputs);
-      for (const AttentionKernel* kernel : cpu_kernels(pass)) {
-        SCOPED_TRACE(p.id() + " " + std::string(kernel->name));
-        CheckedOutputs outputs(p);
-        run_kernel(*kernel, inputs, outputs, pool);
-        expect_correct(p, expected, outputs.view());
+      for (const bool window : {false, true}) {
+        Problem p;
+        p.pass = pass;
+        p.mask = mask;
+        p.q_heads = p.kv_heads = 1;
+        p.q_len = 1100;
+        p.kv_len = 777;
+        p.head_dim = 40;
+        if (window) {
+          p.window_left = 300;
+          p.window_right = 150;
+        }
+        const RandomInputs inputs(p);
+        const Expectation expected(inputs);
+        for (const AttentionKernel* kernel : cpu_kernels(pass)) {
+          SCOPED_TRACE(p.id() + " " + std::string(kernel->name) + (window ? " window" : ""));
+          CheckedOutputs outputs(p);
+          run_kernel(*kernel, inputs, outputs, pool);
+          expect_correct(p, expected, outputs.view());
+        }
       }
+    }
+  }
+}
+
+// What no query of a tile sees is not read.
+TEST(AttentionKernels, RequestOnlyWhatTheWindowLeaves) {
+  Problem p;
+  p.q_len = p.kv_len = 4096;
+  const DeviceInfo host = host_with_threads(1);
+  for (const Pass pass : kPasses) {
+    p.pass = pass;
+    Problem windowed = p;
+    windowed.window_left = 200;
+    windowed.window_right = 0;
+    for (const AttentionKernel* kernel : cpu_kernels(pass)) {
+      EXPECT_LT(kernel->requested_bytes({windowed, host}), kernel->requested_bytes({p, host}) / 2);
+      EXPECT_GE(kernel->requested_bytes({windowed, host}), windowed.compulsory_bytes());
     }
   }
 }

@@ -172,6 +172,53 @@ TEST(ExtremeValues, NanInKReachesExactlyTheGradientsOfTheQueriesThatSeeIt) {
   });
 }
 
+// NaN and infinity in K and V of keys on either side of every query's window, and in the tiles that
+// a window ends in.
+TEST(ExtremeValues, NothingBesideTheWindowReachesAQuery) {
+  ThreadPool pool(2);
+  for (const Pass pass : kPasses) {
+    for (const float value : {std::numeric_limits<float>::quiet_NaN(), kInfinity}) {
+      Problem p = forward_problem(100, 300);
+      p.pass = pass;
+      p.window_left = 40;
+      p.window_right = 20;
+      // Query 30 sees keys 190 to 250; queries from 71 on do not see key 230, and none before 10.
+      for (const int64_t spoilt : {int64_t{0}, int64_t{159}, int64_t{230}}) {
+        for (const int tensor : {1, 2}) {
+          RandomInputs inputs(p);
+          inputs.fill(tensor, [&](auto, auto, int64_t row, int64_t column) {
+            return row == spoilt ? value : std::sin(static_cast<float>(row * 16 + column));
+          });
+          const RowRange sees = p.queries_that_see(spoilt);
+          for_every_target([&](const std::string& target) {
+            for (const AttentionKernel* kernel : cpu_kernels(pass)) {
+              SCOPED_TRACE(std::string(kernel->name) + " " + target + " key " +
+                           std::to_string(spoilt) + " of tensor " + std::to_string(tensor));
+              CheckedOutputs outputs(p);
+              run_kernel(*kernel, inputs, outputs, pool);
+              const Outputs out = outputs.view();
+              const TensorView& queries = pass == Pass::forward ? out.o : out.dq;
+              for (int64_t row = 0; row < p.q_len; ++row) {
+                if (sees.contains(row)) continue;
+                for (int64_t c = 0; c < 16; ++c) {
+                  const auto at = static_cast<size_t>(queries.offset(0, 0, row) + c);
+                  ASSERT_TRUE(std::isfinite(static_cast<const float*>(queries.data)[at])) << row;
+                }
+              }
+              if (pass == Pass::forward || !sees.empty()) continue;
+              for (const TensorView& keys : {out.dk, out.dv}) {
+                for (int64_t i = 0; i < keys.elements(); ++i) {
+                  ASSERT_TRUE(std::isfinite(static_cast<const float*>(keys.data)[i])) << i;
+                }
+              }
+            }
+          });
+        }
+      }
+    }
+  }
+}
+
 // The logsumexp lies below -88.7, where a backward pass that scores padding as 0 overflows.
 TEST(ExtremeValues, GradientsOfVeryNegativeScores) {
   Problem p = forward_problem(65, 97);

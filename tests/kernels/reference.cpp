@@ -51,7 +51,8 @@ Dot dot(const double* x, const double* y, int64_t n) {
 
 // One row of the softmax.
 struct Row {
-  std::vector<double> p;  // of the keys that the query sees
+  int64_t first_key;
+  std::vector<double> p;  // of the keys that the query sees, from that one on
   double logsumexp;
   double p_error;          // relative error allowed to P
   double logsumexp_error;  // absolute
@@ -62,9 +63,10 @@ struct Row {
 // sums.
 Row softmax_row(const Problem& p, const double* q, const Dense& k, int64_t b, int64_t kv_head,
                 int64_t query) {
-  Row row;
+  const RowRange visible = p.visible_keys(query);
+  Row row{visible.first, {}, 0, 0, 0};
   double largest = -std::numeric_limits<double>::infinity(), magnitude = 0;
-  for (int64_t key = 0; key < p.visible_keys(query); ++key) {
+  for (int64_t key = visible.first; key < visible.end; ++key) {
     const Dot s = dot(q, k.row(b, kv_head, key), p.head_dim);
     row.p.push_back(p.softmax_scale() * s.sum);
     largest = std::max(largest, row.p.back());
@@ -113,7 +115,8 @@ ExpectedForward reference_forward(const Problem& p, const Inputs& in) {
         expected.logsumexp.error[at] = row.logsumexp_error;
         for (size_t key = 0; key < row.p.size(); ++key) {
           add_row(expected.o, q.index(b, h, query), row.p[key], row.p[key],
-                  v.row(b, kv_head, static_cast<int64_t>(key)), p.head_dim, row.p_error);
+                  v.row(b, kv_head, row.first_key + static_cast<int64_t>(key)), p.head_dim,
+                  row.p_error);
         }
       }
     }
@@ -141,7 +144,7 @@ ExpectedBackward reference_backward(const Problem& p, const Inputs& in) {
         const Dot delta = dot(d_o_row, o.row(b, h, query), p.head_dim);
         const double error = row.p_error + row.logsumexp_error + sums;
         for (size_t i = 0; i < row.p.size(); ++i) {
-          const auto key = static_cast<int64_t>(i);
+          const int64_t key = row.first_key + static_cast<int64_t>(i);
           const Dot dp = dot(d_o_row, v.row(b, kv_head, key), p.head_dim);
           const double ds = scale * row.p[i] * (dp.sum - delta.sum);
           const double magnitude = std::abs(scale) * row.p[i] * (dp.magnitude + delta.magnitude);

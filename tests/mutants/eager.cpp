@@ -46,13 +46,14 @@ Rounded head_of(const ConstTensorView& tensor, int64_t batch, int64_t head) {
 void softmax(const Problem& p, MatrixRef<float> scores) {
   for (int64_t i = 0; i < scores.rows; ++i) {
     float* row = scores.row(i);
-    const int64_t visible = p.visible_keys(i);
-    std::fill(row + visible, row + scores.cols, 0.0f);
-    if (visible == 0) continue;
-    const float max = *std::max_element(row, row + visible);
+    const RowRange visible = p.visible_keys(i);
+    std::fill(row, row + visible.first, 0.0f);
+    std::fill(row + visible.end, row + scores.cols, 0.0f);
+    if (visible.empty()) continue;
+    const float max = *std::max_element(row + visible.first, row + visible.end);
     float sum = 0;
-    for (int64_t j = 0; j < visible; ++j) sum += row[j] = std::exp(row[j] - max);
-    for (int64_t j = 0; j < visible; ++j) row[j] = round_to(p.dtype, row[j] / sum);
+    for (int64_t j = visible.first; j < visible.end; ++j) sum += row[j] = std::exp(row[j] - max);
+    for (int64_t j = visible.first; j < visible.end; ++j) row[j] = round_to(p.dtype, row[j] / sum);
   }
 }
 

@@ -66,7 +66,26 @@ TEST_P(Mutants, AreCaught) {
   }
 }
 
-// In longer rows, one tile of keys has less weight.
+TEST_P(Mutants, OfWindowsAreCaught) {
+  for (const Mask mask : kMasks) {
+    item_.problem.mask = mask;
+    for (const auto& [q_len, kv_len] : {std::pair<int64_t, int64_t>{90, 200}, {300, 270}}) {
+      set_shape(4, 2, q_len, kv_len);
+      item_.problem.window_left = 70;
+      item_.problem.window_right = 20;
+      EXPECT_EQ(name(run(Defect::none).status), "ok");
+      int shown = 0;
+      for (const Defect defect : verify::kWindowDefects) {
+        if (!shows(defect, item_.problem, kTile)) continue;
+        ++shown;
+        EXPECT_EQ(name(run(defect).status), "failed") << name(defect) << " " << item_.key();
+      }
+      EXPECT_GE(shown, mask == Mask::causal_top_left ? 2 : mask == Mask::none ? 4 : 3);
+    }
+  }
+}
+
+// The longer the rows, the less one tile of keys weighs.
 TEST_P(Mutants, ADroppedTileIsCaughtAmongManyKeys) {
   for (const int64_t kv_len : {8192, 32768}) {
     set_shape(2, 1, 16, kv_len);

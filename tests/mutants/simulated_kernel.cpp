@@ -82,6 +82,43 @@ void add_racing(std::vector<float>& sum, const std::vector<float>& first,
   sum = updated;
 }
 
+// Problem::visible_keys, as a kernel with the defect has it.
+RowRange keys_seen(const Problem& p, int64_t row, Defect defect, int64_t key_tile) {
+  Problem wrong = p;
+  RowRange keys = p.visible_keys(row);
+  switch (defect) {
+    case Defect::other_causal_corner:
+      wrong.mask =
+          p.mask == Mask::causal_top_left ? Mask::causal_bottom_right : Mask::causal_top_left;
+      return wrong.visible_keys(row);
+    case Defect::last_key_ignored:
+      if (keys.size() > 1) --keys.end;
+      return keys;
+    case Defect::window_left_too_long:
+      if (wrong.window_left) ++*wrong.window_left;
+      return wrong.visible_keys(row);
+    case Defect::window_right_too_long:
+      if (wrong.window_right) ++*wrong.window_right;
+      return wrong.visible_keys(row);
+    case Defect::window_at_top_left: {
+      wrong.window_left = wrong.window_right = std::nullopt;
+      keys = wrong.visible_keys(row);
+      if (p.window_left)
+        keys.first = std::min(std::max<int64_t>(0, row - *p.window_left), keys.end);
+      if (p.window_right) {
+        keys.end = std::max(std::min(row + *p.window_right + 1, keys.end), keys.first);
+      }
+      return keys;
+    }
+    case Defect::window_ends_unmasked:
+      if (keys.empty()) return keys;
+      return {keys.first / key_tile * key_tile,
+              std::min((keys.end + key_tile - 1) / key_tile * key_tile, p.kv_len)};
+    default:
+      return keys;
+  }
+}
+
 class Kernel {
  public:
   Kernel(const Problem& p, const Inputs& in, const Outputs& out, const Simulation& simulation)
@@ -104,14 +141,20 @@ class Kernel {
     return is(Defect::next_kv_head) ? (kv_head + 1) % p_.kv_heads : kv_head;
   }
 
-  int64_t visible_keys(int64_t row) const {
-    Problem problem = p_;
-    if (is(Defect::other_causal_corner)) {
-      problem.mask =
-          p_.mask == Mask::causal_top_left ? Mask::causal_bottom_right : Mask::causal_top_left;
+  RowRange visible_keys(int64_t row) const {
+    return keys_seen(p_, row, simulation_.defect, simulation_.key_tile);
+  }
+
+  // Calls body(tile, keys) for each tile of which the row sees these keys. Tiles are named by their
+  // first key.
+  template <typename Body>
+  void for_tiles(RowRange visible, const Body& body) const {
+    const int64_t tile_keys = simulation_.key_tile;
+    for (int64_t tile = visible.first / tile_keys * tile_keys; tile < visible.end;
+         tile += tile_keys) {
+      if (dropped(tile / tile_keys)) continue;
+      body(tile, RowRange{std::max(tile, visible.first), std::min(tile + tile_keys, visible.end)});
     }
-    const int64_t visible = problem.visible_keys(row);
-    return is(Defect::last_key_ignored) && visible > 1 ? visible - 1 : visible;
   }
 
   bool dropped(int64_t tile) const {
@@ -177,12 +220,10 @@ void Kernel::forward_head(int64_t batch, int64_t head) const {
   std::vector<float> scores(static_cast<size_t>(tile_keys)), o(static_cast<size_t>(p_.head_dim));
   const int64_t rows = is(Defect::stale_row) ? p_.q_len - 1 : p_.q_len;
   for (int64_t row = 0; row < rows; ++row) {
-    const int64_t visible = visible_keys(row);
     float max = -kInfinity, sum = 0;
     std::fill(o.begin(), o.end(), 0.0f);
-    for (int64_t first = 0; first < visible; first += tile_keys) {
-      if (dropped(first / tile_keys)) continue;
-      const int64_t count = std::min(tile_keys, visible - first);
+    for_tiles(visible_keys(row), [&](int64_t tile, RowRange keys) {
+      const int64_t first = keys.first, count = keys.size();
       dot_products(q.row(row), kt, first, count, k.rows, scores);
       float new_max = max;
       for (int64_t j = 0; j < count; ++j) {
@@ -201,10 +242,10 @@ void Kernel::forward_head(int64_t batch, int64_t head) const {
         scores[static_cast<size_t>(j)] = rounded(weight);
       }
       if (is(Defect::unmasked_padding)) {
-        sum += static_cast<float>(tile_keys - count) * std::exp(-max);
+        sum += static_cast<float>(tile + tile_keys - keys.end) * std::exp(-max);
       }
       add_products(o, scores, v, first, count, row);
-    }
+    });
     for (float& element : o) element = sum == 0 || is(Defect::zeros) ? 0 : element / sum;
     store_row(out_.o, batch, head, row, o.data());
     out_.logsumexp[(batch * p_.q_heads + head) * p_.q_len + row] =
@@ -225,28 +266,27 @@ void Kernel::backward_group(int64_t batch, int64_t kv_head) const {
     const Head q(in_.q, batch, head), o(in_.o, batch, head), d_o(in_.d_o, batch, head);
     for (int64_t row = 0; row < p_.q_len; ++row) {
       const float logsumexp = in_.logsumexp[(batch * p_.q_heads + head) * p_.q_len + row];
-      const int64_t visible = visible_keys(row);
+      const RowRange visible = visible_keys(row);
       float d = 0;
       for (int64_t column = 0; column < p_.head_dim; ++column) {
         d += d_o.row(row)[column] * o.row(row)[column];
       }
       if (is(Defect::d_omitted)) d = 0;
       std::fill(dq.begin(), dq.end(), 0.0f);
-      for (int64_t first = 0; first < visible; first += tile_keys) {
-        if (dropped(first / tile_keys)) continue;
-        const int64_t count = std::min(tile_keys, visible - first);
+      for_tiles(visible, [&](int64_t tile, RowRange keys) {
+        const int64_t first = keys.first, count = keys.size();
         dot_products(q.row(row), kt, first, count, k.rows, scores);
         dot_products(d_o.row(row), vt, first, count, k.rows, d_p);
         for (int64_t j = 0; j < count; ++j) {
           const auto index = static_cast<size_t>(j);
-          const bool unnormalised = is(Defect::dv_unnormalised) && first == 0;
+          const bool unnormalised = is(Defect::dv_unnormalised) && first == visible.first;
           const float scaled = score(scores[index]);
           const float probability = flushing_exp(scaled - logsumexp);
           const float factor = simulation_.ds_of_rounded_p ? rounded(probability) : probability;
           d_p[index] = rounded(factor * (stored(d_p[index]) - d) * ds_scale());
           scores[index] = unnormalised ? std::exp(scaled) : rounded(probability);
         }
-        if (!is(Defect::dq_misses_tile) || first + tile_keys < visible) {
+        if (!is(Defect::dq_misses_tile) || tile + tile_keys < visible.end) {
           add_products(dq, d_p, k, first, count, row);
         }
         const bool skip_dk = is(Defect::dk_misses_rows) && row >= p_.q_len - 16;
@@ -257,7 +297,7 @@ void Kernel::backward_group(int64_t batch, int64_t kv_head) const {
           if (!skip_dk) add_scaled(dk.data() + key_offset, d_p[index], q.row(row));
           add_scaled(dv.data() + key_offset, scores[index], d_o.row(row));
         }
-      }
+      });
       for (float& element : dq) element *= is(Defect::zeros) ? 0 : scale_ / ds_scale();
       store_row(out_.dq, batch, head, row, dq.data());
     }
@@ -311,6 +351,14 @@ std::string_view name(Defect defect) {
       return "dk_misses_rows";
     case Defect::dv_unnormalised:
       return "dv_unnormalised";
+    case Defect::window_left_too_long:
+      return "window_left_too_long";
+    case Defect::window_right_too_long:
+      return "window_right_too_long";
+    case Defect::window_at_top_left:
+      return "window_at_top_left";
+    case Defect::window_ends_unmasked:
+      return "window_ends_unmasked";
   }
   return "?";
 }
@@ -334,7 +382,15 @@ bool shows(Defect defect, const Problem& p, int64_t key_tile) {
     case Defect::wrong_logsumexp:
       return forward;
     case Defect::accumulator_race:
-      return p.visible_keys(p.q_len - 1) > 1;
+      return p.visible_keys(p.q_len - 1).size() > 1;
+    case Defect::window_left_too_long:
+    case Defect::window_right_too_long:
+    case Defect::window_at_top_left:
+    case Defect::window_ends_unmasked:
+      for (int64_t row = 0; row < p.q_len; ++row) {
+        if (keys_seen(p, row, defect, key_tile) != p.visible_keys(row)) return true;
+      }
+      return false;
     case Defect::d_omitted:
     case Defect::dq_misses_tile:
     case Defect::dk_misses_rows:

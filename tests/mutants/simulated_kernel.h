@@ -15,22 +15,26 @@ namespace flashbench::verify {
 enum class Defect {
   none,
   zeros,
-  dropped_key_tile,     // the middle one
-  last_key_ignored,     // of every row
-  scale_one_percent,    // too large
-  p_in_bf16,            // instead of fp16 or fp32
-  other_causal_corner,  // top left instead of bottom right, and vice versa
-  next_kv_head,         // GQA: the wrong K/V head
-  missing_rescale,      // of O when the running maximum grows
-  unmasked_padding,     // 0-filled keys up to the tile's end get score 0
-  wrong_logsumexp,      // max instead of max + log(sum)
-  stale_row,            // the last row is never written
-  stale_output,         // a MutantProvider's: every run returns the first run's outputs
-  accumulator_race,     // two threads add to the last row's O or dQ, and one update is lost
-  d_omitted,            // dS = P dP
-  dq_misses_tile,       // the last key tile that a row sees
-  dk_misses_rows,       // the last 16 query rows
-  dv_unnormalised,      // P of the first tile is not divided by its sum
+  dropped_key_tile,       // the middle one
+  last_key_ignored,       // of every row
+  scale_one_percent,      // too large
+  p_in_bf16,              // where it should be in fp16 or fp32
+  other_causal_corner,    // top left for bottom right and the other way round
+  next_kv_head,           // GQA: the wrong K/V head
+  missing_rescale,        // of O when the running maximum grows
+  unmasked_padding,       // 0-filled keys up to the tile's end get score 0
+  wrong_logsumexp,        // max instead of max + log(sum)
+  stale_row,              // the last row is never written
+  stale_output,           // a MutantProvider's: every run gives what the first one gave
+  accumulator_race,       // two threads add to the last row's O or dQ, and one update is lost
+  d_omitted,              // dS = P dP
+  dq_misses_tile,         // the last key tile that a row sees
+  dk_misses_rows,         // the last 16 query rows
+  dv_unnormalised,        // P of the first tile without its sum
+  window_left_too_long,   // by one key
+  window_right_too_long,  // by one key
+  window_at_top_left,     // where it should be aligned to the bottom right corner
+  window_ends_unmasked,   // the keys beside the window in its first and last tile are seen
 };
 inline constexpr std::array kDefects{Defect::zeros,
                                      Defect::dropped_key_tile,
@@ -49,6 +53,9 @@ inline constexpr std::array kDefects{Defect::zeros,
                                      Defect::dq_misses_tile,
                                      Defect::dk_misses_rows,
                                      Defect::dv_unnormalised};
+inline constexpr std::array kWindowDefects{
+    Defect::window_left_too_long, Defect::window_right_too_long, Defect::window_at_top_left,
+    Defect::window_ends_unmasked};
 std::string_view name(Defect);
 
 struct Simulation {

@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <set>
+#include <utility>
 #include <variant>
 
 #include "plan/axis.h"
@@ -76,6 +78,17 @@ TEST(Axes, AreMentionedUnlessOptionalAndDefault) {
   }
 }
 
+// Keys, results and commands of older problems do not mention it.
+TEST(Axes, AWindowIsMentionedWhereThereIsOne) {
+  Case c;
+  EXPECT_EQ(c.key(), "forward/fp32/none/bshd/b1/hq1/hkv1/q1/k1/d64/normal/seed1");
+  c.problem.window_left = 0;
+  EXPECT_EQ(c.key(), "forward/fp32/none/bshd/b1/hq1/hkv1/q1/k1/d64/normal/seed1/window_left0");
+  c.problem.window_right = 5;
+  EXPECT_EQ(c.key(),
+            "forward/fp32/none/bshd/b1/hq1/hkv1/q1/k1/d64/normal/seed1/window_left0/window_right5");
+}
+
 TEST(Axes, AsText) {
   Case c;
   EXPECT_EQ(axis("scale").text(c), "default");
@@ -117,13 +130,28 @@ TEST(Axes, OthersFollowThoseInOrder) {
   EXPECT_THAT(names, ElementsAre("seed", "batch", "pass", "dtype"));
 }
 
-// A seed that found a bug finds it again: what is drawn for an axis stays when others are added.
+// A seed that found a bug finds it again: what is drawn for an axis stays when others are added,
+// and those follow.
 TEST(RandomCases, StayTheSame) {
   EXPECT_EQ(random_case(3, 3000).key(),
             "backward/fp16/causal_top_left/bhsd/b2/hq8/hkv1/q1/k571/d64/outliers/seed3");
   EXPECT_EQ(random_case(18446744073709551615u, 3000).key(),
             "forward/bf16/causal_bottom_right/bshd/b1/hq2/hkv2/q601/k2307/d208/normal/"
-            "seed18446744073709551615");
+            "seed18446744073709551615/window_right1023");
+}
+
+TEST(RandomCases, HaveWindowsOnEitherSideAndOnBoth) {
+  std::set<std::pair<bool, bool>> sides;
+  int windowed = 0;
+  for (uint64_t seed = 1; seed <= 500; ++seed) {
+    const Problem p = random_case(seed, 3000).problem;
+    EXPECT_EQ(p.invalid(), std::nullopt);
+    sides.insert({p.window_left.has_value(), p.window_right.has_value()});
+    windowed += p.has_window() ? 1 : 0;
+  }
+  EXPECT_EQ(sides.size(), 4u);
+  EXPECT_GT(windowed, 50);
+  EXPECT_LT(windowed, 150);
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ TEST(Suite, AdversarialHasWhatItMust) {
       for (const Placement placement : kPlacements) {
         EXPECT_TRUE(has([&](const Case& c, const Problem&) { return c.placement == placement; }));
       }
-      EXPECT_TRUE(has([](const Case&, const Problem& p) { return p.visible_keys(0) == 0; }));
+      EXPECT_TRUE(has([](const Case&, const Problem& p) { return p.visible_keys(0).empty(); }));
       EXPECT_TRUE(has([](const Case&, const Problem& p) { return p.q_len == 1; }));
       EXPECT_TRUE(has([](const Case& c, const Problem& p) {
         return c.inputs.distribution == Distribution::low_logsumexp && p.kv_len % 128 == 64;

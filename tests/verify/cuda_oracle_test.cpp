@@ -220,6 +220,25 @@ TEST_P(CudaOracle, AgreesOnShapesAndMasks) {
   }
 }
 
+// On either side, with rows that see nothing, and over several blocks and tiles.
+TEST_P(CudaOracle, AgreesOnWindows) {
+  for (const Mask mask : kMasks) {
+    for (const Shape& shape : {Shape{2, 4, 2, 120, 300, 64}, Shape{1, 4, 2, 300, 120, 40},
+                               Shape{1, 2, 1, 20001, 2500, 8}, Shape{1, 2, 1, 2500, 20001, 8}}) {
+      for (const auto& [left, right] :
+           {std::pair<std::optional<int64_t>, std::optional<int64_t>>{37, 5}, {0, {}}, {{}, 64}}) {
+        Problem p = problem_of(pass(), dtype(), mask, shape);
+        p.window_left = left;
+        p.window_right = right;
+        const AttentionCase attention(p, {}, *device_);
+        expect_same(p.id() + " window ", p, *both(attention, Dtype::fp32, {1e13, 1}));
+        expect_same(p.id() + " window, sampled ", p, *both(attention, Dtype::fp32, {2e6, 3}),
+                    false);
+      }
+    }
+  }
+}
+
 // Several blocks of rows, and several tiles for each.
 TEST_P(CudaOracle, AgreesOnLongSequences) {
   for (const Shape& shape : {Shape{1, 2, 1, 20001, 2500, 8}, Shape{1, 2, 1, 2500, 20001, 8}}) {

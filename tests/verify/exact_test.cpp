@@ -28,6 +28,7 @@ struct Shape {
   Layout layout = Layout::bshd;
   Dtype dtype = Dtype::fp32;
   std::optional<double> scale = std::nullopt;
+  std::optional<int64_t> window_left = std::nullopt, window_right = std::nullopt;
 };
 
 Problem problem_of(const Shape& shape, Pass pass) {
@@ -43,6 +44,8 @@ Problem problem_of(const Shape& shape, Pass pass) {
   p.kv_len = shape.kv_len;
   p.head_dim = shape.head_dim;
   p.scale = shape.scale;
+  p.window_left = shape.window_left;
+  p.window_right = shape.window_right;
   return p;
 }
 
@@ -61,6 +64,13 @@ std::vector<Shape> shapes() {
       {bottom, 129, 129, 1, 2, 2, 8, Layout::bhsd, Dtype::fp32, 0.7},
       {none, 65, 129, 1, 2, 1, 8, Layout::bhsd, Dtype::fp32, -0.3},
       {none, 3, 2, 1, 1, 1, 256, Layout::bshd, Dtype::fp16, 0.0},
+      {none, 130, 300, 1, 2, 1, 8, Layout::bshd, Dtype::fp32, {}, 40, 7},
+      {none, 300, 130, 1, 2, 2, 8, Layout::bhsd, Dtype::fp16, {}, 0, {}},
+      {none, 1, 600, 1, 2, 1, 8, Layout::bshd, Dtype::bf16, {}, 256, 0},
+      {none, 150, 20, 1, 1, 1, 8, Layout::bshd, Dtype::fp32, {}, {}, 0},
+      {top, 140, 90, 1, 2, 1, 8, Layout::bshd, Dtype::fp32, {}, 20, {}},
+      {bottom, 140, 600, 1, 2, 1, 8, Layout::bshd, Dtype::bf16, {}, 255, 3},
+      {bottom, 300, 40, 1, 1, 1, 8, Layout::bshd, Dtype::fp32, {}, 1000, {}},
   };
 }
 

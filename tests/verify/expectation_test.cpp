@@ -93,6 +93,16 @@ TEST_F(ExpectationTest, EqualScoresGiveTheMeanToTheBit) {
   }
 }
 
+TEST_F(ExpectationTest, EqualScoresGiveTheMeanOfTheWindow) {
+  Problem p = problem_of(Pass::forward, Dtype::fp32, Mask::none, 40, 64);
+  p.window_left = 11;
+  p.window_right = 4;
+  Exact exact(p, Distribution::equal_scores, *device_);
+  EXPECT_EQ(exact.wrong(), "");
+  const TensorView o = exact.outputs().o;
+  EXPECT_NE(exact.with(o, 1, 2, 20, 3, exact.next(o, 1, 2, 20, 3)), "");  // sees 16 keys
+}
+
 TEST_F(ExpectationTest, OneHotIsARowOfVToTheBit) {
   for (const Dtype dtype : kDtypes) {
     const Problem p = problem_of(Pass::forward, dtype, Mask::causal_top_left, 40, 64);
@@ -142,9 +152,14 @@ TEST_F(ExpectationTest, NaNsOfTheReferenceAreWhereVisibilityPutsThem) {
           // A score of -infinity minus a logsumexp of -infinity is NaN in everything but the
           // reference.
           if (pass == Pass::backward && kv_len == 1) continue;
-          const Problem p = problem_of(pass, Dtype::fp32, mask, q_len, kv_len);
+          Problem p = problem_of(pass, Dtype::fp32, mask, q_len, kv_len);
           EXPECT_EQ(Exact(p, distribution, *device_).wrong(), "")
               << name(distribution) << " " << p.id();
+          if (kv_len == 1) continue;
+          p.window_left = 5;
+          p.window_right = 3;
+          EXPECT_EQ(Exact(p, distribution, *device_).wrong(), "")
+              << name(distribution) << " " << p.id() << " in a window";
         }
       }
     }
@@ -197,6 +212,18 @@ TEST_F(ExpectationTest, GradientsAreNaNWhereANaNQueryReachesThem) {
   EXPECT_NE(exact.with(out.dk, 1, 0, 10, 5, kNan), "");
   EXPECT_NE(exact.with(out.dv, 1, 1, 0, 5, 0.5f), "");
   EXPECT_NE(exact.with(out.dv, 0, 1, 0, 5, kNan), "");
+}
+
+TEST_F(ExpectationTest, GradientsAreNaNFromTheFirstKeyOfTheWindowOn) {
+  Problem p = problem_of(Pass::backward, Dtype::fp32, Mask::causal_top_left, 40, 60);
+  p.window_left = 8;
+  ASSERT_EQ(spoilt_key(p), 35);  // seen by queries 35 to 39, which see keys 27 to 39
+  Exact exact(p, Distribution::nan_key, *device_);
+  const Outputs out = exact.outputs();
+  EXPECT_NE(exact.with(out.dq, 1, 3, 35, 5, 0.5f), "");
+  EXPECT_NE(exact.with(out.dq, 1, 3, 34, 5, kNan), "");
+  EXPECT_NE(exact.with(out.dk, 1, 1, 26, 5, kNan), "");
+  EXPECT_NE(exact.with(out.dk, 1, 1, 27, 5, 0.5f), "");
 }
 
 TEST_F(ExpectationTest, KeysThatNoQuerySeesReachNothing) {

@@ -75,6 +75,24 @@ TEST_F(NonFinite, InfAndNanInVReachTheirColumnOfTheRowsThatSeeThem) {
   }
 }
 
+TEST_F(NonFinite, NothingBesideAWindowReachesARow) {
+  Problem p = problem_of(Pass::forward, Mask::none, 300, 310);
+  p.window_left = 30;
+  p.window_right = 5;
+  AttentionCase attention(p, {}, *device_);
+  const Inputs inputs = attention.inputs();
+  const Outputs outputs = attention.outputs();
+  spoil(inputs.k, 0, 150, 3, kNan);
+  spoil(inputs.v, 1, 150, 3, kInf);
+  attention.make_oracle().exact_forward(outputs.o, outputs.logsumexp);
+  for (int64_t row = 0; row < 300; ++row) {
+    const bool sees = 150 >= row + 10 - 30 && 150 <= row + 10 + 5;
+    EXPECT_EQ(std::isnan(found(outputs.o, 0, row, 0)), sees) << row;
+    EXPECT_EQ(found(outputs.o, 1, row, 3) == kInf, sees) << row;
+    EXPECT_TRUE(std::isfinite(found(outputs.o, 1, row, 2)));
+  }
+}
+
 TEST_F(NonFinite, NanInDoReachesTheKeysThatItsRowSees) {
   const Problem p = problem_of(Pass::backward, Mask::causal_top_left, 300, 300);
   AttentionCase attention(p, {}, *device_);

@@ -85,6 +85,34 @@ TEST(Sampling, RowsOfEveryHeadHoldTheEndsAndTileEdges) {
   EXPECT_EQ(different.size(), 12u);
 }
 
+// Where a window starts to move, and where it stops: an error there is in no other row.
+TEST(Sampling, RowsHoldTheEdgesOfAWindow) {
+  Problem p = problem_of(Pass::backward, 3000);  // and 3040 keys
+  p.window_left = 500;
+  p.window_right = 200;
+  const Selection selection = select_rows(p, {1, 5});
+  EXPECT_TRUE(selection.sampled);
+  for (const auto& [head, rows] : rows_by_head(selection.queries)) {
+    // Query 460's own key is 500, query 2799's 2839.
+    for (const int64_t row : {460, 461, 2798, 2799}) EXPECT_TRUE(rows.count(row)) << row;
+  }
+  for (const auto& [head, rows] : rows_by_head(selection.keys)) {
+    // Query 0 sees keys to 240, query 2999 from 2539 on.
+    for (const int64_t row : {240, 241, 2538, 2539}) EXPECT_TRUE(rows.count(row)) << row;
+  }
+}
+
+TEST(Sampling, RowsHoldTheFirstAndTheLastThatSeeAnything) {
+  Problem p = problem_of(Pass::forward, 3000);
+  p.kv_len = 1000;
+  p.mask = Mask::causal_top_left;
+  p.window_left = 300;
+  const Selection selection = select_rows(p, {1, 5});
+  for (const auto& [head, rows] : rows_by_head(selection.queries)) {
+    for (const int64_t row : {300, 301, 999, 1299, 1300}) EXPECT_TRUE(rows.count(row)) << row;
+  }
+}
+
 TEST(Sampling, SomeHeadsHoldTheFirstAndTheLast) {
   const Selection selection = select_rows(problem_of(Pass::forward, 3000), {2e7, 5});
   const Heads heads = rows_by_head(selection.queries);

@@ -23,15 +23,9 @@ long double dot(const ConstTensorView& x, int64_t x_head, int64_t x_row, const C
 }
 
 bool sees(const Problem& p, int64_t query, int64_t key) {
-  switch (p.mask) {
-    case Mask::none:
-      return true;
-    case Mask::causal_top_left:
-      return key <= query;
-    case Mask::causal_bottom_right:
-      return key <= query + p.kv_len - p.q_len;
-  }
-  return false;
+  const int64_t own = p.mask == Mask::causal_top_left ? query : query + p.kv_len - p.q_len;
+  return (p.mask == Mask::none || key <= own) && (!p.window_left || key >= own - *p.window_left) &&
+         (!p.window_right || key <= own + *p.window_right);
 }
 
 void attend_row(Textbook& result, const Problem& p, const Inputs& in, int64_t b, int64_t h,
