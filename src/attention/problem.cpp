@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <utility>
 
 namespace flashbench {
 
@@ -197,29 +198,37 @@ int64_t Problem::unmasked_pairs() const {
   return up_to_end - before_first;
 }
 
+int64_t gemm_dims(Pass pass, int64_t head_dim, int64_t value_dim) {
+  return pass == Pass::forward ? head_dim + value_dim : 3 * head_dim + 2 * value_dim;
+}
+
 double Problem::flops() const {
-  const double gemms = pass == Pass::forward ? 2 : 5;
-  return gemms * 2.0 * static_cast<double>(head_dim) * static_cast<double>(unmasked_pairs()) *
-         static_cast<double>(batch * q_heads);
+  return 2.0 * static_cast<double>(gemm_dims(pass, head_dim, value_dim())) *
+         static_cast<double>(unmasked_pairs()) * static_cast<double>(batch * q_heads);
 }
 
 double Problem::flops_convention() const {
-  if (has_window()) return flops();
-  const double all = 4.0 * static_cast<double>(batch * q_heads) * static_cast<double>(q_len) *
-                     static_cast<double>(kv_len) * static_cast<double>(head_dim);
-  return all * (mask == Mask::none ? 1.0 : 0.5) * (pass == Pass::forward ? 1.0 : 2.5);
+  const double passes = pass == Pass::forward ? 1.0 : 2.5;
+  if (has_window()) {
+    return 2.0 * static_cast<double>(head_dim + value_dim()) *
+           static_cast<double>(unmasked_pairs()) * static_cast<double>(batch * q_heads) * passes;
+  }
+  const double all = 2.0 * static_cast<double>(batch * q_heads) * static_cast<double>(q_len) *
+                     static_cast<double>(kv_len) * static_cast<double>(head_dim + value_dim());
+  return all * (mask == Mask::none ? 1.0 : 0.5) * passes;
 }
 
 int64_t Problem::compulsory_bytes() const {
   if (!has_window()) return tensor_bytes();
   const int64_t unseen = kv_len - seen_keys().size();
-  return tensor_bytes() - element_size(dtype) * 2 * batch * kv_heads * unseen * head_dim;
+  return tensor_bytes() -
+         element_size(dtype) * batch * kv_heads * unseen * (head_dim + value_dim());
 }
 
 int64_t Problem::tensor_bytes() const {
-  const int64_t query_tensors = pass == Pass::forward ? 2 : 4;  // Q, O; backward also dO, dQ
-  const int64_t key_tensors = pass == Pass::forward ? 2 : 4;    // K, V; backward also dK, dV
-  return element_size(dtype) * (query_tensors * query_elements() + key_tensors * key_elements()) +
+  const int64_t elements = query_elements() + output_elements() + key_elements() + value_elements();
+  const int64_t of_each_shape = pass == Pass::forward ? 1 : 2;  // backward also the gradients
+  return element_size(dtype) * of_each_shape * elements +
          static_cast<int64_t>(sizeof(float)) * query_rows();
 }
 
@@ -233,9 +242,12 @@ std::optional<std::string> Problem::invalid() const {
   if (q_heads % kv_heads != 0) {
     return fmt::format("q_heads must be a multiple of kv_heads, got {} and {}", q_heads, kv_heads);
   }
-  if (head_dim < kHeadDimStep || head_dim > kMaxHeadDim || head_dim % kHeadDimStep != 0) {
-    return fmt::format("head_dim must be a multiple of {} from {} to {}, got {}", kHeadDimStep,
-                       kHeadDimStep, kMaxHeadDim, head_dim);
+  for (const auto& [dim_name, dim] :
+       {std::pair{"head_dim", head_dim}, {"head_dim_v", value_dim()}}) {
+    if (dim < kHeadDimStep || dim > kMaxHeadDim || dim % kHeadDimStep != 0) {
+      return fmt::format("{} must be a multiple of {} from {} to {}, got {}", dim_name,
+                         kHeadDimStep, kHeadDimStep, kMaxHeadDim, dim);
+    }
   }
   if (window_left.value_or(0) < 0 || window_right.value_or(0) < 0) {
     return fmt::format("windows must be at least 0, got window_left {}, window_right {}",

@@ -29,9 +29,14 @@ std::string_view name(Layout);
 // Bytes of one element.
 int64_t element_size(Dtype);
 
-// Largest head_dim; every head_dim is a multiple of kHeadDimStep.
+// Largest head_dim; every head_dim is a multiple of kHeadDimStep. The same holds for head_dim_v.
 inline constexpr int64_t kMaxHeadDim = 256;
 inline constexpr int64_t kHeadDimStep = 8;
+
+// The dimensions that the GEMMs of a pass go over for each (query, key) pair of a head. Forward:
+// head_dim for QK^T, value_dim for PV. Backward: head_dim for QK^T, dS K and dS^T Q, value_dim for
+// dO V^T and P^T dO.
+int64_t gemm_dims(Pass, int64_t head_dim, int64_t value_dim);
 
 // Rows [first, end) of a head: of keys or of queries.
 struct RowRange {
@@ -54,7 +59,11 @@ struct Problem {
   int64_t kv_heads = 1;  // divides q_heads; query head h reads K/V head h / (q_heads / kv_heads)
   int64_t q_len = 1;
   int64_t kv_len = 1;
-  int64_t head_dim = 64;
+  int64_t head_dim = 64;  // of Q, K, dQ and dK; of V, O, dV and dO, unless head_dim_v is set
+
+  // Of V, O, dV and dO, e.g. 128 beside a head_dim of 192.
+  std::optional<int64_t> head_dim_v = std::nullopt;
+  int64_t value_dim() const { return head_dim_v.value_or(head_dim); }
 
   // Softmax scale: S = softmax_scale() * Q K^T; 1/sqrt(head_dim) unless `scale` is set.
   std::optional<double> scale = std::nullopt;
@@ -90,11 +99,12 @@ struct Problem {
   // Unmasked (query, key) pairs of one head, exact.
   int64_t unmasked_pairs() const;
 
-  // Matrix-multiply FLOPs over the unmasked pairs: 2 GEMMs of 2*head_dim forward, 5 backward.
+  // Matrix-multiply FLOPs over the unmasked pairs: 2 * gemm_dims for each.
   double flops() const;
 
-  // FlashAttention's convention: 4*B*H*q_len*kv_len*head_dim, halved if causal, x2.5 backward; with
-  // a window the unmasked pairs in place of q_len*kv_len (its hopper/benchmark_attn.py).
+  // FlashAttention's convention: 2*B*H*q_len*kv_len*(head_dim + value_dim), halved if causal, x2.5
+  // backward; with a window the unmasked pairs in place of q_len*kv_len (its
+  // hopper/benchmark_attn.py).
   double flops_convention() const;
 
   // Bytes that any implementation must move: each input read once, each output written once; of K
@@ -105,9 +115,11 @@ struct Problem {
   // Bytes of all tensors of the pass.
   int64_t tensor_bytes() const;
 
-  // Elements of Q (and O, dO, dQ), of K (and V, dK, dV) and of the logsumexp.
+  // Elements of Q (and dQ), of O (and dO), of K (and dK), of V (and dV) and of the logsumexp.
   int64_t query_elements() const { return batch * q_heads * q_len * head_dim; }
+  int64_t output_elements() const { return batch * q_heads * q_len * value_dim(); }
   int64_t key_elements() const { return batch * kv_heads * kv_len * head_dim; }
+  int64_t value_elements() const { return batch * kv_heads * kv_len * value_dim(); }
   int64_t query_rows() const { return batch * q_heads * q_len; }
 
   // A sentence that says what is wrong with the shapes; empty for a valid problem.

@@ -44,15 +44,23 @@ BasicTensorView<Data> dense_view(Data* data, Dtype dtype, Layout layout, int64_t
           bshd ? heads * head_dim : head_dim};
 }
 
-// Dense views in a problem's dtype and layout, shaped like Q (q_heads x q_len) or K (kv_heads x
-// kv_len).
+// Dense views in a problem's dtype and layout, shaped like Q (and dQ), O (and dO), K (and dK) or V
+// (and dV).
 template <typename Data>
 BasicTensorView<Data> query_view(Data* data, const Problem& p) {
   return dense_view(data, p.dtype, p.layout, p.batch, p.q_heads, p.q_len, p.head_dim);
 }
 template <typename Data>
+BasicTensorView<Data> output_view(Data* data, const Problem& p) {
+  return dense_view(data, p.dtype, p.layout, p.batch, p.q_heads, p.q_len, p.value_dim());
+}
+template <typename Data>
 BasicTensorView<Data> key_view(Data* data, const Problem& p) {
   return dense_view(data, p.dtype, p.layout, p.batch, p.kv_heads, p.kv_len, p.head_dim);
+}
+template <typename Data>
+BasicTensorView<Data> value_view(Data* data, const Problem& p) {
+  return dense_view(data, p.dtype, p.layout, p.batch, p.kv_heads, p.kv_len, p.value_dim());
 }
 
 // What a provider reads. `o`, `d_o` and `logsumexp` are given for the backward pass only.

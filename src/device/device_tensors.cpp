@@ -12,8 +12,14 @@ namespace {
 size_t query_bytes(const Problem& p) {
   return static_cast<size_t>(p.query_elements() * element_size(p.dtype));
 }
+size_t output_bytes(const Problem& p) {
+  return static_cast<size_t>(p.output_elements() * element_size(p.dtype));
+}
 size_t key_bytes(const Problem& p) {
   return static_cast<size_t>(p.key_elements() * element_size(p.dtype));
+}
+size_t value_bytes(const Problem& p) {
+  return static_cast<size_t>(p.value_elements() * element_size(p.dtype));
 }
 size_t row_bytes(const Problem& p) {
   return static_cast<size_t>(p.query_rows()) * sizeof(float);
@@ -23,8 +29,14 @@ size_t row_bytes(const Problem& p) {
 ConstTensorView query_shape(const Problem& p) {
   return query_view<const void>(nullptr, p);
 }
+ConstTensorView output_shape(const Problem& p) {
+  return output_view<const void>(nullptr, p);
+}
 ConstTensorView key_shape(const Problem& p) {
   return key_view<const void>(nullptr, p);
+}
+ConstTensorView value_shape(const Problem& p) {
+  return value_view<const void>(nullptr, p);
 }
 ConstTensorView row_shape(const Problem& p) {
   return dense_view<const void>(nullptr, Dtype::fp32, Layout::bhsd, p.batch, p.q_heads, p.q_len, 1);
@@ -40,10 +52,10 @@ DeviceInputs::DeviceInputs(Device& device, const Problem& problem, Placement pla
     : problem_(problem),
       q_(device, query_shape(problem), placement, MemoryUse::input),
       k_(device, key_shape(problem), placement, MemoryUse::input),
-      v_(device, key_shape(problem), placement, MemoryUse::input) {
+      v_(device, value_shape(problem), placement, MemoryUse::input) {
   if (problem.pass == Pass::backward) {
-    o_ = PlacedTensor(device, query_shape(problem), placement, MemoryUse::input);
-    d_o_ = PlacedTensor(device, query_shape(problem), placement, MemoryUse::input);
+    o_ = PlacedTensor(device, output_shape(problem), placement, MemoryUse::input);
+    d_o_ = PlacedTensor(device, output_shape(problem), placement, MemoryUse::input);
     logsumexp_ =
         PlacedTensor(device, row_shape(problem), row_placement(placement), MemoryUse::input);
   }
@@ -91,24 +103,24 @@ int64_t DeviceInputs::guard_bytes() const {
 
 HostOutputs::HostOutputs(const Problem& problem, bool logsumexp) : problem_(problem) {
   if (problem.pass == Pass::forward) {
-    o_.resize(query_bytes(problem));
+    o_.resize(output_bytes(problem));
     if (logsumexp) logsumexp_.resize(row_bytes(problem));
   } else {
     dq_.resize(query_bytes(problem));
     dk_.resize(key_bytes(problem));
-    dv_.resize(key_bytes(problem));
+    dv_.resize(value_bytes(problem));
   }
 }
 
 Outputs HostOutputs::view() {
   Outputs outputs;
   if (problem_.pass == Pass::forward) {
-    outputs.o = query_view<void>(o_.data(), problem_);
+    outputs.o = output_view<void>(o_.data(), problem_);
     if (!logsumexp_.empty()) outputs.logsumexp = reinterpret_cast<float*>(logsumexp_.data());
   } else {
     outputs.dq = query_view<void>(dq_.data(), problem_);
     outputs.dk = key_view<void>(dk_.data(), problem_);
-    outputs.dv = key_view<void>(dv_.data(), problem_);
+    outputs.dv = value_view<void>(dv_.data(), problem_);
   }
   return outputs;
 }
@@ -120,12 +132,12 @@ DeviceOutputs::DeviceOutputs(Device& device, const Problem& problem, Placement p
     return PlacedTensor(device, shape, where, MemoryUse::output);
   };
   if (problem.pass == Pass::forward) {
-    o_ = make(query_shape(problem), placement);
+    o_ = make(output_shape(problem), placement);
     if (logsumexp) logsumexp_ = make(row_shape(problem), row_placement(placement));
   } else {
     dq_ = make(query_shape(problem), placement);
     dk_ = make(key_shape(problem), placement);
-    dv_ = make(key_shape(problem), placement);
+    dv_ = make(value_shape(problem), placement);
   }
 }
 

@@ -190,14 +190,13 @@ float random_value(Distribution distribution, uint64_t seed, int tensor, uint64_
 
 HostTensors::HostTensors(const Problem& problem, const InputSpec& spec, ThreadPool& pool)
     : problem_(problem) {
-  const TensorView query = query_view<void>(nullptr, problem);
-  const TensorView key = key_view<void>(nullptr, problem);
-  q_ = filled(query, problem, spec, 0, spec.q, pool);
-  k_ = filled(key, problem, spec, 1, spec.k, pool);
-  v_ = filled(key, problem, spec, 2, spec.v, pool);
+  const TensorView output = output_view<void>(nullptr, problem);
+  q_ = filled(query_view<void>(nullptr, problem), problem, spec, 0, spec.q, pool);
+  k_ = filled(key_view<void>(nullptr, problem), problem, spec, 1, spec.k, pool);
+  v_ = filled(value_view<void>(nullptr, problem), problem, spec, 2, spec.v, pool);
   if (problem.pass == Pass::backward) {
-    d_o_ = filled(query, problem, spec, 3, spec.d_o, pool);
-    o_.resize(bytes_of(query));
+    d_o_ = filled(output, problem, spec, 3, spec.d_o, pool);
+    o_.resize(bytes_of(output));
     logsumexp_.resize(static_cast<size_t>(problem.query_rows()));
   }
 }
@@ -206,17 +205,17 @@ Inputs HostTensors::inputs() const {
   Inputs inputs;
   inputs.q = query_view<const void>(q_->data(), problem_);
   inputs.k = key_view<const void>(k_->data(), problem_);
-  inputs.v = key_view<const void>(v_->data(), problem_);
+  inputs.v = value_view<const void>(v_->data(), problem_);
   if (problem_.pass == Pass::backward) {
-    inputs.o = query_view<const void>(o_.data(), problem_);
-    inputs.d_o = query_view<const void>(d_o_->data(), problem_);
+    inputs.o = output_view<const void>(o_.data(), problem_);
+    inputs.d_o = output_view<const void>(d_o_->data(), problem_);
     inputs.logsumexp = logsumexp_.data();
   }
   return inputs;
 }
 
 TensorView HostTensors::mutable_o() {
-  return query_view<void>(o_.data(), problem_);
+  return output_view<void>(o_.data(), problem_);
 }
 
 }  // namespace flashbench

@@ -73,7 +73,8 @@ double assumed_gemm_flops(DeviceKind kind, int threads) {
 double estimate_verification(const Case& c, const std::vector<std::string>& providers,
                              const VerifyOptions& verify, DeviceKind kind, double gemm_flops) {
   const Problem& p = c.problem;
-  const auto elements = static_cast<double>(p.query_elements() + 2 * p.key_elements());
+  const auto elements =
+      static_cast<double>(p.query_elements() + p.key_elements() + p.value_elements());
   double seconds = elements * kFillSeconds + reference_seconds(p, verify, kind, gemm_flops);
   for (const std::string& provider : providers) {
     seconds += kProviderSeconds + kRunsToVerify * run_seconds(p, provider, gemm_flops);

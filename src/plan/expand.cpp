@@ -172,12 +172,13 @@ bool Block::fits(const Problem& p) {
       static_cast<double>(p.batch) * static_cast<double>(p.q_heads) * static_cast<double>(p.q_len);
   const double keys = static_cast<double>(p.batch) * static_cast<double>(p.kv_heads) *
                       static_cast<double>(p.kv_len);
-  const double elements = std::max(rows, keys) * static_cast<double>(p.head_dim);
+  const int64_t dim = std::max(p.head_dim, p.value_dim());
+  const double elements = std::max(rows, keys) * static_cast<double>(dim);
   if (elements > kMaxTensorElements) {
     issue("",
           fmt::format("expected tensors of at most 2^40 elements, got {:.3g} (batch {}, q_heads "
                       "{}, kv_heads {}, q_len {}, kv_len {}, head_dim {})",
-                      elements, p.batch, p.q_heads, p.kv_heads, p.q_len, p.kv_len, p.head_dim));
+                      elements, p.batch, p.q_heads, p.kv_heads, p.q_len, p.kv_len, dim));
     return false;
   }
   const double scores = rows * static_cast<double>(p.kv_len);

@@ -32,11 +32,14 @@ double tiled_flops(const Problem& p) {
                         p.visible_keys(std::min(first_query + kLargestTile, p.q_len) - 1).end};
     if (!keys.empty()) tiles += up(keys.end) - keys.first / kLargestTile;
   }
-  int64_t head_dim = 64;
-  while (head_dim < p.head_dim) head_dim *= 2;
-  const double products = p.pass == Pass::forward ? 4 : 10;  // as in Problem::flops
-  return products * static_cast<double>(tiles * kLargestTile * kLargestTile) *
-         static_cast<double>(head_dim) * static_cast<double>(p.batch * p.q_heads);
+  const auto compiled = [](int64_t dim) {
+    int64_t next = 64;
+    while (next < dim) next *= 2;
+    return next;
+  };
+  const int64_t dims = gemm_dims(p.pass, compiled(p.head_dim), compiled(p.value_dim()));
+  return 2.0 * static_cast<double>(tiles * kLargestTile * kLargestTile) *
+         static_cast<double>(dims) * static_cast<double>(p.batch * p.q_heads);
 }
 
 }  // namespace

@@ -18,11 +18,11 @@ double gibibytes(int64_t bytes) {
 }  // namespace
 
 int64_t host_bytes_needed(const Problem& p, DeviceKind kind) {
-  const int64_t queries = p.query_elements() * element_size(p.dtype);
-  const int64_t keys = p.key_elements() * element_size(p.dtype);
+  const int64_t element = element_size(p.dtype), o = p.output_elements() * element;
+  const int64_t qkv = (p.query_elements() + p.key_elements() + p.value_elements()) * element;
   const bool forward = p.pass == Pass::forward;
-  const int64_t inputs = forward ? queries + 2 * keys : 3 * queries + 2 * keys;
-  const int64_t outputs = forward ? queries : queries + 2 * keys;
+  const int64_t inputs = forward ? qkv : qkv + 2 * o;
+  const int64_t outputs = forward ? o : qkv;
   return inputs + 2 * outputs + (kind == DeviceKind::cpu ? inputs + outputs : 0);
 }
 

@@ -148,6 +148,40 @@ TEST(Problem, FlopsAndBytes) {
   EXPECT_EQ(p.compulsory_bytes(), 2 * (4 * query + 4 * key) + 4 * rows);
 }
 
+// QK^T, dS K and dS^T Q are products over head_dim, PV, dO V^T and P^T dO over head_dim_v.
+TEST(Problem, FlopsAndBytesWithAHeadDimOfItsOwnForV) {
+  Problem p{.dtype = Dtype::bf16,
+            .batch = 2,
+            .q_heads = 8,
+            .kv_heads = 2,
+            .q_len = 512,
+            .kv_len = 256,
+            .head_dim = 192,
+            .head_dim_v = 128};
+  const double pairs = 2 * 8 * 512 * 256;
+  EXPECT_DOUBLE_EQ(p.flops(), 2 * pairs * (192 + 128));
+  EXPECT_DOUBLE_EQ(p.flops_convention(), 2 * pairs * (192 + 128));
+  const int64_t q = 2 * 8 * 512 * 192, o = 2 * 8 * 512 * 128;
+  const int64_t k = 2 * 2 * 256 * 192, v = 2 * 2 * 256 * 128, rows = 2 * 8 * 512;
+  EXPECT_EQ(p.query_elements(), q);
+  EXPECT_EQ(p.output_elements(), o);
+  EXPECT_EQ(p.key_elements(), k);
+  EXPECT_EQ(p.value_elements(), v);
+  EXPECT_EQ(p.compulsory_bytes(), 2 * (q + k + v + o) + 4 * rows);
+  p.pass = Pass::backward;
+  EXPECT_DOUBLE_EQ(p.flops(), 2 * pairs * (3 * 192 + 2 * 128));
+  EXPECT_DOUBLE_EQ(p.flops_convention(), 2.5 * 2 * pairs * (192 + 128));
+  EXPECT_EQ(p.compulsory_bytes(), 2 * 2 * (q + k + v + o) + 4 * rows);
+}
+
+TEST(Problem, HeadDimVIsHeadDimUnlessSet) {
+  Problem p{.head_dim = 64};
+  EXPECT_EQ(p.value_dim(), 64);
+  p.head_dim_v = 256;
+  EXPECT_EQ(p.value_dim(), 256);
+  EXPECT_DOUBLE_EQ(p.softmax_scale(), 0.125);
+}
+
 TEST(Problem, ScaleDefaultsToTheSquareRoot) {
   Problem p{.head_dim = 64};
   EXPECT_DOUBLE_EQ(p.softmax_scale(), 0.125);
@@ -162,6 +196,8 @@ TEST(Problem, InvalidShapesGetASentence) {
   EXPECT_TRUE((Problem{.kv_len = 0}).invalid());
   for (int64_t head_dim : {0, 4, 12, 264}) {
     EXPECT_TRUE((Problem{.head_dim = head_dim}).invalid()) << head_dim;
+    EXPECT_EQ((Problem{.head_dim_v = head_dim}).invalid(),
+              "head_dim_v must be a multiple of 8 from 8 to 256, got " + std::to_string(head_dim));
   }
   EXPECT_TRUE((Problem{.scale = std::nan("")}).invalid());
   EXPECT_TRUE((Problem{.window_left = -1}).invalid());

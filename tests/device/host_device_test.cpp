@@ -76,6 +76,39 @@ TEST(DeviceTensors, InputsArriveAndChangesShow) {
   EXPECT_EQ(inputs.hash(), hash);
 }
 
+TEST(DeviceTensors, VAndOHaveTheirOwnHeadDim) {
+  const auto device = make_host_device(2);
+  Problem p{.q_heads = 2, .q_len = 3, .kv_len = 5, .head_dim = 8, .head_dim_v = 24};
+  for (const Pass pass : kPasses) {
+    p.pass = pass;
+    HostTensors host(p, {}, *device->stream().threads);
+    for (const Placement placement : kPlacements) {
+      const DeviceInputs inputs(*device, p, placement, host.inputs());
+      DeviceOutputs outputs(*device, p, placement);
+      for (const Inputs& in : {host.inputs(), inputs.view()}) {
+        EXPECT_EQ(in.q.head_dim, 8);
+        EXPECT_EQ(in.k.head_dim, 8);
+        EXPECT_EQ(in.v.head_dim, 24);
+        if (pass == Pass::forward) continue;
+        EXPECT_EQ(in.o.head_dim, 24);
+        EXPECT_EQ(in.d_o.head_dim, 24);
+      }
+      for (const Outputs& out : {outputs.view(), outputs.to_host().view()}) {
+        if (pass == Pass::forward) {
+          EXPECT_EQ(out.o.elements(), 2 * 3 * 24);
+        } else {
+          EXPECT_EQ(out.dq.elements(), 2 * 3 * 8);
+          EXPECT_EQ(out.dk.elements(), 5 * 8);
+          EXPECT_EQ(out.dv.elements(), 5 * 24);
+        }
+      }
+      EXPECT_EQ(outputs.unwritten_elements(),
+                pass == Pass::forward ? 2 * 3 * 24 + 2 * 3 : 2 * 3 * 8 + 5 * 8 + 5 * 24);
+      EXPECT_EQ(outputs.damage(), "");
+    }
+  }
+}
+
 TEST(DeviceTensors, UnwrittenOutputsAreCounted) {
   const auto device = make_host_device(1);
   for (Dtype dtype : kDtypes) {
