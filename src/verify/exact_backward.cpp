@@ -69,7 +69,8 @@ Tile compute_tile(const Problem& p, const StoredScores& stored, const QueryRows&
   gemm(Transpose::no, Transpose::yes, 1.0, queries.d_o.values.view(), keys.v.values.view(), 0.0,
        tile.d_s.ref());
 
-  const double step = summation_variance(p.head_dim);
+  const double s_variance = summation_variance(p.head_dim);
+  const double d_p_variance = summation_variance(p.value_dim());
   const double p_floor = square(rounding.intermediate_floor);
   const double d_s_floor_squared = square(d_s_floor(rounding, p.softmax_scale()));
   for (int64_t i = 0; i < rows; ++i) {
@@ -77,8 +78,8 @@ Tile compute_tile(const Problem& p, const StoredScores& stored, const QueryRows&
     const double own = square(rounding.intermediate) +
                        summation_variance(query_terms.value_or(queries.visible[row].size()));
     const RowStatistics& statistics = queries.statistics[row];
-    const double score_step = step * square(p.softmax_scale() * queries.q_norms[row]);
-    const double d_p_step = step * square(queries.d_o_norms[row]);
+    const double score_step = s_variance * square(p.softmax_scale() * queries.q_norms[row]);
+    const double d_p_step = d_p_variance * square(queries.d_o_norms[row]);
     const bool nothing = statistics.logsumexp == -std::numeric_limits<double>::infinity();
     for (int64_t j = 0; j < cols; ++j) {
       const auto col = static_cast<size_t>(j);
@@ -134,12 +135,12 @@ RowStatistics row_statistics(const Problem& p, const double* o, const double* d_
   const Rounding rounding = rounding_of(p.dtype);
   RowStatistics statistics{logsumexp, 0, 0};
   double magnitude = 0;
-  for (int64_t column = 0; column < p.head_dim; ++column) {
+  for (int64_t column = 0; column < p.value_dim(); ++column) {
     statistics.d += d_o[column] * o[column];
     statistics.d_variance += square(d_o[column] * storage_error(rounding, o[column]));
     magnitude += square(d_o[column] * o[column]);
   }
-  statistics.d_variance += summation_variance(p.head_dim) * magnitude;
+  statistics.d_variance += summation_variance(p.value_dim()) * magnitude;
   return statistics;
 }
 

@@ -65,7 +65,7 @@ ForwardRows forward_rows(const Problem& p, const Inputs& inputs, const RowBlock&
   const RowRange keys = seen_keys(p, block);
   const int64_t kv_head = block.head / p.heads_per_kv_head();
 
-  ForwardRows result{Matrix<double>(rows, keys.size()), zeros<double>(rows, p.head_dim),
+  ForwardRows result{Matrix<double>(rows, keys.size()), zeros<double>(rows, p.value_dim()),
                      std::vector<double>(block.rows.size())};
   for (int64_t first = keys.first; first < keys.end; first += kTileRows) {
     const RowBlock tile = tile_at(block.batch, kv_head, first, keys.end);
@@ -101,7 +101,7 @@ void forward_bounds(const Problem& p, const Inputs& inputs, Dtype scores, const 
   const std::vector<double> q_norms = norms(gather<double>(inputs.q, block));
   const int64_t kv_head = block.head / p.heads_per_kv_head();
   const RowRange keys = seen_keys(p, block);
-  Matrix<double> variance = zeros<double>(o_bound.rows, p.head_dim);
+  Matrix<double> variance = zeros<double>(o_bound.rows, p.value_dim());
   std::vector<RowErrors> errors(block.rows.size());
   for (int64_t first = keys.first; first < keys.end; first += kTileRows) {
     const RowBlock tile = tile_at(block.batch, kv_head, first, keys.end);
@@ -123,7 +123,7 @@ void forward_bounds(const Problem& p, const Inputs& inputs, Dtype scores, const 
     const auto row = static_cast<int64_t>(i);
     const double sum_error =
         std::sqrt(summation_variance(p.visible_keys(block.rows[i]).size())) + errors[i].swallowed;
-    for (int64_t column = 0; column < p.head_dim; ++column) {
+    for (int64_t column = 0; column < p.value_dim(); ++column) {
       const double o = forward.o.row(row)[column];
       o_bound.row(row)[column] = static_cast<float>(
           std::sqrt(variance.row(row)[column] + square(o) * errors[i].score_variance) +

@@ -78,12 +78,12 @@ std::string check_mean(const Problem& p, const ConstTensorView& v, const ConstTe
   RowRange summed;         // rows of V; both its ends rise from one query of a head to the next
   return first_of_rows(o, [&](int64_t b, int64_t h, int64_t row) -> std::string {
     if (row == 0) {
-      sum.assign(static_cast<size_t>(p.head_dim), 0);
+      sum.assign(static_cast<size_t>(v.head_dim), 0);
       summed = {};
     }
     const auto add = [&](int64_t key, float factor) {
       const int64_t from = v.offset(b, h / p.heads_per_kv_head(), key);
-      for (int64_t c = 0; c < p.head_dim; ++c) {
+      for (int64_t c = 0; c < v.head_dim; ++c) {
         sum[static_cast<size_t>(c)] += factor * load_element(v.data, v.dtype, from + c);
       }
     };
@@ -92,7 +92,7 @@ std::string check_mean(const Problem& p, const ConstTensorView& v, const ConstTe
     for (; summed.first < visible.first; ++summed.first) add(summed.first, -1);
     if (!std::has_single_bit(static_cast<uint64_t>(visible.size()))) return "";
     const int64_t at = o.offset(b, h, row);
-    for (int64_t c = 0; c < p.head_dim; ++c) {
+    for (int64_t c = 0; c < v.head_dim; ++c) {
       const float mean =
           round_to(o.dtype, sum[static_cast<size_t>(c)] / static_cast<float>(visible.size()));
       const float found = load_element(o.data, o.dtype, at + c);

@@ -29,9 +29,9 @@ template <typename Visit>
 ExactForward forward_of_all_rows(const Problem& problem, const Inputs& inputs, ThreadPool& pool,
                                  const Visit& visit) {
   ExactForward result;
-  result.o.resize(static_cast<size_t>(problem.query_elements() * element_size(problem.dtype)));
+  result.o.resize(static_cast<size_t>(problem.output_elements() * element_size(problem.dtype)));
   result.logsumexp.resize(static_cast<size_t>(problem.query_rows()));
-  const TensorView o = query_view<void>(result.o.data(), problem);
+  const TensorView o = output_view<void>(result.o.data(), problem);
   const std::vector<RowBlock> blocks = all_query_blocks(problem);
   pool.parallel_for(static_cast<int64_t>(blocks.size()), [&](int64_t item, int) {
     const RowBlock& block = blocks[static_cast<size_t>(item)];
@@ -50,7 +50,7 @@ std::vector<Reference> forward_references(const Problem& problem, const Inputs& 
                                           Dtype scores, const Selection& selection,
                                           ThreadPool& pool) {
   std::vector<Reference> references;
-  references.emplace_back("o", problem.dtype, problem.head_dim, selection.queries);
+  references.emplace_back("o", problem.dtype, problem.value_dim(), selection.queries);
   references.emplace_back("logsumexp", Dtype::fp32, 1, selection.queries);
   Reference &o = references[0], &logsumexp = references[1];
   pool.parallel_for(static_cast<int64_t>(selection.queries.size()), [&](int64_t item, int) {
@@ -73,7 +73,7 @@ std::vector<Reference> backward_references(const Problem& problem, const Inputs&
   std::vector<Reference> references;
   references.emplace_back("dq", problem.dtype, problem.head_dim, selection.queries);
   references.emplace_back("dk", problem.dtype, problem.head_dim, selection.keys);
-  references.emplace_back("dv", problem.dtype, problem.head_dim, selection.keys);
+  references.emplace_back("dv", problem.dtype, problem.value_dim(), selection.keys);
   Reference &dq = references[0], &dk = references[1], &dv = references[2];
   pool.parallel_for(static_cast<int64_t>(selection.queries.size()), [&](int64_t item, int) {
     const auto index = static_cast<size_t>(item);

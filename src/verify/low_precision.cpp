@@ -189,7 +189,7 @@ struct NaiveKeyGradients {
 NaiveKeyGradients naive_key_gradients(const Problem& p, const Inputs& inputs, const RowBlock& block,
                                       const std::vector<NaiveRow>& statistics) {
   const auto rows = static_cast<int64_t>(block.rows.size());
-  NaiveKeyGradients result{zeros<float>(rows, p.head_dim), zeros<float>(rows, p.head_dim)};
+  NaiveKeyGradients result{zeros<float>(rows, p.head_dim), zeros<float>(rows, p.value_dim())};
   const auto scale = static_cast<float>(p.softmax_scale());
   for (int64_t i = 0; i < p.heads_per_kv_head(); ++i) {
     const int64_t head = block.head * p.heads_per_kv_head() + i;
@@ -217,7 +217,7 @@ void measure_naive_forward(const Problem& p, const Inputs& inputs, Reference& o,
     const RowBlock& block = blocks[index];
     const NaiveBlock naive = naive_softmax(p, inputs, block);
     const auto rows = static_cast<int64_t>(block.rows.size());
-    Matrix<float> naive_o = zeros<float>(rows, p.head_dim);
+    Matrix<float> naive_o = zeros<float>(rows, p.value_dim());
     const int64_t kv_head = block.head / p.heads_per_kv_head();
     const RowRange keys = naive.keys;
     for (int64_t first = keys.first; first < keys.end; first += kTileRows) {

@@ -25,7 +25,7 @@ ConstTensorView logsumexp_view(const Problem& p, const float* logsumexp) {
                                 1);
 }
 
-ConstTensorView output_view(const Problem& p, const Outputs& outputs, const std::string& tensor) {
+ConstTensorView judged_view(const Problem& p, const Outputs& outputs, const std::string& tensor) {
   if (tensor == "o") return outputs.o;
   if (tensor == "dq") return outputs.dq;
   if (tensor == "dk") return outputs.dk;
@@ -33,9 +33,10 @@ ConstTensorView output_view(const Problem& p, const Outputs& outputs, const std:
   return logsumexp_view(p, outputs.logsumexp);
 }
 
-double output_elements(const Problem& p) {
-  return static_cast<double>(p.pass == Pass::forward ? p.query_elements() + p.query_rows()
-                                                     : p.query_elements() + 2 * p.key_elements());
+double judged_elements(const Problem& p) {
+  return static_cast<double>(p.pass == Pass::forward
+                                 ? p.output_elements() + p.query_rows()
+                                 : p.query_elements() + p.key_elements() + p.value_elements());
 }
 
 // From this magnitude on, fp32 numbers are integers. Rounding of the logsumexp alone then changes P
@@ -98,7 +99,7 @@ Verdict Oracle::judge(const Outputs& outputs) const {
   for (const Reference& reference : impl_->references.tensors) {
     if (reference.tensor == "logsumexp" && outputs.logsumexp == nullptr) continue;
     Judgement judgement = judge_tensor(
-        reference, output_view(impl_->problem, outputs, reference.tensor), impl_->pool);
+        reference, judged_view(impl_->problem, outputs, reference.tensor), impl_->pool);
     checked += judgement.error.checked;
     if (!judgement.error.passed) {
       verdict.status = Verdict::Status::failed;
@@ -107,7 +108,7 @@ Verdict Oracle::judge(const Outputs& outputs) const {
     }
     verdict.tensors.push_back(std::move(judgement.error));
   }
-  verdict.checked_fraction = static_cast<double>(checked) / output_elements(impl_->problem);
+  verdict.checked_fraction = static_cast<double>(checked) / judged_elements(impl_->problem);
   if (!verdict.passed()) {
     const std::string limit = beyond_fp32_logsumexp(impl_->references.forward.logsumexp);
     if (!limit.empty()) verdict.reason += "; " + limit;
@@ -121,13 +122,13 @@ void Oracle::exact_forward(TensorView o, float* logsumexp) const {
   if (p.pass == Pass::forward) fresh = exact_forward_on_host(p, impl_->inputs, impl_->pool);
   const ExactForward& exact = p.pass == Pass::forward ? fresh : impl_->references.forward;
 
-  const ConstTensorView from = query_view<const void>(exact.o.data(), p);
+  const ConstTensorView from = output_view<const void>(exact.o.data(), p);
   for (int64_t b = 0; b < p.batch; ++b) {
     for (int64_t h = 0; h < p.q_heads; ++h) {
       for (int64_t row = 0; row < p.q_len; ++row) {
         std::memcpy(static_cast<std::byte*>(o.data) + o.offset(b, h, row) * element_size(p.dtype),
                     exact.o.data() + from.offset(b, h, row) * element_size(p.dtype),
-                    static_cast<size_t>(p.head_dim * element_size(p.dtype)));
+                    static_cast<size_t>(p.value_dim() * element_size(p.dtype)));
       }
     }
   }

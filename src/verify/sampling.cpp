@@ -10,10 +10,19 @@ namespace flashbench::verify {
 
 namespace {
 
-// FLOPs in units of 2 * head_dim per (query, key) pair, i.e. the number of GEMMs.
-constexpr double kForwardGemms = 3;    // S, O; bound of O
-constexpr double kQueryGradGemms = 5;  // S, dP, dQ; two bounds of dQ
-constexpr double kKeyGradGemms = 6;    // S, dP, dV, dK; bounds of dV and dK
+// FLOPs for each (query, key) pair, 2 for each dimension that a GEMM goes over.
+double pair_flops(int64_t gemm_dims) {
+  return 2.0 * static_cast<double>(gemm_dims);
+}
+double forward_flops(const Problem& p) {
+  return pair_flops(p.head_dim + 2 * p.value_dim());  // S; O, its bound
+}
+double query_gradient_flops(const Problem& p) {
+  return pair_flops(4 * p.head_dim + p.value_dim());  // S, dQ, two bounds of it; dP
+}
+double key_gradient_flops(const Problem& p) {
+  return pair_flops(3 * p.head_dim + 3 * p.value_dim());  // S, dK, its bound; dP, dV, its bound
+}
 
 constexpr int64_t kMinSampledRows = 16;
 
@@ -91,17 +100,13 @@ int64_t count_rows(const std::vector<RowBlock>& blocks) {
   return rows;
 }
 
-double gemm_flops(const Problem& problem) {
-  return 2.0 * static_cast<double>(problem.head_dim);
-}
-
 Selection select_forward(const Problem& p, const OracleBudget& budget) {
   const int64_t heads = p.batch * p.q_heads;
-  const double head_flops = kForwardGemms * gemm_flops(p) * static_cast<double>(p.unmasked_pairs());
+  const double head_flops = forward_flops(p) * static_cast<double>(p.unmasked_pairs());
   if (head_flops * static_cast<double>(heads) <= budget.fp64_flops) {
     return {all_query_blocks(p), {}};
   }
-  const double row_flops = kForwardGemms * gemm_flops(p) * static_cast<double>(p.kv_len);
+  const double row_flops = forward_flops(p) * static_cast<double>(p.kv_len);
   const auto rows = std::max(kMinSampledRows,
                              static_cast<int64_t>(std::min(budget.fp64_flops / row_flops,
                                                            static_cast<double>(p.query_rows()))));
@@ -130,9 +135,9 @@ void append_group(Selection& selection, const Problem& p, int64_t group,
 
 Selection select_backward(const Problem& p, const OracleBudget& budget) {
   const int64_t groups = p.batch * p.kv_heads;
-  const double pair_flops = gemm_flops(p) * static_cast<double>(p.heads_per_kv_head());
-  const double group_flops =
-      (kQueryGradGemms + kKeyGradGemms) * pair_flops * static_cast<double>(p.unmasked_pairs());
+  const auto heads = static_cast<double>(p.heads_per_kv_head());
+  const double group_flops = (query_gradient_flops(p) + key_gradient_flops(p)) * heads *
+                             static_cast<double>(p.unmasked_pairs());
   const auto affordable = static_cast<int64_t>(
       std::min(budget.fp64_flops / std::max(group_flops, 1.0), static_cast<double>(groups)));
 
@@ -144,13 +149,14 @@ Selection select_backward(const Problem& p, const OracleBudget& budget) {
     }
     return selection;
   }
-  const auto rows_for = [&](double gemms, int64_t length) {
-    const double row_flops = gemms * pair_flops * static_cast<double>(length);
+  const auto rows_for = [&](double flops, int64_t length) {
+    const double row_flops = flops * heads * static_cast<double>(length);
     return std::max(kMinSampledRows, static_cast<int64_t>(budget.fp64_flops / 2 / row_flops));
   };
-  append_group(selection, p, groups - 1,
-               sample_rows(p.q_len, rows_for(kQueryGradGemms, p.kv_len), query_edges(p), random),
-               sample_rows(p.kv_len, rows_for(kKeyGradGemms, p.q_len), key_edges(p), random));
+  append_group(
+      selection, p, groups - 1,
+      sample_rows(p.q_len, rows_for(query_gradient_flops(p), p.kv_len), query_edges(p), random),
+      sample_rows(p.kv_len, rows_for(key_gradient_flops(p), p.q_len), key_edges(p), random));
   return selection;
 }
 

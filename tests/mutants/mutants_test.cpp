@@ -85,6 +85,24 @@ TEST_P(Mutants, OfWindowsAreCaught) {
   }
 }
 
+// 192 and 128, as in DeepSeek's prefill, and the other way round, where D has the longer sum.
+TEST_P(Mutants, OfAHeadDimOfVsOwnAreCaught) {
+  const bool backward = item_.problem.pass == Pass::backward;
+  for (const auto& [head_dim, head_dim_v] : {std::pair<int64_t, int64_t>{192, 128}, {24, 40}}) {
+    set_shape(4, 2, 90, 130);
+    item_.problem.head_dim = head_dim;
+    item_.problem.head_dim_v = head_dim_v;
+    EXPECT_EQ(name(run(Defect::none).status), "ok");
+    int shown = 0;
+    for (const Defect defect : verify::kHeadDimVDefects) {
+      if (!shows(defect, item_.problem, kTile)) continue;
+      ++shown;
+      EXPECT_EQ(name(run(defect).status), "failed") << name(defect) << " " << head_dim;
+    }
+    EXPECT_EQ(shown, backward && head_dim_v > head_dim ? 3 : 2);
+  }
+}
+
 // The longer the rows, the less one tile of keys weighs.
 TEST_P(Mutants, ADroppedTileIsCaughtAmongManyKeys) {
   for (const int64_t kv_len : {8192, 32768}) {

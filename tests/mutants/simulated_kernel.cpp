@@ -128,6 +128,9 @@ class Kernel {
         simulation_(simulation),
         scale_(static_cast<float>(p.softmax_scale())) {
     if (is(Defect::scale_one_percent)) scale_ *= 1.01f;
+    if (is(Defect::scale_from_head_dim_v)) {
+      scale_ = 1 / std::sqrt(static_cast<float>(p.value_dim()));
+    }
   }
 
   void forward_head(int64_t batch, int64_t head) const;
@@ -174,19 +177,32 @@ class Kernel {
   // The factor of the scale that is already in dS in its products.
   float ds_scale() const { return simulation_.ds_scaled ? scale_ : 1; }
 
-  // scores[j] = sum over columns of a[column] * bt[column][first + j]
+  // V as the kernel finds its rows.
+  Head values(int64_t batch, int64_t head) const {
+    Head v(in_.v, batch, head);
+    if (!is(Defect::v_stride_of_head_dim)) return v;
+    const std::vector<float> real = v.values;
+    for (int64_t i = 0; i < v.rows * v.cols; ++i) {
+      const int64_t at = i / v.cols * p_.head_dim + i % v.cols;
+      v.values[static_cast<size_t>(i)] = real[static_cast<size_t>(at) % real.size()];
+    }
+    return v;
+  }
+
+  // scores[j] = sum over the columns of `a` of a[column] * bt[column][first + j]
   void dot_products(const float* a, const std::vector<float>& bt, int64_t first, int64_t count,
                     int64_t length, std::vector<float>& scores) const {
     const Truncation truncation(simulation_.truncate);
     std::fill_n(scores.begin(), count, 0.0f);
-    for (int64_t column = 0; column < p_.head_dim; ++column) {
+    const int64_t columns = static_cast<int64_t>(bt.size()) / length;
+    for (int64_t column = 0; column < columns; ++column) {
       const float* b = bt.data() + column * length + first;
       for (int64_t j = 0; j < count; ++j) scores[static_cast<size_t>(j)] += a[column] * b[j];
     }
   }
 
-  void add_scaled(float* sum, float weight, const float* row) const {
-    for (int64_t column = 0; column < p_.head_dim; ++column) sum[column] += weight * row[column];
+  static void add_scaled(float* sum, float weight, const float* row, int64_t columns) {
+    for (int64_t column = 0; column < columns; ++column) sum[column] += weight * row[column];
   }
 
   // sum += weights * rows [first, first + count), for one query row
@@ -195,7 +211,7 @@ class Kernel {
     const Truncation truncation(simulation_.truncate);
     const auto add = [&](std::vector<float>& to, int64_t begin, int64_t end) {
       for (int64_t j = begin; j < end; ++j) {
-        add_scaled(to.data(), weights[static_cast<size_t>(j)], rows.row(first + j));
+        add_scaled(to.data(), weights[static_cast<size_t>(j)], rows.row(first + j), rows.cols);
       }
     };
     if (!is(Defect::accumulator_race) || query != p_.q_len - 1) return add(sum, 0, count);
@@ -214,10 +230,10 @@ class Kernel {
 
 void Kernel::forward_head(int64_t batch, int64_t head) const {
   const Head q(in_.q, batch, head), k(in_.k, batch, kv_head_of(head)),
-      v(in_.v, batch, kv_head_of(head));
+      v = values(batch, kv_head_of(head));
   const std::vector<float> kt = transposed(k);
   const int64_t tile_keys = simulation_.key_tile;
-  std::vector<float> scores(static_cast<size_t>(tile_keys)), o(static_cast<size_t>(p_.head_dim));
+  std::vector<float> scores(static_cast<size_t>(tile_keys)), o(static_cast<size_t>(p_.value_dim()));
   const int64_t rows = is(Defect::stale_row) ? p_.q_len - 1 : p_.q_len;
   for (int64_t row = 0; row < rows; ++row) {
     float max = -kInfinity, sum = 0;
@@ -255,10 +271,11 @@ void Kernel::forward_head(int64_t batch, int64_t head) const {
 
 void Kernel::backward_group(int64_t batch, int64_t kv_head) const {
   const int64_t source = is(Defect::next_kv_head) ? (kv_head + 1) % p_.kv_heads : kv_head;
-  const Head k(in_.k, batch, source), v(in_.v, batch, source);
+  const Head k(in_.k, batch, source), v = values(batch, source);
   const std::vector<float> kt = transposed(k), vt = transposed(v);
-  const auto key_elements = static_cast<size_t>(p_.kv_len * p_.head_dim);
-  std::vector<float> dk(key_elements), dv(key_elements), dq(static_cast<size_t>(p_.head_dim));
+  const int64_t d_columns =
+      is(Defect::d_over_head_dim) ? std::min(p_.head_dim, p_.value_dim()) : p_.value_dim();
+  std::vector<float> dk(k.values.size()), dv(v.values.size()), dq(static_cast<size_t>(p_.head_dim));
   const int64_t tile_keys = simulation_.key_tile;
   std::vector<float> scores(static_cast<size_t>(tile_keys)), d_p(scores);
   for (int64_t i = 0; i < p_.heads_per_kv_head(); ++i) {
@@ -268,7 +285,7 @@ void Kernel::backward_group(int64_t batch, int64_t kv_head) const {
       const float logsumexp = in_.logsumexp[(batch * p_.q_heads + head) * p_.q_len + row];
       const RowRange visible = visible_keys(row);
       float d = 0;
-      for (int64_t column = 0; column < p_.head_dim; ++column) {
+      for (int64_t column = 0; column < d_columns; ++column) {
         d += d_o.row(row)[column] * o.row(row)[column];
       }
       if (is(Defect::d_omitted)) d = 0;
@@ -293,9 +310,9 @@ void Kernel::backward_group(int64_t batch, int64_t kv_head) const {
         const Truncation truncation(simulation_.truncate);
         for (int64_t j = 0; j < count; ++j) {
           const auto index = static_cast<size_t>(j);
-          const int64_t key_offset = (first + j) * p_.head_dim;
-          if (!skip_dk) add_scaled(dk.data() + key_offset, d_p[index], q.row(row));
-          add_scaled(dv.data() + key_offset, scores[index], d_o.row(row));
+          const int64_t key = first + j;
+          if (!skip_dk) add_scaled(dk.data() + key * k.cols, d_p[index], q.row(row), k.cols);
+          add_scaled(dv.data() + key * v.cols, scores[index], d_o.row(row), v.cols);
         }
       });
       for (float& element : dq) element *= is(Defect::zeros) ? 0 : scale_ / ds_scale();
@@ -306,8 +323,8 @@ void Kernel::backward_group(int64_t batch, int64_t kv_head) const {
   for (float& element : dv) element *= is(Defect::zeros) ? 0 : 1;
   const int64_t rows = is(Defect::stale_row) ? p_.kv_len - 1 : p_.kv_len;
   for (int64_t row = 0; row < rows; ++row) {
-    store_row(out_.dk, batch, kv_head, row, dk.data() + row * p_.head_dim);
-    store_row(out_.dv, batch, kv_head, row, dv.data() + row * p_.head_dim);
+    store_row(out_.dk, batch, kv_head, row, dk.data() + row * k.cols);
+    store_row(out_.dv, batch, kv_head, row, dv.data() + row * v.cols);
   }
 }
 
@@ -359,6 +376,12 @@ std::string_view name(Defect defect) {
       return "window_at_top_left";
     case Defect::window_ends_unmasked:
       return "window_ends_unmasked";
+    case Defect::v_stride_of_head_dim:
+      return "v_stride_of_head_dim";
+    case Defect::d_over_head_dim:
+      return "d_over_head_dim";
+    case Defect::scale_from_head_dim_v:
+      return "scale_from_head_dim_v";
   }
   return "?";
 }
@@ -396,6 +419,12 @@ bool shows(Defect defect, const Problem& p, int64_t key_tile) {
     case Defect::dk_misses_rows:
     case Defect::dv_unnormalised:
       return !forward;
+    case Defect::v_stride_of_head_dim:
+      return p.value_dim() != p.head_dim && p.kv_len > 1;
+    case Defect::d_over_head_dim:
+      return !forward && p.value_dim() > p.head_dim;
+    case Defect::scale_from_head_dim_v:
+      return p.value_dim() != p.head_dim && !p.scale;
     default:
       return true;
   }

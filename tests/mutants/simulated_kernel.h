@@ -35,6 +35,9 @@ enum class Defect {
   window_right_too_long,  // by one key
   window_at_top_left,     // where it should be aligned to the bottom right corner
   window_ends_unmasked,   // the keys beside the window in its first and last tile are seen
+  v_stride_of_head_dim,   // rows of V are head_dim apart, not head_dim_v
+  d_over_head_dim,        // D sums head_dim products, not head_dim_v
+  scale_from_head_dim_v,  // 1/sqrt(head_dim_v)
 };
 inline constexpr std::array kDefects{Defect::zeros,
                                      Defect::dropped_key_tile,
@@ -56,6 +59,8 @@ inline constexpr std::array kDefects{Defect::zeros,
 inline constexpr std::array kWindowDefects{
     Defect::window_left_too_long, Defect::window_right_too_long, Defect::window_at_top_left,
     Defect::window_ends_unmasked};
+inline constexpr std::array kHeadDimVDefects{Defect::v_stride_of_head_dim, Defect::d_over_head_dim,
+                                             Defect::scale_from_head_dim_v};
 std::string_view name(Defect);
 
 struct Simulation {

@@ -21,10 +21,10 @@ class AttentionCase {
   AttentionCase(const Problem& asked, const InputSpec& spec, Device& on)
       : problem(asked), pool(*on.stream().threads), device_(on), tensors_(asked, spec, pool) {
     const auto element = static_cast<size_t>(element_size(problem.dtype));
-    o_.resize(static_cast<size_t>(problem.query_elements()) * element);
-    dq_.resize(o_.size());
+    o_.resize(static_cast<size_t>(problem.output_elements()) * element);
+    dq_.resize(static_cast<size_t>(problem.query_elements()) * element);
     dk_.resize(static_cast<size_t>(problem.key_elements()) * element);
-    dv_.resize(dk_.size());
+    dv_.resize(static_cast<size_t>(problem.value_elements()) * element);
     logsumexp_.resize(static_cast<size_t>(problem.query_rows()));
   }
 
@@ -40,9 +40,9 @@ class AttentionCase {
 
   Inputs inputs() const { return tensors_.inputs(); }
   Outputs outputs() {
-    return {query_view<void>(o_.data(), problem), logsumexp_.data(),
+    return {output_view<void>(o_.data(), problem), logsumexp_.data(),
             query_view<void>(dq_.data(), problem), key_view<void>(dk_.data(), problem),
-            key_view<void>(dv_.data(), problem)};
+            value_view<void>(dv_.data(), problem)};
   }
 
   // Poisons the outputs, then runs the simulated kernel.

@@ -29,6 +29,7 @@ struct Shape {
   Dtype dtype = Dtype::fp32;
   std::optional<double> scale = std::nullopt;
   std::optional<int64_t> window_left = std::nullopt, window_right = std::nullopt;
+  std::optional<int64_t> head_dim_v = std::nullopt;
 };
 
 Problem problem_of(const Shape& shape, Pass pass) {
@@ -46,6 +47,7 @@ Problem problem_of(const Shape& shape, Pass pass) {
   p.scale = shape.scale;
   p.window_left = shape.window_left;
   p.window_right = shape.window_right;
+  p.head_dim_v = shape.head_dim_v;
   return p;
 }
 
@@ -71,6 +73,9 @@ std::vector<Shape> shapes() {
       {top, 140, 90, 1, 2, 1, 8, Layout::bshd, Dtype::fp32, {}, 20, {}},
       {bottom, 140, 600, 1, 2, 1, 8, Layout::bshd, Dtype::bf16, {}, 255, 3},
       {bottom, 300, 40, 1, 1, 1, 8, Layout::bshd, Dtype::fp32, {}, 1000, {}},
+      {none, 65, 129, 2, 4, 2, 24, Layout::bshd, Dtype::fp32, {}, {}, {}, 16},
+      {bottom, 70, 150, 1, 4, 1, 8, Layout::bhsd, Dtype::bf16, {}, 30, {}, 40},
+      {top, 130, 70, 1, 2, 2, 40, Layout::bshd, Dtype::fp16, 0.7, {}, {}, 8},
   };
 }
 
@@ -145,7 +150,7 @@ TEST(Exact, BackwardIsTheDefinition) {
       expect_rows(p.id() + " dq", expected.dq, all.queries[i],
                   [&](int64_t row, int64_t column) { return dq.values(i).row(row)[column]; });
     }
-    Reference dk("dk", p.dtype, p.head_dim, all.keys), dv("dv", p.dtype, p.head_dim, all.keys);
+    Reference dk("dk", p.dtype, p.head_dim, all.keys), dv("dv", p.dtype, p.value_dim(), all.keys);
     for (size_t i = 0; i < all.keys.size(); ++i) {
       key_gradients(p, inputs, Dtype::fp32, all.keys[i], statistics, dk.values(i), dk.bounds(i),
                     dv.values(i), dv.bounds(i));
@@ -170,7 +175,7 @@ TEST(Exact, ForwardPassForTheBackwardPassIsRoundedOnce) {
       for (int64_t b = 0; b < p.batch; ++b) {
         for (int64_t h = 0; h < p.q_heads; ++h) {
           for (int64_t row = 0; row < p.q_len; ++row) {
-            for (int64_t column = 0; column < p.head_dim; ++column) {
+            for (int64_t column = 0; column < p.value_dim(); ++column) {
               const float want =
                   round_to(p.dtype, static_cast<float>(expected.o.at(b, h, row, column)));
               const float found =
@@ -223,6 +228,53 @@ TEST(Bounds, AreTheFormulaWhereAllKeysWeighTheSame) {
         dv.bound.row(5)[3],
         static_cast<float>(std::sqrt((p_variance + common * common / 4096) * d_o_squares) +
                            summation * std::abs(dv.value.row(5)[3])));
+  }
+}
+
+// With one query and one key the bounds are short enough to write down: a score is a sum over
+// head_dim, dP and D are sums over head_dim_v.
+TEST(Bounds, AreTheFormulaWithTheHeadDimOfEachSum) {
+  const std::unique_ptr<Device> device = make_host_device(1);
+  const auto square = [](double x) { return x * x; };
+  const auto norm_squared = [&](const Rows<double>& rows) {
+    double sum = 0;
+    for (int64_t i = 0; i < rows.values.cols(); ++i) sum += square(rows.values.row(0)[i]);
+    return sum;
+  };
+  for (const auto& [head_dim, head_dim_v] : {std::pair<int64_t, int64_t>{8, 256}, {256, 8}}) {
+    Shape shape{.head_dim = head_dim};
+    shape.head_dim_v = head_dim_v;
+    const Problem p = problem_of(shape, Pass::backward);
+    const AttentionCase attention(p, {}, *device);
+    const Inputs inputs = attention.inputs();
+    const RowBlock block = all_query_blocks(p).front();
+    const ForwardRows forward = forward_rows(p, inputs, block);
+    const std::vector<RowBlock> blocks{block};
+    Reference o("o", p.dtype, head_dim_v, blocks), dq("dq", p.dtype, head_dim, blocks);
+    Matrix<float> logsumexp(1, 1);
+    forward_bounds(p, inputs, Dtype::fp32, block, forward, o.bound.ref(), logsumexp.ref());
+    query_gradients(p, inputs, Dtype::fp32, block, all_statistics(p, inputs), dq.value.ref(),
+                    dq.bound.ref());
+
+    const auto q = gather<double>(inputs.q, block), k = gather<double>(inputs.k, block);
+    const auto v = gather<double>(inputs.v, block), d_o = gather<double>(inputs.d_o, block);
+    const double u = 0x1p-24, scale = p.softmax_scale();
+    const double d = static_cast<double>(head_dim), d_v = static_cast<double>(head_dim_v);
+    const double score = d * square(u * scale) * norm_squared(q) * norm_squared(k);
+    const double v_element = v.values.row(0)[3], k_element = k.values.row(0)[3];
+    EXPECT_FLOAT_EQ(
+        o.bound.row(0)[3],
+        static_cast<float>(std::sqrt(square(v_element) * (square(4 * u) + square(u) + 2 * score)) +
+                           u * std::abs(v_element)));
+    double products = 0;  // squared, of dO and O
+    for (int64_t i = 0; i < head_dim_v; ++i) {
+      products += square(d_o.values.row(0)[i] * v.values.row(0)[i]);
+    }
+    const double d_p = d_v * square(u) * norm_squared(d_o) * norm_squared(v);
+    EXPECT_NEAR(dq.bound.row(0)[3],
+                scale * std::abs(k_element) *
+                    (std::sqrt(d_p) + std::sqrt((1 + d_v) * square(u) * products)),
+                1e-5 * dq.bound.row(0)[3]);
   }
 }
 

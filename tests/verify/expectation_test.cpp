@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "attention/half.h"
 #include "attention_case.h"
@@ -27,6 +29,9 @@ Problem problem_of(Pass pass, Dtype dtype, Mask mask, int64_t q_len, int64_t kv_
           .kv_len = kv_len,
           .head_dim = 16};
 }
+
+// With a head_dim of V's own: shorter and longer than that of Q and K.
+constexpr std::array<std::optional<int64_t>, 3> kHeadDimsV{std::nullopt, 8, 24};
 
 // A problem with outputs that are exact, rounded once.
 class Exact {
@@ -114,6 +119,24 @@ TEST_F(ExpectationTest, OneHotIsARowOfVToTheBit) {
   }
 }
 
+// Its last column and the one before it, where a loop over head_dim columns would look elsewhere.
+TEST_F(ExpectationTest, EveryColumnOfOIsLookedAt) {
+  for (const Distribution distribution :
+       {Distribution::equal_scores, Distribution::one_hot, Distribution::nan_key}) {
+    for (const auto head_dim_v : kHeadDimsV) {
+      Problem p = problem_of(Pass::forward, Dtype::fp32, Mask::none, 40, 64);
+      p.head_dim_v = head_dim_v;
+      Exact exact(p, distribution, *device_);
+      EXPECT_EQ(exact.wrong(), "") << name(distribution);
+      const TensorView o = exact.outputs().o;
+      EXPECT_EQ(o.head_dim, p.value_dim());
+      for (const int64_t column : {o.head_dim - 1, o.head_dim - 2}) {
+        EXPECT_NE(exact.with(o, 0, 3, 39, column, kNan), "") << name(distribution) << column;
+      }
+    }
+  }
+}
+
 TEST_F(ExpectationTest, OneHotNamesTheRowThatWasReadInstead) {
   const Problem p = problem_of(Pass::forward, Dtype::bf16, Mask::none, 40, 64);
   Exact exact(p, Distribution::one_hot, *device_);
@@ -153,8 +176,11 @@ TEST_F(ExpectationTest, NaNsOfTheReferenceAreWhereVisibilityPutsThem) {
           // reference.
           if (pass == Pass::backward && kv_len == 1) continue;
           Problem p = problem_of(pass, Dtype::fp32, mask, q_len, kv_len);
-          EXPECT_EQ(Exact(p, distribution, *device_).wrong(), "")
-              << name(distribution) << " " << p.id();
+          for (const auto head_dim_v : kHeadDimsV) {
+            p.head_dim_v = head_dim_v;
+            EXPECT_EQ(Exact(p, distribution, *device_).wrong(), "")
+                << name(distribution) << " " << p.id() << " " << p.value_dim();
+          }
           if (kv_len == 1) continue;
           p.window_left = 5;
           p.window_right = 3;

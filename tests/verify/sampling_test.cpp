@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -64,6 +65,25 @@ TEST(Sampling, EverythingWithinTheBudget) {
   EXPECT_FALSE(backward.sampled);
   expect_whole(rows_by_head(backward.queries), 12, 300);
   expect_whole(rows_by_head(backward.keys), 6, 340);
+}
+
+// The share that is checked depends on the work, so that a long head_dim of V's own costs rows.
+TEST(Sampling, CountsTheHeadDimOfEachProduct) {
+  for (const Pass pass : kPasses) {
+    Problem p = problem_of(pass, 3000);
+    const auto checked = [&](std::optional<int64_t> head_dim_v) {
+      p.head_dim_v = head_dim_v;
+      int64_t rows = 0;
+      for (const RowBlock& block : select_rows(p, {2e8, 5}).queries) {
+        rows += static_cast<int64_t>(block.rows.size());
+      }
+      return rows;
+    };
+    const int64_t rows = checked(std::nullopt);
+    EXPECT_EQ(checked(16), rows);
+    EXPECT_LT(checked(256), rows);
+    EXPECT_GT(checked(8), rows);
+  }
 }
 
 TEST(Sampling, RowsOfEveryHeadHoldTheEndsAndTileEdges) {

@@ -44,7 +44,7 @@ void attend_row(Textbook& result, const Problem& p, const Inputs& in, int64_t b,
 
   for (long double& value : probability) value /= sum;
   for (int64_t key = 0; key < p.kv_len; ++key) {
-    for (int64_t column = 0; column < p.head_dim; ++column) {
+    for (int64_t column = 0; column < p.value_dim(); ++column) {
       result.o.at(b, h, row, column) +=
           probability[static_cast<size_t>(key)] * load(in.v, b, kv_head, key, column);
     }
@@ -52,7 +52,7 @@ void attend_row(Textbook& result, const Problem& p, const Inputs& in, int64_t b,
   if (p.pass == Pass::forward) return;
 
   long double d = 0;
-  for (int64_t column = 0; column < p.head_dim; ++column) {
+  for (int64_t column = 0; column < p.value_dim(); ++column) {
     d += load(in.d_o, b, h, row, column) * result.o.at(b, h, row, column);
   }
   for (int64_t key = 0; key < p.kv_len; ++key) {
@@ -63,6 +63,8 @@ void attend_row(Textbook& result, const Problem& p, const Inputs& in, int64_t b,
           p.softmax_scale() * d_s * load(in.k, b, kv_head, key, column);
       result.dk.at(b, kv_head, key, column) +=
           p.softmax_scale() * d_s * load(in.q, b, h, row, column);
+    }
+    for (int64_t column = 0; column < p.value_dim(); ++column) {
       result.dv.at(b, kv_head, key, column) += weight * load(in.d_o, b, h, row, column);
     }
   }
@@ -71,11 +73,11 @@ void attend_row(Textbook& result, const Problem& p, const Inputs& in, int64_t b,
 }  // namespace
 
 Textbook textbook_attention(const Problem& p, const Inputs& inputs) {
-  Textbook result{Array(p.batch, p.q_heads, p.q_len, p.head_dim),
+  Textbook result{Array(p.batch, p.q_heads, p.q_len, p.value_dim()),
                   Array(p.batch, p.q_heads, p.q_len, 1),
                   Array(p.batch, p.q_heads, p.q_len, p.head_dim),
                   Array(p.batch, p.kv_heads, p.kv_len, p.head_dim),
-                  Array(p.batch, p.kv_heads, p.kv_len, p.head_dim)};
+                  Array(p.batch, p.kv_heads, p.kv_len, p.value_dim())};
   for (int64_t b = 0; b < p.batch; ++b) {
     for (int64_t h = 0; h < p.q_heads; ++h) {
       for (int64_t row = 0; row < p.q_len; ++row) attend_row(result, p, inputs, b, h, row);
