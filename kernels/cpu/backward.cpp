@@ -33,7 +33,7 @@ void row_statistics(const Problem& p, const Inputs& in, int64_t b, int64_t h, in
     load_rows(in.o, b, h, row, 1, s.q, kRowStride);
     load_rows(in.d_o, b, h, row, 1, s.d_o, kRowStride);
     const int64_t index = (b * p.q_heads + h) * p.q_len + row;
-    w.delta[index] = dot_row(s.q, s.d_o, static_cast<size_t>(p.head_dim));
+    w.delta[index] = dot_row(s.q, s.d_o, static_cast<size_t>(p.value_dim()));
     w.logsumexp[index] = in.logsumexp[index] * std::numbers::log2e_v<float>;
   }
 }
@@ -43,22 +43,22 @@ void row_statistics(const Problem& p, const Inputs& in, int64_t b, int64_t h, in
 // result is always true.
 HWY_INLINE bool load_keys(const Problem& p, const Inputs& in, int64_t b, int64_t kv_head,
                           const KeyTile& t, const BackwardScratch& s) {
-  const auto head_dim = static_cast<size_t>(p.head_dim);
   const auto keys = static_cast<size_t>(t.keys);
   const size_t padded = round_up(keys, kPanel);
   const auto load = [&](const ConstTensorView& from, float scale, float* panels) HWY_ATTR {
+    const auto columns = static_cast<size_t>(from.head_dim);
     load_rows(from, b, kv_head, t.first, keys, s.k, kRowStride);
     std::fill_n(s.k + keys * kRowStride, (padded - keys) * kRowStride, 0.0f);
     for (size_t key = 0; key < padded; key += kPanel) {
-      transpose(s.k + key * kRowStride, kRowStride, kPanel, head_dim, scale,
-                panels + key * head_dim, kPanel);
+      transpose(s.k + key * kRowStride, kRowStride, kPanel, columns, scale, panels + key * columns,
+                kPanel);
     }
   };
   load(in.v, 1.0f, s.v_panels);
   load(in.k, static_cast<float>(p.softmax_scale() * std::numbers::log2e), s.k_panels);
   std::fill_n(s.dk, keys * kRowStride, 0.0f);
   std::fill_n(s.dv, keys * kRowStride, 0.0f);
-  return !p.is_masked() || all_finite(s.k, kRowStride, 0, keys, head_dim);
+  return !p.is_masked() || all_finite(s.k, kRowStride, 0, keys, static_cast<size_t>(p.head_dim));
 }
 
 // Turns `rows` rows of one panel of S and dP into P and dS, in place.
@@ -90,8 +90,10 @@ HWY_INLINE RowRange rows_of_panel(const QueryTile& q, size_t key, size_t end) {
 // Computes P and dS of one tile, one panel of keys at a time; both are 0 for keys that a row does
 // not see. `between` is called between blocks of work.
 template <typename Between>
-HWY_INLINE void recompute(const QueryTile& q, size_t head_dim, const float* logsumexp,
-                          const float* delta, const BackwardScratch& s, const Between& between) {
+HWY_INLINE void recompute(const QueryTile& q, const float* logsumexp, const float* delta,
+                          const BackwardScratch& s, const Between& between) {
+  const auto head_dim = static_cast<size_t>(q.p.head_dim);
+  const auto value_dim = static_cast<size_t>(q.p.value_dim());
   const auto keys = static_cast<size_t>(q.key_tile.keys);
   for (size_t key = 0; key < keys; key += kPanel) {
     const size_t end = std::min(key + kPanel, keys);
@@ -101,8 +103,8 @@ HWY_INLINE void recompute(const QueryTile& q, size_t head_dim, const float* logs
     const size_t at = first * kRowStride;
     multiply_panel<A::rows, C::store>(s.q + at, kRowStride, s.k_panels + key * head_dim, kPanel,
                                       rows, head_dim, s.p + at + key, kRowStride, nullptr, between);
-    multiply_panel<A::rows, C::store>(s.d_o + at, kRowStride, s.v_panels + key * head_dim, kPanel,
-                                      rows, head_dim, s.ds + at + key, kRowStride, nullptr,
+    multiply_panel<A::rows, C::store>(s.d_o + at, kRowStride, s.v_panels + key * value_dim, kPanel,
+                                      rows, value_dim, s.ds + at + key, kRowStride, nullptr,
                                       between);
     softmax_gradient(s.p + at + key, s.ds + at + key, rows, logsumexp + first, delta + first);
     const auto hide = [&](int64_t row) {
@@ -124,8 +126,10 @@ HWY_INLINE void recompute(const QueryTile& q, size_t head_dim, const float* logs
 }
 
 // dV += P^T dO, dK += dS^T Q, dQ += dS K for one tile.
-HWY_INLINE void accumulate(const QueryTile& q, bool finite_keys, size_t head_dim, float* dq,
-                           size_t dq_stride, const BackwardScratch& s) {
+HWY_INLINE void accumulate(const QueryTile& q, bool finite_keys, float* dq, size_t dq_stride,
+                           const BackwardScratch& s) {
+  const auto head_dim = static_cast<size_t>(q.p.head_dim);
+  const auto value_dim = static_cast<size_t>(q.p.value_dim());
   const auto keys = static_cast<size_t>(q.key_tile.keys);
   const bool masked = q.masked();
   const size_t key_step = masked ? kPanel : keys;
@@ -135,7 +139,7 @@ HWY_INLINE void accumulate(const QueryTile& q, bool finite_keys, size_t head_dim
     if (range.end <= range.first) continue;
     const auto rows = static_cast<size_t>(range.size());
     const size_t at = static_cast<size_t>(range.first) * kRowStride;
-    for (size_t column = 0; column < head_dim; column += kPanel) {
+    for (size_t column = 0; column < value_dim; column += kPanel) {
       multiply_panel<A::transposed, C::add>(s.p + at + key, kRowStride, s.d_o + at + column,
                                             kRowStride, step, rows,
                                             s.dv + key * kRowStride + column, kRowStride);
@@ -167,7 +171,6 @@ HWY_INLINE void accumulate(const QueryTile& q, bool finite_keys, size_t head_dim
 void backward_chunk(const Problem& p, const Inputs& in, const Outputs& out, int64_t b,
                     int64_t kv_head, int64_t chunk, Tile tile, const BackwardWorkspace& w,
                     const BackwardScratch& s) {
-  const auto head_dim = static_cast<size_t>(p.head_dim);
   const int64_t first_head = kv_head * p.heads_per_kv_head();
   const int64_t row0 = (b * p.q_heads + first_head) * p.q_len;
   float* chunk_dq = w.dq + (chunk * p.query_rows() + row0) * w.dq_stride;
@@ -192,9 +195,9 @@ void backward_chunk(const Problem& p, const Inputs& in, const Outputs& out, int6
           next_d_o.step();
         };
         const int64_t at = group * p.q_len + row;
-        recompute(q, head_dim, w.logsumexp + row0 + at, w.delta + row0 + at, s, prefetch);
-        accumulate(q, finite_keys, head_dim, chunk_dq + at * w.dq_stride,
-                   static_cast<size_t>(w.dq_stride), s);
+        recompute(q, w.logsumexp + row0 + at, w.delta + row0 + at, s, prefetch);
+        accumulate(q, finite_keys, chunk_dq + at * w.dq_stride, static_cast<size_t>(w.dq_stride),
+                   s);
       }
     }
     const auto keys = static_cast<size_t>(key_tile.keys);
@@ -263,7 +266,7 @@ size_t workspace_bytes(const Launch& at) {
   Carver carver(nullptr);
   const Tile tile = choose_tile(p, device.threads);
   BackwardWorkspace(carver, p, choose_chunks(p, tile, device.threads));
-  for (int i = 0; i < device.threads; ++i) BackwardScratch(carver, tile, p.head_dim);
+  for (int i = 0; i < device.threads; ++i) BackwardScratch(carver, tile, p);
   return carver.bytes();
 }
 
@@ -278,10 +281,11 @@ int64_t requested_bytes(const Launch& at) {
     visited_rows += queries_of(p, {key, std::min(tile.keys, p.kv_len - key)}).size();
   }
   visited_rows *= p.batch * p.q_heads;
-  const int64_t keys = 4 * element * p.key_elements();                    // K, V; dK, dV
-  const int64_t queries = visited_rows * (2 * element + 8) * p.head_dim;  // Q, dO; dQ += in fp32
+  const int64_t keys = 2 * element * (p.key_elements() + p.value_elements());  // K, V; dK, dV
+  const int64_t queries =  // Q, dO; dQ += in fp32
+      visited_rows * (element * (p.head_dim + p.value_dim()) + 8 * p.head_dim);
   const int64_t statistics =
-      8 * visited_rows + 12 * p.query_rows() + 2 * element * p.query_elements();
+      8 * visited_rows + 12 * p.query_rows() + 2 * element * p.output_elements();
   const int64_t dq = (8 * chunks + element) * p.query_elements();  // zeroed, reduced, written
   return keys + queries + statistics + dq;
 }
@@ -294,7 +298,7 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
   Carver carver(workspace);
   const BackwardWorkspace w(carver, p, choose_chunks(p, tile, pool.threads()));
   std::vector<BackwardScratch> scratch;
-  for (int i = 0; i < pool.threads(); ++i) scratch.emplace_back(carver, tile, p.head_dim);
+  for (int i = 0; i < pool.threads(); ++i) scratch.emplace_back(carver, tile, p);
 
   // Calls body(b, h, first, end, thread) for blocks of rows of every query head.
   const auto for_query_rows = [&](const auto& body) {
@@ -329,6 +333,7 @@ extern const AttentionKernel kCpuTiledBackward{.name = "cpu_tiled_backward",
                                                .device = DeviceKind::cpu,
                                                .pass = Pass::backward,
                                                .knows_windows = true,
+                                               .knows_head_dim_v = true,
                                                .why_unsupported = why_unsupported,
                                                .variant = variant,
                                                .workspace_bytes = workspace_bytes,

@@ -107,12 +107,12 @@ HWY_INLINE void softmax_step(float* HWY_RESTRICT scores, size_t keys, float* max
 // O += P V for keys [from, to) that not all queries of a panel see. What a query does not see
 // must not reach it even where it is Inf or NaN, which a product would let through: 0 * NaN is NaN.
 void add_seen_values(const float* v, const float* p, size_t from, size_t to, const PanelKeys& keys,
-                     size_t head_dim, float* o) {
+                     size_t value_dim, float* o) {
   for (size_t key = from; key < to; ++key) {
     const auto number = static_cast<float>(key);
     for (size_t lane = 0; lane < kPanel; ++lane) {
       if (number < keys.first[lane] || number >= keys.end[lane]) continue;
-      for (size_t column = 0; column < head_dim; ++column) {
+      for (size_t column = 0; column < value_dim; ++column) {
         o[column * kPanel + lane] += v[key * kRowStride + column] * p[key * kPanel + lane];
       }
     }
@@ -136,11 +136,11 @@ HWY_INLINE void load_queries(const ConstTensorView& q, int64_t b, int64_t h, int
 // Stores O (the transposed O in scratch, divided by the sum) and the natural logsumexp.
 HWY_INLINE void store_outputs(const Outputs& out, int64_t b, int64_t h, int64_t first, size_t rows,
                               const ForwardScratch& s) {
-  const auto head_dim = static_cast<size_t>(out.o.head_dim);
+  const auto value_dim = static_cast<size_t>(out.o.head_dim);
   float* logsumexp = out.logsumexp + (b * out.o.heads + h) * out.o.length + first;
   for (size_t panel = 0; panel < rows; panel += kPanel) {
     const size_t panel_rows = std::min(kPanel, rows - panel);
-    transpose(s.o + panel * head_dim, kPanel, head_dim, kPanel, 1.0f, s.k, kRowStride);
+    transpose(s.o + panel * value_dim, kPanel, value_dim, kPanel, 1.0f, s.k, kRowStride);
     for (size_t row = 0; row < panel_rows; ++row) {
       const float sum = s.sum[panel + row];
       const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;  // 0 for a row that saw no key
@@ -156,6 +156,7 @@ HWY_INLINE void store_outputs(const Outputs& out, int64_t b, int64_t h, int64_t 
 void forward_tile(const Problem& p, const Inputs& in, const Outputs& out, int64_t b, int64_t h,
                   int64_t first_query, Tile tile, const ForwardScratch& s) {
   const auto head_dim = static_cast<size_t>(p.head_dim);
+  const auto value_dim = static_cast<size_t>(p.value_dim());
   const int64_t kv_head = h / p.heads_per_kv_head();
   const int64_t query_end = std::min(p.q_len, first_query + tile.queries);
   const auto rows = static_cast<size_t>(query_end - first_query);
@@ -163,7 +164,7 @@ void forward_tile(const Problem& p, const Inputs& in, const Outputs& out, int64_
 
   load_queries(in.q, b, h, first_query, rows,
                static_cast<float>(p.softmax_scale() * std::numbers::log2e), s);
-  std::fill_n(s.o, panels_end * head_dim, 0.0f);
+  std::fill_n(s.o, panels_end * value_dim, 0.0f);
   std::fill_n(s.maximum, panels_end, -kInfinity);
   std::fill_n(s.sum, panels_end, 0.0f);
 
@@ -199,8 +200,8 @@ void forward_tile(const Problem& p, const Inputs& in, const Outputs& out, int64_
       size_t first = keys.any_first, end = keys.any_end;  // of the product with V
       if (keys.masked()) {
         mask_panel(s.scores, keys);
-        if (!all_finite(s.v, kRowStride, keys.any_first, keys.all_first, head_dim) ||
-            !all_finite(s.v, kRowStride, keys.all_end, keys.any_end, head_dim)) {
+        if (!all_finite(s.v, kRowStride, keys.any_first, keys.all_first, value_dim) ||
+            !all_finite(s.v, kRowStride, keys.all_end, keys.any_end, value_dim)) {
           first = keys.all_first;
           end = keys.all_end;
         }
@@ -209,12 +210,12 @@ void forward_tile(const Problem& p, const Inputs& in, const Outputs& out, int64_
         softmax_step(s.scores + keys.any_first * kPanel + lane, keys.any_end - keys.any_first,
                      s.maximum + panel + lane, s.sum + panel + lane, s.rescale + lane);
       }
-      float* const o = s.o + panel * head_dim;
+      float* const o = s.o + panel * value_dim;
       multiply_panel<A::transposed, C::rescale>(s.v + first * kRowStride, kRowStride,
-                                                s.scores + first * kPanel, kPanel, head_dim,
+                                                s.scores + first * kPanel, kPanel, value_dim,
                                                 end - first, o, kPanel, s.rescale, prefetch);
-      add_seen_values(s.v, s.scores, keys.any_first, first, keys, head_dim, o);
-      add_seen_values(s.v, s.scores, end, keys.any_end, keys, head_dim, o);
+      add_seen_values(s.v, s.scores, keys.any_first, first, keys, value_dim, o);
+      add_seen_values(s.v, s.scores, end, keys.any_end, keys, value_dim, o);
     }
   }
   store_outputs(out, b, h, first_query, rows, s);
@@ -242,7 +243,7 @@ size_t workspace_bytes(const Launch& at) {
   Carver carver(nullptr);
   const Tile tile = choose_tile(at.problem, at.device.threads);
   for (int i = 0; i < at.device.threads; ++i) {
-    ForwardScratch(carver, tile, at.problem.head_dim);
+    ForwardScratch(carver, tile, at.problem);
   }
   return carver.bytes();
 }
@@ -257,8 +258,8 @@ int64_t requested_bytes(const Launch& at) {
     keys += p.visible_keys(std::min(p.q_len, first + tile.queries) - 1).end -
             p.visible_keys(first).first;
   }
-  return element_size(p.dtype) * 2 *
-             (p.query_elements() + p.batch * p.q_heads * keys * p.head_dim) +
+  return element_size(p.dtype) * (p.query_elements() + p.output_elements() +
+                                  p.batch * p.q_heads * keys * (p.head_dim + p.value_dim())) +
          static_cast<int64_t>(sizeof(float)) * p.query_rows();
 }
 
@@ -271,7 +272,7 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
   const Tile tile = choose_tile(p, pool.threads());
   Carver carver(workspace);
   std::vector<ForwardScratch> scratch;
-  for (int i = 0; i < pool.threads(); ++i) scratch.emplace_back(carver, tile, p.head_dim);
+  for (int i = 0; i < pool.threads(); ++i) scratch.emplace_back(carver, tile, p);
 
   const int64_t tiles = (p.q_len + tile.queries - 1) / tile.queries;
   const auto run_tile = HWY_DYNAMIC_DISPATCH(forward_tile);
@@ -290,6 +291,7 @@ extern const AttentionKernel kCpuTiledForward{.name = "cpu_tiled_forward",
                                               .device = DeviceKind::cpu,
                                               .pass = Pass::forward,
                                               .knows_windows = true,
+                                              .knows_head_dim_v = true,
                                               .why_unsupported = why_unsupported,
                                               .variant = variant,
                                               .workspace_bytes = workspace_bytes,

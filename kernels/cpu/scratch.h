@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "attention/problem.h"
 #include "kernels/cpu/tiles.h"
 
 namespace flashbench::kernels {
@@ -29,18 +30,18 @@ class Carver {
 
 // Panels are kPanel (at most kTileStep) columns wide and lie one after the other.
 struct ForwardScratch {
-  ForwardScratch(Carver& carver, Tile tile, int64_t head_dim)
+  ForwardScratch(Carver& carver, Tile tile, const Problem& p)
       : k(carver.floats(tile.keys * kRowStride)),
         v(carver.floats(tile.keys * kRowStride)),
-        q(carver.floats(tile.queries * head_dim)),
-        o(carver.floats(tile.queries * head_dim)),
+        q(carver.floats(tile.queries * p.head_dim)),
+        o(carver.floats(tile.queries * p.value_dim())),
         scores(carver.floats(tile.keys * kTileStep)),
         maximum(carver.floats(tile.queries)),
         sum(carver.floats(tile.queries)),
         rescale(carver.floats(kTileStep)) {}
 
   float *k, *v;    // [keys, kRowStride]
-  float *q, *o;    // transposed: panels [head_dim, kPanel] of queries
+  float *q, *o;    // transposed: panels [head_dim or value_dim, kPanel] of queries
   float* scores;   // transposed: [keys, kPanel]
   float* maximum;  // [queries], of the scores in base 2
   float* sum;      // [queries], of 2^(score - maximum)
@@ -48,9 +49,9 @@ struct ForwardScratch {
 };
 
 struct BackwardScratch {
-  BackwardScratch(Carver& carver, Tile tile, int64_t head_dim)
-      : k_panels(carver.floats(tile.keys * head_dim)),
-        v_panels(carver.floats(tile.keys * head_dim)),
+  BackwardScratch(Carver& carver, Tile tile, const Problem& problem)
+      : k_panels(carver.floats(tile.keys * problem.head_dim)),
+        v_panels(carver.floats(tile.keys * problem.value_dim())),
         k(carver.floats(tile.keys * kRowStride)),
         dk(carver.floats(tile.keys * kRowStride)),
         dv(carver.floats(tile.keys * kRowStride)),
@@ -59,7 +60,7 @@ struct BackwardScratch {
         p(carver.floats(tile.queries * kRowStride)),
         ds(carver.floats(tile.queries * kRowStride)) {}
 
-  float *k_panels, *v_panels;  // transposed: panels [head_dim, kPanel] of keys
+  float *k_panels, *v_panels;  // transposed: panels [head_dim or value_dim, kPanel] of keys
   float *k, *dk, *dv;          // [keys, kRowStride]
   float *q, *d_o;              // [queries, kRowStride]
   float *p, *ds;               // [queries, kRowStride], one column per key; ds holds dP first

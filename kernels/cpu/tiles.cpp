@@ -45,8 +45,9 @@ int64_t whole_steps(int64_t value, int64_t most) {
 }  // namespace
 
 Tile choose_tile(const Problem& p, int threads) {
+  const int64_t head_dim = std::max(p.head_dim, p.value_dim());
   const auto fits = [&](const LargestTile& l) {
-    return l.pass == p.pass && p.head_dim <= l.max_head_dim;
+    return l.pass == p.pass && head_dim <= l.max_head_dim;
   };
   const Tile most = std::find_if(kLargestTiles.begin(), kLargestTiles.end(), fits)->tile;
   Tile tile{whole_steps(p.q_len, most.queries), whole_steps(p.kv_len, most.keys)};

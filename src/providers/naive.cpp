@@ -17,13 +17,19 @@ struct Sizes {
   explicit Sizes(const Problem& p)
       : scores(p.query_rows() * p.kv_len),
         query_room(p.dtype == Dtype::fp32 ? 0 : p.query_elements()),
+        output_room(p.dtype == Dtype::fp32 ? 0 : p.output_elements()),
         key_room(p.dtype == Dtype::fp32 ? 0 : p.key_elements()),
+        value_room(p.dtype == Dtype::fp32 ? 0 : p.value_elements()),
         rows(p.query_rows()) {}
 
-  int64_t scores, query_room, key_room, rows;
+  int64_t scores, query_room, output_room, key_room, value_room, rows;
 
-  int64_t forward() const { return scores + 2 * query_room + 2 * key_room; }
-  int64_t backward() const { return 2 * scores + 3 * query_room + 4 * key_room + rows; }
+  int64_t forward_rooms() const { return query_room + output_room + key_room + value_room; }
+  int64_t backward_rooms() const {
+    return 2 * query_room + output_room + 2 * key_room + 2 * value_room;
+  }
+  int64_t forward() const { return scores + forward_rooms(); }
+  int64_t backward() const { return 2 * scores + backward_rooms() + rows; }
 };
 
 class NaiveForward final : public Session {
@@ -37,7 +43,7 @@ class NaiveForward final : public Session {
     scores_ = workspace_.as<float>();
     q_ = scores_ + size.scores;
     o_ = q_ + size.query_room;
-    k_ = o_ + size.query_room;
+    k_ = o_ + size.output_room;
     v_ = k_ + size.key_room;
   }
 
@@ -57,7 +63,7 @@ class NaiveForward final : public Session {
   // The tensors once, S and P written and read once each, and the conversions.
   std::optional<int64_t> requested_bytes() const override {
     const Sizes size(p_);
-    const int64_t conversions = 2 * kFloat * (2 * size.query_room + 2 * size.key_room);
+    const int64_t conversions = 2 * kFloat * size.forward_rooms();
     return p_.tensor_bytes() + 4 * kFloat * size.scores + conversions;
   }
 
@@ -80,12 +86,12 @@ class NaiveBackward final : public Session {
     gradients_ = probabilities_ + size.scores;
     q_ = gradients_ + size.scores;
     d_o_ = q_ + size.query_room;
-    dq_ = d_o_ + size.query_room;
+    dq_ = d_o_ + size.output_room;
     k_ = dq_ + size.query_room;
     v_ = k_ + size.key_room;
-    dk_ = v_ + size.key_room;
+    dk_ = v_ + size.value_room;
     dv_ = dk_ + size.key_room;
-    delta_ = dv_ + size.key_room;
+    delta_ = dv_ + size.value_room;
   }
 
   void prepare_inputs(const Inputs& in) override {
@@ -121,8 +127,8 @@ class NaiveBackward final : public Session {
   // dP read, dS written; dS for dQ and for dK); D; and the conversions. L is not read.
   std::optional<int64_t> requested_bytes() const override {
     const Sizes size(p_);
-    const int64_t again = element_size(p_.dtype) * p_.query_elements();
-    const int64_t conversions = 2 * kFloat * (3 * size.query_room + 4 * size.key_room);
+    const int64_t again = element_size(p_.dtype) * p_.output_elements();
+    const int64_t conversions = 2 * kFloat * size.backward_rooms();
     return p_.tensor_bytes() + again + 7 * kFloat * size.scores + kFloat * size.rows + conversions;
   }
 
@@ -142,7 +148,7 @@ class NaiveProvider final : public Provider {
   }
   DeviceKind device_kind() const override { return DeviceKind::cpu; }
   std::vector<std::string_view> optional_axes() const override {
-    return {"window_left", "window_right"};
+    return {"window_left", "window_right", "head_dim_v"};
   }
 
   std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const override {

@@ -47,7 +47,7 @@ void NaiveSteps::for_rows(int64_t heads, int64_t length, const RowsBody& body) c
 void NaiveSteps::multiply_transposed(double alpha, ConstTensorView a, ConstTensorView b,
                                      float* scores) const {
   for_rows(p_.q_heads, p_.q_len, [&](int64_t batch, int64_t h, int64_t first, int64_t rows) {
-    blas::gemm(Transpose::no, Transpose::yes, rows, p_.kv_len, p_.head_dim, alpha,
+    blas::gemm(Transpose::no, Transpose::yes, rows, p_.kv_len, a.head_dim, alpha,
                rows_of<const float>(a, batch, h, first),
                rows_of<const float>(b, batch, h / p_.heads_per_kv_head(), 0), 0,
                {scores + score_offset(batch, h) + first * p_.kv_len, p_.kv_len});
@@ -61,13 +61,13 @@ void NaiveSteps::multiply(double alpha, const float* scores, ConstTensorView b,
                                           p_.kv_len};
     const auto right = rows_of<const float>(b, batch, h / p_.heads_per_kv_head(), 0);
     const auto product = rows_of<float>(c, batch, h, first);
-    blas::gemm(Transpose::no, Transpose::no, rows, p_.head_dim, p_.kv_len, alpha, left, right, 0,
+    blas::gemm(Transpose::no, Transpose::no, rows, c.head_dim, p_.kv_len, alpha, left, right, 0,
                product);
-    if (!p_.is_masked() || all_finite(product, rows, p_.head_dim)) return;
+    if (!p_.is_masked() || all_finite(product, rows, c.head_dim)) return;
     // 0 * NaN is NaN: what a row does not see must not reach it. Once more, without that.
     for (int64_t row = 0; row < rows; ++row) {
       const RowRange visible = p_.visible_keys(first + row);
-      blas::gemm(Transpose::no, Transpose::no, 1, p_.head_dim, visible.size(), alpha,
+      blas::gemm(Transpose::no, Transpose::no, 1, c.head_dim, visible.size(), alpha,
                  {left.data + row * left.stride + visible.first, left.stride},
                  {right.data + visible.first * right.stride, right.stride}, 0,
                  {product.data + row * product.stride, product.stride});
@@ -81,7 +81,7 @@ void NaiveSteps::multiply_scores_transposed(double alpha, const float* scores, C
            [&](int64_t batch, int64_t kv_head, int64_t first, int64_t rows) {
              const int64_t first_head = kv_head * p_.heads_per_kv_head();
              for (int64_t h = first_head; h < first_head + p_.heads_per_kv_head(); ++h) {
-               blas::gemm(Transpose::yes, Transpose::no, rows, p_.head_dim, p_.q_len, alpha,
+               blas::gemm(Transpose::yes, Transpose::no, rows, c.head_dim, p_.q_len, alpha,
                           {scores + score_offset(batch, h) + first, p_.kv_len},
                           rows_of<const float>(b, batch, h, 0), h == first_head ? 0 : 1,
                           rows_of<float>(c, batch, kv_head, first));

@@ -15,14 +15,14 @@ class NaiveSteps {
  public:
   NaiveSteps(const Problem& problem, ThreadPool& pool) : p_(problem), pool_(pool) {}
 
-  // scores = alpha * A B^T for A [q_len, head_dim] and B [kv_len, head_dim].
+  // scores = alpha * A B^T for A [q_len, columns] and B [kv_len, columns].
   void multiply_transposed(double alpha, ConstTensorView a, ConstTensorView b, float* scores) const;
 
-  // C = alpha * scores B for B [kv_len, head_dim], C [q_len, head_dim].
+  // C = alpha * scores B for B [kv_len, columns], C [q_len, columns].
   void multiply(double alpha, const float* scores, ConstTensorView b, TensorView c) const;
 
-  // C = alpha * scores^T B, summed over the query heads of each K/V head, for B [q_len, head_dim],
-  // C [kv_len, head_dim].
+  // C = alpha * scores^T B, summed over the query heads of each K/V head, for B [q_len, columns],
+  // C [kv_len, columns].
   void multiply_scores_transposed(double alpha, const float* scores, ConstTensorView b,
                                   TensorView c) const;
 

@@ -15,6 +15,7 @@ using kernels::Launch;
 std::optional<std::string> why_not(const AttentionKernel& kernel, const Problem& p,
                                    const DeviceInfo& info) {
   if (p.has_window() && !kernel.knows_windows) return "it has no sliding windows";
+  if (p.head_dim_v && !kernel.knows_head_dim_v) return "it takes V and O as wide as Q and K only";
   return kernel.why_unsupported(p, info);
 }
 
@@ -64,7 +65,7 @@ class TiledProvider final : public Provider {
   DeviceKind device_kind() const override { return device_; }
   bool on_request_only() const override { return !family_.empty(); }
   std::vector<std::string_view> optional_axes() const override {
-    return {"window_left", "window_right"};
+    return {"window_left", "window_right", "head_dim_v"};
   }
 
   std::optional<std::string> why_unsupported(const Problem& p,

@@ -80,9 +80,9 @@ RandomInputs::RandomInputs(const Problem& p, uint64_t seed)
     : problem_(p),
       q_(random_tensor(p, p.query_elements(), seed, 0)),
       k_(random_tensor(p, p.key_elements(), seed, 1)),
-      v_(random_tensor(p, p.key_elements(), seed, 2)) {
+      v_(random_tensor(p, p.value_elements(), seed, 2)) {
   if (p.pass == Pass::forward) return;
-  d_o_ = random_tensor(p, p.query_elements(), seed, 3);
+  d_o_ = random_tensor(p, p.output_elements(), seed, 3);
   o_.resize(d_o_.size());
   compute_forward();
 }
@@ -90,11 +90,11 @@ RandomInputs::RandomInputs(const Problem& p, uint64_t seed)
 void RandomInputs::compute_forward() {
   const Problem& p = problem_;
   const ExpectedForward forward = reference_forward(p, view());
-  const TensorView o = query_view<void>(o_.data(), p);
+  const TensorView o = output_view<void>(o_.data(), p);
   for (int64_t b = 0, i = 0; b < p.batch; ++b) {
     for (int64_t h = 0; h < p.q_heads; ++h) {
       for (int64_t row = 0; row < p.q_len; ++row) {
-        for (int64_t c = 0; c < p.head_dim; ++c, ++i) {
+        for (int64_t c = 0; c < o.head_dim; ++c, ++i) {
           store_element(o_.data(), p.dtype, o.offset(b, h, row) + c,
                         static_cast<float>(forward.o.value[static_cast<size_t>(i)]));
         }
@@ -108,10 +108,10 @@ Inputs RandomInputs::view() const {
   Inputs in;
   in.q = query_view<const void>(q_.data(), problem_);
   in.k = key_view<const void>(k_.data(), problem_);
-  in.v = key_view<const void>(v_.data(), problem_);
+  in.v = value_view<const void>(v_.data(), problem_);
   if (problem_.pass == Pass::backward) {
-    in.o = query_view<const void>(o_.data(), problem_);
-    in.d_o = query_view<const void>(d_o_.data(), problem_);
+    in.o = output_view<const void>(o_.data(), problem_);
+    in.d_o = output_view<const void>(d_o_.data(), problem_);
     in.logsumexp = logsumexp_.data();
   }
   return in;
@@ -120,8 +120,9 @@ Inputs RandomInputs::view() const {
 void RandomInputs::fill(int tensor,
                         const std::function<float(int64_t, int64_t, int64_t, int64_t)>& value) {
   Bytes& bytes = tensor == 0 ? q_ : tensor == 1 ? k_ : v_;
-  const TensorView t = tensor == 0 ? query_view<void>(bytes.data(), problem_)
-                                   : key_view<void>(bytes.data(), problem_);
+  const TensorView t = tensor == 0   ? query_view<void>(bytes.data(), problem_)
+                       : tensor == 1 ? key_view<void>(bytes.data(), problem_)
+                                     : value_view<void>(bytes.data(), problem_);
   for (int64_t b = 0; b < t.batch; ++b) {
     for (int64_t h = 0; h < t.heads; ++h) {
       for (int64_t row = 0; row < t.length; ++row) {
@@ -135,33 +136,32 @@ void RandomInputs::fill(int tensor,
 }
 
 CheckedOutputs::CheckedOutputs(const Problem& p) : problem_(p) {
-  const int64_t query_bytes = p.query_elements() * element_size(p.dtype);
-  const int64_t key_bytes = p.key_elements() * element_size(p.dtype);
+  const int64_t element = element_size(p.dtype);
   if (p.pass == Pass::forward) {
-    o_ = poisoned(query_bytes);
+    o_ = poisoned(p.output_elements() * element);
     logsumexp_ = poisoned(p.query_rows() * static_cast<int64_t>(sizeof(float)));
   } else {
-    dq_ = poisoned(query_bytes);
-    dk_ = poisoned(key_bytes);
-    dv_ = poisoned(key_bytes);
+    dq_ = poisoned(p.query_elements() * element);
+    dk_ = poisoned(p.key_elements() * element);
+    dv_ = poisoned(p.value_elements() * element);
   }
 }
 
 Outputs CheckedOutputs::view() {
   Outputs out;
   if (problem_.pass == Pass::forward) {
-    out.o = query_view<void>(o_.data(), problem_);
+    out.o = output_view<void>(o_.data(), problem_);
     out.logsumexp = reinterpret_cast<float*>(logsumexp_.data());
   } else {
     out.dq = query_view<void>(dq_.data(), problem_);
     out.dk = key_view<void>(dk_.data(), problem_);
-    out.dv = key_view<void>(dv_.data(), problem_);
+    out.dv = value_view<void>(dv_.data(), problem_);
   }
   return out;
 }
 
 float CheckedOutputs::o(int64_t b, int64_t h, int64_t row, int64_t column) const {
-  const auto view = query_view<const void>(o_.data(), problem_);
+  const auto view = output_view<const void>(o_.data(), problem_);
   return load_element(view.data, view.dtype, view.offset(b, h, row) + column);
 }
 
@@ -191,7 +191,8 @@ void expect_correct(const Problem& p, const Expectation& expected, const Outputs
   }
 }
 
-std::vector<Problem> varied_problems(Pass pass, Mask mask, int64_t head_dim) {
+std::vector<Problem> varied_problems(Pass pass, Mask mask, int64_t head_dim,
+                                     std::optional<int64_t> head_dim_v) {
   struct Lengths {
     int64_t q_len, kv_len;
   };
@@ -220,6 +221,7 @@ std::vector<Problem> varied_problems(Pass pass, Mask mask, int64_t head_dim) {
       p.q_len = lengths.q_len;
       p.kv_len = lengths.kv_len;
       p.head_dim = head_dim;
+      p.head_dim_v = head_dim_v;
       if (turn % 5 == 0) p.scale = 0.3;
       problems.push_back(p);
       ++turn;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,9 +68,10 @@ struct Expectation {
 // its error bound and one rounding to the problem's dtype.
 void expect_correct(const Problem&, const Expectation&, const Outputs&);
 
-// Problems with different passes, masks and lengths for one head_dim. dtype, layout and heads vary
-// along with these, so that each value is combined with most values of the others.
-std::vector<Problem> varied_problems(Pass, Mask, int64_t head_dim);
+// Problems that differ in pass, mask and lengths for one head_dim; dtype, layout and heads vary
+// along, so that each value of each meets most values of the others.
+std::vector<Problem> varied_problems(Pass, Mask, int64_t head_dim,
+                                     std::optional<int64_t> head_dim_v = std::nullopt);
 
 // Problems with a window on one side, the other or both: of none, one, and around a tile's keys,
 // for queries fewer and more than keys.

@@ -53,6 +53,23 @@ INSTANTIATE_TEST_SUITE_P(, EveryProblem,
                                   std::to_string(std::get<2>(test_info.param));
                          });
 
+// Both above and below, in each of the kernels' tables of tiles and where a panel is not full.
+TEST(AttentionKernels, TakeAHeadDimOfVsOwn) {
+  for (const Pass pass : kPasses) {
+    for (const Mask mask : kMasks) {
+      for (const auto& [head_dim, head_dim_v] : {std::pair<int64_t, int64_t>{192, 128},
+                                                 {64, 128},
+                                                 {24, 40},
+                                                 {40, 24},
+                                                 {8, 256},
+                                                 {256, 8}}) {
+        SCOPED_TRACE(head_dim_v);
+        expect_all_correct(varied_problems(pass, mask, head_dim, head_dim_v));
+      }
+    }
+  }
+}
+
 // Several of the largest tiles in each direction, and several chunks of keys.
 TEST(AttentionKernels, MatchTheReferenceOverManyTiles) {
   ThreadPool pool(3);

@@ -103,7 +103,7 @@ void add_row(Expected& e, int64_t at, double factor, double magnitude, const dou
 ExpectedForward reference_forward(const Problem& p, const Inputs& in) {
   const Dense q(in.q), k(in.k), v(in.v);
   ExpectedForward expected;
-  resize(expected.o, p.query_elements());
+  resize(expected.o, p.output_elements());
   resize(expected.logsumexp, p.query_rows());
   for (int64_t b = 0; b < p.batch; ++b) {
     for (int64_t h = 0; h < p.q_heads; ++h) {
@@ -114,8 +114,8 @@ ExpectedForward reference_forward(const Problem& p, const Inputs& in) {
         expected.logsumexp.value[at] = row.logsumexp;
         expected.logsumexp.error[at] = row.logsumexp_error;
         for (size_t key = 0; key < row.p.size(); ++key) {
-          add_row(expected.o, q.index(b, h, query), row.p[key], row.p[key],
-                  v.row(b, kv_head, row.first_key + static_cast<int64_t>(key)), p.head_dim,
+          add_row(expected.o, static_cast<int64_t>(at) * p.value_dim(), row.p[key], row.p[key],
+                  v.row(b, kv_head, row.first_key + static_cast<int64_t>(key)), p.value_dim(),
                   row.p_error);
         }
       }
@@ -130,10 +130,10 @@ ExpectedBackward reference_backward(const Problem& p, const Inputs& in) {
   ExpectedBackward expected;
   resize(expected.dq, p.query_elements());
   resize(expected.dk, p.key_elements());
-  resize(expected.dv, p.key_elements());
+  resize(expected.dv, p.value_elements());
   // Sums over the rows that see a key, and over the products within a row.
   const double sums = kUnit * (8 + std::sqrt(static_cast<double>(p.q_len * p.heads_per_kv_head())) +
-                               std::sqrt(static_cast<double>(p.head_dim)));
+                               std::sqrt(static_cast<double>(std::max(p.head_dim, p.value_dim()))));
   for (int64_t b = 0; b < p.batch; ++b) {
     for (int64_t h = 0; h < p.q_heads; ++h) {
       const int64_t kv_head = h / p.heads_per_kv_head();
@@ -141,14 +141,14 @@ ExpectedBackward reference_backward(const Problem& p, const Inputs& in) {
         const double* q_row = q.row(b, h, query);
         const double* d_o_row = d_o.row(b, h, query);
         const Row row = softmax_row(p, q_row, k, b, kv_head, query);
-        const Dot delta = dot(d_o_row, o.row(b, h, query), p.head_dim);
+        const Dot delta = dot(d_o_row, o.row(b, h, query), p.value_dim());
         const double error = row.p_error + row.logsumexp_error + sums;
         for (size_t i = 0; i < row.p.size(); ++i) {
           const int64_t key = row.first_key + static_cast<int64_t>(i);
-          const Dot dp = dot(d_o_row, v.row(b, kv_head, key), p.head_dim);
+          const Dot dp = dot(d_o_row, v.row(b, kv_head, key), p.value_dim());
           const double ds = scale * row.p[i] * (dp.sum - delta.sum);
           const double magnitude = std::abs(scale) * row.p[i] * (dp.magnitude + delta.magnitude);
-          add_row(expected.dv, k.index(b, kv_head, key), row.p[i], row.p[i], d_o_row, p.head_dim,
+          add_row(expected.dv, v.index(b, kv_head, key), row.p[i], row.p[i], d_o_row, p.value_dim(),
                   error);
           add_row(expected.dq, q.index(b, h, query), ds, magnitude, k.row(b, kv_head, key),
                   p.head_dim, error);

@@ -1,9 +1,12 @@
 #include "providers/provider.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "tests/kernels/attention_check.h"
 
@@ -88,19 +91,40 @@ TEST(CpuProviders, AllocateTheWorkspaceThatTheySay) {
   for (const Provider* provider : cpu_providers()) {
     for (const Pass pass : kPasses) {
       for (const Dtype dtype : kDtypes) {
-        const Problem p = problem(pass, dtype);
-        const auto session = provider->prepare(p, *device);
-        EXPECT_EQ(device->used().workspace, provider->workspace_bytes(p, device->info()))
-            << provider->name() << " " << p.id();
-        EXPECT_GE(session->requested_bytes(), p.compulsory_bytes());
-        EXPECT_FALSE(session->kernel().empty());
+        for (const auto& head_dim_v : {std::optional<int64_t>(), {16}, {64}}) {
+          Problem p = problem(pass, dtype);
+          p.head_dim_v = head_dim_v;
+          const auto session = provider->prepare(p, *device);
+          EXPECT_EQ(device->used().workspace, provider->workspace_bytes(p, device->info()))
+              << provider->name() << " " << p.id();
+          EXPECT_GE(session->requested_bytes(), p.compulsory_bytes());
+          EXPECT_FALSE(session->kernel().empty());
+        }
       }
     }
   }
   EXPECT_EQ(device->used().workspace, 0);
 }
 
-// A session serves several sets of inputs one after the other, each any number of times.
+TEST(CpuProviders, TakeAHeadDimOfVsOwn) {
+  const auto device = make_host_device(2);
+  for (const Provider* provider : cpu_providers()) {
+    EXPECT_THAT(provider->optional_axes(), testing::Contains("head_dim_v")) << provider->name();
+    for (const Pass pass : kPasses) {
+      for (const Mask mask : kMasks) {
+        for (const auto& [head_dim, head_dim_v] :
+             {std::pair<int64_t, int64_t>{192, 128}, {24, 40}, {256, 8}, {8, 256}}) {
+          for (const Problem& p : varied_problems(pass, mask, head_dim, head_dim_v)) {
+            SCOPED_TRACE(std::string(provider->name()) + " " + p.id());
+            expect_session_correct(*provider->prepare(p, *device), RandomInputs(p));
+          }
+        }
+      }
+    }
+  }
+}
+
+// A session serves one set of inputs after another, and each as often as it likes.
 TEST(CpuProviders, ServeNewInputsAndRepeatTheirBits) {
   const auto device = make_host_device(2);
   for (const Provider* provider : cpu_providers()) {
