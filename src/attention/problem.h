@@ -64,6 +64,11 @@ struct Problem {
   // Of V, O, dV and dO, e.g. 128 beside a head_dim of 192.
   std::optional<int64_t> head_dim_v = std::nullopt;
   int64_t value_dim() const { return head_dim_v.value_or(head_dim); }
+  // Where the two are one, head_dim_v stays unset, so that a problem has one key. Set head_dim
+  // first.
+  void set_value_dim(int64_t dim) {
+    head_dim_v = dim == head_dim ? std::nullopt : std::optional(dim);
+  }
 
   // Softmax scale: S = softmax_scale() * Q K^T; 1/sqrt(head_dim) unless `scale` is set.
   std::optional<double> scale = std::nullopt;

@@ -37,8 +37,9 @@ void take_shapes(Problem& problem, const InputSpec& files) {
   problem.head_dim = q.head_dim;
   problem.kv_heads = k.heads;
   problem.kv_len = k.length;
+  problem.set_value_dim(read_shape(files.v, problem.layout).head_dim);
   if (const auto wrong = problem.invalid()) {
-    throw BadInput(fmt::format("{}, {}: {}", files.q, files.k, *wrong));
+    throw BadInput(fmt::format("{}, {}, {}: {}", files.q, files.k, files.v, *wrong));
   }
 }
 

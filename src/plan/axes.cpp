@@ -131,11 +131,17 @@ void draw_length(Case& c, Draw& draw, int64_t longest) {
 }
 
 // Those that kernels are compiled for, and others, which they pad.
+int64_t drawn_head_dim(Draw& draw) {
+  if (draw.chance(4)) return draw.one_of(std::array{64, 128, 256});
+  return kHeadDimStep * draw.integer(1, draw.chance(4) ? kMaxHeadDim / kHeadDimStep : 16);
+}
+
 void draw_head_dim(Case& c, Draw& draw, int64_t) {
-  c.problem.head_dim =
-      draw.chance(4)
-          ? draw.one_of(std::array{64, 128, 256})
-          : kHeadDimStep * draw.integer(1, draw.chance(4) ? kMaxHeadDim / kHeadDimStep : 16);
+  c.problem.head_dim = drawn_head_dim(draw);
+}
+
+void draw_head_dim_v(Case& c, Draw& draw, int64_t) {
+  if (draw.chance(8)) c.problem.set_value_dim(drawn_head_dim(draw));
 }
 
 void draw_scale(Case& c, Draw& draw, int64_t) {
@@ -195,6 +201,18 @@ void set_total_tokens(Case& c, const StrictJson& json) {
   c.problem.batch = divided(json, "q_len", c.problem.q_len);
 }
 
+// ---- axes with a rule of their own
+
+Axis head_dim_v_axis() {
+  Axis axis =
+      number_axis("head_dim_v", "Head dimension of V and O: a multiple of 8 (default: head_dim)",
+                  Role::optional, &Problem::head_dim_v, kHeadDims, draw_head_dim_v);
+  axis.set = [](Case& c, const StrictJson& json) {
+    c.problem.set_value_dim(json.is_null() ? c.problem.head_dim : int64_t{json});
+  };
+  return axis;
+}
+
 // ---- the table
 
 std::vector<Axis> make_axes() {
@@ -230,6 +248,7 @@ std::vector<Axis> make_axes() {
                   &Problem::window_left, kWindows, draw_windows),
       number_axis("window_right", "Keys after its own that a query sees (default: all)", optional,
                   &Problem::window_right, kWindows, nullptr),  // drawn with window_left
+      head_dim_v_axis(),
 
       // After all that they are divided by.
       shorthand_axis("hidden", "Hidden size", {8, 1 << 28}, get_hidden, set_hidden, {"q_heads"},

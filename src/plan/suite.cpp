@@ -162,6 +162,38 @@ Cases head_dims() {
   return cases;
 }
 
+// 192 and 128 is the prefill of DeepSeek's multi-head latent attention.
+Cases own_head_dim_of_v() {
+  constexpr std::array<std::pair<int64_t, int64_t>, 5> kPairs{
+      {{192, 128}, {128, 64}, {64, 128}, {8, 256}, {256, 8}}};
+  Cases cases;
+  const auto add_pairs = [&](Case item, const auto& passes, const auto& dtypes, const auto& masks,
+                             const Lengths& lengths) {
+    for (const auto& [head_dim, head_dim_v] : kPairs) {
+      item.problem.head_dim = head_dim;
+      item.problem.set_value_dim(head_dim_v);
+      add(cases, item, passes, dtypes, masks, lengths);
+    }
+  };
+  add_pairs(base(Distribution::normal), kPasses, kDtypes, std::array{Mask::none}, {{33, 65}});
+  add_pairs(base(Distribution::normal), kPasses, kDtypes, kCausal, {{33, 17}});
+  add_pairs(base(Distribution::one_hot), kForward, kDtypes, std::array{Mask::causal_bottom_right},
+            {{33, 65}});
+  for (const Distribution distribution : {Distribution::equal_scores, Distribution::nan_key,
+                                          Distribution::inf_key, Distribution::nan_unseen}) {
+    add_pairs(base(distribution), kPasses, std::array{Dtype::fp32, Dtype::bf16},
+              std::array{Mask::causal_top_left}, {{70, 300}});
+  }
+  for (const Placement placement : {Placement::strided, Placement::offset}) {
+    Case item = base(Distribution::normal);
+    item.problem.layout = Layout::bhsd;
+    item.placement = placement;
+    add_pairs(item, kPasses, std::array{Dtype::fp32, Dtype::fp16}, std::array{Mask::none},
+              {{33, 65}});
+  }
+  return cases;
+}
+
 Cases grouped_heads() {
   Cases cases;
   for (const auto& [q_heads, kv_heads] : {std::pair{8, 1}, {12, 3}, {6, 2}}) {
@@ -256,6 +288,7 @@ Suite adversarial() {
        {"lengths", "1, and the tile sizes 64, 128 and 256, each minus 1, exact and plus 1",
         lengths()},
        {"head dims", "head_dim is not a multiple of a vector or of 64", head_dims()},
+       {"head dim of V", "V and O are narrower or wider than Q and K", own_head_dim_of_v()},
        {"grouped heads", "dK and dV sum over all query heads of a group and no other",
         grouped_heads()},
        {"scales", "negative, zero and large softmax scales", scales()},

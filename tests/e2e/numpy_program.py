@@ -17,7 +17,7 @@ PROVIDERS = ["exact", "without_logsumexp", "wrong", "stale", "changes_inputs", "
              "no_memory", "works_on", "loses_device", "dies"]
 ON_REQUEST_ONLY = PROVIDERS[2:]
 KNOWN = {"pass", "dtype", "mask", "batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim",
-         "softmax_scale"}  # of a problem
+         "softmax_scale", "head_dim_v"}  # of a problem
 
 
 def serve():
@@ -121,7 +121,9 @@ class Program:
         self.blocks, self.sessions = {}, []
         chosen = providers or [name for name in PROVIDERS if name not in ON_REQUEST_ONLY]
         return {"providers": [{"name": name, "description": "NumPy",
-                               "logsumexp": name != "without_logsumexp"} for name in chosen],
+                               "logsumexp": name != "without_logsumexp",
+                               "axes": ["head_dim_v"] if name == "exact" else []}
+                              for name in chosen],
                 "facts": {"numpy": np.__version__}}
 
     def allocate(self, bytes):

@@ -22,10 +22,11 @@ class Shape:
     kv_len: int
     head_dim: int
     layout: str
+    head_dim_v: int | None = None  # as head_dim
 
     def __str__(self):
         return (f"b{self.batch}h{self.q_heads}:{self.kv_heads}q{self.q_len}k{self.kv_len}"
-                f"d{self.head_dim}{self.layout}")
+                f"d{self.head_dim}{f'v{self.head_dim_v}' if self.head_dim_v else ''}{self.layout}")
 
 
 SHAPES = [
@@ -34,6 +35,8 @@ SHAPES = [
     Shape(2, 2, 2, 1, 257, 8, "bshd"),  # decoding
     Shape(1, 2, 2, 128, 128, 128, "bhsd"),  # whole tiles
     Shape(1, 1, 1, 1, 1, 256, "bshd"),  # the smallest lengths and the largest head_dim
+    Shape(1, 4, 2, 45, 77, 192, "bshd", 128),  # V and O narrower, as in DeepSeek's prefill
+    Shape(2, 2, 1, 17, 70, 24, "bhsd", 56),  # and wider
 ]
 
 
@@ -66,12 +69,14 @@ def in_layout(x, layout):
 
 def save_inputs(folder, shape, dtype, names):
     random = np.random.default_rng(20)
-    sizes = {"q": (shape.q_heads, shape.q_len), "k": (shape.kv_heads, shape.kv_len),
-             "v": (shape.kv_heads, shape.kv_len), "do": (shape.q_heads, shape.q_len)}
+    head_dim, head_dim_v = shape.head_dim, shape.head_dim_v or shape.head_dim
+    sizes = {"q": (shape.q_heads, shape.q_len, head_dim),
+             "k": (shape.kv_heads, shape.kv_len, head_dim),
+             "v": (shape.kv_heads, shape.kv_len, head_dim_v),
+             "do": (shape.q_heads, shape.q_len, head_dim_v)}
     return {
         name: save(folder / f"{name}.npy",
-                   random.standard_normal((shape.batch, *sizes[name], shape.head_dim)),
-                   dtype, shape.layout)
+                   random.standard_normal((shape.batch, *sizes[name])), dtype, shape.layout)
         for name in names
     }
 
@@ -158,13 +163,15 @@ def test_rows_without_keys_are_zero(flashbench, tmp_path):
         assert (logsumexp[:, :, blind] == -np.inf).all()
 
 
+@pytest.mark.parametrize("head_dim_v", [32, 48])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
-def test_dumped_inputs_give_the_same_outputs(flashbench, tmp_path, layout, dtype):
-    """The dumped inputs are those that the outputs were computed from."""
+def test_dumped_inputs_give_the_same_outputs(flashbench, tmp_path, layout, dtype, head_dim_v):
+    """What is dumped of generated inputs is what was computed on."""
     shape = Shape(2, 4, 2, 19, 45, 32, layout)
     flashbench("run", "--pass", "backward", "--dtype", dtype, "--layout", layout, "--batch", 2,
                "--q-heads", 4, "--kv-heads", 2, "--q-len", 19, "--kv-len", 45, "--head-dim", 32,
+               "--head-dim-v", head_dim_v,
                "--seed", 7, "--device", "cpu", "--threads", 1, "--dump", "first", "--no-time", "--quiet")
     x = {name: load(tmp_path / "first" / f"{name}.npy", dtype, layout)
          for name in ["q", "k", "v", "do"]}

@@ -55,12 +55,20 @@ def test_outputs_that_a_provider_does_not_give_are_not_checked(flashbench):
 @pytest.mark.parametrize("changes", [{"dtype": ["fp16", "bf16"]}, {"layout": "bhsd"},
                                      {"mask": ["causal_top_left", "causal_bottom_right"]},
                                      {"placement": ["strided", "offset"]}, {"scale": -0.3},
-                                     {"q_heads": 4, "kv_heads": 2},
+                                     {"q_heads": 4, "kv_heads": 2}, {"head_dim_v": [8, 40]},
                                      {"distribution": ["one_hot", "late_maximum"]}], ids=str)
 def test_every_axis_reaches_the_program(flashbench, changes):
     case = {"pass": ["forward", "backward"], "seq": 33, "q_heads": 2, "head_dim": 16, **changes}
     rows, _, _ = sweep(flashbench, "--providers", "exact", cases=[case])
     assert {row["status"] for row in rows["exact"]} == {"ok"}
+
+
+def test_a_provider_is_not_asked_for_an_axis_that_it_does_not_name(flashbench):
+    case = {"seq": 33, "q_heads": 2, "head_dim": 16, "head_dim_v": 8}
+    rows, _, _ = sweep(flashbench, cases=[case])
+    assert [row["status"] for row in rows["exact"]] == ["ok"]
+    row, = rows["without_logsumexp"]
+    assert (row["status"], row["reason"]) == ("unsupported", "it does not support head_dim_v")
 
 
 def test_an_axis_that_the_program_does_not_know_is_unsupported():

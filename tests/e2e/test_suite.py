@@ -43,6 +43,24 @@ def test_adversarial_passes_for_every_cpu_provider(flashbench):
     assert {row["placement"] for row in rows} == {"", "strided", "offset"}
 
 
+def test_a_head_dim_of_v_is_in_the_row_and_its_command(flashbench):
+    flashbench("verify", "--suite", "adversarial", "--providers", "tiled", "--quiet", "--filter",
+               "head_dim=192,head_dim_v=128,dtype=bf16,pass=backward,distribution=normal,mask=none",
+               "--json", "r.json", "--csv", "r.csv")
+    row, = json.loads((flashbench.folder / "r.json").read_text())["results"]
+    assert row["case"]["head_dim_v"] == 128
+    assert row["key"].endswith("/d192/normal/seed1/head_dim_v128")
+    assert row["repro"].endswith("--seed 1 --head-dim-v 128")
+    assert [tensor["checked"] for tensor in row["correctness"]["tensors"]] == [
+        2 * 4 * 33 * 192, 2 * 2 * 65 * 192, 2 * 2 * 65 * 128]  # dQ, dK, dV
+    assert row["work"]["flops"] == 2 * 4 * 33 * 65 * 2 * (3 * 192 + 2 * 128)
+    assert rows_of((flashbench.folder / "r.csv").read_text())[0]["head_dim_v"] == "128"
+    flashbench(*row["repro"].split()[1:], "--no-time", "--quiet", "--json", "again.json")
+    again, = json.loads((flashbench.folder / "again.json").read_text())["results"]
+    assert again["key"] == row["key"]
+    assert again["correctness"] == row["correctness"]
+
+
 def test_dry_run_lists_cases_below_their_purpose(flashbench):
     listed = flashbench("verify", "--suite", "adversarial", "--dry-run",
                         "--filter", "distribution=nan_key,pass=backward").stdout

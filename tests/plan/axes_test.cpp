@@ -112,6 +112,18 @@ TEST(Axes, MakeACase) {
   EXPECT_EQ(make_case({}), Case{});
 }
 
+// A case has one key, however it is said that V is as wide as K.
+TEST(Axes, HeadDimVIsLeftOutWhereItIsHeadDim) {
+  const Case without = make_case({{"q_heads", 2}, {"head_dim", 128}});
+  for (const Json& same : {Json(128), Json(nullptr)}) {
+    EXPECT_EQ(make_case({{"q_heads", 2}, {"head_dim", 128}, {"head_dim_v", same}}), without);
+  }
+  const Case other = make_case({{"q_heads", 2}, {"head_dim", 192}, {"head_dim_v", 128}});
+  EXPECT_EQ(other.key(),
+            "forward/fp32/none/bshd/b1/hq2/hkv2/q1/k1/d192/normal/seed1/head_dim_v128");
+  EXPECT_EQ(other.problem.value_dim(), 128);
+}
+
 TEST(Axes, SayWhichOneDoesNotFit) {
   try {
     make_case({{"hidden", 100}, {"head_dim", 64}});

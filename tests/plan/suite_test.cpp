@@ -77,6 +77,8 @@ TEST(Suite, AdversarialHasWhatItMust) {
       }
       EXPECT_TRUE(has([](const Case&, const Problem& p) { return p.visible_keys(0).empty(); }));
       EXPECT_TRUE(has([](const Case&, const Problem& p) { return p.q_len == 1; }));
+      EXPECT_TRUE(has([](const Case&, const Problem& p) { return p.value_dim() < p.head_dim; }));
+      EXPECT_TRUE(has([](const Case&, const Problem& p) { return p.value_dim() > p.head_dim; }));
       EXPECT_TRUE(has([](const Case& c, const Problem& p) {
         return c.inputs.distribution == Distribution::low_logsumexp && p.kv_len % 128 == 64;
       }));
