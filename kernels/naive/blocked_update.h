@@ -18,7 +18,7 @@ inline constexpr int64_t kBlockedKeys = 1024;
 // that sum, dense [heads, q_len, head_dim].
 struct BlockedState {
   float *maximum, *sum, *o;
-  int64_t head_dim;
+  int64_t head_dim;  // of O
 };
 
 // Turns the scores of a block of up to kBlockedKeys keys into exp(score - maximum) in place, exact

@@ -56,7 +56,7 @@ struct Sizes {
     const auto padded = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
     const ScoreBlock block = block_scores(p);
     scores = padded(block.heads * block.head_stride * element_size(p.dtype));
-    o = padded(p.query_elements() * kFloat);
+    o = padded(p.output_elements() * kFloat);
     rows = padded(p.query_rows() * kFloat);
   }
   int64_t scores, o, rows;
@@ -79,14 +79,14 @@ class BlockedForward final : public Session {
     state_.o = reinterpret_cast<float*>(start + size.scores);
     state_.maximum = reinterpret_cast<float*>(start + size.scores + size.o);
     state_.sum = reinterpret_cast<float*>(start + size.scores + size.o + size.rows);
-    state_.head_dim = p_.head_dim;
+    state_.head_dim = p_.value_dim();
   }
 
   void run(const Inputs& in, const Outputs& out) override {
     const HeadMatrices scores{scores_, p_.dtype, p_.q_heads * all_.head_stride, all_.head_stride,
                               all_.row_stride};
     const HeadMatrices o = head_matrices(dense_view<const void>(
-        state_.o, Dtype::fp32, Layout::bhsd, p_.batch, p_.q_heads, p_.q_len, p_.head_dim));
+        state_.o, Dtype::fp32, Layout::bhsd, p_.batch, p_.q_heads, p_.q_len, p_.value_dim()));
     const int64_t group = p_.heads_per_kv_head();
     for (const KeyBlock& block : blocks_) {
       const bool first_block = is_first(block);
@@ -102,7 +102,7 @@ class BlockedForward final : public Session {
       kernels::blocked_update(rows_of(block), scores_, p_.dtype, state_, first_block, stream_);
       Gemm o_gemm;
       o_gemm.rows = block.queries;
-      o_gemm.columns = p_.head_dim;
+      o_gemm.columns = p_.value_dim();
       o_gemm.depth = block.keys;
       o_gemm.beta = first_block ? 0 : 1;
       products_.multiply(o_gemm, p_.q_heads, block_scores,
@@ -126,13 +126,15 @@ class BlockedForward final : public Session {
     int64_t bytes = 0;
     for (const KeyBlock& block : blocks_) {
       const int64_t query_elements = heads * block.queries * p_.head_dim;
-      const int64_t key_elements = p_.batch * p_.kv_heads * block.keys * p_.head_dim;
+      const int64_t output_elements = heads * block.queries * p_.value_dim();
+      const int64_t kv_elements =
+          p_.batch * p_.kv_heads * block.keys * (p_.head_dim + p_.value_dim());
       const int64_t passes = is_first(block) ? 1 : 2;  // over O and the statistics
-      bytes += element * (query_elements + 2 * key_elements) +
+      bytes += element * (query_elements + kv_elements) +
                4 * element * heads * block.queries * block.keys +
-               passes * kFloat * (query_elements + 2 * heads * block.queries);
+               passes * kFloat * (output_elements + 2 * heads * block.queries);
     }
-    return bytes + (kFloat + element) * p_.query_elements() + 3 * kFloat * p_.query_rows();
+    return bytes + (kFloat + element) * p_.output_elements() + 3 * kFloat * p_.query_rows();
   }
 
  private:
@@ -167,7 +169,7 @@ class BlockedProvider final : public Provider {
   DeviceKind device_kind() const override { return DeviceKind::cuda; }
   Dtype scores_dtype(const Problem& p) const override { return p.dtype; }
   std::vector<std::string_view> optional_axes() const override {
-    return {"window_left", "window_right"};
+    return {"window_left", "window_right", "head_dim_v"};
   }
 
   std::optional<std::string> why_unsupported(const Problem& p,

@@ -78,7 +78,7 @@ class NaiveSteps {
     gemm.transpose_b = true;
     gemm.rows = block.rows;
     gemm.columns = block.keys;
-    gemm.depth = p.head_dim;
+    gemm.depth = a.head_dim;
     gemm.alpha = alpha;
     products_.multiply(gemm, p.q_heads, head_matrices(a).from(block.first),
                        head_matrices(b).shared_by(p.heads_per_kv_head()), scores.from(block.first));
@@ -90,7 +90,7 @@ class NaiveSteps {
     if (block.keys == 0) return kernels::naive_zero_rows(c, block.first, block.rows, stream);
     Gemm gemm;
     gemm.rows = block.rows;
-    gemm.columns = p.head_dim;
+    gemm.columns = c.head_dim;
     gemm.depth = block.keys;
     gemm.alpha = alpha;
     products_.multiply(gemm, p.q_heads, scores.from(block.first),
@@ -108,7 +108,7 @@ class NaiveSteps {
     Gemm gemm;
     gemm.transpose_a = true;
     gemm.rows = block.keys - block.first_key;
-    gemm.columns = p.head_dim;
+    gemm.columns = b.head_dim;
     gemm.depth = p.q_len - block.first;
     gemm.alpha = alpha;
     for (int64_t i = 0; i < group; ++i) {
@@ -119,11 +119,11 @@ class NaiveSteps {
     }
   }
 
-  // Bytes of the operands of one product over all blocks, each counted once.
-  int64_t product_bytes(Dtype scores) const {
+  // Bytes of the operands of a product over `head_dim` of each block, each one once.
+  int64_t product_bytes(Dtype scores, int64_t head_dim) const {
     int64_t elements = 0, pairs = 0;
     for (const RowBlock& block : blocks) {
-      elements += (block.rows * p.q_heads + block.keys * p.kv_heads) * p.head_dim;
+      elements += (block.rows * p.q_heads + block.keys * p.kv_heads) * head_dim;
       pairs += block.rows * block.keys;
     }
     return p.batch * (elements * element_size(p.dtype) + p.q_heads * pairs * element_size(scores));
@@ -156,14 +156,18 @@ struct Sizes {
     scores = scores_dtype == p.dtype ? 0 : padded(elements * element_size(scores_dtype));
     rows = padded(p.query_rows() * static_cast<int64_t>(sizeof(float)));
     const bool summed_in_memory = p.heads_per_kv_head() > 1 && p.dtype != Dtype::fp32;
-    key_sums =
-        summed_in_memory ? padded(p.key_elements() * static_cast<int64_t>(sizeof(float))) : 0;
+    const auto sums = [&](int64_t of_tensor) {
+      return summed_in_memory ? padded(of_tensor * static_cast<int64_t>(sizeof(float))) : 0;
+    };
+    dk_sums = sums(p.key_elements());
+    dv_sums = sums(p.value_elements());
   }
 
-  int64_t probabilities, scores, rows, key_sums;
+  int64_t probabilities, scores, rows, dk_sums, dv_sums;
 
   int64_t forward() const { return probabilities + scores; }
-  int64_t backward() const { return 2 * probabilities + scores + rows + key_sums; }
+  int64_t backward() const { return 2 * probabilities + scores + rows + key_sums(); }
+  int64_t key_sums() const { return std::max(dk_sums, dv_sums); }  // one after the other
 };
 
 std::string describe(const char* name, const NaiveSteps& steps) {
@@ -202,9 +206,10 @@ class NaiveForward final : public Session {
   std::optional<int64_t> requested_bytes() const override {
     const Problem& p = steps_.p;
     const int64_t rows = p.query_rows() * static_cast<int64_t>(sizeof(float));
-    const int64_t looked_at = !p.is_masked() ? 0 : p.query_elements() * element_size(p.dtype);
-    return steps_.product_bytes(steps_.scores_dtype) + steps_.product_bytes(p.dtype) +
-           steps_.score_bytes(steps_.scores_dtype) + steps_.score_bytes(p.dtype) + rows + looked_at;
+    const int64_t looked_at = !p.is_masked() ? 0 : p.output_elements() * element_size(p.dtype);
+    return steps_.product_bytes(steps_.scores_dtype, p.head_dim) +
+           steps_.product_bytes(p.dtype, p.value_dim()) + steps_.score_bytes(steps_.scores_dtype) +
+           steps_.score_bytes(p.dtype) + rows + looked_at;
   }
 
  private:
@@ -223,7 +228,7 @@ class NaiveBackward final : public Session {
     gradients_ = probabilities_ + size.probabilities;
     scores_ = size.scores == 0 ? gradients_ : gradients_ + size.probabilities;
     delta_ = reinterpret_cast<float*>(gradients_ + size.probabilities + size.scores);
-    key_sums_ = size.key_sums == 0 ? nullptr : delta_ + size.rows / sizeof(float);
+    key_sums_ = size.key_sums() == 0 ? nullptr : delta_ + size.rows / sizeof(float);
   }
 
   void prepare_inputs(const Inputs& in) override {
@@ -265,12 +270,15 @@ class NaiveBackward final : public Session {
   std::optional<int64_t> requested_bytes() const override {
     const Problem& p = steps_.p;
     const int64_t query_bytes = p.query_elements() * element_size(p.dtype);
+    const int64_t output_bytes = p.output_elements() * element_size(p.dtype);
     const int64_t rows = p.query_rows() * static_cast<int64_t>(sizeof(float));
-    const int64_t sums = Sizes(p, steps_.scores_dtype).key_sums;
-    return 3 * steps_.product_bytes(p.dtype) + steps_.product_bytes(steps_.scores_dtype) +
+    const Sizes size(p, steps_.scores_dtype);
+    return steps_.product_bytes(p.dtype, p.value_dim()) +
+           2 * steps_.product_bytes(p.dtype, p.head_dim) +
+           steps_.product_bytes(steps_.scores_dtype, p.value_dim()) +
            2 * steps_.score_bytes(p.dtype) + steps_.score_bytes(steps_.scores_dtype) +
-           2 * query_bytes + 2 * rows + (p.is_masked() ? query_bytes : 0) +
-           2 * (2 * p.heads_per_kv_head() - 1) * sums;
+           2 * output_bytes + 2 * rows + (p.is_masked() ? query_bytes : 0) +
+           (2 * p.heads_per_kv_head() - 1) * (size.dk_sums + size.dv_sums);
   }
 
  private:
@@ -281,7 +289,7 @@ class NaiveBackward final : public Session {
     const TensorView sums = key_sums_ == nullptr
                                 ? c
                                 : dense_view<void>(key_sums_, Dtype::fp32, Layout::bhsd, p.batch,
-                                                   p.kv_heads, p.kv_len, p.head_dim);
+                                                   p.kv_heads, p.kv_len, c.head_dim);
     for (const RowBlock& block : steps_.blocks) {
       steps_.multiply_scores_transposed(block, alpha, scores, b, head_matrices(sums));
     }
@@ -312,7 +320,7 @@ class CudaNaiveProvider final : public Provider {
   DeviceKind device_kind() const override { return DeviceKind::cuda; }
   bool on_request_only() const override { return scores_ == CudaNaiveScores::fp32; }
   std::vector<std::string_view> optional_axes() const override {
-    return {"window_left", "window_right"};
+    return {"window_left", "window_right", "head_dim_v"};
   }
   Dtype scores_dtype(const Problem& p) const override {
     return scores_ == CudaNaiveScores::own_dtype ? p.dtype : Dtype::fp32;

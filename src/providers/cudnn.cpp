@@ -2,6 +2,7 @@
 // that fp32 is refused here.
 #include <fmt/format.h>
 
+#include <stdexcept>
 #include <utility>
 
 #include "device/cudnn_library.h"
@@ -12,23 +13,26 @@ namespace flashbench {
 
 namespace {
 
-// Views without data. A graph is built for strides; Q, O and their gradients have the same layout
-// in memory, and so have K, V and theirs.
+// Views without data. A graph is made for strides, and each gradient lies in memory like what it is
+// of. So does O like Q, unless head_dim_v gives it a width of its own; then all lie densely.
 struct Tensors {
   Inputs in;
   Outputs out;
 
-  static Tensors like(const ConstTensorView& q, const ConstTensorView& k) {
-    const auto no_data = [](const ConstTensorView& v) {
-      return TensorView{nullptr,    v.dtype,        v.batch,       v.heads,     v.length,
-                        v.head_dim, v.batch_stride, v.head_stride, v.row_stride};
+  static Tensors like(const Problem& p, const ConstTensorView& q, const ConstTensorView& k,
+                      const ConstTensorView& v) {
+    const auto no_data = [](const ConstTensorView& t) {
+      return TensorView{nullptr,    t.dtype,        t.batch,       t.heads,     t.length,
+                        t.head_dim, t.batch_stride, t.head_stride, t.row_stride};
     };
-    const TensorView query = no_data(q), key = no_data(k);
-    return {.in = {.q = query, .k = key, .v = key, .o = query, .d_o = query},
-            .out = {.o = query, .dq = query, .dk = key, .dv = key}};
+    const TensorView query = no_data(q), key = no_data(k), value = no_data(v);
+    const TensorView output = p.head_dim_v ? output_view<void>(nullptr, p) : query;
+    return {.in = {.q = query, .k = key, .v = value, .o = output, .d_o = output},
+            .out = {.o = output, .dq = query, .dk = key, .dv = value}};
   }
   static Tensors dense(const Problem& p) {
-    return like(query_view<const void>(nullptr, p), key_view<const void>(nullptr, p));
+    return like(p, query_view<const void>(nullptr, p), key_view<const void>(nullptr, p),
+                value_view<const void>(nullptr, p));
   }
 };
 
@@ -43,7 +47,7 @@ class CudnnSession final : public Session {
 
   // The strides of the tensors are known only here.
   void prepare_inputs(const Inputs& in) override {
-    const Tensors tensors = Tensors::like(in.q, in.k);
+    const Tensors tensors = Tensors::like(problem_, in.q, in.k, in.v);
     if (graph_->fits(tensors.in, tensors.out)) return;
     plan(make_cudnn_graph(problem_, deterministic_, device_.info().compute_capability, tensors.in,
                           tensors.out));
@@ -91,7 +95,7 @@ class CudnnProvider final : public Provider {
   std::optional<std::string> why_absent() const override { return why_no_cudnn(); }
   bool on_request_only() const override { return deterministic_; }
   std::vector<std::string_view> optional_axes() const override {
-    return {"window_left", "window_right"};
+    return {"window_left", "window_right", "head_dim_v"};
   }
 
   std::optional<std::string> why_unsupported(const Problem& p,
@@ -112,10 +116,19 @@ class CudnnProvider final : public Provider {
       return error.what();
     }
   }
-  std::optional<std::string> why_unsupported_placement(const Problem&, Placement placement,
+  std::optional<std::string> why_unsupported_placement(const Problem& p, Placement placement,
                                                        const DeviceInfo&) const override {
-    if (placement != Placement::offset) return std::nullopt;
-    return "cudnn-frontend tells cuDNN that every tensor starts at a multiple of 16 bytes";
+    switch (placement) {
+      case Placement::contiguous:
+        return std::nullopt;
+      case Placement::strided:
+        if (!p.head_dim_v) return std::nullopt;
+        return "its graph is made before O's strides are known, which with a head_dim_v are not "
+               "Q's";
+      case Placement::offset:
+        return "cudnn-frontend tells cuDNN that every tensor starts at a multiple of 16 bytes";
+    }
+    throw std::logic_error("no such placement");
   }
   int64_t workspace_bytes(const Problem& p, const DeviceInfo& info) const override {
     const auto graph = dense_graph(p, info);

@@ -20,7 +20,7 @@ constexpr int kThreads = 256;
 // The properties of a problem that the formulas need.
 struct Terms {
   double scale;
-  int64_t head_dim;
+  int64_t head_dim, value_dim;
   Rounding rounding;
   double d_s_floor;
   StoredScores stored;
@@ -167,15 +167,15 @@ __global__ void row_statistics(Terms terms, int64_t rows, const double* o, const
   const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
   if (i >= rows) return;
   double d = 0, variance = 0, magnitude = 0;
-  for (int64_t column = 0; column < terms.head_dim; ++column) {
-    const double from = d_o[i * terms.head_dim + column], to = o[i * terms.head_dim + column];
+  for (int64_t column = 0; column < terms.value_dim; ++column) {
+    const double from = d_o[i * terms.value_dim + column], to = o[i * terms.value_dim + column];
     d += from * to;
     variance += squared(from * error_of_storing(terms.rounding, to));
     magnitude += squared(from * to);
   }
   all_logsumexp[i] = logsumexp[i];
   all_d[i] = d;
-  all_d_variance[i] = variance + sum_variance(terms.head_dim) * magnitude;
+  all_d_variance[i] = variance + sum_variance(terms.value_dim) * magnitude;
 }
 
 // The rows of GpuStatistics of one head.
@@ -204,8 +204,8 @@ __global__ void gradients(Terms terms, GradientTile t) {
   const double own = squared(terms.rounding.intermediate) +
                      sum_variance(over_queries ? t.query_terms : size_of(sees));
   const double score_step = sum_variance(terms.head_dim) * squared(terms.scale) * t.q_norms[i];
-  const double d_p_step = sum_variance(terms.head_dim) * t.d_o_norms[i];
-  // In a sum over queries, errors common to a row count as independent.
+  const double d_p_step = sum_variance(terms.value_dim) * t.d_o_norms[i];
+  // A sum over queries sees the errors common to a row as independent ones.
   const double common = over_queries ? squared(common_error(logsumexp)) : 0;
   const double d_variance = over_queries ? t.statistics.d_variance[query] : 0;
   for (int64_t j = threadIdx.x; j < t.key_count; j += kThreads) {
@@ -283,7 +283,11 @@ __global__ void accumulate_visible(bool over_queries, const double* weights, Row
 
 Terms terms_of(const Problem& p, Dtype scores) {
   const Rounding rounding = rounding_of(p.dtype);
-  return {p.softmax_scale(), p.head_dim, rounding, d_s_floor(rounding, p.softmax_scale()),
+  return {p.softmax_scale(),
+          p.head_dim,
+          p.value_dim(),
+          rounding,
+          d_s_floor(rounding, p.softmax_scale()),
           stored_scores(scores)};
 }
 
@@ -311,15 +315,15 @@ ExactOnGpu::ExactOnGpu(const Problem& p, Dtype scores, const GpuInputs& inputs,
       stream_(stream),
       all_rows_(static_cast<size_t>(std::max(p.q_len, p.kv_len))),
       own_a_(own_rows(std::max(p.q_len, p.kv_len)), p.head_dim),
-      own_b_(own_rows(std::max(p.q_len, p.kv_len)), p.head_dim),
+      own_b_(own_rows(std::max(p.q_len, p.kv_len)), p.value_dim()),
       tile_a_(own_rows(std::max(p.q_len, p.kv_len)), p.head_dim),
-      tile_b_(own_rows(std::max(p.q_len, p.kv_len)), p.head_dim),
+      tile_b_(own_rows(std::max(p.q_len, p.kv_len)), p.value_dim()),
       row_max_(own_rows(p.q_len)),
       row_sum_(own_rows(p.q_len)),
       score_variance_(own_rows(p.q_len)),
       swallowed_(own_rows(p.q_len)),
-      variance_(own_rows(std::max(p.q_len, p.kv_len)) * p.head_dim),
-      second_variance_(own_rows(p.kv_len) * p.head_dim),
+      variance_(own_rows(std::max(p.q_len, p.kv_len)) * std::max(p.head_dim, p.value_dim())),
+      second_variance_(own_rows(p.kv_len) * p.value_dim()),
       mean_key_(own_rows(p.q_len) * p.head_dim) {
   std::iota(all_rows_.begin(), all_rows_.end(), 0);
   const int64_t elements = std::min(kMaxTileElements, own_rows(p.q_len) * own_rows(p.kv_len));
@@ -340,16 +344,17 @@ void ExactOnGpu::multiply(bool transpose_a, bool transpose_b, int64_t rows, int6
 }
 
 void ExactOnGpu::accumulate(bool over_queries, const double* weights, const GpuRows& queries,
-                            const GpuRows& keys, const double* rows, bool finite, double* sum) {
+                            const GpuRows& keys, const double* rows, int64_t columns, bool finite,
+                            double* sum) {
   const int64_t own = over_queries ? keys.count() : queries.count();
   if (finite) {
-    multiply(over_queries, false, own, problem_.head_dim,
-             over_queries ? queries.count() : keys.count(), 1, weights, rows, 1, sum);
+    multiply(over_queries, false, own, columns, over_queries ? queries.count() : keys.count(), 1,
+             weights, rows, 1, sum);
     return;
   }
-  accumulate_visible<<<blocks_of_256(own * problem_.head_dim), kThreads, 0, stream_>>>(
+  accumulate_visible<<<blocks_of_256(own * columns), kThreads, 0, stream_>>>(
       over_queries, weights, queries.numbers, queries.count(), keys.numbers, keys.count(),
-      inputs_.visible.data(), rows, problem_.head_dim, sum);
+      inputs_.visible.data(), rows, columns, sum);
   FLASHBENCH_CUDA(cudaGetLastError());
 }
 
@@ -366,7 +371,8 @@ void ExactOnGpu::clear(double* values, int64_t count) const {
 
 // Makes two passes over the keys: one for the rows' sums, one for P and the sums weighted by P.
 void ExactOnGpu::forward(const GpuRows& queries, bool bounds, GpuValues& o, GpuValues& logsumexp) {
-  const int64_t d = problem_.head_dim, elements = queries.count() * d;
+  const int64_t d = problem_.head_dim, d_v = problem_.value_dim();
+  const int64_t elements = queries.count() * d_v;
   const RowRange seen = seen_keys(problem_, queries);
   double* scores = tiles_[0].data();
   double* p_variance = bounds ? tiles_[1].data() : nullptr;
@@ -398,17 +404,17 @@ void ExactOnGpu::forward(const GpuRows& queries, bool bounds, GpuValues& o, GpuV
           row_sum_.data() + skip, scores, p_variance, score_variance_.data() + skip,
           swallowed_.data() + skip);
       widen(inputs_.v, keys, tile_b_, stream_);
-      accumulate(false, scores, seeing, keys, tile_b_.values.data(), tile_b_.finite,
-                 o.value.data() + skip * d);
+      accumulate(false, scores, seeing, keys, tile_b_.values.data(), d_v, tile_b_.finite,
+                 o.value.data() + skip * d_v);
       if (!bounds) continue;
-      accumulate(false, p_variance, seeing, keys, tile_b_.squares.data(), tile_b_.finite,
-                 variance_.data() + skip * d);
+      accumulate(false, p_variance, seeing, keys, tile_b_.squares.data(), d_v, tile_b_.finite,
+                 variance_.data() + skip * d_v);
     }
   }
   finish_forward<<<blocks_of_256(elements), kThreads, 0, stream_>>>(
-      queries.numbers, queries.count(), d, inputs_.visible.data(), row_max_.data(), row_sum_.data(),
-      score_variance_.data(), swallowed_.data(), variance_.data(), o.value.data(), o.bound.data(),
-      logsumexp.value.data(), logsumexp.bound.data());
+      queries.numbers, queries.count(), d_v, inputs_.visible.data(), row_max_.data(),
+      row_sum_.data(), score_variance_.data(), swallowed_.data(), variance_.data(), o.value.data(),
+      o.bound.data(), logsumexp.value.data(), logsumexp.bound.data());
   FLASHBENCH_CUDA(cudaGetLastError());
 }
 
@@ -429,11 +435,12 @@ void ExactOnGpu::gradient_tile(const GpuRows& queries, int64_t first_query, cons
                                const WideRows& d_o, const GpuRows& keys, int64_t first_key,
                                const WideRows& k, const WideRows& v,
                                const GpuStatistics& statistics, bool over_queries) {
-  const int64_t d = problem_.head_dim;
+  const int64_t d = problem_.head_dim, d_v = problem_.value_dim();
   multiply(false, true, queries.count(), keys.count(), d, problem_.softmax_scale(),
            q.values.data() + first_query * d, k.values.data() + first_key * d, 0, tiles_[0].data());
-  multiply(false, true, queries.count(), keys.count(), d, 1, d_o.values.data() + first_query * d,
-           v.values.data() + first_key * d, 0, tiles_[1].data());
+  multiply(false, true, queries.count(), keys.count(), d_v, 1,
+           d_o.values.data() + first_query * d_v, v.values.data() + first_key * d_v, 0,
+           tiles_[1].data());
   const GradientTile tile{queries.numbers,
                           keys.numbers,
                           keys.count(),
@@ -470,7 +477,8 @@ void ExactOnGpu::query_gradients(const GpuRows& queries, const GpuStatistics& st
     widen(inputs_.v, keys, tile_b_, stream_);
     gradient_tile(seeing, skip, own_a_, own_b_, keys, 0, tile_a_, tile_b_, statistics, false);
     const auto add = [&](size_t weights, const double* rows, double* sum) {
-      accumulate(false, tiles_[weights].data(), seeing, keys, rows, tile_a_.finite, sum + skip * d);
+      accumulate(false, tiles_[weights].data(), seeing, keys, rows, d, tile_a_.finite,
+                 sum + skip * d);
     };
     add(1, tile_a_.values.data(), dq.value.data());
     add(0, tile_a_.values.data(), mean_key_.data());
@@ -485,13 +493,12 @@ void ExactOnGpu::query_gradients(const GpuRows& queries, const GpuStatistics& st
 
 void ExactOnGpu::key_gradients(const GpuRows& keys, const GpuStatistics& statistics, GpuValues& dk,
                                GpuValues& dv) {
-  const int64_t d = problem_.head_dim, elements = keys.count() * d;
+  const int64_t d = problem_.head_dim, d_v = problem_.value_dim();
+  const int64_t dk_elements = keys.count() * d, dv_elements = keys.count() * d_v;
   widen(inputs_.k, keys, own_a_, stream_);
   widen(inputs_.v, keys, own_b_, stream_);
-  for (double* sum :
-       {dk.value.data(), dv.value.data(), variance_.data(), second_variance_.data()}) {
-    clear(sum, elements);
-  }
+  for (double* sum : {dk.value.data(), variance_.data()}) clear(sum, dk_elements);
+  for (double* sum : {dv.value.data(), second_variance_.data()}) clear(sum, dv_elements);
   const int64_t tile = tile_rows(keys.count(), problem_.q_len);
   for (int64_t i = 0; i < problem_.heads_per_kv_head(); ++i) {
     for (int64_t first = 0; first < problem_.q_len; first += tile) {
@@ -509,22 +516,22 @@ void ExactOnGpu::key_gradients(const GpuRows& keys, const GpuStatistics& statist
       widen(inputs_.d_o, queries, tile_b_, stream_);
       gradient_tile(queries, 0, tile_a_, tile_b_, visible, skip, own_a_, own_b_, statistics, true);
       const auto add = [&](size_t weights, const WideRows& rows, const double* values,
-                           double* sum) {
-        accumulate(true, tiles_[weights].data(), queries, visible, values, rows.finite,
-                   sum + skip * d);
+                           int64_t columns, double* sum) {
+        accumulate(true, tiles_[weights].data(), queries, visible, values, columns, rows.finite,
+                   sum + skip * columns);
       };
-      add(0, tile_b_, tile_b_.values.data(), dv.value.data());
-      add(1, tile_a_, tile_a_.values.data(), dk.value.data());
-      add(2, tile_b_, tile_b_.squares.data(), second_variance_.data());
-      add(3, tile_a_, tile_a_.squares.data(), variance_.data());
+      add(0, tile_b_, tile_b_.values.data(), d_v, dv.value.data());
+      add(1, tile_a_, tile_a_.values.data(), d, dk.value.data());
+      add(2, tile_b_, tile_b_.squares.data(), d_v, second_variance_.data());
+      add(3, tile_a_, tile_a_.squares.data(), d, variance_.data());
     }
   }
   const int64_t terms = problem_.heads_per_kv_head() * problem_.q_len;
-  finish_key_gradients<<<blocks_of_256(elements), kThreads, 0, stream_>>>(
-      elements, problem_.softmax_scale(), terms, variance_.data(), dk.value.data(),
+  finish_key_gradients<<<blocks_of_256(dk_elements), kThreads, 0, stream_>>>(
+      dk_elements, problem_.softmax_scale(), terms, variance_.data(), dk.value.data(),
       dk.bound.data());
-  finish_key_gradients<<<blocks_of_256(elements), kThreads, 0, stream_>>>(
-      elements, 1, terms, second_variance_.data(), dv.value.data(), dv.bound.data());
+  finish_key_gradients<<<blocks_of_256(dv_elements), kThreads, 0, stream_>>>(
+      dv_elements, 1, terms, second_variance_.data(), dv.value.data(), dv.bound.data());
   FLASHBENCH_CUDA(cudaGetLastError());
 }
 

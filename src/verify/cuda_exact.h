@@ -34,8 +34,8 @@ class ExactOnGpu {
   // Blocks have at most kMaxOwnRows rows. `scores`: see exact.h.
   ExactOnGpu(const Problem&, Dtype scores, const GpuInputs&, const Cublas&, cudaStream_t);
 
-  // Computes O [rows, head_dim] and logsumexp [rows, 1] of a block of query rows; their bounds only
-  // if `bounds`.
+  // O [rows, value_dim] and logsumexp [rows, 1] of a block of query rows, and their bounds if asked
+  // for.
   void forward(const GpuRows& queries, bool bounds, GpuValues& o, GpuValues& logsumexp);
 
   // Computes the statistics that the gradients need, for a block of adjacent query rows.
@@ -51,7 +51,8 @@ class ExactOnGpu {
   void multiply(bool transpose_a, bool transpose_b, int64_t rows, int64_t columns, int64_t depth,
                 double alpha, const double* a, const double* b, double beta, double* c) const;
   void accumulate(bool over_queries, const double* weights, const GpuRows& queries,
-                  const GpuRows& keys, const double* rows, bool finite, double* sum);
+                  const GpuRows& keys, const double* rows, int64_t columns, bool finite,
+                  double* sum);
   void gradient_tile(const GpuRows& queries, int64_t first_query, const WideRows& q,
                      const WideRows& d_o, const GpuRows& keys, int64_t first_key, const WideRows& k,
                      const WideRows& v, const GpuStatistics&, bool over_queries);
@@ -67,8 +68,8 @@ class ExactOnGpu {
   WideRows own_a_, own_b_;               // Q and dO, or K and V, of the block
   WideRows tile_a_, tile_b_;             // the other two, of a tile of the other side
   std::vector<GpuArray<double>> tiles_;  // [own rows, tile rows]: S then P, dP then dS, variances
-  GpuArray<double> row_max_, row_sum_, score_variance_, swallowed_;  // per row of a block
-  GpuArray<double> variance_, second_variance_, mean_key_;           // [own rows, head_dim]
+  GpuArray<double> row_max_, row_sum_, score_variance_, swallowed_;  // of a block's rows
+  GpuArray<double> variance_, second_variance_, mean_key_;           // [own rows, columns]
 };
 
 }  // namespace flashbench::verify

@@ -169,7 +169,8 @@ NaiveOnGpu::NaiveOnGpu(const Problem& p, const GpuInputs& inputs, void* first_ti
       stream_(stream),
       all_rows_(static_cast<size_t>(std::max(p.q_len, p.kv_len))) {
   std::iota(all_rows_.begin(), all_rows_.end(), 0);
-  const int64_t own = std::min(kMaxOwnRows, std::max(p.q_len, p.kv_len)) * p.head_dim;
+  const int64_t own =
+      std::min(kMaxOwnRows, std::max(p.q_len, p.kv_len)) * std::max(p.head_dim, p.value_dim());
   own_a_ = GpuArray<std::byte>(own * element_size(p.dtype));
   own_b_ = GpuArray<std::byte>(own * element_size(p.dtype));
   first_sum_ = GpuArray<float>(own);
@@ -223,7 +224,7 @@ void NaiveOnGpu::clear(float* values, int64_t count) const {
 // Makes two passes over the keys: one for the rows' sums, one for P and the sum of P V or, for the
 // backward pass, D.
 void NaiveOnGpu::softmax(const GpuRows& queries, bool for_gradients) {
-  const int64_t d = problem_.head_dim, batch = queries.batch;
+  const int64_t d = problem_.head_dim, d_v = problem_.value_dim(), batch = queries.batch;
   const int64_t kv_head = queries.head / problem_.heads_per_kv_head();
   const RowRange seen = seen_keys(problem_, queries);
   const auto element = static_cast<size_t>(element_size(problem_.dtype));
@@ -238,12 +239,13 @@ void NaiveOnGpu::softmax(const GpuRows& queries, bool for_gradients) {
       if (places.empty()) continue;
       const GpuRows seeing = queries.part(places);
       const int64_t skip = places.first;
-      const auto own_offset = static_cast<size_t>(skip * d) * element;
+      const auto q_offset = static_cast<size_t>(skip * d) * element;
+      const auto d_o_offset = static_cast<size_t>(skip * d_v) * element;
       multiply(false, true, seeing.count(), count, d, problem_.softmax_scale(),
-               dense(own_a_.data() + own_offset, d), rows_of(inputs_.k, batch, kv_head, first), 0,
+               dense(own_a_.data() + q_offset, d), rows_of(inputs_.k, batch, kv_head, first), 0,
                dense(first_tile_, count));
       if (!first_pass && for_gradients) {
-        multiply(false, true, seeing.count(), count, d, 1, dense(own_b_.data() + own_offset, d),
+        multiply(false, true, seeing.count(), count, d_v, 1, dense(own_b_.data() + d_o_offset, d_v),
                  rows_of(inputs_.v, batch, kv_head, first), 0, dense(second_tile_, count));
       }
       with_type(problem_.dtype, [&](auto zero) {
@@ -260,9 +262,9 @@ void NaiveOnGpu::softmax(const GpuRows& queries, bool for_gradients) {
       });
       FLASHBENCH_CUDA(cudaGetLastError());
       if (!first_pass && !for_gradients) {
-        multiply(false, false, seeing.count(), d, count, 1, dense(first_tile_, count),
+        multiply(false, false, seeing.count(), d_v, count, 1, dense(first_tile_, count),
                  rows_of(inputs_.v, batch, kv_head, first), 1,
-                 {first_sum_.data() + skip * d, Dtype::fp32, d});
+                 {first_sum_.data() + skip * d_v, Dtype::fp32, d_v});
       }
     }
   }
@@ -273,9 +275,9 @@ void NaiveOnGpu::forward(const GpuRows& queries, const double* exact_o,
   const Sums sums = sums_of(queries);
   reset_sums<<<blocks_of_256(problem_.q_len), kThreads, 0, stream_>>>(problem_.q_len, sums.max,
                                                                       sums.sum, sums.d);
-  clear(first_sum_.data(), queries.count() * problem_.head_dim);
+  clear(first_sum_.data(), queries.count() * problem_.value_dim());
   softmax(queries, false);
-  o.add(problem_.dtype, first_sum_.data(), exact_o, queries.count() * problem_.head_dim);
+  o.add(problem_.dtype, first_sum_.data(), exact_o, queries.count() * problem_.value_dim());
   logsumexps<<<blocks_of_256(queries.count()), kThreads, 0, stream_>>>(
       queries.numbers, queries.count(), sums.max, sums.sum, second_sum_.data());
   FLASHBENCH_CUDA(cudaGetLastError());
@@ -293,10 +295,10 @@ void NaiveOnGpu::statistics(const GpuRows& queries) {
 
 void NaiveOnGpu::tile(const GpuRows& queries, const DeviceMatrix& q, const DeviceMatrix& d_o,
                       const GpuRows& keys, const DeviceMatrix& k, const DeviceMatrix& v) {
-  const int64_t d = problem_.head_dim;
+  const int64_t d = problem_.head_dim, d_v = problem_.value_dim();
   multiply(false, true, queries.count(), keys.count(), d, problem_.softmax_scale(), q, k, 0,
            dense(first_tile_, keys.count()));
-  multiply(false, true, queries.count(), keys.count(), d, 1, d_o, v, 0,
+  multiply(false, true, queries.count(), keys.count(), d_v, 1, d_o, v, 0,
            dense(second_tile_, keys.count()));
   const Sums sums = sums_of(queries);
   with_type(problem_.dtype, [&](auto zero) {
@@ -309,7 +311,7 @@ void NaiveOnGpu::tile(const GpuRows& queries, const DeviceMatrix& q, const Devic
 }
 
 void NaiveOnGpu::query_gradients(const GpuRows& queries, const double* exact, GpuError& dq) {
-  const int64_t d = problem_.head_dim, batch = queries.batch;
+  const int64_t d = problem_.head_dim, d_v = problem_.value_dim(), batch = queries.batch;
   const int64_t kv_head = queries.head / problem_.heads_per_kv_head();
   const RowRange seen = seen_keys(problem_, queries);
   const auto element = static_cast<size_t>(element_size(problem_.dtype));
@@ -328,9 +330,10 @@ void NaiveOnGpu::query_gradients(const GpuRows& queries, const double* exact, Gp
         {nullptr, first}};
     const GpuRows seeing = queries.part(places);
     const int64_t skip = places.first;
-    const auto own_offset = static_cast<size_t>(skip * d) * element;
+    const auto q_offset = static_cast<size_t>(skip * d) * element;
+    const auto d_o_offset = static_cast<size_t>(skip * d_v) * element;
     const DeviceMatrix k = rows_of(inputs_.k, batch, kv_head, first);
-    tile(seeing, dense(own_a_.data() + own_offset, d), dense(own_b_.data() + own_offset, d), keys,
+    tile(seeing, dense(own_a_.data() + q_offset, d), dense(own_b_.data() + d_o_offset, d_v), keys,
          k, rows_of(inputs_.v, batch, kv_head, first));
     multiply(false, false, seeing.count(), d, count, problem_.softmax_scale(),
              dense(second_tile_, count), k, 1, {first_sum_.data() + skip * d, Dtype::fp32, d});
@@ -340,11 +343,11 @@ void NaiveOnGpu::query_gradients(const GpuRows& queries, const double* exact, Gp
 
 void NaiveOnGpu::key_gradients(const GpuRows& keys, const double* exact_dk, const double* exact_dv,
                                GpuError& dk, GpuError& dv) {
-  const int64_t d = problem_.head_dim, batch = keys.batch;
+  const int64_t d = problem_.head_dim, d_v = problem_.value_dim(), batch = keys.batch;
   pack(inputs_.k, keys, own_a_.data(), stream_);
   pack(inputs_.v, keys, own_b_.data(), stream_);
   clear(first_sum_.data(), keys.count() * d);
-  clear(second_sum_.data(), keys.count() * d);
+  clear(second_sum_.data(), keys.count() * d_v);
   const int64_t length = tile_rows(keys.count(), problem_.q_len);
   for (int64_t i = 0; i < problem_.heads_per_kv_head(); ++i) {
     const int64_t head = keys.head * problem_.heads_per_kv_head() + i;
@@ -357,20 +360,21 @@ void NaiveOnGpu::key_gradients(const GpuRows& keys, const double* exact_dk, cons
           {nullptr, first}};
       const RowRange places = places_within(keys, seen_keys(problem_, queries));
       if (places.empty()) continue;
-      const int64_t seen = places.size(), skip = places.first * d;
-      const auto own_offset = static_cast<size_t>(skip * element_size(problem_.dtype));
+      const int64_t seen = places.size(), skip = places.first;
+      const auto k_offset = static_cast<size_t>(skip * d * element_size(problem_.dtype));
+      const auto v_offset = static_cast<size_t>(skip * d_v * element_size(problem_.dtype));
       const DeviceMatrix q = rows_of(inputs_.q, batch, head, first);
       const DeviceMatrix d_o = rows_of(inputs_.d_o, batch, head, first);
-      tile(queries, q, d_o, keys.part(places), dense(own_a_.data() + own_offset, d),
-           dense(own_b_.data() + own_offset, d));
+      tile(queries, q, d_o, keys.part(places), dense(own_a_.data() + k_offset, d),
+           dense(own_b_.data() + v_offset, d_v));
       multiply(true, false, seen, d, count, problem_.softmax_scale(), dense(second_tile_, seen), q,
-               1, {first_sum_.data() + skip, Dtype::fp32, d});
-      multiply(true, false, seen, d, count, 1, dense(first_tile_, seen), d_o, 1,
-               {second_sum_.data() + skip, Dtype::fp32, d});
+               1, {first_sum_.data() + skip * d, Dtype::fp32, d});
+      multiply(true, false, seen, d_v, count, 1, dense(first_tile_, seen), d_o, 1,
+               {second_sum_.data() + skip * d_v, Dtype::fp32, d_v});
     }
   }
   dk.add(problem_.dtype, first_sum_.data(), exact_dk, keys.count() * d);
-  dv.add(problem_.dtype, second_sum_.data(), exact_dv, keys.count() * d);
+  dv.add(problem_.dtype, second_sum_.data(), exact_dv, keys.count() * d_v);
 }
 
 }  // namespace flashbench::verify

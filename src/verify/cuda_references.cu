@@ -216,8 +216,8 @@ GpuReferences::GpuReferences(const Problem& p, const Inputs& inputs, Dtype score
       exact_(p, scores, inputs_, cublas_, stream),
       naive_(p, inputs_, exact_.tile(0), exact_.tile(1), cublas_, stream),
       statistics_(p.pass == Pass::backward ? p.query_rows() : 0),
-      first_(longest(p), p.head_dim),
-      second_(longest(p), p.head_dim),
+      first_(longest(p), std::max(p.head_dim, p.value_dim())),
+      second_(longest(p), std::max(p.head_dim, p.value_dim())),
       downloads_(pool, stream) {}
 
 template <typename Visit>
@@ -243,7 +243,7 @@ void GpuReferences::download(const GpuValues& from, const Block& block, Referenc
 
 References GpuReferences::forward() {
   References result;
-  result.tensors.emplace_back("o", problem_.dtype, problem_.head_dim, selection_.queries);
+  result.tensors.emplace_back("o", problem_.dtype, problem_.value_dim(), selection_.queries);
   result.tensors.emplace_back("logsumexp", Dtype::fp32, 1, selection_.queries);
   Reference &o = result.tensors[0], &logsumexp = result.tensors[1];
   GpuError o_error(stream_), logsumexp_error(stream_);
@@ -262,19 +262,19 @@ References GpuReferences::forward() {
 // Computes the forward pass of all rows, with the statistics that the gradients need.
 ExactForward GpuReferences::exact_forward() {
   ExactForward result;
-  result.o.resize(static_cast<size_t>(problem_.query_elements() * element_size(problem_.dtype)));
+  result.o.resize(static_cast<size_t>(problem_.output_elements() * element_size(problem_.dtype)));
   result.logsumexp.resize(static_cast<size_t>(problem_.query_rows()));
   const GpuArray<std::byte> o(static_cast<int64_t>(result.o.size()));
   const GpuArray<float> logsumexp(problem_.query_rows());
-  const TensorView view = query_view<void>(o.data(), problem_);
+  const TensorView view = output_view<void>(o.data(), problem_);
   for_blocks(all_heads(problem_), [&](const Block& block, const GpuRows& queries) {
     exact_.forward(queries, false, first_, second_);
     exact_.statistics(queries, first_.value.data(), second_.value.data(), statistics_);
     with_type(problem_.dtype, [&](auto zero) {
       using T = decltype(zero);
-      const int64_t elements = queries.count() * problem_.head_dim;
+      const int64_t elements = queries.count() * problem_.value_dim();
       store_rows<<<blocks_of_256(elements), 256, 0, stream_>>>(
-          first_.value.data(), elements, problem_.head_dim,
+          first_.value.data(), elements, problem_.value_dim(),
           static_cast<T*>(view.data) + view.offset(block.batch, block.head, block.rows.front()),
           view.row_stride);
     });
@@ -295,7 +295,7 @@ References GpuReferences::backward() {
   result.forward = exact_forward();
   result.tensors.emplace_back("dq", problem_.dtype, problem_.head_dim, selection_.queries);
   result.tensors.emplace_back("dk", problem_.dtype, problem_.head_dim, selection_.keys);
-  result.tensors.emplace_back("dv", problem_.dtype, problem_.head_dim, selection_.keys);
+  result.tensors.emplace_back("dv", problem_.dtype, problem_.value_dim(), selection_.keys);
   Reference &dq = result.tensors[0], &dk = result.tensors[1], &dv = result.tensors[2];
   GpuError dq_error(stream_), dk_error(stream_), dv_error(stream_);
 
@@ -347,7 +347,7 @@ bool better_on_gpu(const Problem& p, const Selection& selection, Device& device)
     gemm_pairs += 2 * static_cast<double>(p.query_rows()) * static_cast<double>(p.kv_len);
     heads += static_cast<double>(all_heads(p).size());
   }
-  const double host_seconds = 2 * static_cast<double>(p.head_dim) * gemm_pairs /
+  const double host_seconds = static_cast<double>(p.head_dim + p.value_dim()) * gemm_pairs /
                               (kHostFlopsOfThread * device.stream().threads->threads());
   if (host_seconds < kGpuSecondsToBegin + kGpuSecondsOfHead * heads) return false;
 
@@ -355,7 +355,8 @@ bool better_on_gpu(const Problem& p, const Selection& selection, Device& device)
   FLASHBENCH_CUDA(cudaMemGetInfo(&free, &total));
   constexpr double kWorkspace = 2.0 * (int64_t{1} << 30);
   const double inputs = static_cast<double>(element_size(p.dtype)) *
-                        static_cast<double>(3 * p.query_elements() + 2 * p.key_elements());
+                        static_cast<double>(p.query_elements() + 2 * p.output_elements() +
+                                            p.key_elements() + p.value_elements());
   const double statistics = 48.0 * static_cast<double>(p.query_rows());
   return kWorkspace + inputs + statistics < static_cast<double>(free);
 }

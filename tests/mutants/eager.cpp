@@ -84,7 +84,7 @@ Eager eager_group(const Problem& p, const Inputs& in, int64_t batch, int64_t kv_
   const Rounded k = scaled(p.dtype, head_of(in.k, batch, kv_head), scale);
   const Rounded v = head_of(in.v, batch, kv_head);
   Eager result;
-  Rounded dk = zeros<float>(p.kv_len, p.head_dim), dv = zeros<float>(p.kv_len, p.head_dim);
+  Rounded dk = zeros<float>(p.kv_len, p.head_dim), dv = zeros<float>(p.kv_len, p.value_dim());
   for (int64_t i = 0; i < p.heads_per_kv_head(); ++i) {
     const int64_t head = kv_head * p.heads_per_kv_head() + i;
     const Rounded q = head_of(in.q, batch, head);

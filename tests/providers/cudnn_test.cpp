@@ -44,6 +44,8 @@ TEST(CudnnProvider, SaysWhyItIsAbsentOrWhyItRefuses) {
   EXPECT_THAT(provider->why_unsupported(p, DeviceInfo()).value_or(""), HasSubstr("fp16 and bf16"));
   EXPECT_NE(provider->why_unsupported_placement(p, Placement::offset, DeviceInfo()), std::nullopt);
   EXPECT_EQ(provider->why_unsupported_placement(p, Placement::strided, DeviceInfo()), std::nullopt);
+  p.head_dim_v = 128;
+  EXPECT_NE(provider->why_unsupported_placement(p, Placement::strided, DeviceInfo()), std::nullopt);
 }
 
 TEST(CudnnProvider, OffersAFixedOrderOfSumsInTheBackwardPassOnRequest) {
