@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -233,6 +234,65 @@ Cases unseen() {
   return cases;
 }
 
+constexpr std::array kAllMasks{Mask::none, Mask::causal_top_left, Mask::causal_bottom_right};
+const Lengths kWindowLengths{{200, 200}, {70, 300}, {300, 70}};
+
+Case in_window(Distribution distribution, std::optional<int64_t> left,
+               std::optional<int64_t> right) {
+  Case item = base(distribution);
+  item.problem.batch = item.problem.kv_heads = 1;
+  item.problem.q_heads = 2;
+  item.problem.window_left = left;
+  item.problem.window_right = right;
+  return item;
+}
+
+// Around a tile's edge and beyond all keys. Forward, O tells which key was seen. Each window has
+// one dtype.
+Cases windows() {
+  using Window = std::optional<int64_t>;
+  std::vector<std::pair<Window, Window>> windows{{0, 0}, {1, 1}, {63, 64}, {129, 127}};
+  for (const int64_t keys : {0, 1, 63, 64, 65, 1000}) {
+    windows.emplace_back(keys, std::nullopt);
+    windows.emplace_back(std::nullopt, keys);
+  }
+  Cases cases;
+  size_t turn = 0;
+  for (const auto& [left, right] : windows) {
+    const std::array dtype{kDtypes[turn++ % kDtypes.size()]};
+    for (const Mask mask : kAllMasks) {
+      if (mask != Mask::none && !left) continue;  // the mask hides more
+      const std::array masks{mask};
+      add(cases, in_window(Distribution::one_hot, left, right), kForward, dtype, masks,
+          kWindowLengths);
+      add(cases, in_window(Distribution::normal, left, right), kBackward, dtype, masks,
+          kWindowLengths);
+    }
+  }
+  return cases;
+}
+
+// 64 keys, of the last tile and the one before it.
+Cases window_means() {
+  Cases cases;
+  add(cases, in_window(Distribution::equal_scores, 63, 0), kForward, kDtypes, kAllMasks,
+      kWindowLengths);
+  add(cases, in_window(Distribution::equal_scores, 40, 23), kForward, kDtypes,
+      std::array{Mask::none}, kWindowLengths);
+  return cases;
+}
+
+Cases beside_windows() {
+  Cases cases;
+  add(cases, in_window(Distribution::nan_unseen, 30, 0), kPasses, kDtypes, kAllMasks,
+      {{70, 300}, {1, 200}});
+  for (const Distribution distribution : {Distribution::nan_key, Distribution::inf_key}) {
+    add(cases, in_window(distribution, 33, 20), kPasses, std::array{Dtype::fp32, Dtype::bf16},
+        kAllMasks, kWindowLengths);
+  }
+  return cases;
+}
+
 Cases many_heads() {
   Cases cases;
   constexpr int64_t kMany = 65537;  // one more than a 16-bit index, two more than gridDim.y holds
@@ -297,6 +357,13 @@ Suite adversarial() {
        {"infinite key", "a score of +infinity makes its query NaN, one of -infinity masks the key",
         spoilt(Distribution::inf_key)},
        {"unseen keys", "rows of K that no query sees are NaN: nothing else is", unseen()},
+       {"windows", "windows of 0, 1, a tile's keys and one off it, and more keys than there are",
+        windows()},
+       {"window means", "O is the mean of the window's rows of V, exactly", window_means()},
+       {"beside windows",
+        "keys and values before or after every window are NaN, or one key is NaN or infinite: only "
+        "the queries that see it are spoilt",
+        beside_windows()},
        {"many heads", "65537 batches or heads", many_heads()},
        {"placement", "rows in strided buffers, and tensors off by one element", placements()}},
       {}};

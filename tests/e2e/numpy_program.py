@@ -16,8 +16,9 @@ DTYPES = {"fp32": np.float32, "fp16": np.float16, "bf16": np.uint16}
 PROVIDERS = ["exact", "without_logsumexp", "wrong", "stale", "changes_inputs", "refuses", "raises",
              "no_memory", "works_on", "loses_device", "dies"]
 ON_REQUEST_ONLY = PROVIDERS[2:]
+WINDOW = ["window_left", "window_right"]
 KNOWN = {"pass", "dtype", "mask", "batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim",
-         "softmax_scale", "head_dim_v"}  # of a problem
+         "softmax_scale", *WINDOW}  # of a problem
 
 
 def serve():
@@ -96,7 +97,8 @@ class Session:
 
     def results(self):
         p, x = self.problem, {name: load(view) for name, view in self.inputs.items()}
-        arguments = (p["mask"], p["softmax_scale"] * (1.01 if self.provider == "wrong" else 1))
+        arguments = (p["mask"], p["softmax_scale"] * (1.01 if self.provider == "wrong" else 1),
+                     [p.get(side) for side in WINDOW])
         if p["pass"] == "forward":
             return reference.forward(x["q"], x["k"], x["v"], *arguments)[0]
         return reference.backward(x["q"], x["k"], x["v"], x["d_o"], *arguments)[0]
@@ -122,7 +124,7 @@ class Program:
         chosen = providers or [name for name in PROVIDERS if name not in ON_REQUEST_ONLY]
         return {"providers": [{"name": name, "description": "NumPy",
                                "logsumexp": name != "without_logsumexp",
-                               "axes": ["head_dim_v"] if name == "exact" else []}
+                               **({"axes": WINDOW} if name == "exact" else {})}
                               for name in chosen],
                 "facts": {"numpy": np.__version__}}
 

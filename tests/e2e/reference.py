@@ -8,14 +8,17 @@ are proportional.
 import numpy as np
 
 
-def visible(q_len, kv_len, mask):
-    """Returns a mask [q_len, kv_len] of bool: the keys that a query sees."""
+def visible(q_len, kv_len, mask, window=(None, None)):
+    """[q_len, kv_len] of bool: which keys a query sees. A window is (left, right), None: all."""
     query, key = np.arange(q_len)[:, None], np.arange(kv_len)[None, :]
-    if mask == "causal_top_left":
-        return key <= query
-    if mask == "causal_bottom_right":
-        return key - (kv_len - 1) <= query - (q_len - 1)
-    return np.ones((q_len, kv_len), bool)
+    ahead = key - query if mask == "causal_top_left" else (key - kv_len) - (query - q_len)
+    left, right = window
+    seen = np.ones((q_len, kv_len), bool) if mask == "none" else ahead <= 0
+    if left is not None:
+        seen &= ahead >= -left
+    if right is not None:
+        seen &= ahead <= right
+    return seen
 
 
 def shared(x, group):
@@ -29,10 +32,10 @@ def gathered(x, group):
     return x.reshape(batch, heads // group, group, length, head_dim).sum(axis=2)
 
 
-def softmax(q, k, mask, scale):
+def softmax(q, k, mask, scale, window):
     """P and the natural log of its rows' sums; a row that sees no key is 0 and -inf."""
     scores = scale * (q @ k.swapaxes(-1, -2))
-    scores = np.where(visible(q.shape[2], k.shape[2], mask), scores, -np.inf)
+    scores = np.where(visible(q.shape[2], k.shape[2], mask, window), scores, -np.inf)
     highest = scores.max(axis=-1, keepdims=True)
     weights = np.exp(scores - np.where(np.isfinite(highest), highest, 0))
     sums = weights.sum(axis=-1, keepdims=True)
@@ -41,11 +44,11 @@ def softmax(q, k, mask, scale):
     return weights / np.where(sums > 0, sums, 1), logsumexp[..., 0]
 
 
-def forward(q, k, v, mask, scale):
+def forward(q, k, v, mask, scale, window=(None, None)):
     """{o, logsumexp} and their magnitudes."""
     group = q.shape[1] // k.shape[1]
     k, v = shared(k, group), shared(v, group)
-    p, logsumexp = softmax(q, k, mask, scale)
+    p, logsumexp = softmax(q, k, mask, scale, window)
     scores = scale * (abs(q) @ abs(k).swapaxes(-1, -2))
     return (
         {"o": p @ v, "logsumexp": logsumexp},
@@ -53,11 +56,11 @@ def forward(q, k, v, mask, scale):
     )
 
 
-def backward(q, k, v, do, mask, scale):
+def backward(q, k, v, do, mask, scale, window=(None, None)):
     """{dq, dk, dv} and their magnitudes."""
     group = q.shape[1] // k.shape[1]
     k, v = shared(k, group), shared(v, group)
-    p, _ = softmax(q, k, mask, scale)
+    p, _ = softmax(q, k, mask, scale, window)
 
     def gradients(q, k, v, do, sign):
         dp = do @ v.swapaxes(-1, -2)

@@ -141,6 +141,36 @@ def test_backward(flashbench, tmp_path, dtype, mask, shape):
                    reference.backward(x["q"], x["k"], x["v"], x["do"], mask, scale), shape, dtype)
 
 
+@pytest.mark.parametrize("window", [(5, None), (None, 0), (0, 0), (30, 8), (500, 500)], ids=str)
+@pytest.mark.parametrize("shape", SHAPES[:3], ids=str)
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("names", [["q", "k", "v"], ["q", "k", "v", "do"]], ids=len)
+def test_windows(flashbench, tmp_path, names, mask, shape, window):
+    x = save_inputs(tmp_path, shape, "fp32", names)
+    options = [word for option, keys in zip(["--window-left", "--window-right"], window)
+               if keys is not None for word in (option, keys)]
+    run_on_files(flashbench, shape, "fp32", mask, names, *options)
+    compute = reference.backward if "do" in names else reference.forward
+    assert_outputs(tmp_path / "out", compute(*x.values(), mask, shape.head_dim**-0.5, window),
+                   shape, "fp32")
+
+
+def test_rows_that_no_window_reaches_may_hold_anything(flashbench, tmp_path):
+    """Keys and values before the first window, as a cache has them whose old rows were given up."""
+    shape, window = Shape(1, 4, 2, 10, 200, 32, "bshd"), (20, 0)
+    names = ["q", "k", "v", "do"]
+    x = save_inputs(tmp_path, shape, "fp32", names)
+    unseen = ~reference.visible(10, 200, "none", window).any(axis=0)
+    assert unseen.sum() == 200 - 10 - 20 and unseen[0]
+    for name in ["k", "v"]:
+        spoilt = x[name].copy()
+        spoilt[:, :, unseen] = np.nan
+        save(tmp_path / f"{name}.npy", spoilt, "fp32", shape.layout)
+    run_on_files(flashbench, shape, "fp32", "none", names, "--window-left", 20, "--window-right", 0)
+    assert_outputs(tmp_path / "out",
+                   reference.backward(*x.values(), "none", 32**-0.5, window), shape, "fp32")
+
+
 @pytest.mark.parametrize("names", [["q", "k", "v"], ["q", "k", "v", "do"]], ids=len)
 def test_scale_is_used(flashbench, tmp_path, names):
     shape, dtype, mask, scale = SHAPES[0], "fp32", "causal_bottom_right", 0.375

@@ -55,7 +55,8 @@ def test_outputs_that_a_provider_does_not_give_are_not_checked(flashbench):
 @pytest.mark.parametrize("changes", [{"dtype": ["fp16", "bf16"]}, {"layout": "bhsd"},
                                      {"mask": ["causal_top_left", "causal_bottom_right"]},
                                      {"placement": ["strided", "offset"]}, {"scale": -0.3},
-                                     {"q_heads": 4, "kv_heads": 2}, {"head_dim_v": [8, 40]},
+                                     {"q_heads": 4, "kv_heads": 2},
+                                     {"window_left": [0, 7], "window_right": 3},
                                      {"distribution": ["one_hot", "late_maximum"]}], ids=str)
 def test_every_axis_reaches_the_program(flashbench, changes):
     case = {"pass": ["forward", "backward"], "seq": 33, "q_heads": 2, "head_dim": 16, **changes}
@@ -63,12 +64,12 @@ def test_every_axis_reaches_the_program(flashbench, changes):
     assert {row["status"] for row in rows["exact"]} == {"ok"}
 
 
-def test_a_provider_is_not_asked_for_an_axis_that_it_does_not_name(flashbench):
-    case = {"seq": 33, "q_heads": 2, "head_dim": 16, "head_dim_v": 8}
-    rows, _, _ = sweep(flashbench, cases=[case])
+def test_an_axis_that_a_provider_does_not_name_is_unsupported(flashbench):
+    case = {"seq": 33, "q_heads": 2, "head_dim": 16, "window_left": 7}
+    rows, _, _ = sweep(flashbench, "--providers", "exact,without_logsumexp", cases=[case])
     assert [row["status"] for row in rows["exact"]] == ["ok"]
-    row, = rows["without_logsumexp"]
-    assert (row["status"], row["reason"]) == ("unsupported", "it does not support head_dim_v")
+    assert [(row["status"], row["reason"]) for row in rows["without_logsumexp"]] == [
+        ("unsupported", "it does not support window_left")]
 
 
 def test_an_axis_that_the_program_does_not_know_is_unsupported():

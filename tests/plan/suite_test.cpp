@@ -106,6 +106,45 @@ TEST(Suite, AdversarialHasWhatItMust) {
   }
 }
 
+TEST(Suite, AdversarialHasWindows) {
+  const std::vector<Case> cases = all_cases(make_suite("adversarial"));
+  for (const Pass pass : kPasses) {
+    const auto has = [&](auto wanted) {
+      return std::any_of(cases.begin(), cases.end(), [&](const Case& c) {
+        return c.problem.pass == pass && c.problem.has_window() && wanted(c, c.problem);
+      });
+    };
+    for (const int64_t keys : {0, 1, 63, 64, 65, 1000}) {
+      EXPECT_TRUE(has([&](const Case&, const Problem& p) {
+        return p.window_left == keys && !p.window_right;
+      })) << keys;
+      EXPECT_TRUE(has([&](const Case&, const Problem& p) {
+        return p.window_right == keys && !p.window_left;
+      })) << keys;
+    }
+    for (const Dtype dtype : kDtypes) {
+      EXPECT_TRUE(has([&](const Case&, const Problem& p) { return p.dtype == dtype; }));
+    }
+    for (const Mask mask : kMasks) {
+      const auto with_mask = [&](auto wanted) {
+        return has([&](const Case& c, const Problem& p) { return p.mask == mask && wanted(c, p); });
+      };
+      EXPECT_TRUE(with_mask([](const Case&, const Problem& p) { return p.q_len > p.kv_len; }));
+      EXPECT_TRUE(with_mask([](const Case&, const Problem& p) { return p.q_len < p.kv_len; }));
+      EXPECT_TRUE(with_mask([](const Case&, const Problem& p) {
+        return p.visible_keys(0).empty() || p.visible_keys(p.q_len - 1).empty();
+      }));
+      EXPECT_TRUE(with_mask([](const Case& c, const Problem& p) {
+        return c.inputs.distribution == Distribution::nan_unseen && p.seen_keys().size() < p.kv_len;
+      }));
+    }
+    EXPECT_TRUE(has([](const Case& c, const Problem& p) {  // NaN before every window
+      return c.inputs.distribution == Distribution::nan_unseen && p.seen_keys().first > 0;
+    }));
+    EXPECT_TRUE(has([](const Case&, const Problem& p) { return p.q_len == 1; }));
+  }
+}
+
 TEST(Suite, AdversarialStaysSmall) {
   double flops = 0;
   for (const Case& item : all_cases(make_suite("adversarial"))) {
@@ -154,6 +193,8 @@ TEST(Suite, RandomDrawsFromAllAxes) {
   expect_some([](const Case& c) { return c.problem.heads_per_kv_head() == 8; });
   expect_some([](const Case& c) { return c.problem.scale.value_or(0) < 0; });
   expect_some([](const Case& c) { return c.inputs.distribution == Distribution::outliers; });
+  expect_some([](const Case& c) { return c.problem.window_left.has_value(); });
+  expect_some([](const Case& c) { return c.problem.window_right.has_value(); });
 }
 
 TEST(Suite, RandomSaysItsSeedsAndOneOfThemTellsAProblem) {

@@ -1,0 +1,34 @@
+// What our fused kernels refuse, which shows without a GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "providers/provider.h"
+
+namespace flashbench {
+namespace {
+
+TEST(CudaTiled, RefusesWindows) {
+  DeviceInfo hopper;
+  hopper.kind = DeviceKind::cuda;
+  hopper.compute_capability = 90;
+  hopper.threads = 132;
+  hopper.shared_memory_bytes = 227 << 10;
+  Problem p;
+  p.dtype = Dtype::bf16;
+  p.q_len = p.kv_len = 300;
+  int tiled = 0;
+  for (const auto& provider : all_providers()) {
+    if (provider->device_kind() != DeviceKind::cuda) continue;
+    if (!provider->name().starts_with("tiled") || provider->why_unsupported(p, hopper)) continue;
+    ++tiled;
+    Problem windowed = p;
+    windowed.window_left = 100;
+    EXPECT_THAT(provider->why_unsupported(windowed, hopper).value_or(""),
+                testing::HasSubstr("it has no sliding windows"))
+        << provider->name();
+  }
+  EXPECT_GT(tiled, 2);
+}
+
+}  // namespace
+}  // namespace flashbench
