@@ -8,6 +8,7 @@
 #include "cli/flags.h"
 #include "compare/beside.h"
 #include "report/csv.h"
+#include "report/html/page.h"
 #include "report/json.h"
 #include "report/markdown.h"
 #include "report/table.h"
@@ -29,11 +30,23 @@ SweepResult read(const std::string& path) {
                                     : read_result(path);
 }
 
-// Reads one file, or several side by side.
-SweepResult read_all(const std::vector<std::string>& paths) {
+// Reads the files, and keeps the rows that the filter keeps.
+std::vector<NamedResult> read_all(const std::vector<std::string>& paths,
+                                  const FilterFlags& filter) {
   std::vector<NamedResult> results;
-  for (const std::string& path : paths) results.push_back({path, read(path)});
-  return results.size() == 1 ? std::move(results.front().result) : beside(std::move(results));
+  for (const std::string& path : paths) {
+    results.push_back({path, read(path)});
+    std::erase_if(results.back().result.records,
+                  [&](const Record& record) { return !filter.keeps(record.item); });
+  }
+  return results;
+}
+
+// One result as it is, several as one. A page shows them apart, whatever they are of.
+std::string formatted(std::vector<NamedResult> results, const std::string& format) {
+  if (format == "html") return to_html(results);
+  return formatted(
+      results.size() == 1 ? std::move(results.front().result) : beside(std::move(results)), format);
 }
 
 }  // namespace
@@ -42,10 +55,10 @@ void add_report(CLI::App& app, Invocation& invocation) {
   CLI::App& command = *app.add_subcommand("report",
                                           "Print result files, or the journal of an unfinished "
                                           "sweep, together as one table, CSV, Markdown "
-                                          "or JSON");
+                                          "or JSON, or beside each other as an HTML page");
   struct Flags {
     std::vector<std::string> paths;
-    std::string format = "table";
+    std::string format = "table", out = "-";
     FilterFlags filter;
   };
   auto flags = std::make_shared<Flags>();
@@ -54,15 +67,16 @@ void add_report(CLI::App& app, Invocation& invocation) {
                   "Result files (.json; - for standard input) or journals (.journal)")
       ->required()
       ->type_name("FILE");
-  command.add_option("-f,--format", flags->format, "table, csv, md or json")
-      ->check(CLI::IsMember({"table", "csv", "md", "json"}))
+  command.add_option("-f,--format", flags->format, "table, csv, md, json or html")
+      ->check(CLI::IsMember({"table", "csv", "md", "json", "html"}))
+      ->capture_default_str();
+  command.add_option("-o,--out", flags->out, "Write to this file (- for stdout)")
+      ->type_name("FILE")
       ->capture_default_str();
   flags->filter.add(command);
   command.callback([flags, &invocation] {
-    SweepResult result = read_all(flags->paths);
-    std::erase_if(result.records,
-                  [&](const Record& record) { return !flags->filter.keeps(record.item); });
-    fmt::print("{}", formatted(result, flags->format));
+    require_writable_text(flags->out);
+    write_text(flags->out, formatted(read_all(flags->paths, flags->filter), flags->format));
     invocation.exit_code = 0;
   });
 }

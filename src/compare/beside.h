@@ -1,17 +1,11 @@
 // Merges several results into one, with their rows side by side case by case.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "report/record.h"
 
 namespace flashbench {
-
-struct NamedResult {
-  std::string source;  // file name
-  SweepResult result;
-};
 
 // Cases are in the order in which they first appear, and the rows of a case in the order of the
 // files. Data about the whole result (meta, config, ceilings) is the first file's; meta/beside has

@@ -94,6 +94,11 @@ struct SweepResult {
   std::vector<Record> records;
 };
 
+struct NamedResult {
+  std::string source;  // file name
+  SweepResult result;
+};
+
 // Figures derived from a record. Times in seconds.
 struct Performance {
   double median = 0, min = 0;

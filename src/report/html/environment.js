@@ -1,0 +1,59 @@
+// Where and with what each result was made.
+
+function countWithUnit(value) {
+  return isFigure(value) ? bytesText(value) : null;
+}
+
+function wordsOf(value) {
+  if (value === null || value === undefined) return null;
+  if (Array.isArray(value)) return value.map(wordsOf).join(' ');
+  if (typeof value === 'object') return Object.entries(value).map(([name, one]) => `${name} ${wordsOf(one)}`).join('; ');
+  return String(value);
+}
+
+// {name: value} of a file, as it is: newer and older files say more and less.
+function factsOf(json) {
+  return Object.entries(json).map(([name, value]) =>
+    [name.replaceAll('_', ' '), name.endsWith('_bytes') ? countWithUnit(value) : wordsOf(value)]);
+}
+
+function ceilingsTable(ceilings) {
+  return innerTable('Ceilings, measured in the same way', ['ceiling', 'rate', 'measured by'],
+    ceilings.map((ceiling) => [ceiling.name, `${significant(ceiling.rate * 1e-9)} G${ceiling.unit}`, ceiling.description]));
+}
+
+const RULES = ['flop_rule', 'byte_rule'];
+
+function environmentOf(result) {
+  const {beside = [], ...meta} = result.meta;
+  for (const rule of RULES) delete meta[rule];
+  return element('section', {}, element('h3', {}, result.file),
+    definitions(factsOf(meta)),
+    result.devices.map((device) => [element('h3', {}, wordsOf(device.name) || 'Device'), definitions(factsOf(device))]).flat(),
+    result.ceilings.length > 0 && ceilingsTable(result.ceilings),
+    beside.map((other) => element('p', {class: 'note'}, `with rows of ${wordsOf(other.file)}: ${wordsOf(other.meta)}`)),
+    element('details', {}, element('summary', {}, 'Config'), element('pre', {}, JSON.stringify(result.config, null, 1))));
+}
+
+function showEnvironment(results) {
+  byId('environment').append(element('div', {class: 'environments'}, results.map(environmentOf)));
+  for (const rule of RULES) {
+    const texts = new Set(results.map((result) => result.meta[rule]).filter(Boolean));
+    for (const text of texts) byId('rules').append(element('dt', {}, rule.replace('_', ' ')), element('dd', {}, wordsOf(text)));
+  }
+}
+
+// The title of the page, and for each result a line on what it is and the lines that sum it up.
+function showHeader(results) {
+  const names = [...new Set(results.map((result) => wordsOf(result.config.name) || result.file))];
+  byId('title').textContent = names.join(', ');
+  document.title = `${names.join(', ')} – flashbench report`;
+  for (const result of results) {
+    const device = result.devices.map((one) => wordsOf(one.name)).join(', ');
+    byId('results').append(element('section', {},
+      element('p', {}, element('b', {}, device), ` · flashbench ${wordsOf(result.meta.version)} · ${wordsOf(result.meta.started)} · `,
+        element('code', {}, result.file)),
+      result.config.description && element('p', {class: 'muted'}, wordsOf(result.config.description)),
+      element('ul', {}, result.summary.map((line) => element('li', {class: line.startsWith('warning') ? 'warn' : null}, line)))));
+  }
+}
