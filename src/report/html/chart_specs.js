@@ -107,7 +107,8 @@ const KINDS = [
   {
     name: 'FLOP/s',
     note: () => 'FLOPs of the unmasked query-key pairs, per second. Dashed: a large GEMM in the same rounds. Dash-dotted: the peak at the measured SM clock.',
-    values: (row, {rate}) => [row.tflops * rate.scale, row.pct_of_ceiling > 0 ? row.tflops * rate.scale / row.pct_of_ceiling * 100 : null],
+    values: (row, {rate}) => [row.tflops, ...['pct_of_ceiling', 'pct_of_peak'].map((column) => row.tflops / row[column] * 100)]
+      .map((value) => value * rate.scale),
     layers(panel, {styles, rate, muted}) {
       const x = lengthAxis(panel.rows), y = linearAxis(rate.unit, panel.domain);
       return [...ceilingsOf(panel.rows, rate).map((ceiling) => ruleLayer(y, ceiling.rate, ceiling.dash, muted)),

@@ -63,7 +63,7 @@ const AXES_SHOWN = new Set(['pass', 'dtype', 'mask', 'head_dim', 'batch', 'q_hea
 function panelKeys(rows, axes) {
   const keys = [
     {valueOf: (row) => row.head_dim, text: (value) => `head_dim ${value}`, always: true},
-    {valueOf: (row) => row.mask, text: maskText, always: true},
+    {valueOf: (row) => Object.keys(MASK_NAMES).indexOf(row.mask), text: (value) => Object.values(MASK_NAMES)[value], always: true},
     {valueOf: headsText, text: (value) => `${value.includes('/') ? value.replace('/', ' query heads, ') + ' K/V' : value} heads`},
     {valueOf: (row) => (row.q_len === row.kv_len ? '' : row.q_len), text: (value) => `q_len ${value}`},
     ...axes.filter((name) => !AXES_SHOWN.has(name)).map((name) => ({valueOf: (row) => row[name] ?? '', text: (value) => `${value}`})),

@@ -18,7 +18,7 @@ function factsOf(json) {
 }
 
 function ceilingsTable(ceilings) {
-  return innerTable('Ceilings, measured in the same way', ['ceiling', 'rate', 'measured by'],
+  return innerTable('Ceilings, measured in the same way', [wordsColumn('ceiling'), figureColumn('rate'), wordsColumn('measured by')],
     ceilings.map((ceiling) => [ceiling.name, `${significant(ceiling.rate * 1e-9)} G${ceiling.unit}`, ceiling.description]));
 }
 

@@ -26,7 +26,7 @@ function sampleLayers(row, field, title) {
   const colour = (name) => style.getPropertyValue(name).trim();
   const x = {field: 'number', type: 'quantitative', title: 'sample, in time order', scale: {domain: [0.5, samples.ms.length + 0.5], nice: false},
              axis: {grid: false, tickMinStep: 1, format: 'd'}};
-  const y = {field, type: 'quantitative', title, scale: {zero: false}, axis: {tickCount: 4}};
+  const y = {field, type: 'quantitative', title, scale: {zero: false}, axis: {tickCount: 4, minExtent: 40}};
   const color = {field: 'state', type: 'nominal', legend: null, scale: {
     domain: ['undisturbed', 'throttled', 'disturbed'], range: [colour('--accent'), colour('--bad'), colour('--warn')]}};
   const layers = [
@@ -74,11 +74,15 @@ function samplesPart(row) {
 
 // ---- tables and the command
 
+const wordsColumn = (title) => ({title});
+const figureColumn = (title) => ({title, figure: true});
+
 function innerTable(caption, headings, rows) {
   return element('div', {class: 'inner'}, element('table', {}, element('caption', {}, caption),
-    element('thead', {}, element('tr', {}, headings.map((heading) => element('th', {scope: 'col'}, heading)))),
-    element('tbody', {}, rows.map((cells) => element('tr', {}, cells.map((cell, i) =>
-      element(i === 0 ? 'th' : 'td', i === 0 ? {scope: 'row'} : {class: typeof cell === 'string' && /[a-z]{3}/i.test(cell) ? 'name' : 'figure'}, cell)))))));
+    element('thead', {}, element('tr', {}, headings.map(({title, figure}) => element('th', {scope: 'col', class: figure && 'figure'}, title)))),
+    element('tbody', {}, rows.map((cells) => element('tr', {}, cells.map((cell, i) => (i === 0
+      ? element('th', {scope: 'row'}, cell)
+      : element('td', {class: headings[i].figure ? 'figure' : 'name'}, cell))))))));
 }
 
 function checksPart(row) {
@@ -90,7 +94,7 @@ function checksPart(row) {
     return part;
   }
   part.append(innerTable(`Errors against the fp64 reference; ${significant(fraction * 100)}% of the elements checked`,
-    ['tensor', 'result', 'rel rms', 'max abs', 'mean abs', '÷ naive', 'λ', 'not finite', 'worst at'],
+    [...['tensor', 'result'].map(wordsColumn), ...['rel rms', 'max abs', 'mean abs', '÷ naive', 'λ', 'not finite', 'worst at'].map(figureColumn)],
     tensors.map((error) => [error.tensor, error.passed ? 'passed' : 'failed', orDash(error.rel_rms, exponential), orDash(error.max_abs, exponential),
                             orDash(error.mean_abs, exponential), orDash(error.ratio, significant), orDash(error.lambda, significant),
                             String(error.nonfinite), error.worst.join(', ')])));
@@ -100,7 +104,7 @@ function checksPart(row) {
 function kernelsPart(row) {
   if (!row.kernels) return null;
   return element('div', {}, element('h3', {}, 'Kernels'), innerTable('In the order of one run',
-    ['#', 'name', 'blocks', 'threads', 'registers', 'shared', 'local', 'blocks/SM'],
+    [...['#', 'name'].map(wordsColumn), ...['blocks', 'threads', 'registers', 'shared', 'local', 'blocks/SM'].map(figureColumn)],
     row.kernels.map((kernel, i) => [String(i + 1), kernel.name, String(kernel.blocks), String(kernel.threads), String(kernel.registers),
                                     bytesText(kernel.shared_bytes), bytesText(kernel.local_bytes), String(kernel.blocks_per_multiprocessor)])));
 }

@@ -1,0 +1,204 @@
+"""HTML reports: the file by itself, and in a browser."""
+
+import json
+from html.parser import HTMLParser
+
+import pytest
+from browser import Browser, find_browser
+from conftest import REPOSITORY, Flashbench
+
+H200 = REPOSITORY / "results/h200/h200.json"
+CPU = REPOSITORY / "results/cpu/cpu.json"
+LARGEST = 6 << 20
+HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
+
+in_browser = pytest.mark.skipif(find_browser() is None, reason="no Chromium is installed")
+
+
+class Page(HTMLParser):
+    """The document of a page, and every attribute that would load something."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.loads, self.document, self.in_document, self.tags = [], "", False, []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.in_document = ("id", "document") in attributes
+        self.loads += [(tag, name, value) for name, value in attributes
+                       if name in ("src", "srcset", "href", "data", "action", "poster") and not value.startswith("#")]
+
+    def handle_endtag(self, tag):
+        self.in_document = False
+
+    def handle_data(self, data):
+        if self.in_document:
+            self.document += data
+
+    def results(self):
+        return json.loads(self.document)["results"]
+
+
+def make(flashbench, *files, name="report.html"):
+    flashbench("report", *files, "--format", "html", "--out", name)
+    return flashbench.folder / name
+
+
+@pytest.fixture(scope="module")
+def pages(binary, tmp_path_factory):
+    flashbench = Flashbench(binary, tmp_path_factory.mktemp("html"))
+    return {path: make(flashbench, path, name=f"{path.stem}.html") for path in [H200, CPU]}
+
+
+@pytest.fixture
+def hostile(flashbench, tiny_result):
+    """A page of a file whose name and texts are markup."""
+    result = json.loads((tiny_result[0] / "tiny.json").read_text())
+    result["config"]["description"] = HOSTILE
+    result["results"][0].update(provider=HOSTILE, kernel=HOSTILE)
+    result["results"][1].update(status="failed", reason=HOSTILE)
+    path = flashbench.folder / (HOSTILE.replace("/", "") + ".json")
+    path.write_text(json.dumps(result))
+    return make(flashbench, path)
+
+
+# ---- the file
+
+
+@pytest.mark.parametrize("path", [H200, CPU], ids=["h200", "cpu"])
+def test_the_file_is_small_and_needs_no_other(pages, path):
+    text = pages[path].read_text()
+    assert len(text) < LARGEST
+    page = Page(text)
+    assert page.loads == []
+    assert "link" not in page.tags and "iframe" not in page.tags
+    assert "default-src 'none'" in text  # the browser refuses what the page might try to load
+
+
+@pytest.mark.parametrize("path", [H200, CPU], ids=["h200", "cpu"])
+def test_the_page_has_every_row_with_its_figures(pages, path):
+    committed = json.loads(path.read_text())["results"]
+    (result,) = Page(pages[path].read_text()).results()
+    assert len(result["rows"]) == len(committed)
+    for row, source in zip(result["rows"], committed):
+        assert row["provider"] == source["provider"]
+        assert sorted(row["command"].split()) == sorted(source["repro"].split())  # older files have another order
+        if source["performance"]:
+            assert row["median_ms"] == pytest.approx(source["performance"]["median_ms"], rel=1e-5)
+            samples = [1e3 * seconds for seconds in source["performance"]["measurement"]["samples_s"]]
+            assert row["samples"]["ms"] == pytest.approx(samples, rel=1e-4)
+        else:
+            assert "median_ms" not in row and "samples" not in row
+
+
+def test_several_files_of_any_device_stand_side_by_side(flashbench):
+    results = Page(make(flashbench, H200, CPU).read_text()).results()
+    assert [result["file"] for result in results] == [str(H200), str(CPU)]
+
+
+def test_without_out_the_page_goes_to_stdout(flashbench, tiny_result):
+    path = tiny_result[0] / "tiny.json"
+    assert flashbench("report", path, "--format", "html").stdout == make(flashbench, path).read_text()
+
+
+def test_filters_hold(flashbench, tiny_result):
+    flashbench("report", tiny_result[0] / "tiny.json", "--format", "html", "-o", "f.html", "--filter", "pass=forward")
+    (result,) = Page((flashbench.folder / "f.html").read_text()).results()
+    assert {row["pass"] for row in result["rows"]} == {"forward"}
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", None], ids=["empty", "no result", "no object", "missing"])
+def test_a_bad_file_leaves_no_page(flashbench, tiny_result, text):
+    if text is not None:
+        (flashbench.folder / "bad.json").write_text(text)
+    process = flashbench("report", tiny_result[0] / "tiny.json", "bad.json", "--format", "html", "-o", "r.html", expect=7)
+    assert "bad.json" in process.stderr
+    assert not (flashbench.folder / "r.html").exists()
+
+
+def test_an_output_that_cannot_be_written_is_named(flashbench, tiny_result):
+    process = flashbench("report", tiny_result[0] / "tiny.json", "-f", "html", "-o", "none/r.html", expect=7)
+    assert "none/r.html" in process.stderr
+
+
+def test_texts_of_a_file_are_no_markup(hostile):
+    page = Page(hostile.read_text())
+    assert "img" not in page.tags
+    (result,) = page.results()
+    assert result["rows"][0]["provider"] == HOSTILE
+    assert result["rows"][1]["reason"] == HOSTILE
+
+
+# ---- in a browser
+
+
+@pytest.fixture
+def browser(tmp_path):
+    with Browser(tmp_path / "browser") as browser:
+        yield browser
+
+
+SHOWN = "document.querySelectorAll('#table > tbody > tr:not([hidden])').length"
+
+
+@in_browser
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1600])
+def test_every_kind_of_chart_is_drawn_in_the_width_there_is(pages, browser, width, dark):
+    browser.open(pages[H200], width, dark)
+    for kind in range(browser.evaluate("document.querySelectorAll('#figures button').length")):
+        browser.evaluate(f"document.querySelectorAll('#figures button')[{kind}].click()")
+        browser.wait("document.querySelectorAll('#charts details[open] .chart svg').length === "
+                     "document.querySelectorAll('#charts details[open] .panel').length")
+        assert browser.evaluate("document.querySelectorAll('#charts svg').length") > 4
+        assert browser.evaluate("document.querySelectorAll('#charts svg .mark-symbol path').length") > 50
+    assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert browser.complaints() == []
+    assert all(url.startswith("file:") for url in browser.requested())
+
+
+@in_browser
+def test_filters_search_and_sorting(pages, browser):
+    browser.open(pages[H200])
+    assert browser.evaluate(SHOWN) == 455
+    browser.evaluate("[...document.querySelectorAll('#filters label')].find(l => l.textContent.includes('naive'))"
+                     ".querySelector('input').click()")
+    assert browser.evaluate(SHOWN) == 455 - 91
+    browser.evaluate("search.value = 'unsupported'; search.dispatchEvent(new Event('input'))")
+    assert browser.evaluate(SHOWN) == 3
+    browser.evaluate("search.value = ''; search.dispatchEvent(new Event('input'))")
+    heading = "[...document.querySelectorAll('#table thead th')].find(h => h.textContent === 'median ms')"
+    times = ("[...document.querySelectorAll('#table > tbody > tr:not([hidden])')]"
+             f".map(r => Number(r.children[{heading}.cellIndex].textContent)).filter(t => t === t)")
+    for direction in ["ascending", "descending"]:
+        browser.evaluate(f"{heading}.querySelector('button').click()")
+        assert browser.evaluate(f"{heading}.getAttribute('aria-sort')") == direction
+        shown = browser.evaluate(times)
+        assert len(shown) > 300 and shown == sorted(shown, reverse=direction == "descending")
+    assert browser.complaints() == []
+
+
+@in_browser
+def test_a_row_opens_to_its_samples_and_command(pages, browser):
+    browser.open(pages[H200])
+    row = json.loads(H200.read_text())["results"][1]
+    browser.evaluate("document.querySelectorAll('#table .open')[1].click()")
+    browser.wait("document.querySelectorAll('.row-details svg').length === 3")  # time, SM clock, power
+    symbols = browser.evaluate("document.querySelector('.row-details svg').querySelectorAll('.mark-symbol path').length")
+    assert symbols == len(row["performance"]["measurement"]["samples_s"])
+    assert browser.evaluate("document.querySelector('.row-details .command').textContent") == row["repro"]
+    browser.evaluate("document.querySelectorAll('#table .open')[1].click()")
+    assert browser.evaluate("document.querySelector('.row-details')") is None
+    assert browser.complaints() == []
+
+
+@in_browser
+def test_hostile_texts_are_shown_as_they_are(hostile, browser):
+    browser.open(hostile)
+    browser.wait("document.querySelectorAll('#charts svg').length > 0")
+    browser.evaluate("document.querySelectorAll('#table .open')[0].click()")
+    browser.wait("document.querySelectorAll('.row-details svg').length > 0")
+    assert browser.evaluate("document.querySelectorAll('#table .open')[0].textContent") == HOSTILE
+    assert browser.evaluate("window.hacked === undefined && document.querySelectorAll('img').length === 0")
+    assert browser.complaints() == []
