@@ -1,6 +1,7 @@
 #include "sweep/sweep.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "cli/standard_streams.h"
 #include "device/atomic_file.h"
 #include "report/csv.h"
+#include "report/html/page.h"
 #include "report/json.h"
 #include "report/markdown.h"
 #include "report/table.h"
@@ -30,7 +32,7 @@ struct SweepFlags {
   MeasureFlags measure;
   IsolationFlags isolation;
   BaselineFlags baseline;
-  std::string out;
+  std::string out, html;
   std::optional<double> assumed_gflops;
   bool no_ceilings = false, resume = false, retry_failed = false, dry_run = false, quiet = false;
 };
@@ -43,17 +45,24 @@ std::filesystem::path folder_of(const SweepFlags& flags, const SweepConfig& conf
 
 // The result files of a sweep, one format each.
 struct ResultFiles {
-  std::filesystem::path json, csv, markdown;
+  std::filesystem::path json, csv, markdown, html;  // no page is made if html is empty
+
+  std::vector<std::filesystem::path> paths() const {
+    std::vector<std::filesystem::path> all{json, csv, markdown};
+    if (!html.empty()) all.push_back(html);
+    return all;
+  }
 
   // Called before hours of measurement rather than after.
   void require_writable() const {
-    for (const auto& path : {json, csv, markdown}) flashbench::require_writable(path);
+    for (const auto& path : paths()) flashbench::require_writable(path);
   }
 
   void write(const SweepResult& result) const {
     write_file_atomically(json, to_json(result));
     write_file_atomically(csv, to_csv(result));
     write_file_atomically(markdown, to_markdown(result));
+    if (!html.empty()) write_file_atomically(html, to_html({{json.string(), result}}));
   }
 };
 
@@ -85,7 +94,7 @@ int sweep(const SweepFlags& flags, const Invocation& invocation) {
   const std::filesystem::path folder = folder_of(flags, config);
   const auto baseline = flags.baseline.load(folder, config, flags.config.filter, runner->device());
   const std::string stem = folder / config.name;
-  const ResultFiles files{stem + ".json", stem + ".csv", stem + ".md"};
+  const ResultFiles files{stem + ".json", stem + ".csv", stem + ".md", flags.html};
   make_folder(folder);
   files.require_writable();
   flags.baseline.require_writable(folder);
@@ -112,8 +121,9 @@ int sweep(const SweepFlags& flags, const Invocation& invocation) {
   files.write(outcome.result);
   // Kept if --resume --retry-failed has something to do.
   if (outcome.ended_well) journal.remove();
-  fmt::print("{}\nwritten: {}, {}, {}\n", to_table(outcome.result), files.json.string(),
-             files.csv.string(), files.markdown.string());
+  std::vector<std::string> written;
+  for (const auto& path : files.paths()) written.push_back(path.string());
+  fmt::print("{}\nwritten: {}\n", to_table(outcome.result), fmt::join(written, ", "));
   const int gate = flags.baseline.finish(baseline, folder, outcome);
   return outcome.exit_code != exit_codes::kOk ? outcome.exit_code : gate;
 }
@@ -136,6 +146,8 @@ void add_sweep(CLI::App& app, Invocation& invocation) {
       .add_option("-o,--out", flags->out,
                   "Folder for the result files (default: results/NAME, or results/NAME/PROGRAM)")
       ->type_name("DIR");
+  command.add_option("--html", flags->html, "Also write the result as an HTML page to this file")
+      ->type_name("FILE");
   command.add_flag("--no-ceilings", flags->no_ceilings,
                    "Skip the ceilings (GEMM, copy, read); the roofline plot then has no roof");
   command.add_flag("--resume", flags->resume,

@@ -102,6 +102,19 @@ def test_without_out_the_page_goes_to_stdout(flashbench, tiny_result):
     assert flashbench("report", path, "--format", "html").stdout == make(flashbench, path).read_text()
 
 
+def test_a_sweep_writes_the_page_of_its_result(flashbench):
+    process = flashbench("sweep", "--config", flashbench.config(), "--filter", "pass=forward,seq=16", "--out", "out",
+                         "--html", "page.html", "--no-ceilings")
+    assert process.stdout.endswith("written: out/tiny.json, out/tiny.csv, out/tiny.md, page.html\n")
+    assert (flashbench.folder / "page.html").read_text() == make(flashbench, "out/tiny.json").read_text()
+
+
+def test_a_sweep_that_cannot_write_its_page_does_not_begin(flashbench):
+    process = flashbench("sweep", "--config", flashbench.config(), "--html", "none/page.html", expect=7)
+    assert "none/page.html" in process.stderr
+    assert not (flashbench.folder / "results/tiny/tiny.json").exists()
+
+
 def test_filters_hold(flashbench, tiny_result):
     flashbench("report", tiny_result[0] / "tiny.json", "--format", "html", "-o", "f.html", "--filter", "pass=forward")
     (result,) = Page((flashbench.folder / "f.html").read_text()).results()

@@ -67,7 +67,6 @@ function panelKeys(rows, axes) {
     {valueOf: headsText, text: (value) => `${value.includes('/') ? value.replace('/', ' query heads, ') + ' K/V' : value} heads`},
     {valueOf: (row) => (row.q_len === row.kv_len ? '' : row.q_len), text: (value) => `q_len ${value}`},
     ...axes.filter((name) => !AXES_SHOWN.has(name)).map((name) => ({valueOf: (row) => row[name] ?? '', text: (value) => `${value}`})),
-    {valueOf: (row) => row.device, text: (value) => value},
   ];
   return keys.filter((key) => key.always || distinct(rows, key.valueOf) > 1);
 }
@@ -103,7 +102,7 @@ function sharedDomain(kind, rows, context) {
   return kind.log ? [low / 1.2, high * 1.2] : [0, high * 1.05];
 }
 
-// The charts of one pass and dtype, drawn when they are first seen.
+// The charts of one pass, dtype and device, drawn when they are first seen.
 class ChartGroup {
   constructor(title, rows, axes, open) {
     this.rows = rows;
@@ -149,20 +148,21 @@ class ChartGroup {
   }
 }
 
-// The buttons for the kinds of charts and a group for each pass and dtype. Returns `show(keeps)`, which
+// The buttons for the kinds of charts and a group for each pass, dtype and device. Returns `show(keeps)`, which
 // draws the rows that are kept.
 function makeCharts(rows, axes) {
   const timed = rows.filter(isTimed);
-  const groups = grouped(timed, (row) => `${row.pass}, ${row.dtype}`)
+  const devices = distinct(timed, (row) => row.device);
+  const groups = grouped(timed, (row) => `${row.pass}, ${row.dtype}` + (devices > 1 ? `, ${row.device}` : ''))
     .map(([title, same], index) => new ChartGroup(title, same, axes, index === 0));
   byId('charts').append(...groups.map((group) => group.node));
   if (!groups.length) byId('charts').append(element('p', {class: 'note'}, 'Nothing to draw: no row has a verified time.'));
   let kind = KINDS[1], kept = () => true;
   const show = (keeps = kept) => {
     kept = keeps;
-    const context = {rows, rate: rateUnit(rows), styles: lineStyles(rows), muted: chartConfig().muted};
+    const context = {rows, styles: lineStyles(rows), muted: chartConfig().muted};
     byId('figure-note').textContent = `${kind.note()} A click on a point opens its row.`;
-    for (const group of groups) group.show(kind, keeps, context);
+    for (const group of groups) group.show(kind, keeps, {...context, rate: rateUnit(group.rows)});
   };
   const buttons = KINDS.map((one) => element('button', {type: 'button', 'aria-pressed': String(one === kind), onclick: () => {
     kind = one;
