@@ -207,6 +207,19 @@ def test_a_row_opens_to_its_samples_and_command(pages, browser):
 
 
 @in_browser
+def test_a_pointer_over_a_point_shows_its_row(pages, browser):
+    browser.open(pages[H200])
+    point = "document.querySelector('#charts .mark-symbol path')"
+    browser.wait(f"{point} !== null")
+    x, y = browser.evaluate(f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])({point}.getBoundingClientRect())")
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    browser.wait("!tooltip.hidden")
+    said = browser.evaluate("tooltip.textContent")
+    assert all(word in said for word in ["forward  bf16", "95%:", "TFLOP/s", "MHz"]), said
+    assert browser.complaints() == []
+
+
+@in_browser
 def test_hostile_texts_are_shown_as_they_are(hostile, browser):
     browser.open(hostile)
     browser.wait("document.querySelectorAll('#charts svg').length > 0")

@@ -125,7 +125,7 @@ function figuresPart(row) {
     ['Bytes, requested', counted(row.bytes_requested)],
     ['Bytes, measured', counted(row.bytes_measured)],
     ['L2 bytes, measured', counted(row.l2_bytes)],
-    ['Tensor operations', isFigure(row.tensor_ops_per_flop) ? `${significant(row.tensor_ops_per_flop)} of the FLOPs: ${row.tensor_ops_verdict.replaceAll('_', ' ')}` : null],
+    ['Tensor operations', isFigure(row.tensor_ops_per_flop) ? `${significant(row.tensor_ops_per_flop)} × the FLOPs (${row.tensor_ops_verdict.replaceAll('_', ' ')})` : null],
     ['Energy', isFigure(row.joules_per_run) ? `${significant(row.joules_per_run)} J a run` : null],
     ['Preparation', isFigure(row.prepare_ms) ? `${significant(row.prepare_ms)} ms` : null],
     ['Launch on the host', isFigure(row.host_us) ? `${significant(row.host_us)} µs` : null],
