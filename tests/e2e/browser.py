@@ -4,6 +4,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import time
 
@@ -27,7 +28,8 @@ class Browser:
                    f"--user-data-dir={folder}", "about:blank"]
         self.process = subprocess.Popen(["bash", "-c", redirect, find_browser(), *options],
                                         pass_fds=(to_browser, from_browser), stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                        start_new_session=True)
         os.close(to_browser)
         os.close(from_browser)
         self.unread, self.number, self.session, self.events = b"", 0, {}, []
@@ -36,7 +38,7 @@ class Browser:
         return self
 
     def __exit__(self, *_):
-        self.process.kill()
+        os.killpg(self.process.pid, signal.SIGKILL)  # its helpers too
         self.process.wait()
         os.close(self.commands)
         os.close(self.answers)
