@@ -183,7 +183,7 @@ Cases own_head_dim_of_v() {
   for (const Distribution distribution : {Distribution::equal_scores, Distribution::nan_key,
                                           Distribution::inf_key, Distribution::nan_unseen}) {
     add_pairs(base(distribution), kPasses, std::array{Dtype::fp32, Dtype::bf16},
-              std::array{Mask::causal_top_left}, {{70, 300}});
+              std::array{Mask::causal_top_left}, {{33, 65}});
   }
   for (const Placement placement : {Placement::strided, Placement::offset}) {
     Case item = base(Distribution::normal);

@@ -18,7 +18,7 @@ PROVIDERS = ["exact", "without_logsumexp", "wrong", "stale", "changes_inputs", "
 ON_REQUEST_ONLY = PROVIDERS[2:]
 WINDOW = ["window_left", "window_right"]
 KNOWN = {"pass", "dtype", "mask", "batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim",
-         "softmax_scale", *WINDOW}  # of a problem
+         "softmax_scale", *WINDOW, "head_dim_v"}  # of a problem
 
 
 def serve():
@@ -124,7 +124,7 @@ class Program:
         chosen = providers or [name for name in PROVIDERS if name not in ON_REQUEST_ONLY]
         return {"providers": [{"name": name, "description": "NumPy",
                                "logsumexp": name != "without_logsumexp",
-                               **({"axes": WINDOW} if name == "exact" else {})}
+                               **({"axes": [*WINDOW, "head_dim_v"]} if name == "exact" else {})}
                               for name in chosen],
                 "facts": {"numpy": np.__version__}}
 

@@ -55,7 +55,7 @@ def test_outputs_that_a_provider_does_not_give_are_not_checked(flashbench):
 @pytest.mark.parametrize("changes", [{"dtype": ["fp16", "bf16"]}, {"layout": "bhsd"},
                                      {"mask": ["causal_top_left", "causal_bottom_right"]},
                                      {"placement": ["strided", "offset"]}, {"scale": -0.3},
-                                     {"q_heads": 4, "kv_heads": 2},
+                                     {"q_heads": 4, "kv_heads": 2}, {"head_dim_v": [8, 40]},
                                      {"window_left": [0, 7], "window_right": 3},
                                      {"distribution": ["one_hot", "late_maximum"]}], ids=str)
 def test_every_axis_reaches_the_program(flashbench, changes):

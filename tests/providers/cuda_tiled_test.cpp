@@ -7,7 +7,7 @@
 namespace flashbench {
 namespace {
 
-TEST(CudaTiled, RefusesWindows) {
+TEST(CudaTiled, RefusesOptionalAxes) {
   DeviceInfo hopper;
   hopper.kind = DeviceKind::cuda;
   hopper.compute_capability = 90;
@@ -25,6 +25,11 @@ TEST(CudaTiled, RefusesWindows) {
     windowed.window_left = 100;
     EXPECT_THAT(provider->why_unsupported(windowed, hopper).value_or(""),
                 testing::HasSubstr("it has no sliding windows"))
+        << provider->name();
+    Problem narrow = p;
+    narrow.head_dim_v = 32;
+    EXPECT_THAT(provider->why_unsupported(narrow, hopper).value_or(""),
+                testing::HasSubstr("it takes V and O as wide as Q and K only"))
         << provider->name();
   }
   EXPECT_GT(tiled, 2);
