@@ -66,7 +66,10 @@ function panelKeys(rows, axes) {
     {valueOf: (row) => Object.keys(MASK_NAMES).indexOf(row.mask), text: (value) => Object.values(MASK_NAMES)[value], always: true},
     {valueOf: headsText, text: (value) => `${value.includes('/') ? value.replace('/', ' query heads, ') + ' K/V' : value} heads`},
     {valueOf: (row) => (row.q_len === row.kv_len ? '' : row.q_len), text: (value) => `q_len ${value}`},
-    ...axes.filter((name) => !AXES_SHOWN.has(name)).map((name) => ({valueOf: (row) => row[name] ?? '', text: (value) => `${value}`})),
+    ...axes.filter((name) => !AXES_SHOWN.has(name)).map((name) => ({
+      valueOf: (row) => row[name] ?? '',
+      text: (value) => (typeof value === 'number' ? `${name} ${value}` : value),
+    })),
   ];
   return keys.filter((key) => key.always || distinct(rows, key.valueOf) > 1);
 }
