@@ -1,7 +1,6 @@
 #include "verify/sampling.h"
 
 #include <algorithm>
-#include <ranges>
 #include <set>
 
 #include "device/split_mix.h"
@@ -44,8 +43,15 @@ template <typename Seen>
 std::vector<int64_t> mask_edges(int64_t length, int64_t others, const Seen& seen) {
   std::vector<int64_t> edges;
   const auto add = [&](const auto& is_before) {
-    const auto rows = std::views::iota(int64_t{0}, length);
-    const int64_t row = std::ranges::partition_point(rows, is_before) - rows.begin();
+    int64_t row = 0, end = length;  // of the rows that may be the first behind the edge
+    while (row < end) {
+      const int64_t middle = row + (end - row) / 2;
+      if (is_before(middle)) {
+        row = middle + 1;
+      } else {
+        end = middle;
+      }
+    }
     edges.insert(edges.end(), {row - 1, row});
   };
   add([&](int64_t row) { return seen(row).end == 0; });
