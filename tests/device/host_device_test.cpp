@@ -93,7 +93,8 @@ TEST(DeviceTensors, VAndOHaveTheirOwnHeadDim) {
         EXPECT_EQ(in.o.head_dim, 24);
         EXPECT_EQ(in.d_o.head_dim, 24);
       }
-      for (const Outputs& out : {outputs.view(), outputs.to_host().view()}) {
+      HostOutputs on_host = outputs.to_host();
+      for (const Outputs& out : {outputs.view(), on_host.view()}) {
         if (pass == Pass::forward) {
           EXPECT_EQ(out.o.elements(), 2 * 3 * 24);
         } else {
