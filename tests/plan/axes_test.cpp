@@ -21,10 +21,10 @@ struct Another {
   const Json otherwise;
 
   Json operator()(const Axis::Names& names) const {
-    return names[0] == otherwise ? names[1] : names[0];
+    return Json(names[0]) == otherwise ? names[1] : names[0];
   }
   Json operator()(const Axis::Integers& integers) const {
-    return integers.most == otherwise ? integers.least : integers.most;
+    return Json(integers.most) == otherwise ? integers.least : integers.most;
   }
   Json operator()(const Axis::Reals& reals) const { return reals.most; }
 };
