@@ -1,4 +1,4 @@
-// What kernels ask of a mask and a window beside Problem::visible_keys.
+// Properties of masks and windows that kernels need in addition to Problem::visible_keys.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace flashbench::kernels {
 
-// Query i sees keys clamp(i + first_from, 0, kv_len) to clamp(i + end_from, 0, kv_len), the last
-// one excluded.
+// Query i sees the keys from clamp(i + first_from, 0, kv_len) up to, but not including,
+// clamp(i + end_from, 0, kv_len).
 struct Band {
   int64_t first_from, end_from;
 };
@@ -23,8 +23,8 @@ inline Band band(const Problem& p) {
 // Upper limit of lengths: kernels use 32-bit row and key indices, and diagonal() must also fit.
 inline constexpr int64_t kMaxLength = int64_t{1} << 30;
 
-// Without a window, query i sees keys 0 to i + diagonal(p), as far as they exist; kMaxLength, and
-// so all, without a mask.
+// Without a window, query i sees keys 0 to i + diagonal(p), limited to kv_len. Without a mask this
+// is kMaxLength, so that every query sees all keys.
 inline int64_t diagonal(const Problem& p) {
   return p.mask == Mask::none ? kMaxLength : p.diagonal();
 }

@@ -78,8 +78,8 @@ HWY_INLINE void softmax_gradient(float* HWY_RESTRICT s_to_p, float* HWY_RESTRICT
   }
 }
 
-// The rows of a product over keys [key, end): those that see any of them, in whole panels of rows,
-// so that a panel of rows meets a panel of keys either fully or not at all.
+// The rows of a product over keys [key, end): those that see any of the keys, rounded to whole
+// panels, so that a panel of rows is either multiplied by a panel of keys or skipped.
 HWY_INLINE RowRange rows_of_panel(const QueryTile& q, size_t key, size_t end) {
   const RowRange top = q.rows_that_see(static_cast<int64_t>(key));
   const RowRange bottom = q.rows_that_see(static_cast<int64_t>(end) - 1);
@@ -150,8 +150,8 @@ HWY_INLINE void accumulate(const QueryTile& q, bool finite_keys, float* dq, size
                                             s.dk + key * kRowStride + column, kRowStride);
     }
   }
-  // A panel of rows shares the keys that any of its rows sees; where dS = 0 hides them, 0 * NaN
-  // does not.
+  // All rows of a panel are multiplied by the keys that any of them sees. dS = 0 hides the keys
+  // that a row does not see, unless K is not finite: 0 * NaN is NaN.
   const int64_t row_step = !masked ? q.rows : finite_keys ? static_cast<int64_t>(kPanel) : 1;
   for (size_t column = 0; column < head_dim; column += kPanel) {
     for (int64_t row = 0; row < q.rows; row += row_step) {

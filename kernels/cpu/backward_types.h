@@ -35,7 +35,7 @@ inline RowRange queries_of(const Problem& p, const KeyTile& tile) {
   return {p.queries_that_see(tile.first).first, p.queries_that_see(tile.first + tile.keys - 1).end};
 }
 
-// Rows of one head against one key tile; rows and keys are counted from the tiles' first.
+// A tile of query rows against one key tile; row and key indices are relative to the tiles.
 struct QueryTile {
   const Problem& p;
   KeyTile key_tile;

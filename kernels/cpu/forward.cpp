@@ -23,13 +23,13 @@ namespace HWY_NAMESPACE {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// What a panel of queries sees of a tile of keys, which are counted from the tile's first.
+// The keys of a tile that a panel of queries sees. Key indices are relative to the tile.
 struct PanelKeys {
   size_t any_first, any_end;                   // keys that some query sees
   size_t all_first, all_end;                   // of these, those that all queries see
   HWY_ALIGN float first[kPanel], end[kPanel];  // those that each query sees; only if masked()
 
-  // `visible`: of the panel's query number i. Both ends rise with i.
+  // visible(i) is the range of keys that the panel's query i sees. Both ends rise with i.
   template <typename Visible>
   explicit PanelKeys(const Visible& visible) {
     const RowRange top = visible(0), bottom = visible(kPanel - 1);
@@ -49,7 +49,7 @@ struct PanelKeys {
   bool masked() const { return any_first < all_first || all_end < any_end; }
 };
 
-// Scores [keys, kPanel] of keys that a query does not see become -infinity.
+// Sets the scores [keys, kPanel] of keys that a query does not see to -infinity.
 HWY_INLINE void mask_panel(float* HWY_RESTRICT scores, const PanelKeys& keys) {
   const FloatTag d;
   const Vector hidden = hn::Set(d, -kInfinity);
@@ -104,8 +104,9 @@ HWY_INLINE void softmax_step(float* HWY_RESTRICT scores, size_t keys, float* max
   hn::Store(hn::MulAdd(hn::Load(d, sum), factor, hn::Add(sum0, sum1)), d, sum);
 }
 
-// O += P V for keys [from, to) that not all queries of a panel see. What a query does not see
-// must not reach it even where it is Inf or NaN, which a product would let through: 0 * NaN is NaN.
+// O += P V for keys [from, to), which not all queries of a panel see. A key that a query does not
+// see must not affect it even if V holds Inf or NaN; a matrix product would let it through, because
+// 0 * NaN is NaN.
 void add_seen_values(const float* v, const float* p, size_t from, size_t to, const PanelKeys& keys,
                      size_t value_dim, float* o) {
   for (size_t key = from; key < to; ++key) {

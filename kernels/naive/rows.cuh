@@ -44,11 +44,11 @@ __device__ inline float warp_sum(float x) {
   return x;
 }
 
-// A row of scores and the number of its visible keys: 0 if the row does not exist.
+// A row of scores and the range of keys that it sees: empty if the row does not exist.
 struct Row {
-  int64_t at;         // its first score
-  int64_t statistic;  // its place in [heads, q_len]
-  int first, end;     // of what is seen
+  int64_t at;         // index of its first score
+  int64_t statistic;  // index in [heads, q_len]
+  int first, end;     // of the keys that it sees
   bool exists;
 
   // Divides in 32 bits: a 64-bit division would take longer than a short row.
@@ -66,7 +66,7 @@ struct Row {
   }
 
   __device__ bool sees(int column) const { return column >= first && column < end; }
-  // Of kWidth scores from `column` on.
+  // Whether it sees any of the kWidth keys from `column` on.
   template <int kWidth>
   __device__ bool sees_any(int column) const {
     return column + kWidth > first && column < end;

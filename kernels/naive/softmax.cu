@@ -57,9 +57,9 @@ __device__ void mask_vector(int column, const Row& row, float masked, float (&x)
   }
 }
 
-// The row stays in registers: kThreads threads have kVectors vectors each. Only vectors that are
-// not visible as a whole are masked element by element: instructions would set the speed, not
-// memory.
+// Softmax of rows that stay in registers: kThreads threads hold kVectors vectors each. Only vectors
+// that are not visible as a whole are masked element by element; otherwise instructions, and not
+// memory, would limit the speed.
 template <typename In, typename Out, int kThreads, int kVectors>
 __global__ __launch_bounds__(kThreads < kMinThreads ? kMinThreads : kThreads) void softmax_kernel(
     ScoreBlock block, const In* scores, Out* probabilities, float* logsumexp) {
@@ -130,7 +130,7 @@ __global__ __launch_bounds__(kMaxThreads) void long_softmax_kernel(ScoreBlock bl
       if (!row.sees(column + j)) x[j] = -kInfinity;
     }
   };
-  float maximum = -kInfinity, sum = 0;  // of this thread
+  float maximum = -kInfinity, sum = 0;  // this thread's
   for (int column = first; column < row.end; column += kStep) {
     load_scores(column);
     float next = maximum;

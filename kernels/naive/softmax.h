@@ -9,10 +9,10 @@
 
 namespace flashbench::kernels {
 
-// Scores of `rows` queries of one head from query `first` on, [rows, kv_len] in base 2 (scores
-// times log2(e)), become their softmax under the problem's mask and window in one pass over memory.
-// Writes the natural logsumexp of each row. A row that sees no key becomes 0, its logsumexp
-// -infinity.
+// Turns the scores of queries [first, first + rows) of one head into their softmax under the
+// problem's mask and window, in place and in one pass over memory. `scores` is [rows, kv_len] in
+// base 2 (scores times log2(e)). Writes the natural logsumexp of each row. A row that sees no key
+// becomes 0, and its logsumexp -infinity.
 void naive_softmax(const Problem&, int64_t first, int64_t rows, float* scores, float* logsumexp);
 
 // dS = P * (dP - D) for queries [first, first + rows) of one head, 0 where masked. `dp` [rows,

@@ -30,7 +30,7 @@ struct ScoreBlock {
   int64_t head_stride = 0, row_stride = 0;  // of score matrices, in elements
   int64_t q_len = 0;
   int64_t first = 0, rows = 0, keys = 0;
-  Band band{};  // what a query sees, of these keys
+  Band band{};  // which of these keys a query sees
 
   float unit = 1;  // stored score = score / unit
 

@@ -198,7 +198,7 @@ int64_t backward_requested_bytes(const Launch& at, bool deterministic) {
   const int64_t element = element_size(p.dtype);
   constexpr int64_t kFloat = sizeof(float);
   const int64_t key_end = p.visible_keys(p.q_len - 1).end;
-  int64_t query_rows = 0;  // visited by all thread blocks of one query head
+  int64_t query_rows = 0;  // that all thread blocks of one query head visit
   for (int64_t key = 0; key < key_end; key += at.blocks.kv) {
     query_rows += p.q_len - p.queries_that_see(key).first / at.blocks.q * at.blocks.q;
   }

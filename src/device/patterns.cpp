@@ -151,7 +151,7 @@ std::optional<int64_t> one_hot_key(const Problem& p, uint64_t seed, int64_t batc
                                    int64_t row) {
   const RowRange visible = p.visible_keys(row);
   if (visible.empty()) return std::nullopt;
-  constexpr int kStream = 16;  // of its own, beside the tensors'
+  constexpr int kStream = 16;  // a stream of its own, apart from the tensors'
   const auto index = static_cast<uint64_t>((batch * p.q_heads + head) * p.q_len + row);
   const float u = random_value(Distribution::uniform, seed, kStream, index);  // [-1, 1)
   const auto place =

@@ -26,9 +26,9 @@ bool is_pattern(Distribution);
 //   huge_scores    raw scores q . k of -524288 (odd heads: +524288), and 256 t off it for key
 //                  t mod 5; V and dO N(0, 1).
 //   nan_key        N(0, 1), but one row of K, of the last batch and K/V head, is NaN.
-//   inf_key        the same, but column 0 of that row is +infinity and the rest stays.
-//   nan_unseen     N(0, 1), but rows of K that no query sees are NaN; those of V too, if there is a
-//   window.
+//   inf_key        the same, but column 0 of that row is +infinity and the rest is unchanged.
+//   nan_unseen     N(0, 1), but rows of K that no query sees are NaN. With a window, so are
+//                  those rows of V.
 void fill_pattern_row(const Problem&, Distribution, uint64_t seed, int tensor, int64_t batch,
                       int64_t head, int64_t row, uint64_t first_index, const TensorView& to);
 

@@ -90,7 +90,7 @@ class ProgramProvider final : public Provider {
     return {offer_.axes.begin(), offer_.axes.end()};
   }
 
-  // What it does not support shows when it runs.
+  // Unsupported problems are found only when they run.
   std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const override {
     return std::nullopt;
   }

@@ -23,8 +23,9 @@ using kernels::ScoreBlock;
 
 constexpr int64_t kFloat = sizeof(float);
 
-// Keys [first_key, first_key + keys), and the queries [first_query, first_query + queries), of
-// which all that see any of them are. The first block starts what is carried for later ones.
+// Keys [first_key, first_key + keys), and the queries [first_query, first_query + queries), which
+// include all that see any of these keys. The first block also initialises the state that later
+// blocks update.
 struct KeyBlock {
   int64_t first_key, keys;
   int64_t first_query, queries;

@@ -1,7 +1,7 @@
-// Standard attention on a GPU: every product a batched cuBLAS GEMM, S and P [batch, q_heads, q_len,
-// kv_len] in memory, one softmax kernel between. Causal problems are cut into blocks of rows: keys
-// behind all that a block's rows see are neither multiplied nor read or written. What lies before a
-// window is masked alone.
+// Standard attention on a GPU: batched cuBLAS GEMMs for all products, S and P [batch, q_heads,
+// q_len, kv_len] in memory, one softmax kernel between them. Causal problems are divided into
+// blocks of rows: keys after the last one that a row of the block sees are neither multiplied nor
+// read or written. Keys before a window are only masked.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -119,7 +119,7 @@ class NaiveSteps {
     }
   }
 
-  // Bytes of the operands of a product over `head_dim` of each block, each one once.
+  // Bytes of the operands of one product over all blocks, each counted once.
   int64_t product_bytes(Dtype scores, int64_t head_dim) const {
     int64_t elements = 0, pairs = 0;
     for (const RowBlock& block : blocks) {

@@ -13,8 +13,8 @@ namespace flashbench {
 
 namespace {
 
-// Views without data. A graph is made for strides, and each gradient lies in memory like what it is
-// of. So does O like Q, unless head_dim_v gives it a width of its own; then all lie densely.
+// Views without data. A graph is built for strides. Each gradient has the layout in memory of its
+// own tensor. O has that of Q; with a head_dim_v, whose O is not as wide as Q, all are dense.
 struct Tensors {
   Inputs in;
   Outputs out;

@@ -107,9 +107,9 @@ fe::DataType_t data_type(Dtype dtype) {
   return fe::DataType_t::NOT_SET;
 }
 
-// What forward and backward attributes have in common. cuDNN has other, slower engines for bounds
-// and for the bottom right corner, and some refuse them: it is asked for no bound that hides
-// nothing, and for the top left corner where the corners are one. Its left bound counts a query's
+// The attributes that forward and backward share. For bounds, and for the bottom right corner,
+// cuDNN uses other, slower engines, and some of them refuse it. So a bound that hides nothing is
+// left out, and the top left corner is named if both coincide. cuDNN's left bound counts a query's
 // own key (docs/operations/Attention.md of cudnn-frontend).
 template <typename Attributes>
 Attributes attributes_of(const Problem& p) {

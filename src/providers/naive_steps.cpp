@@ -64,7 +64,8 @@ void NaiveSteps::multiply(double alpha, const float* scores, ConstTensorView b,
     blas::gemm(Transpose::no, Transpose::no, rows, c.head_dim, p_.kv_len, alpha, left, right, 0,
                product);
     if (!p_.is_masked() || all_finite(product, rows, c.head_dim)) return;
-    // 0 * NaN is NaN: what a row does not see must not reach it. Once more, without that.
+    // A key that a row does not see must not affect it, but 0 * NaN is NaN. Compute the row again
+    // from the keys that it sees.
     for (int64_t row = 0; row < rows; ++row) {
       const RowRange visible = p_.visible_keys(first + row);
       blas::gemm(Transpose::no, Transpose::no, 1, c.head_dim, visible.size(), alpha,

@@ -11,7 +11,7 @@ using kernels::AttentionKernel;
 using kernels::BlockSizes;
 using kernels::Launch;
 
-// What all kernels have in common, then what the kernel says.
+// The reasons that all kernels share come before those of the kernel itself.
 std::optional<std::string> why_not(const AttentionKernel& kernel, const Problem& p,
                                    const DeviceInfo& info) {
   if (p.has_window() && !kernel.knows_windows) return "it has no sliding windows";

@@ -164,7 +164,8 @@ void require_passed(const Verdict& verdict) {
   if (!verdict.passed()) throw WrongResult(verdict.reason);
 }
 
-// To say whether it can may be a part of getting ready, and is timed with it.
+// Asks whether the provider supports the case and prepares it. Both are timed, because the answer
+// may already be part of the preparation.
 void prepare(Attempt& attempt, Scene& scene) {
   const PhaseClock::Phase phase(scene.clock, "prepare");
   const auto start = std::chrono::steady_clock::now();

@@ -10,7 +10,7 @@ namespace flashbench {
 
 namespace {
 
-// What a case mentions and the provider does not know.
+// Names the optional axes that the case mentions and the provider does not know.
 std::vector<std::string_view> unknown_axes(const Provider& provider, const Case& item,
                                            const std::vector<Axis>& table) {
   const std::vector<std::string_view> known = provider.optional_axes();

@@ -11,13 +11,13 @@
 
 namespace flashbench {
 
-// A sentence that says why a provider does not run a case here; empty if it does. What a case has
-// of optional axes that the provider does not know comes before what it says itself.
+// A sentence that says why a provider does not run a case here; empty if it does. Optional axes
+// that the case mentions and the provider does not know come before the provider's own reasons.
 std::optional<std::string> why_unsupported(const Provider&, const Case&, const DeviceInfo&,
                                            const std::vector<Axis>& table = axes());
 
-// Its name and description, then the dtypes of each pass, then why others are missing; a line
-// each.
+// Returns its name and description, then the dtypes of each pass, then the reasons why others are
+// missing, one per line.
 std::string support_text(const Provider&, const DeviceInfo&);
 
 }  // namespace flashbench

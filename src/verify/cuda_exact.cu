@@ -79,7 +79,7 @@ __global__ void reset_row_sums(int64_t rows, double* max, double* sum, double* s
   sum[i] = score_variance[i] = swallowed[i] = 0;
 }
 
-// Takes a tile of scores [rows, keys] into each row's maximum and sum of exponentials.
+// Adds a tile of scores [rows, keys] to each row's maximum and sum of exponentials.
 __global__ void add_to_row_sums(const double* scores, RowNumbers queries, const RowRange* visible,
                                 int64_t first_key, int64_t keys, double* max, double* sum) {
   const int64_t i = blockIdx.x;
@@ -101,8 +101,8 @@ __global__ void add_to_row_sums(const double* scores, RowNumbers queries, const 
   sum[i] = sum[i] * (old_max == new_max ? 1.0 : exp(old_max - new_max)) + terms;
 }
 
-// Scores in, P out, 0 where masked; where there is room for it, the variance of each, and what they
-// add to the row's errors.
+// Turns scores into P, 0 where masked. If there is room for them, also writes the variance of each
+// element and adds to the row's errors.
 __global__ void probabilities(Terms terms, RowNumbers queries, const RowRange* visible,
                               int64_t first_key, int64_t keys, const double* q_norms,
                               const double* k_norms, const double* max, const double* sum,
@@ -205,7 +205,7 @@ __global__ void gradients(Terms terms, GradientTile t) {
                      sum_variance(over_queries ? t.query_terms : size_of(sees));
   const double score_step = sum_variance(terms.head_dim) * squared(terms.scale) * t.q_norms[i];
   const double d_p_step = sum_variance(terms.value_dim) * t.d_o_norms[i];
-  // A sum over queries sees the errors common to a row as independent ones.
+  // In a sum over queries, errors common to a row count as independent.
   const double common = over_queries ? squared(common_error(logsumexp)) : 0;
   const double d_variance = over_queries ? t.statistics.d_variance[query] : 0;
   for (int64_t j = threadIdx.x; j < t.key_count; j += kThreads) {
@@ -429,8 +429,8 @@ void ExactOnGpu::statistics(const GpuRows& queries, const double* o, const doubl
   FLASHBENCH_CUDA(cudaGetLastError());
 }
 
-// P and dS of the rows of `q` and `d_o` from `first_query` on, which `queries` are the numbers of,
-// and of those of `k` and `v` from `first_key` on, which are `keys`.
+// Computes P and dS of the rows of `q` and `d_o` from `first_query` on and the rows of `k` and `v`
+// from `first_key` on; `queries` and `keys` have their row numbers.
 void ExactOnGpu::gradient_tile(const GpuRows& queries, int64_t first_query, const WideRows& q,
                                const WideRows& d_o, const GpuRows& keys, int64_t first_key,
                                const WideRows& k, const WideRows& v,

@@ -34,8 +34,8 @@ class ExactOnGpu {
   // Blocks have at most kMaxOwnRows rows. `scores`: see exact.h.
   ExactOnGpu(const Problem&, Dtype scores, const GpuInputs&, const Cublas&, cudaStream_t);
 
-  // O [rows, value_dim] and logsumexp [rows, 1] of a block of query rows, and their bounds if asked
-  // for.
+  // Computes O [rows, value_dim] and logsumexp [rows, 1] of a block of query rows; their bounds
+  // only if `bounds`.
   void forward(const GpuRows& queries, bool bounds, GpuValues& o, GpuValues& logsumexp);
 
   // Computes the statistics that the gradients need, for a block of adjacent query rows.
@@ -68,7 +68,7 @@ class ExactOnGpu {
   WideRows own_a_, own_b_;               // Q and dO, or K and V, of the block
   WideRows tile_a_, tile_b_;             // the other two, of a tile of the other side
   std::vector<GpuArray<double>> tiles_;  // [own rows, tile rows]: S then P, dP then dS, variances
-  GpuArray<double> row_max_, row_sum_, score_variance_, swallowed_;  // of a block's rows
+  GpuArray<double> row_max_, row_sum_, score_variance_, swallowed_;  // per row of a block
   GpuArray<double> variance_, second_variance_, mean_key_;           // [own rows, columns]
 };
 

@@ -66,7 +66,7 @@ class NaiveOnGpu {
   const cudaStream_t stream_;
   std::vector<int64_t> all_rows_;      // 0, 1, ...
   GpuArray<std::byte> own_a_, own_b_;  // rows of Q and dO, or K and V
-  GpuArray<float> max_, sum_, d_;      // of every query row, or of one head's for the forward pass
+  GpuArray<float> max_, sum_, d_;      // of all query rows; of one head's rows for the forward pass
   GpuArray<float> first_sum_, second_sum_;  // [own rows, head_dim or value_dim]
 };
 

@@ -60,7 +60,7 @@ struct GpuRows {
   RowNumbers numbers;             // the same on the device
 
   int64_t count() const { return static_cast<int64_t>(rows.size()); }
-  // Those at these places.
+  // The rows at these places in the list.
   GpuRows part(RowRange places) const {
     RowNumbers tail = numbers;
     if (tail.list != nullptr) {
@@ -95,23 +95,23 @@ struct GpuInputs {
   GpuInputs(const Problem&, const Inputs& host, cudaStream_t);
 
   GpuTensor q, k, v, d_o;
-  GpuArray<RowRange> visible;  // keys, of each query row
+  GpuArray<RowRange> visible;  // visible keys of each query row
 };
 
-// RowRange's members, for kernels.
+// Members of RowRange that device code can call.
 __device__ inline int64_t size_of(RowRange range) {
   return range.end - range.first;
 }
 __device__ inline bool contains(RowRange range, int64_t row) {
   return row >= range.first && row < range.end;
 }
-// What a query sees of the keys [first_key, first_key + keys), counted from the first of these; its
-// end may lie before its first.
+// The part of a query's keys that lies in [first_key, first_key + keys), relative to first_key. If
+// there is none, its end may lie before its first.
 __device__ inline RowRange visible_in_tile(RowRange visible, int64_t first_key, int64_t keys) {
   return {max(visible.first - first_key, int64_t{0}), min(visible.end - first_key, keys)};
 }
 
-// Rows in fp64, with what the bounds need of them.
+// Rows in fp64, with the values that the bounds need.
 struct WideRows {
   WideRows(int64_t most_rows, int64_t columns)
       : values(most_rows * columns), squares(most_rows * columns), norms(most_rows) {}
@@ -136,9 +136,9 @@ int64_t tile_rows(int64_t own_rows, int64_t other_rows);
 
 // The keys from the first to the last that any of these queries sees.
 RowRange seen_keys(const Problem&, const GpuRows& queries);
-// At which places the rows lie that are within `range`.
+// The places in the list of the rows within `range`.
 RowRange places_within(const GpuRows&, RowRange range);
-// At which places the queries lie that may see any of these keys.
+// The places in the list of the queries that may see any of these keys.
 RowRange places_that_see(const Problem&, const GpuRows& queries, RowRange keys);
 
 inline unsigned blocks_of_256(int64_t threads) {

@@ -14,14 +14,14 @@ namespace flashbench::verify {
 
 // The forward pass of a block of query rows.
 struct ForwardRows {
-  Matrix<double> p;               // [rows, keys that any of them sees], 0 where masked
+  Matrix<double> p;               // [rows, keys that any of the rows sees], 0 where masked
   Matrix<double> o;               // [rows, value_dim]
   std::vector<double> logsumexp;  // [rows]
 };
 ForwardRows forward_rows(const Problem&, const Inputs&, const RowBlock& queries);
 
-// Error bounds of that block's O [rows, value_dim] and logsumexp [rows, 1], for providers that keep
-// S (below: and dP) in the dtype `scores`.
+// Error bounds of O [rows, value_dim] and logsumexp [rows, 1] of that block, for providers that
+// keep S (and, in the functions below, dP) in the dtype `scores`.
 void forward_bounds(const Problem&, const Inputs&, Dtype scores, const RowBlock& queries,
                     const ForwardRows&, MatrixRef<float> o_bound, MatrixRef<float> logsumexp_bound);
 

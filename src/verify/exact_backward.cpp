@@ -18,7 +18,7 @@ struct QueryRows {
   Rows<double> q, d_o;
   std::vector<double> q_norms, d_o_norms;
   std::vector<RowStatistics> statistics;
-  std::vector<RowRange> visible;  // keys
+  std::vector<RowRange> visible;  // visible keys
 };
 
 struct KeyRows {
@@ -153,7 +153,7 @@ void query_gradients(const Problem& p, const Inputs& inputs, Dtype scores, const
 
   Matrix<double> gradient = zeros<double>(dq.rows, dq.cols);
   Matrix<double> variance = zeros<double>(dq.rows, dq.cols);
-  Matrix<double> mean_key = zeros<double>(dq.rows, dq.cols);  // P K: what an error of D scales
+  Matrix<double> mean_key = zeros<double>(dq.rows, dq.cols);  // P K, the factor of an error of D
   for (int64_t first = seen.first; first < seen.end; first += kTileRows) {
     const KeyRows keys = load_keys(inputs, tile_at(block.batch, kv_head, first, seen.end));
     const Tile tile = compute_tile(p, stored_scores(scores), queries, keys, std::nullopt);

@@ -33,8 +33,8 @@ struct RowErrors {
   double swallowed = 0;       // by terms too small to change the sum
 };
 
-// Of one row's keys in the tile from `first` on: the variance of each P, and what they add to the
-// row's errors.
+// For the keys of one row in the tile from `first` on: computes the variance of each P, and adds to
+// the row's errors.
 void add_errors(const Problem& p, const StoredScores& stored, RowRange visible, int64_t first,
                 double q_norm, const std::vector<double>& k_norms, const double* probability,
                 double logsumexp, double* p_variance, RowErrors& errors) {

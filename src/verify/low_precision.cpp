@@ -52,7 +52,7 @@ Matrix<float> product_with_keys(const Problem& p, float alpha, const Matrix<floa
   return strip;
 }
 
-// Scores of `visible` among the row's `length` in, rounded probabilities out; 0 where masked.
+// Turns the row's `length` scores into rounded probabilities, 0 outside of `visible`.
 NaiveRow softmax(Dtype dtype, float* row, RowRange visible, int64_t length) {
   NaiveRow statistics;
   for (int64_t j = visible.first; j < visible.end; ++j) {
