@@ -145,21 +145,6 @@ Json memory_json(const Record& record) {
           {"process_growth_bytes", record.memory->process_growth}};
 }
 
-Json kernels_json(const std::vector<KernelFacts>& kernels) {
-  Json list = Json::array();
-  for (const KernelFacts& kernel : kernels) {
-    list.push_back({{"name", kernel.name},
-                    {"blocks", kernel.blocks},
-                    {"threads", kernel.threads},
-                    {"registers", kernel.registers},
-                    {"static_shared_bytes", kernel.static_shared_bytes},
-                    {"dynamic_shared_bytes", kernel.dynamic_shared_bytes},
-                    {"local_bytes", kernel.local_bytes},
-                    {"blocks_per_multiprocessor", kernel.blocks_per_multiprocessor}});
-  }
-  return list;
-}
-
 Json wall_json(const WallTime& wall) {
   Json json = Json::object();
   for (const auto& [phase, seconds] : wall.phases()) json[phase] = seconds;
@@ -384,6 +369,21 @@ std::vector<T> read_all(const StrictJson& json, const char* name, T (*read)(cons
 
 }  // namespace
 
+nlohmann::ordered_json kernels_to_json(const std::vector<KernelFacts>& kernels) {
+  Json list = Json::array();
+  for (const KernelFacts& kernel : kernels) {
+    list.push_back({{"name", kernel.name},
+                    {"blocks", kernel.blocks},
+                    {"threads", kernel.threads},
+                    {"registers", kernel.registers},
+                    {"static_shared_bytes", kernel.static_shared_bytes},
+                    {"dynamic_shared_bytes", kernel.dynamic_shared_bytes},
+                    {"local_bytes", kernel.local_bytes},
+                    {"blocks_per_multiprocessor", kernel.blocks_per_multiprocessor}});
+  }
+  return list;
+}
+
 Json case_to_json(const Case& item) {
   Json json;
   for (const Axis& axis : axes()) {
@@ -491,7 +491,7 @@ Json record_to_json(const Record& record, const std::vector<Record>& all) {
   }
   if (record.prepare_seconds) json["prepare_s"] = *record.prepare_seconds;
   if (!record.wall.phases().empty()) json["wall_s"] = wall_json(record.wall);
-  if (!record.kernels.empty()) json["kernels"] = kernels_json(record.kernels);
+  if (!record.kernels.empty()) json["kernels"] = kernels_to_json(record.kernels);
   if (!record.program.empty()) json["program"] = record.program;
   if (!record.source.empty()) json["source"] = record.source;
   if (record.determinism) json["determinism"] = determinism_json(*record.determinism);

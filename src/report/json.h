@@ -14,11 +14,13 @@ inline constexpr int kSchemaVersion = 1;
 
 std::string to_json(const SweepResult&);
 
-// Parts that are also used alone, in journals and between processes. `all` are the records to
-// search for naive's, for the speed-up over it. The readers throw std::exception for invalid input.
+// Parts that are also used alone, in journals, in pages and between processes. `all` are the
+// records to search for naive's, for the speed-up over it. The readers throw std::exception for
+// invalid input.
 nlohmann::ordered_json case_to_json(const Case&);
 nlohmann::ordered_json record_to_json(const Record&, const std::vector<Record>& all);
 nlohmann::ordered_json ceiling_to_json(const Ceiling&);
+nlohmann::ordered_json kernels_to_json(const std::vector<KernelFacts>&);
 nlohmann::ordered_json counter_state_to_json(const CounterState&);
 nlohmann::ordered_json counter_report_to_json(const CounterReport&);
 Case case_from_json(const nlohmann::ordered_json&);

@@ -3,16 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "providers/provider.h"
+#include "tests/kernels/hopper.h"
 
 namespace flashbench {
 namespace {
 
 TEST(CudaTiled, RefusesOptionalAxes) {
-  DeviceInfo hopper;
-  hopper.kind = DeviceKind::cuda;
-  hopper.compute_capability = 90;
-  hopper.threads = 132;
-  hopper.shared_memory_bytes = 227 << 10;
+  const DeviceInfo hopper = kernels::hopper();
   Problem p;
   p.dtype = Dtype::bf16;
   p.q_len = p.kv_len = 300;

@@ -9,6 +9,7 @@
 #include "plan/axis.h"
 #include "report/cells.h"
 #include "report/columns.h"
+#include "report/json.h"
 
 namespace flashbench {
 
@@ -98,20 +99,6 @@ Json samples_json(const Measurement& measurement) {
   return json;
 }
 
-Json kernels_json(const std::vector<KernelFacts>& kernels) {
-  Json list = Json::array();
-  for (const KernelFacts& kernel : kernels) {
-    list.push_back({{"name", kernel.name},
-                    {"blocks", kernel.blocks},
-                    {"threads", kernel.threads},
-                    {"registers", kernel.registers},
-                    {"shared_bytes", kernel.static_shared_bytes + kernel.dynamic_shared_bytes},
-                    {"local_bytes", kernel.local_bytes},
-                    {"blocks_per_multiprocessor", kernel.blocks_per_multiprocessor}});
-  }
-  return list;
-}
-
 Json row_json(const Record& record, const SweepResult& result) {
   Json json = columns_json(record, result);
   json.erase("schema");
@@ -120,7 +107,7 @@ Json row_json(const Record& record, const SweepResult& result) {
   json["checks"] = checks_json(record.verdict);
   if (!record.source.empty()) json["source"] = record.source;
   if (record.measurement) json["samples"] = samples_json(*record.measurement);
-  if (!record.kernels.empty()) json["kernels"] = kernels_json(record.kernels);
+  if (!record.kernels.empty()) json["kernels"] = kernels_to_json(record.kernels);
   return json;
 }
 

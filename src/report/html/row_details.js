@@ -106,7 +106,7 @@ function kernelsPart(row) {
   return element('div', {}, element('h3', {}, 'Kernels'), innerTable('In the order of one run',
     [...['#', 'name'].map(wordsColumn), ...['blocks', 'threads', 'registers', 'shared', 'local', 'blocks/SM'].map(figureColumn)],
     row.kernels.map((kernel, i) => [String(i + 1), kernel.name, String(kernel.blocks), String(kernel.threads), String(kernel.registers),
-                                    bytesText(kernel.shared_bytes), bytesText(kernel.local_bytes), String(kernel.blocks_per_multiprocessor)])));
+                                    bytesText(kernel.static_shared_bytes + kernel.dynamic_shared_bytes), bytesText(kernel.local_bytes), String(kernel.blocks_per_multiprocessor)])));
 }
 
 function figuresPart(row) {
