@@ -44,7 +44,8 @@ __device__ inline float warp_sum(float x) {
   return x;
 }
 
-// A row of scores and the range of keys that it sees: empty if the row does not exist.
+// A row of scores and the range of keys that it sees: [0, 0) if the row does not exist, so that
+// sees_any() is false and no score of it is read.
 struct Row {
   int64_t at;         // index of its first score
   int64_t statistic;  // index in [heads, q_len]
@@ -61,12 +62,13 @@ struct Row {
       return static_cast<int>(key < 0 ? 0 : key < block.keys ? key : block.keys);
     };
     exists = index < block.heads * block.rows;
-    first = within(query + block.band.first_from);
-    end = exists ? within(query + block.band.end_from) : first;
+    first = exists ? within(query + block.band.first_from) : 0;
+    end = exists ? within(query + block.band.end_from) : 0;
   }
 
   __device__ bool sees(int column) const { return column >= first && column < end; }
-  // Whether it sees any of the kWidth keys from `column` on.
+  // Whether it sees any of the kWidth keys from `column` on; also true where an empty range lies
+  // between two of them.
   template <int kWidth>
   __device__ bool sees_any(int column) const {
     return column + kWidth > first && column < end;
