@@ -12,6 +12,8 @@
   scripts/tables.py rival FILE.csv --rival NAME      the same for one rival, by head_dim and mask
   scripts/tables.py grouped FILE.csv     the fastest rival's time over that of tiled, by K/V heads
   scripts/tables.py beside FILE.csv      times of the cases that are not of the grid
+  scripts/tables.py models FILE.json     times of tiled for each model of a config, and those of the
+                                         rivals over them
   scripts/tables.py traffic FILE.csv     measured over compulsory bytes of memory / bytes through the
                                          L2 over those that the loops request
   scripts/tables.py value FILE.csv --as STATISTIC (--column NAME | --rival NAME)
@@ -21,7 +23,8 @@
   scripts/tables.py ncu FILE.json...     our counts over those of Nsight Compute
 
 All that read CSVs take verified rows of self-attention with as many K/V heads as query heads, and
-of a grid: hidden size and tokens of the FlashAttention papers, unless --grid names others.
+of a grid: hidden size and tokens of the FlashAttention papers, unless --grid names others. With
+`--grid any` they take every case.
 """
 import argparse
 import collections
@@ -35,11 +38,13 @@ import pandas as pd
 GRID = "hidden=2048,tokens=16384"
 SHORT = "hidden=2048,batch=16"  # of configs/short.json
 CASE = ["pass", "mask", "head_dim", "q_len"]  # names a case within a grid,
-SIZES = ["batch", "q_heads", "kv_heads", "kv_len"]  # and with these any case
-RIVALS = {"cudnn": "cuDNN", "plugin:torch_flash": "FlashAttention-2"}
+SIZES = ["batch", "q_heads", "kv_heads", "kv_len"]  # and with these any case of a dtype
+ANY = "any"
+RIVALS = {"cudnn": "cuDNN", "plugin:fa3": "FlashAttention-3", "plugin:torch_flash": "FlashAttention-2"}
 METRICS = {"dram__bytes_read": "read", "dram__bytes_write": "written", "lts__": "L2",
            "sm__ops_path_tensor": "tensor operations"}
 TENSORS = {"o": "O", "logsumexp": "logsumexp", "dq": "dQ", "dk": "dK", "dv": "dV"}
+PASSES = ["forward", "backward"]
 OURS = [("tiled", "forward"), ("tiled", "backward"), ("tiled:sm80", "forward"), ("tiled:sm80", "backward")]
 
 
@@ -204,7 +209,7 @@ def crossover(frame, _):
 
 def times_faster(frame, rival, ours, which):
     """The rival's time over ours, for each case of these passes that both ran."""
-    times = frame[frame["pass"].isin(which)].set_index(["provider", *CASE]).median_ms
+    times = frame[frame["pass"].isin(which)].set_index(["provider", *CASE, *SIZES]).median_ms
     if not {rival, ours} <= set(times.index.get_level_values("provider")):
         return pd.Series(dtype=float)
     return (times[rival] / times[ours]).dropna()
@@ -365,9 +370,54 @@ def calibration(paths):
     return table(["tensor", "dtype", *(f"`{name}`" for name in providers)], rows)
 
 
+def models(paths):
+    """A row for each model, batch and length: tiled's milliseconds, and the rivals' times over them."""
+    times = collections.defaultdict(dict)
+    for path in paths:
+        document = load(path)
+        for row in document["results"]:
+            for model in models_of(row["case"], document["config"]["cases"]) if row["status"] == "ok" else []:
+                times[model, shape_of(row["case"])].setdefault(row["case"]["pass"], {})[row["provider"]] = (
+                    row["performance"]["median_ms"])
+    known = [name for name in RIVALS if any(name in by_pass for cell in times.values() for by_pass in cell.values())]
+    if not known:
+        raise ValueError(f"expected verified rows of models and of {' or '.join(RIVALS)}, found none")
+
+    def cells(by_provider):
+        ours = by_provider.get("tiled")
+        return [f"{ours:.3f}" if ours else ""] + [
+            f"{by_provider[name] / ours:.2f}" if ours and name in by_provider else "" for name in known]
+
+    rows = [[model, *shape, *(text for which in PASSES for text in cells(cell.get(which, {})))]
+            for (model, shape), cell in times.items()]
+    header = ["", "batch", "heads", "length", "d"]
+    for which in PASSES:
+        header += [f"{which}, ms", *(RIVALS[name] for name in known)]
+    return table(header, rows)
+
+
+def models_of(case, blocks):
+    """The models of a config's blocks that have this case."""
+    def has(block):
+        wanted = {"kv_heads": block["q_heads"], **block}
+        if "seq" in wanted:
+            wanted |= {"q_len": wanted["seq"], "kv_len": case["q_len"]}
+        return all(case[name] in (values if isinstance(values, list) else [values])
+                   for name, values in wanted.items() if name not in ("model", "seq"))
+
+    return [block["model"] for block in blocks if "model" in block and has(block)]
+
+
+def shape_of(case):
+    """What names a row in a table of models."""
+    both = [("q_heads", "kv_heads"), ("q_len", "kv_len")]
+    heads, lengths = (f"{case[a]}" if case[a] == case[b] else f"{case[a]}/{case[b]}" for a, b in both)
+    return str(case["batch"]), heads, lengths, str(case["head_dim"])
+
+
 TABLES = {"speed": speed, "memory": memory, "column": column, "ladder": ladder, "crossover": crossover,
           "rivals": rivals, "rival": rival, "grouped": grouped, "beside": beside, "traffic": traffic, "value": value}
-OF_JSON = {"wall": wall, "ncu": ncu, "calibration": calibration}
+OF_JSON = {"models": models, "wall": wall, "ncu": ncu, "calibration": calibration}
 
 
 def parse(words):
@@ -375,7 +425,7 @@ def parse(words):
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=[*TABLES, *OF_JSON])
     parser.add_argument("files", nargs="+", help="results of flashbench sweep")
-    parser.add_argument("--grid", default=GRID, help=f"hidden size and tokens, or batch, of the cases ({GRID})")
+    parser.add_argument("--grid", default=GRID, help=f"hidden size and tokens, or batch, of the cases ({GRID}); {ANY}: all")
     parser.add_argument("--filter", default="", help="of these rows alone, such as mask=none,q_len=512|1024")
     parser.add_argument("--provider", nargs="+", default=["tiled"], help="whose figures (column, value)")
     parser.add_argument("--column", help="which figure (column, value)")
@@ -389,7 +439,10 @@ def parse(words):
 def rows(arguments):
     """The rows for the table."""
     frame = pd.concat([read(path) for path in arguments.files], ignore_index=True)
-    in_grid = meets(frame, arguments.grid) & (frame.q_len == frame.kv_len) & (frame.q_heads == frame.kv_heads)
+    if arguments.grid == ANY:
+        in_grid = pd.Series(True, frame.index)
+    else:
+        in_grid = meets(frame, arguments.grid) & (frame.q_len == frame.kv_len) & (frame.q_heads == frame.kv_heads)
     if arguments.table == "crossover":
         in_grid |= meets(frame, SHORT)
     if arguments.table == "beside":

@@ -54,8 +54,8 @@ std::vector<std::string> doubts(const std::vector<Ceiling>& ceilings) {
   if (share < kLeastGemmOfFma) {
     return {fmt::format(
         "gemm_fp32 is {:.0f}% of what this processor's multiply-adds reach, too little for a "
-        "ceiling: the BLAS library may have chosen kernels for another processor (libraries: "
-        "openblas_core)",
+        "ceiling: the BLAS library, or OPENBLAS_CORETYPE in the environment, may have chosen "
+        "kernels for another processor (libraries: openblas_core)",
         share * 100)};
   }
   if (share > kMostGemmOfFma) {

@@ -68,6 +68,14 @@ def test_the_sweeps_that_make_the_committed_results(gpu_check, tmp_path):
     assert "the grid goes without FlashAttention-2" in said
 
 
+def test_rivals_run_where_ours_are_compared(gpu_check, tmp_path):
+    calls, _ = gpu_check("--plugin", "fa3=libfa3.so", "--plugin", "other.so", "grid", "grouped", "models", "fp16")
+    assert calls == [f"cudnn= sweep --config configs/{name}.json --out {tmp_path}/out --resume{rivals}"
+                     for name, rivals in [("h200", " --plugin fa3=libfa3.so --plugin other.so"),
+                                          ("grouped", " --plugin fa3=libfa3.so --plugin other.so"),
+                                          ("models", " --plugin fa3=libfa3.so --plugin other.so"), ("fp16", "")]]
+
+
 def test_pytorch_is_a_peer_in_the_grid_and_has_a_sweep_of_its_own(gpu_check, tmp_path):
     (grid, torch), said = gpu_check("grid", "torch", TORCH="1", CUDNN="/its/cudnn/lib")
     plugin = tmp_path / "repository/build/plugin/torch_flash.so"

@@ -75,6 +75,35 @@ def test_rivals_times_are_over_ours(tables):
     assert "expected rows of fa4" in tables("rival", rows, options=["--rival", "fa4"], expect=1)
 
 
+def test_rivals_of_any_case(tables):
+    rows = [row("tiled", 1.0), row("plugin:fa3", 3.0), row("tiled", 2.0, batch=3, kv_heads=8),
+            row("plugin:fa3", 1.5, batch=3, kv_heads=8)]
+    assert tables("rivals", rows)[0] == "| `tiled` forward | 3.00 (3.00 to 3.00) |"
+    assert tables("rivals", rows, options=["--grid", "any"])[0] == "| `tiled` forward | 1.50 (0.75 to 3.00) |"
+
+
+def test_models_have_a_row_for_each_batch_and_length(tmp_path):
+    sizes = {"mask": "none", "head_dim": 64, "q_heads": 8}
+    blocks = [{"model": "A", "pass": ["forward", "backward"], **sizes, "kv_heads": 2, "batch": [1, 4], "seq": 77},
+              {"model": "B", "pass": "forward", **sizes, "batch": 1, "q_len": 5, "kv_len": 9}]
+
+    def result(provider, median_ms, **case):
+        case = {"pass": "forward", **sizes, "kv_heads": 2, "batch": 1, "q_len": 77, "kv_len": 77, **case}
+        return {"provider": provider, "status": "ok", "case": case, "performance": {"median_ms": median_ms}}
+
+    b = {"q_len": 5, "kv_len": 9, "kv_heads": 8}
+    rows = [result("tiled", 1.0), result("cudnn", 2.0), result("tiled", 4.0, batch=4), result("cudnn", 1.0, batch=4),
+            result("tiled", 2.0, **{"pass": "backward"}), result("tiled", 0.5, **b), result("cudnn", 0.25, **b),
+            result("tiled", 1.0, kv_len=78), {**result("cudnn", 9.0, **b), "status": "failed"}]
+    path = tmp_path / "models.json"
+    path.write_text(json.dumps({"config": {"cases": blocks}, "results": rows}))
+    process = subprocess.run([REPOSITORY / "scripts/tables.py", "models", path], capture_output=True, text=True)
+    assert process.stdout.splitlines()[2:] == [
+        "| A | 1 | 8/2 | 77 | 64 | 1.000 | 2.00 | 2.000 |  |",
+        "| A | 4 | 8/2 | 77 | 64 | 4.000 | 0.25 |  |  |",
+        "| B | 1 | 8 | 5/9 | 64 | 0.500 | 0.50 |  |  |"], process.stderr
+
+
 def test_traffic_of_a_library_that_keeps_its_loops_to_itself(tables):
     rows = [row("tiled", 1.0), row("cudnn", 1.0, bytes_requested=""), row("naive", 1.0, l2_bytes="")]
     assert tables("traffic", rows) == ["| forward d64 full tiled | 2.00 / 1.00 |", "| forward d64 full cudnn | 2.00 / – |"]
