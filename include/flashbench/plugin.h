@@ -88,6 +88,13 @@ enum {
 
 enum { FLASHBENCH_CPU = 0, FLASHBENCH_CUDA = 1 }; /* device kind */
 
+/* What a plugin can do beyond the first problems of this interface: bits of
+ * flashbench_plugin.features. A problem that needs another bit is not offered to it. */
+enum {
+  FLASHBENCH_FEATURE_WINDOW = 1,     /* reads window_left and window_right */
+  FLASHBENCH_FEATURE_HEAD_DIM_V = 2, /* reads head_dim_v */
+};
+
 /* Structures that a later tool may extend begin with their size in that tool. Members are only
  * added at the end, so that a member within the size exists. */
 
@@ -99,6 +106,11 @@ typedef struct flashbench_problem {
   int64_t q_len, kv_len;
   int64_t head_dim; /* a multiple of 8, at most 256 */
   double scale;     /* S = scale * Q K^T */
+
+  /* Row i sees key j only if own - window_left <= j <= own + window_right, beside what the mask
+   * says; own is i for causal_top_left and else i + kv_len - q_len. -1: no limit. */
+  int64_t window_left, window_right;
+  int64_t head_dim_v; /* of v, o, d_o and dv; a multiple of 8, at most 256 */
 } flashbench_problem;
 
 typedef struct flashbench_device {
@@ -166,6 +178,8 @@ typedef struct flashbench_plugin {
   /* Bytes that the loops of a run read and write, tile by tile, from any level of memory. Null, or
    * a negative result: not known. */
   int64_t (*requested_bytes)(const flashbench_session*);
+
+  uint64_t features; /* FLASHBENCH_FEATURE_ bits; 0 for a table that ends before this member */
 } flashbench_plugin;
 
 extern FLASHBENCH_PLUGIN_EXPORT const uint32_t flashbench_plugin_abi_version;

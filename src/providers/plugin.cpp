@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <stdexcept>
 #include <utility>
 
@@ -17,6 +18,11 @@ namespace flashbench {
 namespace {
 
 constexpr size_t kMostText = 500;  // of a plugin's texts, to fit a table cell
+
+// The table of functions as it was first published; later members may be missing.
+constexpr size_t kFirstTableBytes = offsetof(flashbench_plugin, features);
+
+constexpr int64_t kNoLimit = -1;  // of a window
 
 // Returns a plugin's text as one line that any terminal and any file can show.
 std::string line(const char* text) {
@@ -96,9 +102,9 @@ class PluginLibrary {
   }
 
   void require_whole_table() const {
-    if (table_->size < sizeof(flashbench_plugin)) {
+    if (table_->size < kFirstTableBytes) {
       fail(fmt::format("expected a flashbench_plugin_table of at least {} bytes, found {}",
-                       sizeof(flashbench_plugin), table_->size));
+                       kFirstTableBytes, table_->size));
     }
     if (table_->device_kind != FLASHBENCH_CPU && table_->device_kind != FLASHBENCH_CUDA) {
       fail(fmt::format("expected a device_kind of {} or {}, found {}", int{FLASHBENCH_CPU},
@@ -189,7 +195,14 @@ flashbench_problem as_plugin_sees(const Problem& p, Placement placement) {
           .q_len = p.q_len,
           .kv_len = p.kv_len,
           .head_dim = p.head_dim,
-          .scale = p.softmax_scale()};
+          .scale = p.softmax_scale(),
+          .window_left = p.window_left.value_or(kNoLimit),
+          .window_right = p.window_right.value_or(kNoLimit),
+          .head_dim_v = p.value_dim()};
+}
+
+uint64_t features(const flashbench_plugin& table) {
+  return table.size >= kFirstTableBytes + sizeof(table.features) ? table.features : 0;
 }
 
 flashbench_device as_plugin_sees(const DeviceInfo& info) {
@@ -279,6 +292,14 @@ class PluginProvider final : public Provider {
   }
   DeviceKind device_kind() const override {
     return plugin().device_kind == FLASHBENCH_CPU ? DeviceKind::cpu : DeviceKind::cuda;
+  }
+
+  std::vector<std::string_view> optional_axes() const override {
+    const uint64_t known = features(plugin());
+    std::vector<std::string_view> axes;
+    if (known & FLASHBENCH_FEATURE_WINDOW) axes.insert(axes.end(), {"window_left", "window_right"});
+    if (known & FLASHBENCH_FEATURE_HEAD_DIM_V) axes.push_back("head_dim_v");
+    return axes;
   }
 
   std::optional<std::string> why_unsupported(const Problem& p,

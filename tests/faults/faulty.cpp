@@ -38,6 +38,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -112,10 +113,11 @@ attention_problem problem_of(const flashbench_problem& p) {
   problem.kv_heads = p.kv_heads;
   problem.q_len = p.q_len;
   problem.kv_len = p.kv_len;
-  problem.head_dim = p.head_dim;
+  problem.head_dim = problem.head_dim_v = p.head_dim;
   problem.scale = static_cast<float>(p.scale);
-  problem.causal = p.mask != FLASHBENCH_MASK_NONE;
-  problem.diagonal = p.mask == FLASHBENCH_MASK_CAUSAL_BOTTOM_RIGHT ? p.kv_len - p.q_len : 0;
+  problem.diagonal = p.mask == FLASHBENCH_MASK_CAUSAL_TOP_LEFT ? 0 : p.kv_len - p.q_len;
+  problem.left = -1;
+  problem.right = p.mask == FLASHBENCH_MASK_NONE ? -1 : 0;
   return problem;
 }
 
@@ -413,8 +415,10 @@ const char* kernel(const flashbench_session*) {
 }  // namespace
 
 extern "C" const uint32_t flashbench_plugin_abi_version = FLASHBENCH_PLUGIN_ABI_VERSION;
+// The table ends before `features`, as in plugins that are older than it: all bits are set, and the
+// tool must not believe them.
 extern "C" const flashbench_plugin flashbench_plugin_table = {
-    sizeof(flashbench_plugin),
+    offsetof(flashbench_plugin, features),
     "misbehaves as $FLASHBENCH_FAULT says",
     FLASHBENCH_CPU,
     supports,
@@ -423,4 +427,5 @@ extern "C" const flashbench_plugin flashbench_plugin_table = {
     run,
     destroy,
     kernel,
-    nullptr};
+    nullptr,
+    ~uint64_t{0}};

@@ -25,11 +25,18 @@ static void add_scaled(float factor, const float* x, float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] += factor * x[i];
 }
 
-/* A query row sees keys [0, visible_keys). */
-static int64_t visible_keys(const attention_problem* p, int64_t query) {
-  if (!p->causal) return p->kv_len;
-  const int64_t keys = query + p->diagonal + 1;
-  return keys < 0 ? 0 : keys > p->kv_len ? p->kv_len : keys;
+/* Keys [first, end). */
+typedef struct key_range {
+  int64_t first, end;
+} key_range;
+
+static key_range visible_keys(const attention_problem* p, int64_t query) {
+  const int64_t own = query + p->diagonal;
+  key_range keys = {p->left < 0 || own < p->left ? 0 : own - p->left,
+                    p->right < 0 || own + p->right + 1 > p->kv_len ? p->kv_len
+                                                                   : own + p->right + 1};
+  if (keys.end < keys.first) keys.end = keys.first;
+  return keys;
 }
 
 int64_t attention_forward_workspace(const attention_problem* p) {
@@ -43,33 +50,34 @@ void attention_forward(const attention_problem* p, tensor q, tensor k, tensor v,
   for (int64_t b = 0; b < p->batch; ++b) {
     for (int64_t h = 0; h < p->q_heads; ++h) {
       for (int64_t i = 0; i < p->q_len; ++i) {
-        const int64_t keys = visible_keys(p, i);
+        const key_range keys = visible_keys(p, i);
         const float* query = row(q, b, h, i);
         float* out = row(o, b, h, i);
         float largest = -INFINITY;
-        for (int64_t j = 0; j < keys; ++j) {
+        for (int64_t j = keys.first; j < keys.end; ++j) {
           scores[j] = p->scale * dot(query, row(k, b, h / group, j), p->head_dim);
           largest = fmaxf(largest, scores[j]);
         }
         double sum = 0;
-        memset(out, 0, sizeof(float) * (size_t)p->head_dim);
-        for (int64_t j = 0; j < keys; ++j) {
+        memset(out, 0, sizeof(float) * (size_t)p->head_dim_v);
+        for (int64_t j = keys.first; j < keys.end; ++j) {
           const float weight = expf(scores[j] - largest);
           sum += weight;
-          add_scaled(weight, row(v, b, h / group, j), out, p->head_dim);
+          add_scaled(weight, row(v, b, h / group, j), out, p->head_dim_v);
         }
-        for (int64_t c = 0; keys > 0 && c < p->head_dim; ++c) out[c] = (float)(out[c] / sum);
-        *logsumexp++ = keys > 0 ? largest + (float)log(sum) : -INFINITY;
+        const int empty = keys.first == keys.end;
+        for (int64_t c = 0; !empty && c < p->head_dim_v; ++c) out[c] = (float)(out[c] / sum);
+        *logsumexp++ = empty ? -INFINITY : largest + (float)log(sum);
       }
     }
   }
 }
 
-static void clear(const attention_problem* p, tensor t, int64_t heads, int64_t length) {
-  for (int64_t b = 0; b < p->batch; ++b) {
+static void clear(tensor t, int64_t batch, int64_t heads, int64_t length, int64_t columns) {
+  for (int64_t b = 0; b < batch; ++b) {
     for (int64_t h = 0; h < heads; ++h) {
       for (int64_t i = 0; i < length; ++i) {
-        memset(row(t, b, h, i), 0, sizeof(float) * (size_t)p->head_dim);
+        memset(row(t, b, h, i), 0, sizeof(float) * (size_t)columns);
       }
     }
   }
@@ -79,25 +87,25 @@ static void clear(const attention_problem* p, tensor t, int64_t heads, int64_t l
  * and dS = P * (dO V^T - D) * scale. */
 void attention_backward(const attention_problem* p, tensor q, tensor k, tensor v, tensor o,
                         const float* logsumexp, tensor d_o, tensor dq, tensor dk, tensor dv) {
-  const int64_t group = p->q_heads / p->kv_heads, d = p->head_dim;
-  clear(p, dq, p->q_heads, p->q_len);
-  clear(p, dk, p->kv_heads, p->kv_len);
-  clear(p, dv, p->kv_heads, p->kv_len);
+  const int64_t group = p->q_heads / p->kv_heads, d = p->head_dim, d_v = p->head_dim_v;
+  clear(dq, p->batch, p->q_heads, p->q_len, d);
+  clear(dk, p->batch, p->kv_heads, p->kv_len, d);
+  clear(dv, p->batch, p->kv_heads, p->kv_len, d_v);
   for (int64_t b = 0; b < p->batch; ++b) {
     for (int64_t h = 0; h < p->q_heads; ++h) {
       const int64_t kv = h / group;
       for (int64_t i = 0; i < p->q_len; ++i, ++logsumexp) {
         const float* query = row(q, b, h, i);
         const float* gradient = row(d_o, b, h, i);
-        const float delta = dot(gradient, row(o, b, h, i), d);
-        const int64_t keys = visible_keys(p, i);
-        for (int64_t j = 0; j < keys; ++j) {
+        const float delta = dot(gradient, row(o, b, h, i), d_v);
+        const key_range keys = visible_keys(p, i);
+        for (int64_t j = keys.first; j < keys.end; ++j) {
           const float* key = row(k, b, kv, j);
           const float weight = expf(p->scale * dot(query, key, d) - *logsumexp);
-          const float ds = weight * (dot(gradient, row(v, b, kv, j), d) - delta) * p->scale;
+          const float ds = weight * (dot(gradient, row(v, b, kv, j), d_v) - delta) * p->scale;
           add_scaled(ds, key, row(dq, b, h, i), d);
           add_scaled(ds, query, row(dk, b, kv, j), d);
-          add_scaled(weight, gradient, row(dv, b, kv, j), d);
+          add_scaled(weight, gradient, row(dv, b, kv, j), d_v);
         }
       }
     }

@@ -4,17 +4,19 @@
 
 #include <stdint.h>
 
-/* Tensors [batch, heads, length, head_dim]; strides in elements, head_dim contiguous. */
+/* Tensors [batch, heads, length, head_dim], or head_dim_v for v and o; strides in elements, the last
+ * dimension contiguous. */
 typedef struct tensor {
   float* data;
   int64_t batch_stride, head_stride, row_stride;
 } tensor;
 
 typedef struct attention_problem {
-  int64_t batch, q_heads, kv_heads, q_len, kv_len, head_dim;
+  int64_t batch, q_heads, kv_heads, q_len, kv_len, head_dim, head_dim_v;
   float scale; /* S = scale * Q K^T */
-  int causal;  /* query row i sees key j only if j <= i + diagonal */
-  int64_t diagonal;
+
+  /* Query row i has the key i + diagonal, and sees this many keys before and after it; -1: all. */
+  int64_t diagonal, left, right;
 } attention_problem;
 
 /* Size of the forward pass's workspace in floats. */

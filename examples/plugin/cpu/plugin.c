@@ -11,7 +11,9 @@ struct flashbench_session {
   float* workspace;
 };
 
+/* A causal mask is a window that ends at a query's own key. */
 static attention_problem problem_of(const flashbench_problem* p) {
+  const int causal = p->mask != FLASHBENCH_MASK_NONE;
   return (attention_problem){
       .batch = p->batch,
       .q_heads = p->q_heads,
@@ -19,9 +21,11 @@ static attention_problem problem_of(const flashbench_problem* p) {
       .q_len = p->q_len,
       .kv_len = p->kv_len,
       .head_dim = p->head_dim,
+      .head_dim_v = p->head_dim_v,
       .scale = (float)p->scale,
-      .causal = p->mask != FLASHBENCH_MASK_NONE,
-      .diagonal = p->mask == FLASHBENCH_MASK_CAUSAL_BOTTOM_RIGHT ? p->kv_len - p->q_len : 0};
+      .diagonal = p->mask == FLASHBENCH_MASK_CAUSAL_TOP_LEFT ? 0 : p->kv_len - p->q_len,
+      .left = p->window_left,
+      .right = causal ? 0 : p->window_right};
 }
 
 static tensor tensor_of(const flashbench_tensor* t) {
@@ -91,4 +95,6 @@ const flashbench_plugin flashbench_plugin_table = {.size = sizeof(flashbench_plu
                                                    .prepare = prepare,
                                                    .run = run,
                                                    .destroy = destroy,
-                                                   .kernel = kernel};
+                                                   .kernel = kernel,
+                                                   .features = FLASHBENCH_FEATURE_WINDOW |
+                                                               FLASHBENCH_FEATURE_HEAD_DIM_V};
