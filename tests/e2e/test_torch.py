@@ -85,6 +85,18 @@ def test_masks_of_unequal_lengths(torch_sweep, mask):
         assert row["status"] in ("ok", "unsupported"), row["reason"]
 
 
+def test_head_dim_v(torch_sweep):
+    rows = by_provider(torch_sweep(cases=[{**FORWARD_AND_BACKWARD, "seq": 40, "head_dim_v": 24}]))
+    assert {row["status"] for row in rows["torch:math"]} == {"ok"}
+    for row in rows["torch:flash"]:
+        assert row["status"] in ("ok", "unsupported"), row["reason"]
+
+
+def test_windows_are_not_offered_to_scaled_dot_product_attention(torch_sweep):
+    rows = torch_sweep(cases=[{**FORWARD_AND_BACKWARD, "seq": 40, "window_left": 5}])
+    assert {(row["status"], row["reason"]) for row in rows} == {("unsupported", "it does not support window_left")}
+
+
 def test_cold_caches(torch_sweep):
     rows = torch_sweep("--cache", "cold")
     assert {row["performance"]["measurement"]["cache"] for row in rows} == {"cold"}

@@ -32,9 +32,9 @@ typedef struct key_range {
 
 static key_range visible_keys(const attention_problem* p, int64_t query) {
   const int64_t own = query + p->diagonal;
-  key_range keys = {p->left < 0 || own < p->left ? 0 : own - p->left,
-                    p->right < 0 || own + p->right + 1 > p->kv_len ? p->kv_len
-                                                                   : own + p->right + 1};
+  key_range keys = {
+      p->left < 0 || own < p->left ? 0 : own - p->left,
+      p->right < 0 || own + p->right + 1 > p->kv_len ? p->kv_len : own + p->right + 1};
   if (keys.end < keys.first) keys.end = keys.first;
   return keys;
 }

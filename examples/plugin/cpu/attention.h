@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* Tensors [batch, heads, length, head_dim], or head_dim_v for v and o; strides in elements, the last
- * dimension contiguous. */
+/* Tensors [batch, heads, length, head_dim], or head_dim_v for v and o; strides in elements, the
+ * last dimension contiguous. */
 typedef struct tensor {
   float* data;
   int64_t batch_stride, head_stride, row_stride;

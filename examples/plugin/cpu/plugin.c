@@ -87,14 +87,14 @@ static const char* kernel(const flashbench_session* s) {
 }
 
 const uint32_t flashbench_plugin_abi_version = FLASHBENCH_PLUGIN_ABI_VERSION;
-const flashbench_plugin flashbench_plugin_table = {.size = sizeof(flashbench_plugin),
-                                                   .description = "plain C, fp32, one thread",
-                                                   .device_kind = FLASHBENCH_CPU,
-                                                   .supports = supports,
-                                                   .workspace_bytes = workspace_bytes,
-                                                   .prepare = prepare,
-                                                   .run = run,
-                                                   .destroy = destroy,
-                                                   .kernel = kernel,
-                                                   .features = FLASHBENCH_FEATURE_WINDOW |
-                                                               FLASHBENCH_FEATURE_HEAD_DIM_V};
+const flashbench_plugin flashbench_plugin_table = {
+    .size = sizeof(flashbench_plugin),
+    .description = "plain C, fp32, one thread",
+    .device_kind = FLASHBENCH_CPU,
+    .supports = supports,
+    .workspace_bytes = workspace_bytes,
+    .prepare = prepare,
+    .run = run,
+    .destroy = destroy,
+    .kernel = kernel,
+    .features = FLASHBENCH_FEATURE_WINDOW | FLASHBENCH_FEATURE_HEAD_DIM_V};

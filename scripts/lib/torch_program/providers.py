@@ -7,13 +7,16 @@ description of a problem. It returns O, which autograd can differentiate.
 import functools
 import importlib.util
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Callable
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
+
+
+WINDOWS = ["window_left", "window_right"]
 
 
 class Unsupported(Exception):
@@ -28,6 +31,7 @@ class Provider:
     node: str = ""  # part of the name of the autograd node that must result
     gives_logsumexp: bool = False  # in that node
     on_request_only: bool = False
+    axes: list = field(default_factory=list)  # optional axes of problems that it knows
 
 
 def all_providers(device):
@@ -43,7 +47,7 @@ def all_providers(device):
         sdpa("cudnn", SDPBackend.CUDNN_ATTENTION, "CudnnAttention"),
         sdpa("math", SDPBackend.MATH, gives_logsumexp=False),
         Provider("torch:flex", "torch.nn.attention.flex_attention, compiled for each shape", flex,
-                 on_request_only=True),
+                 on_request_only=True, axes=[*WINDOWS, "head_dim_v"]),
         *packages(),
     ]
 
@@ -55,7 +59,7 @@ def packages():
             ("fa4", "flash_attn.cute", "flash_attn_func")]:
         if is_installed(module):
             yield Provider(name, f"{module}.{function}",
-                           functools.partial(flash_package, module, function))
+                           functools.partial(flash_package, module, function), axes=WINDOWS)
 
 
 def is_installed(module):
@@ -71,7 +75,7 @@ def is_installed(module):
 def sdpa(name, backend, node="", gives_logsumexp=True):
     return Provider(f"torch:{name}", f"scaled_dot_product_attention, {backend.name}",
                     functools.partial(scaled_dot_product_attention, backend), node,
-                    gives_logsumexp)
+                    gives_logsumexp, axes=["head_dim_v"])
 
 
 def scaled_dot_product_attention(backend, q, k, v, problem):
@@ -98,8 +102,16 @@ def mask_arguments(problem):
 
 def sees_all(problem):
     """A single query at the bottom right sees every key."""
+    if any(name in problem for name in WINDOWS):
+        return False
     return problem["mask"] == "none" or (problem["mask"] == "causal_bottom_right"
                                          and problem["q_len"] == 1)
+
+
+def window(problem):
+    """Keys before and after a query's own that it sees; None: all. A causal mask hides those after."""
+    left, right = (problem.get(name) for name in WINDOWS)
+    return left, right if problem["mask"] == "none" else 0
 
 
 # ---- others
@@ -112,16 +124,24 @@ def compiled_flex():
 
 
 @functools.cache
-def flex_mask(mask, q_len, kv_len, device):
+def flex_mask(diagonal, left, right, q_len, kv_len, device):
     from torch.nn.attention.flex_attention import create_block_mask
-    diagonal = kv_len - q_len if mask == "causal_bottom_right" else 0
-    return create_block_mask(lambda b, h, query, key: key <= query + diagonal, None, None, q_len,
-                             kv_len, device=device)
+
+    def sees(b, h, query, key):
+        own = query + diagonal
+        if left is None:
+            return key <= own + right
+        if right is None:
+            return key >= own - left
+        return (key >= own - left) & (key <= own + right)
+
+    return create_block_mask(sees, None, None, q_len, kv_len, device=device)
 
 
 def flex(q, k, v, problem):
-    mask = None if sees_all(problem) else flex_mask(problem["mask"], problem["q_len"],
-                                                    problem["kv_len"], q.device)
+    q_len, kv_len = problem["q_len"], problem["kv_len"]
+    diagonal = 0 if problem["mask"] == "causal_top_left" else kv_len - q_len
+    mask = None if sees_all(problem) else flex_mask(diagonal, *window(problem), q_len, kv_len, q.device)
     return compiled_flex()(q, k, v, block_mask=mask, scale=problem["softmax_scale"],
                            enable_gqa=problem["q_heads"] != problem["kv_heads"])
 
@@ -131,8 +151,11 @@ def flash_package(module, function, q, k, v, problem):
     if problem["mask"] == "causal_top_left" and problem["q_len"] != problem["kv_len"]:
         raise Unsupported("its causal mask ends in the bottom right corner")
     attend = getattr(importlib.import_module(module), function)
+    limits = {}
+    if any(name in problem for name in WINDOWS):
+        limits["window_size"] = tuple(-1 if keys is None else keys for keys in window(problem))
     o = attend(*(x.transpose(1, 2) for x in (q, k, v)), softmax_scale=problem["softmax_scale"],
-               causal=problem["mask"] != "none")
+               causal=problem["mask"] != "none", **limits)
     return (o[0] if isinstance(o, tuple) else o).transpose(1, 2)
 
 

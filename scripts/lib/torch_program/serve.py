@@ -63,7 +63,7 @@ class Server:
         self.sessions = {}
         self.providers = chosen(all_providers(self.device), providers)
         return {"providers": [{"name": p.name, "description": p.description,
-                               "logsumexp": p.gives_logsumexp}
+                               "logsumexp": p.gives_logsumexp, "axes": p.axes}
                               for p in self.providers.values()],
                 "facts": facts(self.device)}
 

@@ -6,7 +6,7 @@ from torch_program import providers
 from torch_program.memory import DTYPES, poison
 
 KNOWN = {"pass", "dtype", "mask", "batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim",
-         "softmax_scale"}  # of a problem
+         "softmax_scale", "head_dim_v", *providers.WINDOWS}  # of a problem
 
 
 class Forward:
