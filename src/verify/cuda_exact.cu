@@ -369,11 +369,23 @@ void ExactOnGpu::clear(double* values, int64_t count) const {
   FLASHBENCH_CUDA(cudaMemsetAsync(values, 0, static_cast<size_t>(count) * sizeof(double), stream_));
 }
 
+// Calls visit(keys, seeing, skip) for each tile of the keys that any of the queries sees: `seeing`
+// are those that see any key of the tile, the first of them number `skip` of the queries.
+template <typename Visit>
+void ExactOnGpu::for_tiles_of_keys(const GpuRows& queries, const Visit& visit) const {
+  const RowRange seen = seen_keys(problem_, queries);
+  const int64_t tile = tile_rows(queries.count(), std::max<int64_t>(seen.size(), 1));
+  for (int64_t first = seen.first; first < seen.end; first += tile) {
+    const GpuRows keys = keys_of(queries, first, std::min(tile, seen.end - first));
+    const RowRange places = places_that_see(problem_, queries, {first, first + keys.count()});
+    if (!places.empty()) visit(keys, queries.part(places), places.first);
+  }
+}
+
 // Makes two passes over the keys: one for the rows' sums, one for P and the sums weighted by P.
 void ExactOnGpu::forward(const GpuRows& queries, bool bounds, GpuValues& o, GpuValues& logsumexp) {
   const int64_t d = problem_.head_dim, d_v = problem_.value_dim();
   const int64_t elements = queries.count() * d_v;
-  const RowRange seen = seen_keys(problem_, queries);
   double* scores = tiles_[0].data();
   double* p_variance = bounds ? tiles_[1].data() : nullptr;
   widen(inputs_.q, queries, own_a_, stream_);
@@ -381,35 +393,29 @@ void ExactOnGpu::forward(const GpuRows& queries, bool bounds, GpuValues& o, GpuV
       queries.count(), row_max_.data(), row_sum_.data(), score_variance_.data(), swallowed_.data());
   clear(o.value.data(), elements);
   clear(variance_.data(), elements);
-  const int64_t tile = tile_rows(queries.count(), std::max<int64_t>(seen.size(), 1));
   for (const bool sums : {true, false}) {
-    for (int64_t first = seen.first; first < seen.end; first += tile) {
-      const GpuRows keys = keys_of(queries, first, std::min(tile, seen.end - first));
-      const RowRange places = places_that_see(problem_, queries, {first, first + keys.count()});
-      if (places.empty()) continue;
-      const GpuRows seeing = queries.part(places);
-      const int64_t skip = places.first;
+    for_tiles_of_keys(queries, [&](const GpuRows& keys, const GpuRows& seeing, int64_t skip) {
       widen(inputs_.k, keys, tile_a_, stream_);
       multiply(false, true, seeing.count(), keys.count(), d, problem_.softmax_scale(),
                own_a_.values.data() + skip * d, tile_a_.values.data(), 0, scores);
       if (sums) {
         add_to_row_sums<<<grid(seeing.count()), kThreads, 0, stream_>>>(
-            scores, seeing.numbers, inputs_.visible.data(), first, keys.count(),
+            scores, seeing.numbers, inputs_.visible.data(), keys.rows.front(), keys.count(),
             row_max_.data() + skip, row_sum_.data() + skip);
-        continue;
+        return;
       }
       probabilities<<<grid(seeing.count()), kThreads, 0, stream_>>>(
-          terms_of(problem_, scores_), seeing.numbers, inputs_.visible.data(), first, keys.count(),
-          own_a_.norms.data() + skip, tile_a_.norms.data(), row_max_.data() + skip,
+          terms_of(problem_, scores_), seeing.numbers, inputs_.visible.data(), keys.rows.front(),
+          keys.count(), own_a_.norms.data() + skip, tile_a_.norms.data(), row_max_.data() + skip,
           row_sum_.data() + skip, scores, p_variance, score_variance_.data() + skip,
           swallowed_.data() + skip);
       widen(inputs_.v, keys, tile_b_, stream_);
       accumulate(false, scores, seeing, keys, tile_b_.values.data(), d_v, tile_b_.finite,
                  o.value.data() + skip * d_v);
-      if (!bounds) continue;
+      if (!bounds) return;
       accumulate(false, p_variance, seeing, keys, tile_b_.squares.data(), d_v, tile_b_.finite,
                  variance_.data() + skip * d_v);
-    }
+    });
   }
   finish_forward<<<blocks_of_256(elements), kThreads, 0, stream_>>>(
       queries.numbers, queries.count(), d_v, inputs_.visible.data(), row_max_.data(),
@@ -462,17 +468,10 @@ void ExactOnGpu::gradient_tile(const GpuRows& queries, int64_t first_query, cons
 void ExactOnGpu::query_gradients(const GpuRows& queries, const GpuStatistics& statistics,
                                  GpuValues& dq) {
   const int64_t d = problem_.head_dim, elements = queries.count() * d;
-  const RowRange seen = seen_keys(problem_, queries);
   widen(inputs_.q, queries, own_a_, stream_);
   widen(inputs_.d_o, queries, own_b_, stream_);
   for (double* sum : {dq.value.data(), variance_.data(), mean_key_.data()}) clear(sum, elements);
-  const int64_t tile = tile_rows(queries.count(), std::max<int64_t>(seen.size(), 1));
-  for (int64_t first = seen.first; first < seen.end; first += tile) {
-    const GpuRows keys = keys_of(queries, first, std::min(tile, seen.end - first));
-    const RowRange places = places_that_see(problem_, queries, {first, first + keys.count()});
-    if (places.empty()) continue;
-    const GpuRows seeing = queries.part(places);
-    const int64_t skip = places.first;
+  for_tiles_of_keys(queries, [&](const GpuRows& keys, const GpuRows& seeing, int64_t skip) {
     widen(inputs_.k, keys, tile_a_, stream_);
     widen(inputs_.v, keys, tile_b_, stream_);
     gradient_tile(seeing, skip, own_a_, own_b_, keys, 0, tile_a_, tile_b_, statistics, false);
@@ -483,7 +482,7 @@ void ExactOnGpu::query_gradients(const GpuRows& queries, const GpuStatistics& st
     add(1, tile_a_.values.data(), dq.value.data());
     add(0, tile_a_.values.data(), mean_key_.data());
     add(3, tile_a_.squares.data(), variance_.data());
-  }
+  });
   finish_query_gradients<<<blocks_of_256(elements), kThreads, 0, stream_>>>(
       terms_of(problem_, scores_), queries.numbers, queries.count(), inputs_.visible.data(),
       head_of(statistics, problem_, queries), variance_.data(), mean_key_.data(), dq.value.data(),

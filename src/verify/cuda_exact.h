@@ -57,6 +57,8 @@ class ExactOnGpu {
                      const WideRows& d_o, const GpuRows& keys, int64_t first_key, const WideRows& k,
                      const WideRows& v, const GpuStatistics&, bool over_queries);
   GpuRows keys_of(const GpuRows& queries, int64_t first, int64_t count) const;
+  template <typename Visit>
+  void for_tiles_of_keys(const GpuRows& queries, const Visit&) const;
   void clear(double* values, int64_t count) const;
 
   const Problem& problem_;
