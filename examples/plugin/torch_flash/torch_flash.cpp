@@ -161,7 +161,7 @@ void forward(const flashbench_problem& p, const flashbench_tensors& t, int32_t d
   const auto result = at::_flash_attention_forward(
       tensor_of(t.q, device), tensor_of(t.k, device), tensor_of(t.v, device), std::nullopt,
       std::nullopt, p.q_len, p.kv_len, /*dropout_p=*/0.0, p.mask != FLASHBENCH_MASK_NONE,
-      /*return_debug_mask=*/false, p.scale);
+      /*return_debug_mask=*/false, p.scale, p.window_left, p.window_right);
   require_at(std::get<0>(result), t.o.data, "o");
   const at::Tensor& logsumexp = std::get<1>(result);
   if (!copies_logsumexp(p)) return require_at(logsumexp, t.logsumexp, "logsumexp");
@@ -178,7 +178,8 @@ void backward(const flashbench_problem& p, const flashbench_tensors& t, int32_t 
   const auto result = at::_flash_attention_backward(
       tensor_of(t.d_o, device), tensor_of(t.q, device), tensor_of(t.k, device),
       tensor_of(t.v, device), tensor_of(t.o, device), logsumexp, no_lengths, no_lengths, p.q_len,
-      p.kv_len, /*dropout_p=*/0.0, p.mask != FLASHBENCH_MASK_NONE, no_dropout, no_dropout, p.scale);
+      p.kv_len, /*dropout_p=*/0.0, p.mask != FLASHBENCH_MASK_NONE, no_dropout, no_dropout, p.scale,
+      p.window_left, p.window_right);
   require_at(std::get<0>(result), t.dq.data, "dq");
   require_at(std::get<1>(result), t.dk.data, "dk");
   require_at(std::get<2>(result), t.dv.data, "dv");
@@ -247,6 +248,12 @@ flashbench_status guarded(char* why, size_t why_bytes, const Work& work) {
   return FLASHBENCH_ERROR;
 }
 
+// Row 0 sees the fewest keys before the limit on the right, which a causal mask sets to 0.
+bool has_rows_without_keys(const flashbench_problem& p) {
+  const int64_t right = p.mask == FLASHBENCH_MASK_NONE ? p.window_right : 0;
+  return right >= 0 && p.kv_len - p.q_len + right < 0;
+}
+
 const char* why_unsupported(const flashbench_problem& p, const flashbench_device& device) {
   if (p.dtype == FLASHBENCH_FP32) return "FlashAttention-2 computes in fp16 and bf16";
   if (device.compute_capability < 80) return "FlashAttention-2 needs compute capability 8.0";
@@ -255,12 +262,12 @@ const char* why_unsupported(const flashbench_problem& p, const flashbench_device
     return "PyTorch chooses where results lie: dense and aligned";
   }
   if (p.mask == FLASHBENCH_MASK_CAUSAL_TOP_LEFT && p.q_len != p.kv_len) {
-    return "FlashAttention-2 aligns its causal mask to the bottom right corner";
+    return "FlashAttention-2 aligns its masks to the bottom right corner";
   }
   if (p.q_len == 1 && p.q_heads > p.kv_heads) {
     return "PyTorch copies the output where one query meets grouped heads";
   }
-  if (p.mask != FLASHBENCH_MASK_NONE && p.q_len > p.kv_len) {
+  if (has_rows_without_keys(p)) {
     return "FlashAttention-2 gives rows that see no key a logsumexp of +inf";
   }
   return nullptr;
@@ -333,4 +340,4 @@ extern "C" const flashbench_plugin flashbench_plugin_table = {
     destroy,
     kernel,
     nullptr,  // requested bytes: PyTorch does not report them
-};
+    FLASHBENCH_FEATURE_WINDOW};
