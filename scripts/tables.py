@@ -10,7 +10,7 @@
   scripts/tables.py crossover FILE.csv...    the lengths at which tiled is faster than naive
   scripts/tables.py rivals FILE.csv      how many times faster than cuDNN and FlashAttention-2 ours are
   scripts/tables.py rival FILE.csv --rival NAME      the same for one rival, by head_dim and mask
-  scripts/tables.py grouped FILE.csv     the fastest rival's time over that of tiled, by K/V heads
+  scripts/tables.py grouped FILE.csv     the fastest rival's time over ours, or that of --rival, by K/V heads
   scripts/tables.py beside FILE.csv      times of the cases that are not of the grid
   scripts/tables.py models FILE.json     times of tiled for each model of a config, and those of the
                                          rivals over them
@@ -265,17 +265,18 @@ def beside(frame, _):
     return table(["", "batch", "heads", "length", "d", *names], rows)
 
 
-def grouped(frame, _):
-    """The time of the fastest provider but tiled over tiled's: a column for each number of K/V heads."""
+def grouped(frame, arguments):
+    """The time of --rival, or else of the fastest other provider, over ours: a column for each number of K/V heads."""
+    ours = arguments.provider[0]
     counts = sorted(frame.kv_heads.unique())
     rows = []
     for (head_dim, masked, q_len), part in frame.groupby(["head_dim", "mask", "q_len"]):
         cells = []
         for count in counts:
             times = part[part.kv_heads == count].set_index("provider").median_ms
-            others = times.drop("tiled", errors="ignore")
-            has_both = "tiled" in times.index and len(others)
-            cells.append(f"{others.min() / times['tiled']:.2f}" if has_both else "")
+            others = times[times.index == arguments.rival] if arguments.rival else times.drop(ours, errors="ignore")
+            has_both = ours in times.index and len(others)
+            cells.append(f"{others.min() / times[ours]:.2f}" if has_both else "")
         rows.append([f"d{head_dim} {mask(masked)} {q_len}", *cells])
     return table(["K/V heads", *map(str, counts)], rows)
 
@@ -427,9 +428,9 @@ def parse(words):
     parser.add_argument("files", nargs="+", help="results of flashbench sweep")
     parser.add_argument("--grid", default=GRID, help=f"hidden size and tokens, or batch, of the cases ({GRID}); {ANY}: all")
     parser.add_argument("--filter", default="", help="of these rows alone, such as mask=none,q_len=512|1024")
-    parser.add_argument("--provider", nargs="+", default=["tiled"], help="whose figures (column, value)")
+    parser.add_argument("--provider", nargs="+", default=["tiled"], help="whose figures (column, value, grouped)")
     parser.add_argument("--column", help="which figure (column, value)")
-    parser.add_argument("--rival", help="whose time is over ours (rival, value)")
+    parser.add_argument("--rival", help="whose time is over ours (rival, value, grouped)")
     parser.add_argument("--digits", type=int, default=2, help="behind the point (column, value)")
     parser.add_argument("--as", dest="statistic", choices=STATISTICS, default="range",
                         help="of all cases (value); mean is geometric, wins counts ratios above 1")

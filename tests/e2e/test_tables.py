@@ -135,6 +135,7 @@ def test_grouped_takes_the_fastest_rival_of_each_case(tables):
     rows = [row("tiled", 2.0, kv_heads=8), row("cudnn", 3.0, kv_heads=8), row("plugin:fa3", 2.5, kv_heads=8),
             row("tiled", 2.0, kv_heads=32), row("plugin:fa3", 1.5, kv_heads=32), row("cudnn", 1.0, kv_heads=4)]
     assert tables("grouped", rows) == ["| d64 full 4096 |  | 1.25 | 0.75 |"]
+    assert tables("grouped", rows, options=["--provider", "cudnn", "--rival", "tiled"]) == ["| d64 full 4096 |  | 0.67 |  |"]
 
 
 @pytest.mark.parametrize("options, figure", [
