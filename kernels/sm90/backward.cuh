@@ -136,7 +136,7 @@ struct Backward : Barriers<Delay> {
   static constexpr int kDqTiles = kDqColumns / 8;  // 16 queries x 8 columns each
   static constexpr int kTileFloats = 128;
   static constexpr int kStagedTiles = kSendsDq ? kDqTiles / 2 : 0;  // in shared memory
-  static constexpr int kDqPieces = kHalfColumns ? 4 : 1;            // per step, for the writers
+  static constexpr int kDqPieces = kHalfColumns ? 2 : 1;            // per step, for the writers
   using Writers = DqWriters<kHeadDim, kBlockQ, kDqColumns, kDqPieces, Delay>;
 
   // The position in shared memory of a column of K, V, Q or dO.
@@ -863,7 +863,7 @@ struct Backward : Barriers<Delay> {
       if constexpr (kSendsDq) {
         if (unsent != nullptr) send_dq<1>(staged, unsent, part.lane, dq);
       } else if (kept) {
-        stage_dq<2, 4>(shared, part, i - 1, dq);
+        stage_dq<1, 2>(shared, part, i - 1, dq);
       }
       store_operand(p, shared.p[buffer], part);
       ptx::fence_proxy_async();
@@ -878,8 +878,7 @@ struct Backward : Barriers<Delay> {
       Delay::before_barrier();
       finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
       if (kHasWriters && kept) {  // after the fence of P
-        Writers::hand_over(*shared.dq_writers, part.lane, i - 1, 2);
-        Writers::hand_over(*shared.dq_writers, part.lane, i - 1, 3);
+        Writers::hand_over(*shared.dq_writers, part.lane, i - 1, 1);
       }
 
       issue_sum(dv, operands.p.advance(buffer * kDsBytes),
@@ -904,8 +903,8 @@ struct Backward : Barriers<Delay> {
       } else {
         kept = finite;
         if (finite) {
-          stage_dq<0, 2>(shared, part, i, dq);
-          hand_over_dq<0, 2>(shared, part, i);
+          stage_dq<0, 1>(shared, part, i, dq);
+          hand_over_dq<0, 1>(shared, part, i);
         } else {
 #pragma unroll 1
           for (int piece = 0; piece < kDqPieces; ++piece) {
@@ -925,8 +924,8 @@ struct Backward : Barriers<Delay> {
     if constexpr (kSendsDq) {
       if (unsent != nullptr) send_dq<1>(staged, unsent, part.lane, dq);
     } else if (kept) {
-      stage_dq<2, 4>(shared, part, work.steps - 1, dq);
-      hand_over_dq<2, 4>(shared, part, work.steps - 1);
+      stage_dq<1, 2>(shared, part, work.steps - 1, dq);
+      hand_over_dq<1, 2>(shared, part, work.steps - 1);
     }
   }
 
