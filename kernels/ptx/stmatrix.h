@@ -22,4 +22,12 @@ __device__ __forceinline__ void stmatrix_x4_trans(uint32_t address, const uint32
                : "memory");
 }
 
+// The same for two matrices; the addresses of lanes 0 to 15 count.
+__device__ __forceinline__ void stmatrix_x2_trans(uint32_t address, const uint32_t (&r)[2]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};"
+               :
+               : "r"(address), "r"(r[0]), "r"(r[1])
+               : "memory");
+}
+
 }  // namespace flashbench::ptx

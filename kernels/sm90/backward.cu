@@ -14,6 +14,7 @@
 #include "kernels/sm80/backward.h"
 #include "kernels/sm80/backward_split.h"
 #include "kernels/sm80/requirements.h"
+#include "kernels/sm90/backward_by_gradient.cuh"
 #include "kernels/sm90/tensor_map.h"
 #include "kernels/sm90/variant.h"
 
@@ -26,13 +27,24 @@ constexpr Variant<BackwardArguments> variant() {
   return variant_of<Half>(backward_kernel<Half>, backward_kernel<Backward<__nv_bfloat16, kConfig>>);
 }
 
+template <int kHeadDim, int kBlockKv>
+constexpr Variant<BackwardArguments> variant_by_gradient() {
+  using Half = BackwardByGradient<__half, kHeadDim, kBlockKv>;
+  return variant_of<Half>(backward_kernel<Half>,
+                          backward_kernel<BackwardByGradient<__nv_bfloat16, kHeadDim, kBlockKv>>);
+}
+
 template <bool kDeterministic>
 constexpr std::array kVariants{
-    variant<backward_config(64, kDeterministic)>(),
-    variant<backward_config(96, kDeterministic)>(),
-    variant<backward_config(128, kDeterministic)>(),
-    variant<backward_config(192, kDeterministic)>(),
-    variant<backward_config(256, kDeterministic)>(),
+    variant<backward_config(64)>(),  variant<backward_config(96)>(),
+    variant<backward_config(128)>(), variant_by_gradient<192, 80>(),
+    variant<backward_config(256)>(),
+};
+template <>
+constexpr std::array kVariants<true>{
+    variant<backward_config(64, true)>(),  variant<backward_config(96, true)>(),
+    variant<backward_config(128, true)>(), variant<backward_config(192, true)>(),
+    variant<backward_config(256, true)>(),
 };
 
 std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
@@ -85,10 +97,11 @@ ConstTensorView rows(ConstTensorView t, int64_t first, int64_t end) {
   return t;
 }
 
-// The columns of dK or dV that each consumer stores: half of them each or, up to head_dim 128, all.
-std::array<ConstTensorView, 2> halves(const ConstTensorView& t) {
+// The columns of dK or dV that each consumer stores: half of them each, if all consumers share the
+// same 64 keys, else all.
+std::array<ConstTensorView, 2> stored_columns(const ConstTensorView& t, const BlockSizes& blocks) {
   const int64_t half = compiled_head_dim(t.head_dim) / 2;
-  if (t.head_dim <= 128) return {t, t};
+  if (blocks.kv > 64) return {t, t};
   ConstTensorView low = t, high = t;
   low.head_dim = half;
   high.head_dim = t.head_dim - half;
@@ -105,7 +118,7 @@ BackwardArguments main_arguments(const Launch& at, const Inputs& in, const Outpu
   const auto statistics = [&](const float* of_rows) {
     return float_rows_map(of_rows, p.batch * p.q_heads, shared.padded_q, at.blocks.q);
   };
-  const auto dk = halves(out.dk), dv = halves(out.dv);
+  const auto dk = stored_columns(out.dk, at.blocks), dv = stored_columns(out.dv, at.blocks);
   return {.q = tensor_map(rows(in.q, first_live, p.q_len), at.blocks.q),
           .d_o = tensor_map(rows(in.d_o, first_live, p.q_len), at.blocks.q),
           .k = tensor_map(rows(in.k, 0, shared.key_end), at.blocks.kv),

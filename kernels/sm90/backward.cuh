@@ -15,17 +15,15 @@
 // computes dQ. The consumers therefore need not wait for each other. They take turns instead: one
 // computes exponentials while the tensor cores work for the other.
 //
-// At 192 and 256, dK and dV of 64 keys exceed the registers of a consumer. Both consumers therefore
-// work on the same 64 keys; each owns half of the columns of dK and dV and half of the queries of
-// S, so P goes through shared memory too. A block of dQ is as large for 64 keys as for 128:
-// ordinary instructions would take longer to add it to memory than the products take, so TMA adds
-// it.
+// At 256, and at 192 if deterministic (else see backward_by_gradient.cuh), dK and dV of 64 keys
+// exceed the registers of a consumer. Both consumers therefore work on the same 64 keys; each owns
+// half of the columns of dK and dV and half of the queries of S, so P goes through shared memory
+// too. A block of dQ is as large for 64 keys as for 128: ordinary instructions would take longer to
+// add it to memory than the products take, so TMA adds it.
 //
 // In the deterministic kernel, thread blocks go backwards over the blocks of queries (see
 // kernels/sm80/backward_work.cuh), and other warps add dQ to memory (see backward_dq.cuh).
 #pragma once
-
-#include <cuda.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -43,8 +41,8 @@
 #include "kernels/ptx/stmatrix.h"
 #include "kernels/ptx/wgmma.h"
 #include "kernels/sm80/accumulator.cuh"
-#include "kernels/sm80/backward.h"
 #include "kernels/sm80/backward_work.cuh"
+#include "kernels/sm90/backward_arguments.cuh"
 #include "kernels/sm90/backward_dq.cuh"
 #include "kernels/sm90/roles.cuh"
 
@@ -65,22 +63,6 @@ constexpr BackwardConfig backward_config(int head_dim, bool deterministic = fals
   }
   return {.head_dim = head_dim, .block_q = 64, .stages = 2, .deterministic = deterministic};
 }
-
-struct BackwardArguments {
-  CUtensorMap q, d_o;        // queries from first_live on; boxes of block_q rows
-  CUtensorMap k, v;          // keys before key_end; boxes of all keys of a thread block
-  CUtensorMap dk[2], dv[2];  // all columns, or each consumer's half; boxes of 16 rows
-  CUtensorMap logsumexp, d;  // in the workspace (see kernels/sm80/backward.h); boxes of block_q
-  // Also in the workspace. Only the deterministic kernel uses turns and tickets.
-  float *dq_sums, *dk_sums, *dv_sums;
-  int *turns, *tickets;
-  int batch, q_heads, kv_heads, group, q_len, key_end, padded_q, padded_kv;
-  int parts;       // thread blocks that share a block of keys
-  int first_live;  // queries before this one see no key
-  int diagonal;    // query q sees keys 0 to q + diagonal
-  int key_blocks, section_heads;
-  float scale, scale_log2;
-};
 
 template <typename T, BackwardConfig kConfig, typename Delay = NoDelay>
 struct Backward : Barriers<Delay> {
@@ -105,6 +87,7 @@ struct Backward : Barriers<Delay> {
 
   static constexpr int kProducerRegisters = kDqWarpgroup ? 56 : 24;
   static constexpr int kConsumerRegisters = kDqWarpgroup ? 224 : 240;
+  static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= kWarpgroupRegisters);
 
   // Shapes per consumer: S^T [64 keys, kSQueries], dK and dV [64 keys, kKeyColumns].
   static constexpr int kSQueries = kHalfColumns ? kBlockQ / kConsumers : kBlockQ;
@@ -136,7 +119,7 @@ struct Backward : Barriers<Delay> {
   static constexpr int kDqTiles = kDqColumns / 8;  // 16 queries x 8 columns each
   static constexpr int kTileFloats = 128;
   static constexpr int kStagedTiles = kSendsDq ? kDqTiles / 2 : 0;  // in shared memory
-  static constexpr int kDqPieces = kHalfColumns ? 4 : 1;            // per step, for the writers
+  static constexpr int kDqPieces = kHalfColumns ? 2 : 1;            // per step, for the writers
   using Writers = DqWriters<kHeadDim, kBlockQ, kDqColumns, kDqPieces, Delay>;
 
   // The position in shared memory of a column of K, V, Q or dO.
@@ -168,6 +151,7 @@ struct Backward : Barriers<Delay> {
 
   using Work = sm80::Work<kBlockQ, kBlockKv, kConfig.deterministic>;
   using Step = sm80::Step;
+  using Block = BackwardBlock<kBlockQ, kBlockKv>;
 
   static __device__ void initialise_barriers(Shared& shared) {
     constexpr int kWarps = 4 * kConsumers;
@@ -431,19 +415,6 @@ struct Backward : Barriers<Delay> {
           .advance(offset + column / 64 * panel_bytes + row * kRowBytes +
                    column % 64 * static_cast<int>(sizeof(T)));
     }
-  };
-
-  // A block of queries of one head.
-  struct Block {
-    int first_query;
-    int64_t first_row;  // of the workspace, which holds all heads: that of first_query
-    bool masked;        // whether any element of S has to be masked
-
-    __device__ Block(const BackwardArguments& a, const Work& work, const Step& step)
-        : first_query(step.block * kBlockQ),
-          first_row(int64_t{work.batch * a.q_heads + step.head} * a.padded_q + first_query),
-          masked(min(a.key_end, first_query + a.diagonal + 1) < work.first_key + kBlockKv ||
-                 first_query + kBlockQ > a.q_len) {}
   };
 
   // The mask of a thread's part of S^T. In the thread's row h (0 or 1), column c is visible if
@@ -863,7 +834,7 @@ struct Backward : Barriers<Delay> {
       if constexpr (kSendsDq) {
         if (unsent != nullptr) send_dq<1>(staged, unsent, part.lane, dq);
       } else if (kept) {
-        stage_dq<2, 4>(shared, part, i - 1, dq);
+        stage_dq<1, 2>(shared, part, i - 1, dq);
       }
       store_operand(p, shared.p[buffer], part);
       ptx::fence_proxy_async();
@@ -878,8 +849,7 @@ struct Backward : Barriers<Delay> {
       Delay::before_barrier();
       finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
       if (kHasWriters && kept) {  // after the fence of P
-        Writers::hand_over(*shared.dq_writers, part.lane, i - 1, 2);
-        Writers::hand_over(*shared.dq_writers, part.lane, i - 1, 3);
+        Writers::hand_over(*shared.dq_writers, part.lane, i - 1, 1);
       }
 
       issue_sum(dv, operands.p.advance(buffer * kDsBytes),
@@ -904,8 +874,8 @@ struct Backward : Barriers<Delay> {
       } else {
         kept = finite;
         if (finite) {
-          stage_dq<0, 2>(shared, part, i, dq);
-          hand_over_dq<0, 2>(shared, part, i);
+          stage_dq<0, 1>(shared, part, i, dq);
+          hand_over_dq<0, 1>(shared, part, i);
         } else {
 #pragma unroll 1
           for (int piece = 0; piece < kDqPieces; ++piece) {
@@ -925,8 +895,8 @@ struct Backward : Barriers<Delay> {
     if constexpr (kSendsDq) {
       if (unsent != nullptr) send_dq<1>(staged, unsent, part.lane, dq);
     } else if (kept) {
-      stage_dq<2, 4>(shared, part, work.steps - 1, dq);
-      hand_over_dq<2, 4>(shared, part, work.steps - 1);
+      stage_dq<1, 2>(shared, part, work.steps - 1, dq);
+      hand_over_dq<1, 2>(shared, part, work.steps - 1);
     }
   }
 
@@ -1086,11 +1056,5 @@ struct Backward : Barriers<Delay> {
     }
   }
 };
-
-template <typename Kernel>
-__global__ void __launch_bounds__(Kernel::kThreads, 1)
-    backward_kernel(const __grid_constant__ BackwardArguments arguments) {
-  Kernel::run(arguments);
-}
 
 }  // namespace flashbench::kernels::sm90

@@ -29,8 +29,9 @@ struct DqWriters : Barriers<Delay> {
   using Barriers<Delay>::arrive, Barriers<Delay>::wait;
 
   static constexpr int kConsumers = 2;
-  static constexpr int kWriters = 3;                       // warps
-  static constexpr int kBuffers = kHeadDim == 64 ? 4 : 2;  // as many as there is room for
+  static constexpr int kWriters = 3;  // warps
+  // As many as there is room for.
+  static constexpr int kBuffers = kHeadDim == 64 ? 4 : kPieces == 1 ? 2 : 1;
   // Barriers at which writers wait for a full piece. Pieces become full in order, and a writer has
   // seen the piece `kWriters` before its own. The phase that it waits for is therefore the current
   // one or already complete.

@@ -10,6 +10,7 @@
 #include "device/device_tensors.h"
 #include "device/inputs.h"
 #include "kernels/sm90/backward.cuh"
+#include "kernels/sm90/backward_by_gradient.cuh"
 #include "tests/kernels/cuda_problem.h"
 #include "tests/kernels/on_gpu.h"
 #include "tests/kernels/random_delay.cuh"
@@ -28,10 +29,13 @@ struct Delayed {
   int shared_bytes;
   bool deterministic;
 };
+template <typename Kernel>
+Delayed delayed(bool deterministic = false) {
+  return {backward_kernel<Kernel>, sizeof(typename Kernel::Shared), deterministic};
+}
 template <typename T, BackwardConfig kConfig>
 Delayed delayed() {
-  using Kernel = Backward<T, kConfig, RandomDelay>;
-  return {backward_kernel<Kernel>, sizeof(typename Kernel::Shared), kConfig.deterministic};
+  return delayed<Backward<T, kConfig, RandomDelay>>(kConfig.deterministic);
 }
 
 struct Sample {
@@ -44,7 +48,7 @@ std::vector<Sample> samples() {
   const Delayed d64 = delayed<__nv_bfloat16, backward_config(64)>();
   const Delayed d96 = delayed<__half, backward_config(96)>();
   const Delayed d128 = delayed<__half, backward_config(128)>();
-  const Delayed d192 = delayed<__half, backward_config(192)>();
+  const Delayed d192 = delayed<BackwardByGradient<__half, 192, 80, RandomDelay>>();
   const Delayed d256 = delayed<__nv_bfloat16, backward_config(256)>();
   const Delayed ordered_64 = delayed<__half, backward_config(64, true)>();
   const Delayed ordered_96 = delayed<__nv_bfloat16, backward_config(96, true)>();
@@ -65,6 +69,7 @@ std::vector<Sample> samples() {
   return {{many_heads(Dtype::bf16, Mask::none, 650, 64), d64, false},
           {many_heads(Dtype::fp16, Mask::causal_bottom_right, 70, 96), d96, false},
           {many_heads(Dtype::fp16, Mask::none, 70, 128), d128, false},
+          {many_heads(Dtype::fp16, Mask::none, 330, 192), d192, false},
           {many_heads(Dtype::bf16, Mask::causal_bottom_right, 70, 256), d256, false},
           {problem(Dtype::bf16, Mask::none, 500, 301, 64), d64},
           {problem(Dtype::bf16, Mask::none, 1, 1, 64), d64, false},
@@ -74,7 +79,10 @@ std::vector<Sample> samples() {
           {problem(Dtype::fp16, Mask::none, 300, 777, 128), d128},
           {problem(Dtype::fp16, Mask::causal_top_left, 333, 500, 120), d128},
           {problem(Dtype::fp16, Mask::causal_bottom_right, 600, 450, 128), d128},
+          {problem(Dtype::fp16, Mask::none, 500, 301, 160), d192},
+          {problem(Dtype::fp16, Mask::none, 1, 1, 192), d192, false},
           {problem(Dtype::fp16, Mask::causal_bottom_right, 301, 400, 184), d192},
+          {problem(Dtype::fp16, Mask::causal_top_left, 333, 500, 192), d192},
           {problem(Dtype::bf16, Mask::none, 300, 401, 256), d256},
           {problem(Dtype::bf16, Mask::causal_bottom_right, 401, 500, 248), d256},
           {problem(Dtype::fp16, Mask::none, 501, 700, 64), ordered_64},

@@ -1,0 +1,592 @@
+// The main kernel of the backward pass for Hopper in which each warpgroup sums one gradient; see
+// backward.cuh for the products. It serves head dimensions whose dK and dV of 64 keys and more do
+// not fit the registers of one consumer.
+//
+// Consumer 0 sums dV, consumer 1 sums dK, each for all keys of the block and all columns. They are
+// computed transposed, [columns, keys], since the number of keys need not be a multiple of 64.
+// Each consumer computes S and dP of half of the keys. P and dS go through shared memory, where
+// both consumers and the third warpgroup read them. This warpgroup computes dQ and adds it to
+// memory, which takes about as long as all products of a block: no consumer waits for it.
+//
+// A consumer issues the sum of one block of queries right before S and dP of the next block. The
+// tensor cores therefore work while it computes exponentials, and only stand still between the end
+// of dP and the exchange of dS.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/ptx/barrier.h"
+#include "kernels/ptx/cp_async_bulk_tensor.h"
+#include "kernels/ptx/cvt.h"
+#include "kernels/ptx/ex2.h"
+#include "kernels/ptx/ldmatrix.h"
+#include "kernels/ptx/mbarrier.h"
+#include "kernels/ptx/setmaxnreg.h"
+#include "kernels/ptx/shared_address.h"
+#include "kernels/ptx/stmatrix.h"
+#include "kernels/ptx/wgmma.h"
+#include "kernels/sm80/accumulator.cuh"
+#include "kernels/sm80/backward_work.cuh"
+#include "kernels/sm90/backward_arguments.cuh"
+#include "kernels/sm90/roles.cuh"
+
+namespace flashbench::kernels::sm90 {
+
+template <typename T, int kColumns, int kKeys, typename Delay = NoDelay>
+struct BackwardByGradient : Barriers<Delay> {
+  using Barriers<Delay>::arrive, Barriers<Delay>::is_full, Barriers<Delay>::wait;
+
+  static constexpr int kHeadDim = kColumns;
+  static constexpr int kBlockQ = 64;
+  static constexpr int kBlockKv = kKeys;
+  static constexpr int kStages = 2;
+  static constexpr int kConsumers = 2;
+  static constexpr int kThreads = 128 * (1 + kConsumers);
+  static constexpr int kDqRegisters = 88, kConsumerRegisters = 208;
+  static_assert(kDqRegisters + kConsumers * kConsumerRegisters <= kWarpgroupRegisters);
+
+  // Shapes per consumer: S and dP [kBlockQ, kSKeys]; dV^T or dK^T in panels [64, kBlockKv].
+  static constexpr int kSKeys = kBlockKv / kConsumers;
+  static constexpr int kPanels = kHeadDim / 64;
+  static_assert(kHeadDim % 64 == 0 && kBlockKv % 16 == 0);
+
+  static constexpr int kQPanelBytes = kBlockQ * kRowBytes;
+  static constexpr int kKvPanelBytes = kBlockKv * kRowBytes;
+  static constexpr int kQBytes = kPanels * kQPanelBytes;
+  static constexpr int kKvBytes = kPanels * kKvPanelBytes;
+
+  // Registers per thread.
+  static constexpr int kSFloats = kSKeys / 2;
+  static constexpr int kSumFloats = kBlockKv / 2;  // of a panel
+
+  // dQ's warpgroup computes so many columns at a time.
+  static constexpr int kDqColumns = 32;
+  static constexpr int kDqFloats = kDqColumns / 2;
+  static constexpr int kDqParts = kHeadDim / kDqColumns;
+  static constexpr int kTileFloats = 128;
+  // A consumer sets its flags before it waits for ds_empty of the block kStages before.
+  static constexpr int kFlags = 2 * kStages;
+
+  using Work = sm80::Work<kBlockQ, kBlockKv>;
+  using Step = sm80::Step;
+  using Block = BackwardBlock<kBlockQ, kBlockKv>;
+
+  struct Shared {
+    alignas(1024) char k[kKvBytes];
+    alignas(1024) char v[kKvBytes];
+    alignas(1024) char q[kStages][kQBytes];
+    alignas(1024) char d_o[kStages][kQBytes];
+    // P^T and dS^T [keys, queries].
+    alignas(1024) char p[kStages][kKvPanelBytes];
+    alignas(1024) char ds[kStages][kKvPanelBytes];
+    alignas(128) float logsumexp[kStages][kBlockQ];
+    alignas(128) float d[kStages][kBlockQ];
+    uint64_t k_full, v_full, k_empty;
+    uint64_t q_full[kStages], q_empty[kStages];      // Q and the logsumexp
+    uint64_t d_o_full[kStages], d_o_empty[kStages];  // dO and D
+    uint64_t p_ds_full[kStages], ds_empty[kStages];
+    bool finite[kFlags][4 * kConsumers];  // whether the scores of each warp are (see all_finite)
+  };
+
+  static __device__ void initialise_barriers(Shared& shared) {
+    const auto init = [](uint64_t& barrier, int arrivals) {
+      ptx::mbarrier_init(ptx::shared_address(&barrier), arrivals);
+    };
+    init(shared.k_full, 1);
+    init(shared.v_full, 1);
+    init(shared.k_empty, 4);
+    for (int i = 0; i < kStages; ++i) {
+      init(shared.q_full[i], 1);
+      init(shared.q_empty[i], 4);
+      init(shared.d_o_full[i], 1);
+      init(shared.d_o_empty[i], 4);
+      init(shared.p_ds_full[i], 4 * kConsumers);
+      init(shared.ds_empty[i], 4);
+    }
+    ptx::fence_mbarrier_init();
+  }
+
+  // The position of a block of queries in the buffers. Every buffer has kStages stages.
+  struct Place {
+    unsigned stage, parity;
+    __device__ explicit Place(unsigned i) : stage(i % kStages), parity(i / kStages % 2) {}
+  };
+
+  // The offset in a panel that a lane addresses in a transposed stmatrix or ldmatrix of 16 rows.
+  // The warp holds 16 of the 64 columns.
+  static __device__ __forceinline__ uint32_t transposed_offset() {
+    const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int row = lane / 16 * 8 + lane % 8, chunk = 2 * warp + lane / 8 % 2;
+    return row * kRowBytes + (chunk ^ lane % 8) * 16;
+  }
+
+  static __device__ __forceinline__ void release(const uint64_t& empty) {
+    if (threadIdx.x % 32 == 0) arrive(empty);
+  }
+
+  // The matrix at `offset` in shared memory. All matrices derive from one address, so that the
+  // compiler needs few registers for them.
+  static __device__ ptx::WgmmaMatrix matrix(const Shared& shared, int offset, int panel_bytes) {
+    return ptx::WgmmaMatrix(ptx::shared_address(&shared), static_cast<uint32_t>(panel_bytes))
+        .advance(offset);
+  }
+
+  // ---- A consumer
+
+  // Starts product = A B^T for A [kBlockQ, kHeadDim] and B [kSKeys, kHeadDim].
+  static __device__ __forceinline__ void issue_scores(float (&product)[kSFloats],
+                                                      ptx::WgmmaMatrix a, ptx::WgmmaMatrix b) {
+    ptx::keep_here(product);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kHeadDim / 16; ++step) {
+      const int panel = step / 4, bytes = step % 4 * 32;
+      ptx::Wgmma<kSKeys>::template multiply_shared<T>(
+          product, a.advance(panel * kQPanelBytes + bytes),
+          b.advance(panel * kKvPanelBytes + bytes), step != 0);
+    }
+  }
+
+  // Starts sum += A^T B^T for A [kBlockQ, kHeadDim] and B [kBlockKv, kBlockQ].
+  static __device__ __forceinline__ void issue_sum(float (&sum)[kPanels][kSumFloats],
+                                                   ptx::WgmmaMatrix a, ptx::WgmmaMatrix b) {
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) {
+#pragma unroll
+      for (int step = 0; step < kBlockQ / 16; ++step) {
+        ptx::Wgmma<kBlockKv>::template multiply_shared<T, ptx::RowsAlong::mn, ptx::RowsAlong::k>(
+            sum[panel], a.advance(panel * kQPanelBytes + step * 16 * kRowBytes),
+            b.advance(step * 32), true);
+      }
+    }
+  }
+
+  // The mask of a thread's part of S. In its row h (0 or 1), columns before end[h] are visible.
+  // Columns count from the thread's first.
+  struct Visible {
+    int end[2];
+
+    __device__ Visible(const BackwardArguments& a, const Work& work, const Block& block,
+                       int first_key, int first_row) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int query = block.first_query + first_row + 8 * half;
+        end[half] = query < a.q_len
+                        ? min(a.key_end, query + a.diagonal + 1) - work.first_key - first_key
+                        : 0;
+      }
+    }
+    // Selects rather than multiplies by 0: a masked element may be NaN.
+    __device__ void select(float (&x)[kSFloats]) const {
+#pragma unroll
+      for (int i = 0; i < kSFloats; ++i) x[i] = i / 4 * 8 + i % 2 < end[i / 2 % 2] ? x[i] : 0;
+    }
+  };
+
+  // Whether all scores of a thread are finite. A row of K that is not finite shows in the scores of
+  // all queries, whether they see it or not.
+  static __device__ __forceinline__ bool all_finite(const float (&s)[kSFloats]) {
+    bool finite = true;
+#pragma unroll
+    for (int i = 0; i < kSFloats; ++i) finite &= fabsf(s[i]) < INFINITY;
+    return finite;
+  }
+
+  // Stores a warp's 16 rows of P or dS, rounded and transposed.
+  static __device__ __forceinline__ void store_transposed(const float (&x)[kSFloats], uint32_t to) {
+    uint32_t words[kSFloats / 2];
+#pragma unroll
+    for (int i = 0; i < kSFloats; i += 2) words[i / 2] = ptx::cvt_rn_x2<T>(x[i], x[i + 1]);
+#pragma unroll
+    for (int i = 0; i < kSFloats; i += 8) {
+      const uint32_t* w = words + i / 2;
+      if (i + 8 <= kSFloats) {
+        ptx::stmatrix_x4_trans(to + i * 2 * kRowBytes, {w[0], w[1], w[2], w[3]});
+      } else {
+        ptx::stmatrix_x2_trans(to + i * 2 * kRowBytes, {w[0], w[1]});
+      }
+    }
+  }
+
+  // Loops over all blocks of queries: computes P and dS of this consumer's keys, and sums dV^T or
+  // dK^T.
+  static __device__ __forceinline__ void sum_gradient(const BackwardArguments& a, Shared& shared,
+                                                      const Work& work, int consumer,
+                                                      float (&sum)[kPanels][kSumFloats]) {
+    const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int first_row = warp * kWarpRows + lane / 4;       // the thread's first query
+    const int first_key = consumer * kSKeys + lane % 4 * 2;  // and key
+    const int key_bytes = consumer * kSKeys * kRowBytes;
+    const uint32_t stored = transposed_offset() + key_bytes;
+    const auto k = matrix(shared, offsetof(Shared, k) + key_bytes, kKvPanelBytes);
+    const auto v = matrix(shared, offsetof(Shared, v) + key_bytes, kKvPanelBytes);
+    const auto q = matrix(shared, offsetof(Shared, q), kQPanelBytes);
+    const auto d_o = matrix(shared, offsetof(Shared, d_o), kQPanelBytes);
+    const auto weights =
+        matrix(shared, consumer == 0 ? offsetof(Shared, p) : offsetof(Shared, ds), kKvPanelBytes);
+    const auto rows = consumer == 0 ? d_o : q;
+    const auto issue_sum_of = [&](const Place& at) {
+      wait(shared.p_ds_full[at.stage], at.parity);
+      issue_sum(sum, rows.advance(at.stage * kQBytes), weights.advance(at.stage * kKvPanelBytes));
+    };
+
+    Step step(work);
+    wait(shared.k_full, 0);
+    wait(shared.v_full, 0);
+    for (int i = 0; i < work.steps; ++i, step.advance(work)) {
+      const Place at(i), before(i - 1);
+      const Block block(a, work, step);
+      const auto add_block = [&]<bool kMasked>() {
+        float s[kSFloats], dp[kSFloats];
+        if (i > 0) issue_sum_of(before);
+        ptx::wgmma_fence();  // else ptxas adds one where the branches meet
+        ptx::wgmma_commit_group();
+        wait(shared.q_full[at.stage], at.parity);
+        issue_scores(s, q.advance(at.stage * kQBytes), k);
+        ptx::wgmma_commit_group();
+        wait(shared.d_o_full[at.stage], at.parity);
+        issue_scores(dp, d_o.advance(at.stage * kQBytes), v);
+        ptx::wgmma_commit_group();
+        ptx::wgmma_wait_group<2>();  // the sum
+        // The other consumer was done with the block before p_ds_full.
+        if (i > 0) release((consumer == 0 ? shared.d_o_empty : shared.q_empty)[before.stage]);
+
+        ptx::wgmma_wait_group<1>();  // S
+        ptx::keep_here(s);
+        const Visible visible(a, work, block, first_key, first_row);
+        if constexpr (kMasked) {
+          const bool finite = __all_sync(~0u, all_finite(s));
+          if (lane == 0) shared.finite[i % kFlags][4 * consumer + warp] = finite;
+        }
+        const float l[2] = {shared.logsumexp[at.stage][first_row],
+                            shared.logsumexp[at.stage][first_row + 8]};
+#pragma unroll
+        for (int x = 0; x < kSFloats; ++x) {
+          s[x] = ptx::ex2_approx_ftz(__fmaf_rn(s[x], a.scale_log2, -l[x / 2 % 2]));
+        }
+        if constexpr (kMasked) visible.select(s);
+        store_transposed(s, ptx::shared_address(shared.p[at.stage]) + stored);
+
+        ptx::wgmma_wait_group<0>();  // dP
+        ptx::keep_here(dp);
+        const float d[2] = {shared.d[at.stage][first_row], shared.d[at.stage][first_row + 8]};
+#pragma unroll
+        for (int x = 0; x < kSFloats; ++x) dp[x] = s[x] * (dp[x] - d[x / 2 % 2]);
+        if constexpr (kMasked) visible.select(dp);
+        wait(shared.ds_empty[at.stage], at.parity ^ 1);
+        store_transposed(dp, ptx::shared_address(shared.ds[at.stage]) + stored);
+        ptx::fence_proxy_async();
+        __syncwarp();
+        release(shared.p_ds_full[at.stage]);
+      };
+      if (block.masked) {
+        add_block.template operator()<true>();
+      } else {
+        add_block.template operator()<false>();
+      }
+    }
+    issue_sum_of(Place(work.steps - 1));
+    ptx::wgmma_commit_group();
+    ptx::wgmma_wait_group<0>();
+  }
+
+  // Stores dV or dK, times `scale`. It goes through the shared memory of V or K (`keys`), from
+  // where TMA copies it.
+  static __device__ __forceinline__ void store(const CUtensorMap& tensor, char* keys,
+                                               const Work& work, int consumer,
+                                               const float (&sum)[kPanels][kSumFloats],
+                                               float scale) {
+    const uint32_t base = ptx::shared_address(keys);
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) {
+#pragma unroll
+      for (int i = 0; i < kSumFloats; i += 8) {
+        const float* x = sum[panel] + i;
+        const uint32_t words[4] = {ptx::cvt_rn_x2<T>(x[0] * scale, x[1] * scale),
+                                   ptx::cvt_rn_x2<T>(x[2] * scale, x[3] * scale),
+                                   ptx::cvt_rn_x2<T>(x[4] * scale, x[5] * scale),
+                                   ptx::cvt_rn_x2<T>(x[6] * scale, x[7] * scale)};
+        ptx::stmatrix_x4_trans(
+            base + transposed_offset() + panel * kKvPanelBytes + i * 2 * kRowBytes, words);
+      }
+    }
+    ptx::fence_proxy_async();
+    Delay::before_barrier();
+    ptx::barrier_sync(1 + consumer, 128);
+    if (threadIdx.x % 32 != 0) return;
+    for (int row = static_cast<int>(threadIdx.x) / 32 % 4 * kWarpRows; row < kBlockKv;
+         row += 4 * kWarpRows) {
+#pragma unroll
+      for (int panel = 0; panel < kPanels; ++panel) {
+        ptx::cp_async_bulk_tensor_4d(tensor, panel * 64, work.first_key + row, work.kv_head,
+                                     work.batch, base + panel * kKvPanelBytes + row * kRowBytes);
+      }
+    }
+    ptx::cp_async_bulk_commit_group();
+    ptx::cp_async_bulk_wait_group_read_0();
+  }
+
+  // Transposes 8 x 8 values among the lanes. Lane l has row l / 4, columns l % 4 * 2 + {0, 1}.
+  static __device__ __forceinline__ void transpose(float& x0, float& x1) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, from = lane % 4 * 8 + lane / 8;
+    const bool odd = lane / 4 % 2 != 0;
+    const auto received = [&](int lane_from) {
+      const float even_column = __shfl_sync(~0u, x0, lane_from);
+      const float odd_column = __shfl_sync(~0u, x1, lane_from);
+      return odd ? odd_column : even_column;
+    };
+    const float first = received(from), second = received(from + 4);
+    x0 = first;
+    x1 = second;
+  }
+
+  // Adds dV or dK to the accumulators of a shared block of keys.
+  static __device__ __forceinline__ void add_to_others(float* sums, const BackwardArguments& a,
+                                                       const Work& work,
+                                                       const float (&sum)[kPanels][kSumFloats]) {
+    const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    float* block = sums + work.row_of_sums(a, false) * kHeadDim;
+#pragma unroll
+    for (int row = 0; row < kBlockKv; row += kWarpRows) {
+      if (work.first_key + row >= a.padded_kv) break;
+#pragma unroll
+      for (int panel = 0; panel < kPanels; ++panel) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const float* x = sum[panel] + row / 2 + 2 * half;
+          float v[4] = {x[0], x[1], x[4], x[5]};
+          transpose(v[0], v[1]);
+          transpose(v[2], v[3]);
+          const int column = panel * 64 + warp * 16 + half * 8;
+          sm80::add_to_accumulator(block + (row / 16 * kHeadDim + column) / 8 * kTileFloats, lane,
+                                   v);
+        }
+      }
+    }
+  }
+
+  static __device__ void consume(const BackwardArguments& a, Shared& shared, const Work& work,
+                                 int consumer) {
+    const bool sums_dv = consumer == 0;
+    float sum[kPanels][kSumFloats];
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) {
+#pragma unroll
+      for (int i = 0; i < kSumFloats; ++i) sum[panel][i] = 0;
+    }
+    if (work.steps > 0) sum_gradient(a, shared, work, consumer, sum);
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) ptx::keep_here(sum[panel]);
+    if (a.parts > 1) {
+      add_to_others(sums_dv ? a.dv_sums : a.dk_sums, a, work, sum);
+      return;
+    }
+    if (!sums_dv && work.steps > 0) wait(shared.k_empty, 0);
+    store(sums_dv ? a.dv[0] : a.dk[0], sums_dv ? shared.v : shared.k, work, consumer, sum,
+          sums_dv ? 1 : a.scale);
+  }
+
+  // ---- The warpgroup that computes dQ
+
+  // Thread 0 also issues the TMA loads: K and V once; Q with the logsumexp, and dO with D, for each
+  // block of queries.
+  struct Loads {
+    const BackwardArguments& a;
+    Shared& shared;
+    const Work& work;
+    Step step;
+    int loaded = 0;  // blocks of queries
+
+    __device__ Loads(const BackwardArguments& a_, Shared& shared_, const Work& work_)
+        : a(a_), shared(shared_), work(work_), step(work_) {}
+
+    __device__ void first() {
+      keys(a.k, shared.k, shared.k_full);
+      q();
+      keys(a.v, shared.v, shared.v_full);
+      d_o();
+    }
+    // Loads the next block if its buffers are empty.
+    __device__ void next_if_empty() {
+      const Place at(loaded);
+      if (loaded < work.steps && is_full(shared.q_empty[at.stage], at.parity ^ 1) &&
+          is_full(shared.d_o_empty[at.stage], at.parity ^ 1)) {
+        q();
+        d_o();
+      }
+    }
+
+   private:
+    __device__ void keys(const CUtensorMap& tensor, char* to, uint64_t& full) const {
+      const uint32_t barrier = ptx::shared_address(&full);
+      ptx::mbarrier_arrive_expect_tx(barrier, kKvBytes);
+      load_rows<kPanels, kKvPanelBytes>(tensor, to, barrier, work.first_key, work.kv_head,
+                                        work.batch, ptx::CachePolicy::evict_first);
+    }
+    __device__ void q() {
+      const unsigned stage = Place(loaded).stage;
+      queries(a.q, shared.q[stage], a.logsumexp, shared.logsumexp[stage], shared.q_full[stage]);
+    }
+    __device__ void d_o() {
+      const unsigned stage = Place(loaded).stage;
+      queries(a.d_o, shared.d_o[stage], a.d, shared.d[stage], shared.d_o_full[stage]);
+      step.advance(work);
+      ++loaded;
+    }
+    __device__ void queries(const CUtensorMap& tensor, char* to, const CUtensorMap& statistics,
+                            float* to_statistics, uint64_t& full) const {
+      const uint32_t barrier = ptx::shared_address(&full);
+      constexpr int kStatisticsBytes = kBlockQ * static_cast<int>(sizeof(float));
+      ptx::mbarrier_arrive_expect_tx(barrier, kQBytes + kStatisticsBytes);
+      load_rows<kPanels, kQPanelBytes>(tensor, to, barrier, step.block * kBlockQ - a.first_live,
+                                       step.head, work.batch, ptx::CachePolicy::evict_last);
+      ptx::cp_async_bulk_tensor_2d(ptx::shared_address(to_statistics), statistics,
+                                   step.block * kBlockQ, work.batch * a.q_heads + step.head,
+                                   barrier);
+    }
+  };
+
+  // Starts dQ = dS K for kDqColumns columns of K. A warp has its 16 rows of dS in registers.
+  static __device__ __forceinline__ void issue_dq(float (&dq)[kDqFloats],
+                                                  const uint32_t (&ds)[kBlockKv / 16][4],
+                                                  ptx::WgmmaMatrix k) {
+    ptx::keep_here(dq);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kBlockKv / 16; ++step) {
+      ptx::Wgmma<kDqColumns>::template multiply_registers<T>(
+          dq, ds[step], k.advance(step * 16 * kRowBytes), step != 0);
+    }
+    ptx::wgmma_commit_group();
+  }
+
+  static __device__ void load_and_sum_dq(const BackwardArguments& a, Shared& shared,
+                                         const Work& work) {
+    if (work.steps == 0) return;
+    const bool leads = threadIdx.x == 0;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    Loads loads(a, shared, work);
+    if (leads) {
+      loads.first();
+      loads.next_if_empty();
+    }
+    __syncwarp();
+    const auto k = matrix(shared, offsetof(Shared, k), kKvPanelBytes);
+    Step step(work);
+    wait(shared.k_full, 0);
+    for (int i = 0; i < work.steps; ++i, step.advance(work)) {
+      const Place at(i);
+      const Block block(a, work, step);
+      while (!is_full(shared.p_ds_full[at.stage], at.parity)) {
+        if (leads) loads.next_if_empty();
+      }
+      __syncwarp();
+      bool finite = true;
+      if (block.masked) {
+#pragma unroll
+        for (int x = 0; x < 4 * kConsumers; ++x) finite &= shared.finite[i % kFlags][x];
+      }
+      if (!finite) {
+        add_seen_keys(a, shared, work, block, shared.ds[at.stage]);
+        __syncwarp();
+        release(shared.ds_empty[at.stage]);
+        continue;
+      }
+      uint32_t ds[kBlockKv / 16][4];
+#pragma unroll
+      for (int x = 0; x < kBlockKv / 16; ++x) {
+        ptx::ldmatrix_x4_trans(ds[x], ptx::shared_address(shared.ds[at.stage]) +
+                                          transposed_offset() + x * 16 * kRowBytes);
+      }
+      __syncwarp();
+      release(shared.ds_empty[at.stage]);
+
+      // One part is computed while the one before is added to memory.
+      float* tiles = a.dq_sums + (block.first_row + warp * kWarpRows) * kHeadDim;
+      float dq[2][kDqFloats];
+      issue_dq(dq[0], ds, k);
+#pragma unroll
+      for (int part = 0; part < kDqParts; ++part) {
+        if (part + 1 < kDqParts) {
+          const int column = (part + 1) * kDqColumns;
+          issue_dq(dq[(part + 1) % 2], ds,
+                   k.advance(column / 64 * kKvPanelBytes + column % 64 * 2));
+          ptx::wgmma_wait_group<1>();
+        } else {
+          ptx::wgmma_wait_group<0>();
+        }
+        ptx::keep_here(dq[part % 2]);
+        if (leads && part % 2 == 0) loads.next_if_empty();
+        __syncwarp();
+#pragma unroll
+        for (int j = 0; j < kDqColumns / 8; ++j) {
+          const float* x = dq[part % 2] + 4 * j;
+          const float values[4] = {x[0], x[1], x[2], x[3]};
+          sm80::add_to_accumulator(tiles + (part * kDqColumns / 8 + j) * kTileFloats, lane, values);
+        }
+      }
+    }
+    release(shared.k_empty);
+  }
+
+  // The element at (row, column) of a matrix in shared memory with panels of kBlockKv rows.
+  static __device__ float element(const char* matrix, int row, int column) {
+    const int chunk = column % 64 / 8 ^ row % 8;
+    const char* at = matrix + column / 64 * kKvPanelBytes + row * kRowBytes + chunk * 16;
+    return static_cast<float>(reinterpret_cast<const T*>(at)[column % 8]);
+  }
+
+  // Adds a block of dQ, computed key by key from dS and K in shared memory, for queries that do not
+  // all see the same keys, where K is not all finite. A product over all keys would let masked keys
+  // through, because 0 * NaN is NaN.
+  static __device__ __forceinline__ void add_seen_keys(const BackwardArguments& a,
+                                                       const Shared& shared, const Work& work,
+                                                       const Block& block, const char* ds) {
+    const int first = block.first_query + a.diagonal + 1 - work.first_key;
+    const int end = min(a.key_end - work.first_key, kBlockKv);
+    float* tiles = a.dq_sums + block.first_row * kHeadDim;
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < kBlockQ * kHeadDim; i += 128) {
+      const int row = i / kHeadDim, column = i % kHeadDim;
+      float sum = 0;
+#pragma unroll 1
+      for (int key = 0; key < min(first + row, end); ++key) {
+        sum += element(ds, key, row) * element(shared.k, key, column);
+      }
+      atomicAdd(sm80::accumulator_of<kHeadDim>(tiles, row, column), sum);
+    }
+  }
+
+  static __device__ void run(const BackwardArguments& a) {
+    extern __shared__ __align__(1024) char shared_memory[];
+    Shared& shared = *reinterpret_cast<Shared*>(shared_memory);
+    if (threadIdx.x == 0) {
+      ptx::prefetch_tensormap(a.q);
+      ptx::prefetch_tensormap(a.d_o);
+      ptx::prefetch_tensormap(a.k);
+      ptx::prefetch_tensormap(a.v);
+      ptx::prefetch_tensormap(a.logsumexp);
+      ptx::prefetch_tensormap(a.d);
+      initialise_barriers(shared);
+    }
+    __syncthreads();
+    const Work work(a, static_cast<int>(blockIdx.x));
+    // The shuffle tells the compiler that the warpgroup index is the same in all lanes.
+    const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
+    if (warpgroup == 0) {
+      ptx::setmaxnreg_dec<kDqRegisters>();
+      load_and_sum_dq(a, shared, work);
+    } else {
+      ptx::setmaxnreg_inc<kConsumerRegisters>();
+      consume(a, shared, work, warpgroup - 1);
+    }
+  }
+};
+
+}  // namespace flashbench::kernels::sm90
