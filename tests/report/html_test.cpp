@@ -91,15 +91,26 @@ TEST(HtmlPage, NamesThatAreNotUtf8AreReplaced) {
   EXPECT_EQ(Json::parse(document_text(page))["results"][0]["file"], "\xef\xbf\xbd.json");
 }
 
-TEST(HtmlPage, HasOnePlaceForTheDocumentAndAllItsParts) {
-  const std::string_view page = page_text();
-  const size_t at = page.find("{{DOCUMENT}}");
-  ASSERT_NE(at, std::string_view::npos);
-  EXPECT_EQ(page.find("{{DOCUMENT}}", at + 1), std::string_view::npos);
-  EXPECT_EQ(page.find("@PAGE_"), std::string_view::npos);
+TEST(HtmlPage, NoTextOfAFileIsTakenForAPlace) {
+  const std::vector<NamedResult> results{{"{{LIBRARY}}{{DOCUMENT}}.json", sample_result()}};
+  EXPECT_EQ(Json::parse(document_text(to_html(results))), html_document(results));
+}
+
+TEST(HtmlPage, HasAllItsParts) {
+  const std::string page = to_html({{"a.json", sample_result()}});
+  EXPECT_EQ(page.find("@PAGE_"), std::string::npos);
+  EXPECT_EQ(page.find("{{"), std::string::npos);
   for (const char* part :
        {"University of Washington", "vegaLite", "function makeTable", "</html>"}) {
-    EXPECT_NE(page.find(part), std::string_view::npos) << part;
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  }
+}
+
+TEST(HtmlPage, HasOnePlaceForTheDocumentAndOneForTheLibrary) {
+  for (const char* place : {"{{DOCUMENT}}", "{{LIBRARY}}"}) {
+    const size_t at = report_page_text().find(place);
+    ASSERT_NE(at, std::string_view::npos);
+    EXPECT_EQ(report_page_text().find(place, at + 1), std::string_view::npos);
   }
 }
 

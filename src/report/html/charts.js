@@ -2,27 +2,24 @@
 
 // How Vega draws, in the colours of the page.
 function chartConfig() {
-  const style = getComputedStyle(document.documentElement);
-  const colour = (name) => style.getPropertyValue(name).trim();
+  const muted = pageColour('--muted');
   return {
     background: 'transparent',
     font: 'system-ui, sans-serif',
     view: {stroke: null},
-    axis: {labelColor: colour('--text'), titleColor: colour('--muted'), gridColor: colour('--line'), domainColor: colour('--muted'),
-           tickColor: colour('--muted'), titleFontWeight: 'normal', labelFontSize: 11, titleFontSize: 11},
-    muted: colour('--muted'),
-    text: colour('--text'),
+    axis: {labelColor: pageColour('--text'), titleColor: muted, gridColor: pageColour('--line'), domainColor: muted,
+           tickColor: muted, titleFontWeight: 'normal', labelFontSize: 11, titleFontSize: 11},
   };
 }
 
-// Draws the layers into the element, as wide as it. Returns a promise of the view.
-function drawChart(container, {layer, height, description}, rows) {
-  const {muted, text, ...config} = chartConfig();
+// Draws the layers into the element, as wide as it. Points that have the `id` of one of the rows say `tell(row)` under
+// the pointer, and open the row. Returns a promise of the view.
+function drawChart(container, {layer, height, description}, rows = [], tell = null) {
   const compiled = vegaLite.compile({
-    width: 'container', height, description, autosize: {type: 'fit', contains: 'padding'}, layer, config,
+    width: 'container', height, description, autosize: {type: 'fit', contains: 'padding'}, layer, config: chartConfig(),
   });
   const view = new vega.View(vega.parse(compiled.spec), {renderer: 'svg', container, hover: true});
-  view.tooltip((_, event, item, id) => showTooltip(event, rows[id]));
+  view.tooltip((_, event, item, id) => showTooltip(event, rows[id], tell));
   view.addEventListener('click', (_, item) => {
     if (item && item.datum && rows[item.datum.id]) showRow(rows[item.datum.id]);
   });
@@ -31,23 +28,11 @@ function drawChart(container, {layer, height, description}, rows) {
 
 // ---- the tooltip
 
-function tooltipLines(row) {
-  const half = halfWidth(row);
-  return [
-    row.case,
-    `${significant(row.median_ms)} ms` + (half === null ? '' : ` ±${half.toFixed(1)}% (95%: ${significant(row.ci_low_ms)} to ${significant(row.ci_high_ms)})`),
-    `${significant(row.tflops)} TFLOP/s` + (isFigure(row.pct_of_ceiling) ? `, ${percentText(row.pct_of_ceiling)}% of the GEMM` : '') +
-      (isFigure(row.speedup_vs_naive) ? `, ${significant(row.speedup_vs_naive)}× naive` : ''),
-    `${row.verified}` + (isFigure(row.sm_mhz) ? `; ${row.sm_mhz} MHz, ${significant(row.power_w)} W` : ''),
-    row.kernel,
-  ].filter(Boolean);
-}
-
-function showTooltip(event, row) {
+function showTooltip(event, row, tell) {
   const tooltip = byId('tooltip');
   tooltip.hidden = !row;
   if (!row) return;
-  tooltip.replaceChildren(element('b', {}, row.line), ...tooltipLines(row).map((line) => element('div', {}, line)));
+  tooltip.replaceChildren(element('b', {}, row.line), ...tell(row).map((line) => element('div', {}, line)));
   const {width, height} = tooltip.getBoundingClientRect();
   const beside = (at, size, room) => Math.max(4, at + 14 + size > room ? at - 14 - size : at + 14);
   tooltip.style.left = `${beside(event.clientX, width, innerWidth)}px`;
@@ -102,14 +87,15 @@ function sharedDomain(kind, rows, context) {
   const values = rows.flatMap((row) => kind.values(row, context)).filter((value) => isFigure(value) && value > 0);
   if (!values.length) return null;
   const low = Math.min(...values), high = Math.max(...values);
-  return kind.log ? [low / 1.2, high * 1.2] : [0, high * 1.05];
+  const margin = kind.margin || 1.2;
+  return kind.log ? [low / margin, high * margin] : [0, high * 1.05];
 }
 
 // The charts of one pass, dtype and device, drawn when they are first seen.
 class ChartGroup {
   constructor(title, rows, axes, open) {
     this.rows = rows;
-    this.panels = splitIntoPanels(rows, axes);
+    this.axes = axes;
     this.body = element('div', {class: 'panels'});
     this.summary = element('summary', {});
     this.title = title;
@@ -126,7 +112,7 @@ class ChartGroup {
   refresh() {
     if (!this.wanted) return;
     const {kind, keeps, context} = this.wanted;
-    const panels = this.panels.map((panel) => ({...panel, rows: panel.rows.filter(keeps)})).filter((panel) => panel.rows.length);
+    const panels = (kind.panels || splitIntoPanels)(this.rows, this.axes).map((panel) => ({...panel, rows: panel.rows.filter(keeps)})).filter((panel) => panel.rows.length);
     this.summary.textContent = `${this.title} (${panels.length} ${panels.length === 1 ? 'chart' : 'charts'})`;
     this.node.hidden = panels.length === 0;
     if (!this.node.open) return;
@@ -147,29 +133,30 @@ class ChartGroup {
       return;
     }
     const description = `${kind.name}, ${this.title}, ${panel.title}. The table below has the figures.`;
-    drawChart(chart, {layer, height: 230, description}, context.rows).then((view) => this.views.push(view));
+    drawChart(chart, {layer, height: 230, description}, context.rows, context.tell).then((view) => this.views.push(view));
   }
 }
 
-// The buttons for the kinds of charts and a group for each pass, dtype and device. Returns `show(keeps)`, which
-// draws the rows that are kept.
-function makeCharts(rows, axes) {
-  const timed = rows.filter(isTimed);
-  const devices = distinct(timed, (row) => row.device);
-  const groups = grouped(timed, (row) => `${row.pass}, ${row.dtype}` + (devices > 1 ? `, ${row.device}` : ''))
+// The buttons for the kinds of charts and a group for each pass, dtype and device. `rows` are all rows, of which those
+// with `isDrawn` have points; `contextOf(rows)` is what the kinds need to know of a group beside its panels; `tell(row)`
+// are the lines of a point. Returns `show(keeps)`, which draws the rows that are kept.
+function makeCharts(rows, axes, {kinds, first, isDrawn, nothing, contextOf, tell}) {
+  const drawn = rows.filter(isDrawn);
+  const devices = distinct(drawn, (row) => row.device);
+  const groups = grouped(drawn, (row) => `${row.pass}, ${row.dtype}` + (devices > 1 ? `, ${row.device}` : ''))
     .map(([title, same], index) => new ChartGroup(title, same, axes, index === 0));
   byId('charts').append(...groups.map((group) => group.node));
-  if (!groups.length) byId('charts').append(element('p', {class: 'note'}, 'Nothing to draw: no row has a verified time.'));
-  let kind = KINDS[1], kept = () => true;
+  if (!groups.length) byId('charts').append(element('p', {class: 'note'}, `Nothing to draw: ${nothing}.`));
+  let kind = first, kept = () => true;
   const show = (keeps = kept) => {
     kept = keeps;
-    const context = {rows, styles: lineStyles(rows), muted: chartConfig().muted};
-    byId('figure-note').textContent = `${kind.note()} A click on a point opens its row.`;
-    for (const group of groups) group.show(kind, keeps, {...context, rate: rateUnit(group.rows)});
+    const context = {rows, tell, styles: lineStyles(rows), muted: pageColour('--muted')};
+    byId('figure-note').textContent = `${kind.note} A click on a point opens its row.`;
+    for (const group of groups) group.show(kind, keeps, {...context, ...contextOf(group.rows)});
   };
-  const buttons = KINDS.map((one) => element('button', {type: 'button', 'aria-pressed': String(one === kind), onclick: () => {
+  const buttons = kinds.map((one) => element('button', {type: 'button', 'aria-pressed': String(one === kind), onclick: () => {
     kind = one;
-    buttons.forEach((button, index) => button.setAttribute('aria-pressed', String(KINDS[index] === kind)));
+    buttons.forEach((button, index) => button.setAttribute('aria-pressed', String(kinds[index] === kind)));
     show();
   }}, one.name));
   byId('figures').append(...buttons);

@@ -25,3 +25,8 @@ function definitions(pairs) {
 function byId(id) {
   return document.getElementById(id);
 }
+
+// A colour of the page, as it is in the light or dark style of now: pageColour('--muted').
+function pageColour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}

@@ -42,18 +42,3 @@ function showEnvironment(results) {
     for (const text of texts) byId('rules').append(element('dt', {}, rule.replace('_', ' ')), element('dd', {}, wordsOf(text)));
   }
 }
-
-// The title of the page, and for each result a line on what it is and the lines that sum it up.
-function showHeader(results) {
-  const names = [...new Set(results.map((result) => wordsOf(result.config.name) || result.file))];
-  byId('title').textContent = names.join(', ');
-  document.title = `${names.join(', ')} – flashbench report`;
-  for (const result of results) {
-    const device = result.devices.map((one) => wordsOf(one.name)).join(', ');
-    byId('results').append(element('section', {},
-      element('p', {}, element('b', {}, device), ` · flashbench ${wordsOf(result.meta.version)} · ${wordsOf(result.meta.started)} · `,
-        element('code', {}, result.file)),
-      result.config.description && element('p', {class: 'muted'}, wordsOf(result.config.description)),
-      element('ul', {}, result.summary.map((line) => element('li', {class: line.startsWith('warning') ? 'warn' : null}, line)))));
-  }
-}

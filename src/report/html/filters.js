@@ -5,7 +5,7 @@ const SHAPE_SIGNS = ['■', '●', '▲', '◆', '▼', '✚'];
 
 // Colour and shape of each line. As many pairs as there are of both come before one comes again.
 function lineStyles(rows) {
-  const colours = getComputedStyle(document.documentElement).getPropertyValue('--series').trim().split(/\s+/);
+  const colours = pageColour('--series').split(/\s+/);
   const styles = new Map();
   for (const [line] of grouped(rows, (row) => row.line)) {
     const number = styles.size;
@@ -15,48 +15,82 @@ function lineStyles(rows) {
   return styles;
 }
 
-const FILTERS = [
-  {title: 'Provider', valueOf: (row) => row.line},
-  {title: 'File', valueOf: (row) => row.file},
+const CASE_FILTERS = [
   {title: 'Pass', valueOf: (row) => row.pass},
   {title: 'Type', valueOf: (row) => row.dtype},
   {title: 'Mask', valueOf: (row) => row.mask, text: maskText},
   {title: 'head_dim', valueOf: (row) => row.head_dim},
-  {title: 'Status', valueOf: (row) => row.status},
-  {title: 'Verdict', valueOf: (row) => row.verified},
 ];
 
-// Fills the form; `changed` is called after each change. Returns the test that a row must pass.
-function makeFilters(form, rows, changed) {
-  const hidden = FILTERS.map(() => new Set());
-  const styles = lineStyles(rows);
-  FILTERS.forEach((filter, index) => {
+// A filter has a title and `valueOf(row)`; `text(value)` is what is shown of it, and `swatch(value)`, {sign, colour}, the
+// mark that its rows have in the charts.
+class Filters {
+  // Fills the form; `changed` is called after each change.
+  constructor(form, rows, filters, changed) {
+    this.form = form;
+    this.filters = filters;
+    this.hidden = filters.map(() => new Set());
+    this.changed = changed;
+    filters.forEach((filter, index) => this.add(filter, index, rows));
+    form.append(element('button', {type: 'button', onclick: () => this.set(() => true)}, 'Show all'));
+    form.addEventListener('submit', (event) => event.preventDefault());
+    this.paint();
+  }
+
+  add(filter, index, rows) {
     const values = grouped(rows, filter.valueOf).map(([value]) => value);
     if (values.length < 2) return;
     if (values.every(isFigure)) values.sort((a, b) => a - b);
-    form.append(element('fieldset', {}, element('legend', {}, filter.title), values.map((value) => {
+    this.form.append(element('fieldset', {}, element('legend', {}, filter.title), values.map((value) => {
       const box = element('input', {type: 'checkbox', checked: true, onchange: () => {
-        if (box.checked) hidden[index].delete(value);
-        else hidden[index].add(value);
-        changed();
+        if (box.checked) this.hidden[index].delete(value);
+        else this.hidden[index].add(value);
+        this.changed();
       }});
-      const swatch = index === 0 && element('span', {class: 'swatch', 'data-line': value, 'aria-hidden': 'true'},
-        styles.get(value).sign);
+      box.choice = {filter, index, value};
+      const swatch = filter.swatch && element('span', {class: 'swatch', 'aria-hidden': 'true'}, filter.swatch(value).sign);
       return element('label', {}, box, swatch, filter.text ? filter.text(value) : String(value));
     })));
-  });
-  form.append(element('button', {type: 'button', onclick: () => {
-    for (const set of hidden) set.clear();
-    for (const box of form.querySelectorAll('input')) box.checked = true;
-    changed();
-  }}, 'Show all'));
-  form.addEventListener('submit', (event) => event.preventDefault());
-  paintSwatches(form, styles);
-  return (row) => FILTERS.every((filter, index) => !hidden[index].has(filter.valueOf(row)));
+  }
+
+  // Checks the boxes for which the test of (filter, value) holds, and no others.
+  set(isChecked) {
+    for (const box of this.form.querySelectorAll('input')) {
+      const {filter, index, value} = box.choice;
+      box.checked = isChecked(filter, value);
+      if (box.checked) this.hidden[index].delete(value);
+      else this.hidden[index].add(value);
+    }
+    this.changed();
+  }
+
+  // The test that a row must pass.
+  keeps(row) {
+    return this.filters.every((filter, index) => !this.hidden[index].has(filter.valueOf(row)));
+  }
+
+  // In the colours of now.
+  paint() {
+    for (const swatch of this.form.querySelectorAll('.swatch')) {
+      const {filter, value} = swatch.parentNode.querySelector('input').choice;
+      swatch.style.color = filter.swatch(value).colour;
+    }
+  }
 }
 
-function paintSwatches(form, styles) {
-  for (const swatch of form.querySelectorAll('.swatch')) {
-    swatch.style.color = styles.get(swatch.dataset.line).colour;
-  }
+// Shows in the charts and the table what the filters keep. `show(keeps)` as makeCharts and makeTable return it. Returns
+// the filters.
+function makeFilters(rows, filters, showTable, showCharts) {
+  const show = () => {
+    showTable(keeps);
+    showCharts(keeps);
+  };
+  const chosen = new Filters(byId('filters'), rows, filters, show);
+  const keeps = (row) => chosen.keeps(row);
+  show();
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
+    chosen.paint();
+    showCharts();
+  });
+  return chosen;
 }

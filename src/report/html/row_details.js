@@ -1,4 +1,4 @@
-// What an open row shows: its samples in time order, errors, kernels, and the command that repeats it.
+// Parts of an open row: its samples in time order, errors, kernels, and the command that repeats it.
 
 // ---- samples
 
@@ -22,19 +22,17 @@ function processBounds(samples) {
 
 function sampleLayers(row, field, title) {
   const samples = row.samples, values = sampleValues(samples);
-  const style = getComputedStyle(document.documentElement);
-  const colour = (name) => style.getPropertyValue(name).trim();
   const x = {field: 'number', type: 'quantitative', title: 'sample, in time order', scale: {domain: [0.5, samples.ms.length + 0.5], nice: false},
              axis: {grid: false, tickMinStep: 1, format: 'd'}};
   const y = {field, type: 'quantitative', title, scale: {zero: false}, axis: {tickCount: 4, minExtent: 40}};
   const color = {field: 'state', type: 'nominal', legend: null, scale: {
-    domain: ['undisturbed', 'throttled', 'disturbed'], range: [colour('--accent'), colour('--bad'), colour('--warn')]}};
+    domain: ['undisturbed', 'throttled', 'disturbed'], range: [pageColour('--accent'), pageColour('--bad'), pageColour('--warn')]}};
   const layers = [
-    {data: {values: processBounds(samples)}, mark: {type: 'rule', color: colour('--line')}, encoding: {x}},
-    {data: {values}, mark: {type: 'line', strokeWidth: 0.7, color: colour('--muted'), opacity: 0.6}, encoding: {x, y}},
+    {data: {values: processBounds(samples)}, mark: {type: 'rule', color: pageColour('--line')}, encoding: {x}},
+    {data: {values}, mark: {type: 'line', strokeWidth: 0.7, color: pageColour('--muted'), opacity: 0.6}, encoding: {x, y}},
     {data: {values}, mark: {type: 'point', filled: true, size: 28, opacity: 1}, encoding: {x, y, color}},
   ];
-  if (field === 'ms') layers.unshift(...intervalLayers(row, y, colour('--muted')));
+  if (field === 'ms') layers.unshift(...intervalLayers(row, y, pageColour('--muted')));
   return layers;
 }
 
@@ -67,7 +65,7 @@ function samplesPart(row) {
     part.append(chart);
     requestAnimationFrame(() => drawChart(chart, {
       layer: sampleLayers(row, field, title), height, description: `${title} of each sample of ${row.line}, ${row.case}`,
-    }, []));
+    }));
   }
   return part;
 }
@@ -147,10 +145,4 @@ function commandPart(row) {
   };
   return element('div', {}, element('h3', {}, 'Repeat'), element('p', {class: 'repeat'},
     element('button', {type: 'button', class: 'copy', onclick: copy}, 'Copy command'), said), command);
-}
-
-function rowDetails(row) {
-  return element('div', {class: 'row-details'},
-    element('div', {class: 'columns'}, row.samples && samplesPart(row), figuresPart(row)),
-    checksPart(row), kernelsPart(row), commandPart(row));
 }
