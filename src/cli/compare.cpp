@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "compare/baseline.h"
+#include "compare/html/page.h"
 #include "compare/present.h"
 #include "report/json.h"
 
@@ -16,33 +17,39 @@ namespace flashbench {
 namespace {
 
 struct Flags {
-  std::string base, now, format = "table", json, markdown;
+  std::string base, now, format = "table", out = "-", json, markdown;
   ComparisonFlags comparison;
   FilterFlags filter;
 };
 
-std::string formatted(const Comparison& comparison, const std::string& format) {
+std::string formatted(const Comparison& comparison, const NamedResult& base, const NamedResult& now,
+                      const std::string& format) {
   if (format == "md") return to_markdown(comparison);
   if (format == "json") return to_json(comparison);
+  if (format == "html") return to_html(comparison, base, now);
   return to_table(comparison);
 }
 
-void filter_records(SweepResult& result, const FilterFlags& filter) {
+SweepResult filtered(SweepResult result, const FilterFlags& filter) {
   std::erase_if(result.records, [&](const Record& record) { return !filter.keeps(record.item); });
+  return result;
 }
 
 int compare_files(const Flags& flags) {
   const CompareOptions options = flags.comparison.options();
-  for (const std::string& path : {flags.json, flags.markdown}) require_writable_text(path);
-  SweepResult base = read_baseline(flags.base), now = read_result(flags.now);
-  filter_records(base, flags.filter);
-  filter_records(now, flags.filter);
-  const Comparison comparison = compare(base, now, options, flags.base, flags.now);
+  for (const std::string& path : {flags.json, flags.markdown, flags.out}) {
+    require_writable_text(path);
+  }
+  const NamedResult base{flags.base, filtered(read_baseline(flags.base), flags.filter)};
+  const NamedResult now{flags.now, filtered(read_result(flags.now), flags.filter)};
+  const Comparison comparison = compare(base.result, now.result, options, base.source, now.source);
 
   write_text(flags.json, to_json(comparison));
   write_text(flags.markdown, to_markdown(comparison));
   const bool stdout_is_taken = flags.json == "-" || flags.markdown == "-";
-  if (!stdout_is_taken) fmt::print("{}", formatted(comparison, flags.format));
+  if (flags.out != "-" || !stdout_is_taken) {
+    write_text(flags.out, formatted(comparison, base, now, flags.format));
+  }
   return flags.comparison.exit_code(comparison);
 }
 
@@ -62,8 +69,11 @@ void add_compare(CLI::App& app, Invocation& invocation) {
       ->type_name("FILE");
   flags->comparison.add(command);
   flags->filter.add(command);
-  command.add_option("-f,--format", flags->format, "What to print: table, json or md")
-      ->check(CLI::IsMember({"table", "json", "md"}))
+  command.add_option("-f,--format", flags->format, "table, json, md or html")
+      ->check(CLI::IsMember({"table", "json", "md", "html"}))
+      ->capture_default_str();
+  command.add_option("-o,--out", flags->out, "Write that to this file (- for stdout)")
+      ->type_name("FILE")
       ->capture_default_str();
   command.add_option("--json", flags->json, "Write the comparison as JSON (- for stdout)")
       ->type_name("FILE");

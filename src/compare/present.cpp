@@ -175,7 +175,7 @@ std::string to_markdown(const Comparison& comparison) {
   return markdown;
 }
 
-std::string to_json(const Comparison& comparison) {
+Json comparison_json(const Comparison& comparison) {
   Json json{{"comparison_schema_version", kComparisonSchemaVersion},
             {"base", {{"source", comparison.base_name}, {"meta", comparison.base_meta}}},
             {"new", {{"source", comparison.now_name}, {"meta", comparison.now_meta}}},
@@ -196,7 +196,11 @@ std::string to_json(const Comparison& comparison) {
         {{"key", difference.key}, {"base", difference.base}, {"new", difference.now}});
   }
   for (const RowComparison& row : comparison.rows) json["rows"].push_back(row_json(row));
-  return json.dump(1) + "\n";
+  return json;
+}
+
+std::string to_json(const Comparison& comparison) {
+  return comparison_json(comparison).dump(1) + "\n";
 }
 
 }  // namespace flashbench

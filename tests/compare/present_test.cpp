@@ -6,7 +6,7 @@
 
 #include <sstream>
 
-#include "sample_sweep.h"
+#include "sample_comparison.h"
 
 namespace flashbench {
 namespace {
@@ -14,31 +14,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A row of every kind.
-Comparison sample_comparison() {
-  Times three{.processes = {30, 30, 30}};
-  SweepResult base = nine_rows(three, 1), now = nine_rows(three, 2);
-  for (double& seconds : now.records[0].measurement->seconds) seconds *= 1.5;
-  for (double& seconds : now.records[1].measurement->seconds) seconds /= 1.5;
-  now.records[2].measurement->seconds.resize(5);
-  now.records[2].measurement->samples_per_process = {2, 2, 1};
-  const auto end = [](Record& record, Status status) {
-    record.status = status;
-    record.reason = "it is | wrong";
-    record.measurement.reset();
-  };
-  end(now.records[3], Status::failed);
-  end(base.records[4], Status::crashed);
-  base.records.erase(base.records.begin() + 5);
-  now.records.erase(now.records.begin() + 6);
-  base.meta["compiler"] = "GNU 11";
-  CompareOptions options;
-  options.allow_different = {"compiler"};
-  return compare(base, now, options, "old.json", "new.json");
-}
-
 TEST(ComparisonTable, HasEveryVerdictWithin100Columns) {
-  const std::string table = to_table(sample_comparison());
+  const std::string table = to_table(sample_comparison().comparison);
   for (const char* said :
        {"SLOWER", "FASTER", "SAME", "INCONCLUSIVE", "NEWLY_WRONG", "FIXED", "NEW", "MISSING",
         "too few samples: 90 and 5", "failed: it is | wrong", "was crashed", "base old.json",
@@ -52,13 +29,13 @@ TEST(ComparisonTable, HasEveryVerdictWithin100Columns) {
 }
 
 TEST(ComparisonMarkdown, EscapesPipes) {
-  const std::string markdown = to_markdown(sample_comparison());
+  const std::string markdown = to_markdown(sample_comparison().comparison);
   EXPECT_THAT(markdown, HasSubstr("| failed: it is \\| wrong |"));
   EXPECT_THAT(markdown, HasSubstr("| case | provider | base ms | new ms |"));
 }
 
 TEST(ComparisonJson, SaysAllOfIt) {
-  const auto json = nlohmann::ordered_json::parse(to_json(sample_comparison()));
+  const auto json = nlohmann::ordered_json::parse(to_json(sample_comparison().comparison));
   EXPECT_EQ(json["comparison_schema_version"], kComparisonSchemaVersion);
   EXPECT_EQ(json["regressed"], true);
   EXPECT_EQ(json["counts"]["SLOWER"], 1);

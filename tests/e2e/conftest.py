@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from browser import Browser
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -105,3 +106,9 @@ def tiny_result(binary, tmp_path_factory):
     flashbench = Flashbench(binary, tmp_path_factory.mktemp("tiny"))
     process = flashbench("sweep", "--config", flashbench.config(), "--out", "out")
     return flashbench.folder / "out", process
+
+
+@pytest.fixture
+def browser(tmp_path):
+    with Browser(tmp_path / "browser") as browser:
+        yield browser

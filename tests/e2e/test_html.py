@@ -1,43 +1,13 @@
 """HTML reports: the file by itself, and in a browser."""
 
 import json
-from html.parser import HTMLParser
 
 import pytest
-from browser import Browser, find_browser
 from conftest import REPOSITORY, Flashbench
+from page import HOSTILE, LARGEST, SHOWN, Page, in_browser
 
 H200 = REPOSITORY / "results/h200/h200.json"
 CPU = REPOSITORY / "results/cpu/cpu.json"
-LARGEST = 6 << 20
-HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
-
-in_browser = pytest.mark.skipif(find_browser() is None, reason="no Chromium is installed")
-
-
-class Page(HTMLParser):
-    """The document of a page, and every attribute that would load something."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.loads, self.document, self.in_document, self.tags = [], "", False, []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
-        self.in_document = ("id", "document") in attributes
-        self.loads += [(tag, name, value) for name, value in attributes
-                       if name in ("src", "srcset", "href", "data", "action", "poster") and not value.startswith("#")]
-
-    def handle_endtag(self, tag):
-        self.in_document = False
-
-    def handle_data(self, data):
-        if self.in_document:
-            self.document += data
-
-    def results(self):
-        return json.loads(self.document)["results"]
 
 
 def make(flashbench, *files, name="report.html"):
@@ -144,15 +114,6 @@ def test_texts_of_a_file_are_no_markup(hostile):
 
 
 # ---- in a browser
-
-
-@pytest.fixture
-def browser(tmp_path):
-    with Browser(tmp_path / "browser") as browser:
-        yield browser
-
-
-SHOWN = "document.querySelectorAll('#table > tbody > tr:not([hidden])').length"
 
 
 @in_browser

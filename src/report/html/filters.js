@@ -22,7 +22,7 @@ const CASE_FILTERS = [
   {title: 'head_dim', valueOf: (row) => row.head_dim},
 ];
 
-// A filter has a title and `valueOf(row)`; `text(value)` is what is shown of it, and `swatch(value)`, {sign, colour}, the
+// A filter has a title and `valueOf(row)`, and may have all values in order, `values`; `text(value)` is what is shown of it, and `swatch(value)`, {sign, colour}, the
 // mark that its rows have in the charts.
 class Filters {
   // Fills the form; `changed` is called after each change.
@@ -40,7 +40,8 @@ class Filters {
   add(filter, index, rows) {
     const values = grouped(rows, filter.valueOf).map(([value]) => value);
     if (values.length < 2) return;
-    if (values.every(isFigure)) values.sort((a, b) => a - b);
+    if (filter.values) values.sort((a, b) => filter.values.indexOf(a) - filter.values.indexOf(b));
+    else if (values.every(isFigure)) values.sort((a, b) => a - b);
     this.form.append(element('fieldset', {}, element('legend', {}, filter.title), values.map((value) => {
       const box = element('input', {type: 'checkbox', checked: true, onchange: () => {
         if (box.checked) this.hidden[index].delete(value);

@@ -20,11 +20,11 @@ function processBounds(samples) {
   return bounds;
 }
 
-function sampleLayers(row, field, title) {
+function sampleLayers(row, field, title, range) {
   const samples = row.samples, values = sampleValues(samples);
   const x = {field: 'number', type: 'quantitative', title: 'sample, in time order', scale: {domain: [0.5, samples.ms.length + 0.5], nice: false},
              axis: {grid: false, tickMinStep: 1, format: 'd'}};
-  const y = {field, type: 'quantitative', title, scale: {zero: false}, axis: {tickCount: 4, minExtent: 40}};
+  const y = {field, type: 'quantitative', title, scale: {zero: false, ...(range ? {domain: range} : {})}, axis: {tickCount: 4, minExtent: 40}};
   const color = {field: 'state', type: 'nominal', legend: null, scale: {
     domain: ['undisturbed', 'throttled', 'disturbed'], range: [pageColour('--accent'), pageColour('--bad'), pageColour('--warn')]}};
   const layers = [
@@ -55,8 +55,9 @@ function samplesNote(row) {
   return parts.join(' ');
 }
 
-// The charts of the samples, drawn once they are in the page.
-function samplesPart(row) {
+// The charts of the samples, drawn once they are in the page. `ranges` are those of the figures by name; a figure
+// without one has its own.
+function samplesPart(row, ranges = {}) {
   const charts = [['ms', 'ms', 150]];
   if (row.samples.sm_mhz) charts.push(['sm_mhz', 'SM MHz', 80], ['power_w', 'W', 80]);
   const part = element('div', {}, element('h3', {}, 'Samples'), element('p', {class: 'note'}, samplesNote(row)));
@@ -64,7 +65,7 @@ function samplesPart(row) {
     const chart = element('div', {class: 'chart'});
     part.append(chart);
     requestAnimationFrame(() => drawChart(chart, {
-      layer: sampleLayers(row, field, title), height, description: `${title} of each sample of ${row.line}, ${row.case}`,
+      layer: sampleLayers(row, field, title, ranges[field]), height, description: `${title} of each sample of ${row.line}, ${row.case}`,
     }));
   }
   return part;
@@ -131,7 +132,7 @@ function figuresPart(row) {
   ]));
 }
 
-function commandPart(row) {
+function commandPart(row, heading = 'Repeat') {
   const command = element('code', {class: 'command', tabindex: '0'}, row.command);
   const said = element('span', {role: 'status', class: 'muted'});
   const copy = async () => {
@@ -143,6 +144,6 @@ function commandPart(row) {
       said.textContent = document.execCommand('copy') ? 'Copied' : 'Selected: press Ctrl+C';
     }
   };
-  return element('div', {}, element('h3', {}, 'Repeat'), element('p', {class: 'repeat'},
+  return element('div', {}, element('h3', {}, heading), element('p', {class: 'repeat'},
     element('button', {type: 'button', class: 'copy', onclick: copy}, 'Copy command'), said), command);
 }

@@ -1,6 +1,7 @@
 // The table of all rows: sorted by any column, searched, each row opens.
 
-// A column: `valueOf` is what sorts, `text` what is shown, `look(row)` the class of a cell, if any.
+// A column: `valueOf` is what sorts, `text` what is shown, `look(row)` the class of a cell, if any. The table is
+// first sorted by the column with `sortsFirst`, if there is one.
 const rowFigure = (title, hint, valueOf, text) => ({title, hint, valueOf, text: (row) => orDash(valueOf(row), text), figure: true});
 const rowWords = (title, hint, valueOf) => ({title, hint, valueOf, text: (row) => String(valueOf(row) ?? DASH)});
 
@@ -97,6 +98,8 @@ function makeTable(rows, columns, detailsOf) {
     body.replaceChildren(...sorted.flatMap((row) => row.nodes()));
   };
   body.append(...tableRows.flatMap((row) => row.nodes()));
+  const first = columns.findIndex((column) => column.sortsFirst);
+  if (first >= 0) sortBy(columns[first], headings[first + 1]);
 
   let kept = () => true;
   const show = (keeps = kept) => {

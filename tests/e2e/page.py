@@ -1,0 +1,42 @@
+"""What the tests of every HTML page need."""
+
+import json
+from html.parser import HTMLParser
+
+import pytest
+from browser import find_browser
+
+LARGEST = 6 << 20
+HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
+SHOWN = "document.querySelectorAll('#table > tbody > tr:not([hidden])').length"
+
+in_browser = pytest.mark.skipif(find_browser() is None, reason="no Chromium is installed")
+
+
+class Page(HTMLParser):
+    """The document of a page, and every attribute that would load something."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.loads, self.document, self.in_document, self.tags = [], "", False, []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.in_document = ("id", "document") in attributes
+        self.loads += [(tag, name, value) for name, value in attributes
+                       if name in ("src", "srcset", "href", "data", "action", "poster") and not value.startswith("#")]
+
+    def handle_endtag(self, tag):
+        self.in_document = False
+
+    def handle_data(self, data):
+        if self.in_document:
+            self.document += data
+
+    def shown(self):
+        """What the scripts of the page read."""
+        return json.loads(self.document)
+
+    def results(self):
+        return self.shown()["results"]
