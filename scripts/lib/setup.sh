@@ -10,7 +10,7 @@ build_packages=(ca-certificates cmake g++ ninja-build
   libcli11-dev libfmt-dev libhwy-dev libopenblas0-pthread libxxhash-dev nlohmann-json3-dev)
 plot_packages=(python3 python3-matplotlib python3-numpy python3-pandas)
 test_packages=(git libgmock-dev libgtest-dev clang libclang-rt-dev clang-format-14
-  python3-jsonschema python3-pytest python3-pytest-xdist "${plot_packages[@]}")
+  python3-jsonschema python3-pytest python3-pytest-xdist python3-yaml "${plot_packages[@]}")
 
 # Packages needed to fetch the headers of cudnn-frontend.
 fetch_packages=(python3 python3-pip)
