@@ -154,6 +154,18 @@ def test_filters_search_and_sorting(pages, browser):
 
 
 @in_browser
+def test_axes_that_tell_rows_apart_have_a_column(flashbench, browser):
+    flashbench("sweep", "--config", flashbench.config(), "--set", "/cases/0/window_left=[4,8]", "--set", "/cases/0/seq=16",
+               "--no-ceilings", "--html", "page.html")
+    browser.open(flashbench.folder / "page.html")
+    headings = "[...document.querySelectorAll('#table thead th')].map(h => h.textContent)"
+    assert "window_left" in browser.evaluate(headings) and "layout" not in browser.evaluate(headings)
+    cells = f"[...new Set([...document.querySelectorAll('#table > tbody > tr')].map(r => r.children[{headings}.indexOf('window_left')].textContent))]"
+    assert browser.evaluate(cells) == ["4", "8"]
+    assert browser.complaints() == []
+
+
+@in_browser
 def test_a_row_opens_to_its_samples_and_command(pages, browser):
     browser.open(pages[H200])
     row = json.loads(H200.read_text())["results"][1]

@@ -1,10 +1,10 @@
 // The table of a comparison: its columns, and what a row opens to.
 
-function comparisonColumns(rows, verdicts) {
+function comparisonColumns(rows, axes, verdicts) {
   return [
     {title: 'verdict', hint: 'The worst first', valueOf: (row) => verdicts.indexOf(row.verdict), text: (row) => row.verdict,
      look: (row) => VERDICT_LOOKS[row.verdict], sortsFirst: true},
-    ...caseColumns(),
+    ...caseColumns(rows, axes),
     rowFigure('base ms', 'Median of the base’s samples', (row) => row.base_median_ms, significant),
     rowFigure('new ms', 'Median of the new samples', (row) => row.new_median_ms, significant),
     rowFigure('medians', 'New median ÷ base median', (row) => row.median_ratio, factorText),

@@ -14,7 +14,7 @@ const showCharts = makeCharts(allRows, shown.axes, {
   kinds: RATIO_CHARTS, first: RATIO_CHARTS[0], isDrawn: isDrawnRow, nothing: 'no row has times on both sides',
   contextOf: () => ({verdicts, sameWithin: sameWithin(shown.comparison.options)}), tell: comparisonTooltip,
 });
-const showTable = makeTable(allRows, comparisonColumns(allRows, verdicts), comparisonDetails);
+const showTable = makeTable(allRows, comparisonColumns(allRows, shown.axes, verdicts), comparisonDetails);
 const filters = makeFilters(allRows, [
   byVerdict, {title: 'Provider', valueOf: (row) => row.line, swatch: swatchOfProvider}, ...CASE_FILTERS,
 ], showTable, showCharts);

@@ -41,7 +41,7 @@ function showTooltip(event, row, tell) {
 
 // ---- panels
 
-// Axes that a chart shows in another way than by the words above a panel.
+// Axes that every chart and table shows, a chart not by the words above a panel.
 const AXES_SHOWN = new Set(['pass', 'dtype', 'mask', 'head_dim', 'batch', 'q_heads', 'kv_heads', 'q_len', 'kv_len', 'seed', 'scale']);
 
 // What a panel's rows have in common, beyond head_dim and mask: said where rows differ in it.

@@ -23,7 +23,7 @@ const showCharts = makeCharts(allRows, report.axes, {
   kinds: RESULT_CHARTS, first: RESULT_CHARTS[1], isDrawn: isTimed, nothing: 'no row has a verified time',
   contextOf: (rows) => ({rate: rateUnit(rows)}), tell: resultTooltip,
 });
-const showTable = makeTable(allRows, resultColumns(allRows), resultDetails);
+const showTable = makeTable(allRows, resultColumns(allRows, report.axes), resultDetails);
 makeFilters(allRows, [
   {title: 'Provider', valueOf: (row) => row.line, swatch: (line) => lineStyles(allRows).get(line)},
   {title: 'File', valueOf: (row) => row.file},

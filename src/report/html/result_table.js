@@ -3,12 +3,12 @@
 const VERDICT_LOOKS = {passed: 'good', sampled: 'good', coarse: 'warn', failed: 'bad'};
 const STATUS_LOOKS = {ok: null, failed: 'bad', crashed: 'bad', timeout: 'bad', error: 'bad', out_of_memory: 'warn'};
 
-function resultColumns(rows) {
+function resultColumns(rows, axes) {
   const has = (name) => rows.some((row) => isFigure(row[name]));
   const rate = rateUnit(rows);
   return [
     distinct(rows, (row) => row.file) > 1 && rowWords('file', 'The result file', (row) => row.file),
-    ...caseColumns(),
+    ...caseColumns(rows, axes),
     {...rowWords('status', '', (row) => row.status), look: (row) => STATUS_LOOKS[row.status]},
     {...rowWords('verdict', 'Of the check against the fp64 reference', (row) => row.verified), look: (row) => VERDICT_LOOKS[row.verified]},
     rowFigure('median ms', 'Median of the samples', (row) => row.median_ms, significant),

@@ -5,8 +5,9 @@
 const rowFigure = (title, hint, valueOf, text) => ({title, hint, valueOf, text: (row) => orDash(valueOf(row), text), figure: true});
 const rowWords = (title, hint, valueOf) => ({title, hint, valueOf, text: (row) => String(valueOf(row) ?? DASH)});
 
-// What the case of a row is.
-function caseColumns() {
+// What the case of a row is; an axis that most results have at one value only where rows differ in it.
+function caseColumns(rows, axes) {
+  const others = axes.filter((name) => !AXES_SHOWN.has(name) && distinct(rows, (row) => row[name] ?? DASH) > 1);
   return [
     rowWords('pass', '', (row) => row.pass),
     rowWords('dtype', '', (row) => row.dtype),
@@ -16,6 +17,7 @@ function caseColumns() {
     rowFigure('q_len', '', (row) => row.q_len, String),
     rowFigure('kv_len', '', (row) => row.kv_len, String),
     rowFigure('d', 'head_dim', (row) => row.head_dim, String),
+    ...others.map((name) => rowWords(name, '', (row) => row[name])),
   ];
 }
 
