@@ -12,14 +12,20 @@ function ratioPoint(row, panel) {
   };
 }
 
-// A step of 0.005 to 0.5 up to a range of 4, and powers of ten and their multiples beyond.
-function ratioAxis([low, high]) {
-  const axis = logAxis('× the base’s time', [low, high]);
-  if (high / low > 4) return axis;
+// Even steps where the ratios are near each other, else 1, 2, 5, 10 and so on.
+function ratioTicks(low, high) {
+  if (high / low > 4) {
+    const powers = Array.from({length: Math.ceil(Math.log10(high / low)) + 2}, (_, i) => 10 ** (Math.floor(Math.log10(low)) + i));
+    return powers.flatMap((power) => [power, 2 * power, 5 * power]).filter((tick) => tick >= low && tick <= high);
+  }
   const step = [0.005, 0.01, 0.02, 0.05, 0.1, 0.2].find((one) => (high - low) / one <= 6) || 0.5;
   const first = Math.ceil(low / step), last = Math.floor(high / step);
-  const values = Array.from({length: last - first + 1}, (_, i) => Number(((first + i) * step).toPrecision(6)));
-  return {...axis, axis: {...axis.axis, values}};
+  return Array.from({length: last - first + 1}, (_, i) => (first + i) * step);
+}
+
+function ratioAxis([low, high]) {
+  const axis = logAxis('× the base’s time', [low, high]);
+  return {...axis, axis: {labelOverlap: 'greedy', format: '~g', values: ratioTicks(low, high)}};
 }
 
 // Marks at `place`, the encoding of x: intervals, hollow points of what is undecided, filled points, and crosses.
@@ -49,7 +55,7 @@ function ratioValues(row) {
   return [row.ratio_ci95_low, row.ratio_ci95_high, 1];
 }
 
-const RATIO_MARGIN = 1.02;
+const ratioMargin = (range) => Math.max(1.02, range ** 0.05);
 
 const RATIO_MARKS = 'The line is the 95% interval. Red: SLOWER, and a cross at the upper edge: NEWLY_WRONG, which has no time. ' +
   'Green: FASTER. Hollow: INCONCLUSIVE. The band is the range of SAME.';
@@ -68,7 +74,7 @@ function byRatio(a, b) {
 
 const RATIO_CHARTS = [
   {
-    name: 'Over length', log: true, margin: RATIO_MARGIN, values: ratioValues,
+    name: 'Over length', log: true, margin: ratioMargin, values: ratioValues,
     note: `New time ÷ base time over length; providers are side by side. ${RATIO_MARKS}`,
     layers(panel, context) {
       const {label, sort} = lengthLabels(panel.rows);
@@ -80,7 +86,7 @@ const RATIO_CHARTS = [
     },
   },
   {
-    name: 'By provider', log: true, margin: RATIO_MARGIN, values: ratioValues,
+    name: 'By provider', log: true, margin: ratioMargin, values: ratioValues,
     note: `New time ÷ base time of a provider’s rows, in ascending order. ${RATIO_MARKS}`,
     panels: (rows) => grouped(rows, (row) => row.line).map(([title, same]) => ({title, rows: [...same].sort(byRatio)})),
     layers(panel, context) {

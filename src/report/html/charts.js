@@ -87,7 +87,7 @@ function sharedDomain(kind, rows, context) {
   const values = rows.flatMap((row) => kind.values(row, context)).filter((value) => isFigure(value) && value > 0);
   if (!values.length) return null;
   const low = Math.min(...values), high = Math.max(...values);
-  const margin = kind.margin || 1.2;
+  const margin = kind.margin ? kind.margin(high / low) : 1.2;
   return kind.log ? [low / margin, high * margin] : [0, high * 1.05];
 }
 
