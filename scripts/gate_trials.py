@@ -10,7 +10,8 @@ with a provider whose every run takes some percent more processor time (the plug
 both). With --neighbours busy loops share its cores from the first sweep to the last. It can be called
 again, and then goes on. `judge` compares each unchanged sweep with the next, and each slower one with
 the unchanged one of its step: how often are unchanged rows called slower, and planted slow-downs
-found? Several folders of the same kind of trial count as one.
+found? Several folders of the same kind of trial count as one. --add keeps the trials that the
+summary has already, whose sweeps may be gone.
 """
 
 import argparse
@@ -317,6 +318,8 @@ def write_into(path, table):
 
 def judge(arguments):
     summary = judge_all(arguments)
+    if arguments.add:
+        summary["settings"] = json.loads(arguments.summary.read_text())["settings"] + summary["settings"]
     table = markdown(summary)
     if arguments.summary:
         arguments.summary.parent.mkdir(parents=True, exist_ok=True)
@@ -351,10 +354,13 @@ def main():
     judge_verb.set_defaults(work=judge)
     judge_verb.add_argument("--out", type=Path, nargs="+", required=True, help="folders of the sweeps")
     judge_verb.add_argument("--summary", type=Path, help="JSON file to write")
+    judge_verb.add_argument("--add", action="store_true", help="keep the trials that the summary has already")
     judge_verb.add_argument("--docs", type=Path, help="document with the section to write anew")
     for verb in (run_verb, judge_verb):
         verb.add_argument("--binary", default=REPOSITORY / "build/cpu/bin/flashbench")
     arguments = parser.parse_args()
+    if arguments.verb == "judge" and arguments.add and not arguments.summary:
+        parser.error("--add: needs a --summary to add to")
     try:
         arguments.work(arguments)
     except RuntimeError as error:

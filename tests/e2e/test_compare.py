@@ -382,6 +382,11 @@ def test_trials_go_on_and_are_judged_into_the_docs(trials, binary, plugins, tmp_
     text = docs.read_text()
     assert text.startswith("before\n") and text.endswith("after\n") and "earlier" not in text
     assert "| 1 | +2900% | 2 | 100.0 (15.8 to 100.0) | 0.0 | 100.0% |" in text
+    call("judge", *how, "--summary", str(tmp_path / "s.json"), "--docs", str(docs), "--add")
+    assert len(json.loads((tmp_path / "s.json").read_text())["settings"]) == 2
+    assert "| 2 | +2900% | 2 | 100.0 (15.8 to 100.0) |" in docs.read_text()
+    with pytest.raises(SystemExit):
+        call("judge", *how, "--add")
 
 
 def test_the_rank_test_alone(trials):
