@@ -41,6 +41,7 @@ struct AttentionKernel {
   bool needs_aligned_rows = false;  // every row of every tensor starts at a multiple of 16 bytes
   bool knows_windows = false;       // Problem::window_left and window_right
   bool knows_head_dim_v = false;    // Problem::head_dim_v
+  bool knows_lengths = false;       // Problem::lengths, padded and ragged
 
   // A sentence that says why this problem cannot run; empty if it can.
   std::optional<std::string> (*why_unsupported)(const Problem&, const DeviceInfo&);

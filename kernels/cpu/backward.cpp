@@ -15,6 +15,7 @@
 #include <numbers>
 #include <vector>
 
+#include "attention/row_tiles.h"
 #include "kernels/attention.h"
 #include "kernels/cpu/backward_types.h"
 #include "kernels/cpu/gemm-inl.h"
@@ -26,15 +27,16 @@ HWY_BEFORE_NAMESPACE();
 namespace flashbench::kernels {
 namespace HWY_NAMESPACE {
 
-// Computes D and the base-2 logsumexp of rows [first, end) of one head.
-void row_statistics(const Problem& p, const Inputs& in, int64_t b, int64_t h, int64_t first,
-                    int64_t end, const BackwardWorkspace& w, const BackwardScratch& s) {
-  for (int64_t row = first; row < end; ++row) {
-    load_rows(in.o, b, h, row, 1, s.q, kRowStride);
-    load_rows(in.d_o, b, h, row, 1, s.d_o, kRowStride);
-    const int64_t index = (b * p.q_heads + h) * p.q_len + row;
-    w.delta[index] = dot_row(s.q, s.d_o, static_cast<size_t>(p.value_dim()));
-    w.logsumexp[index] = in.logsumexp[index] * std::numbers::log2e_v<float>;
+// Computes D and the base-2 logsumexp of these rows.
+void row_statistics(const Problem& p, const Inputs& in, const RowTile& at,
+                    const BackwardWorkspace& w, const BackwardScratch& s) {
+  const int64_t to = BackwardWorkspace::first_row(p, at.batch, at.head);
+  for (int64_t row = at.first; row < at.first + at.rows; ++row) {
+    load_rows(in.o, at.batch, at.head, row, 1, s.q, kRowStride);
+    load_rows(in.d_o, at.batch, at.head, row, 1, s.d_o, kRowStride);
+    w.delta[to + row] = dot_row(s.q, s.d_o, static_cast<size_t>(p.value_dim()));
+    w.logsumexp[to + row] =
+        in.logsumexp[p.query_index(at.batch, at.head, row)] * std::numbers::log2e_v<float>;
   }
 }
 
@@ -168,12 +170,13 @@ HWY_INLINE void accumulate(const QueryTile& q, bool finite_keys, float* dq, size
 
 // Computes dK and dV of every chunks-th key tile of one K/V head, and the share of dQ from these
 // keys.
-void backward_chunk(const Problem& p, const Inputs& in, const Outputs& out, int64_t b,
+void backward_chunk(const Problem& whole, const Inputs& in, const Outputs& out, int64_t b,
                     int64_t kv_head, int64_t chunk, Tile tile, const BackwardWorkspace& w,
                     const BackwardScratch& s) {
+  const Problem p = whole.request(b);
   const int64_t first_head = kv_head * p.heads_per_kv_head();
-  const int64_t row0 = (b * p.q_heads + first_head) * p.q_len;
-  float* chunk_dq = w.dq + (chunk * p.query_rows() + row0) * w.dq_stride;
+  const int64_t row0 = BackwardWorkspace::first_row(whole, b, first_head);
+  float* chunk_dq = w.dq + (chunk * w.rows + row0) * w.dq_stride;
   std::fill_n(chunk_dq, p.heads_per_kv_head() * p.q_len * w.dq_stride, 0.0f);
 
   for (int64_t key = chunk * tile.keys; key < p.kv_len; key += w.chunks * tile.keys) {
@@ -207,20 +210,20 @@ void backward_chunk(const Problem& p, const Inputs& in, const Outputs& out, int6
   }
 }
 
-// Computes dQ of rows [first, end) of one head as the sum over the chunks, always in the same
-// order.
-void reduce_dq(const Problem& p, const Outputs& out, int64_t b, int64_t h, int64_t first,
-               int64_t end, const BackwardWorkspace& w) {
+// Computes dQ of these rows as the sum over the chunks, always in the same order.
+void reduce_dq(const Problem& p, const Outputs& out, const RowTile& at,
+               const BackwardWorkspace& w) {
   const RowTag d;
-  for (int64_t row = first; row < end; ++row) {
-    float* sum = w.dq + ((b * p.q_heads + h) * p.q_len + row) * w.dq_stride;
+  const int64_t row0 = BackwardWorkspace::first_row(p, at.batch, at.head);
+  for (int64_t row = at.first; row < at.first + at.rows; ++row) {
+    float* sum = w.dq + (row0 + row) * w.dq_stride;
     for (int64_t chunk = 1; chunk < w.chunks; ++chunk) {
-      const float* part = sum + chunk * p.query_rows() * w.dq_stride;
+      const float* part = sum + chunk * w.rows * w.dq_stride;
       for_row(static_cast<size_t>(p.head_dim), [&](size_t c) HWY_ATTR {
         hn::Store(hn::Add(hn::Load(d, sum + c), hn::Load(d, part + c)), d, sum + c);
       });
     }
-    store_rows(sum, 0, static_cast<float>(p.softmax_scale()), 1, out.dq, b, h, row);
+    store_rows(sum, 0, static_cast<float>(p.softmax_scale()), 1, out.dq, at.batch, at.head, row);
   }
 }
 
@@ -271,23 +274,23 @@ size_t workspace_bytes(const Launch& at) {
 }
 
 int64_t requested_bytes(const Launch& at) {
-  const Problem& p = at.problem;
-  const DeviceInfo& device = at.device;
-  const Tile tile = choose_tile(p, device.threads);
-  const int64_t chunks = choose_chunks(p, tile, device.threads);
-  const int64_t element = element_size(p.dtype);
-  int64_t visited_rows = 0;  // of one head, over its key tiles
-  for (int64_t key = 0; key < p.kv_len; key += tile.keys) {
-    visited_rows += queries_of(p, {key, std::min(tile.keys, p.kv_len - key)}).size();
-  }
-  visited_rows *= p.batch * p.q_heads;
-  const int64_t keys = 2 * element * (p.key_elements() + p.value_elements());  // K, V; dK, dV
-  const int64_t queries =  // Q, dO; dQ += in fp32
-      visited_rows * (element * (p.head_dim + p.value_dim()) + 8 * p.head_dim);
-  const int64_t statistics =
-      8 * visited_rows + 12 * p.query_rows() + 2 * element * p.output_elements();
-  const int64_t dq = (8 * chunks + element) * p.query_elements();  // zeroed, reduced, written
-  return keys + queries + statistics + dq;
+  const Tile tile = choose_tile(at.problem, at.device.threads);
+  const int64_t chunks = choose_chunks(at.problem, tile, at.device.threads);
+  return at.problem.sum_of_requests([&](const Problem& p) {
+    const int64_t element = element_size(p.dtype);
+    int64_t visited_rows = 0;  // of one head, over its key tiles
+    for (int64_t key = 0; key < p.kv_len; key += tile.keys) {
+      visited_rows += queries_of(p, {key, std::min(tile.keys, p.kv_len - key)}).size();
+    }
+    visited_rows *= p.q_heads;
+    const int64_t keys = 2 * element * (p.key_elements() + p.value_elements());  // K, V; dK, dV
+    const int64_t queries =  // Q, dO; dQ += in fp32
+        visited_rows * (element * (p.head_dim + p.value_dim()) + 8 * p.head_dim);
+    const int64_t statistics =
+        8 * visited_rows + 12 * p.query_rows() + 2 * element * p.output_elements();
+    const int64_t dq = (8 * chunks + element) * p.query_elements();  // zeroed, reduced, written
+    return keys + queries + statistics + dq;
+  });
 }
 
 void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
@@ -300,30 +303,21 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
   std::vector<BackwardScratch> scratch;
   for (int i = 0; i < pool.threads(); ++i) scratch.emplace_back(carver, tile, p);
 
-  // Calls body(b, h, first, end, thread) for blocks of rows of every query head.
-  const auto for_query_rows = [&](const auto& body) {
-    constexpr int64_t kRows = 256;
-    const int64_t blocks = (p.q_len + kRows - 1) / kRows;
-    pool.parallel_for(p.batch * p.q_heads * blocks, [&](int64_t item, int thread) {
-      const int64_t head = item / blocks, first = item % blocks * kRows;
-      body(head / p.q_heads, head % p.q_heads, first, std::min(first + kRows, p.q_len), thread);
-    });
-  };
-
+  constexpr int64_t kRows = 256;
+  const RowTiles query_rows = RowTiles::of_queries(p, kRows);
   const auto statistics = HWY_DYNAMIC_DISPATCH(row_statistics);
   const auto run_chunk = HWY_DYNAMIC_DISPATCH(backward_chunk);
   const auto reduce = HWY_DYNAMIC_DISPATCH(reduce_dq);
-  for_query_rows([&](int64_t b, int64_t h, int64_t first, int64_t end, int thread) {
-    statistics(p, in, b, h, first, end, w, scratch[static_cast<size_t>(thread)]);
+  pool.parallel_for(query_rows.size(), [&](int64_t item, int thread) {
+    statistics(p, in, query_rows[item], w, scratch[static_cast<size_t>(thread)]);
   });
   pool.parallel_for(p.batch * p.kv_heads * w.chunks, [&](int64_t item, int thread) {
     const int64_t head = item / w.chunks, chunk = item % w.chunks;
     run_chunk(p, in, out, head / p.kv_heads, head % p.kv_heads, chunk, tile, w,
               scratch[static_cast<size_t>(thread)]);
   });
-  for_query_rows([&](int64_t b, int64_t h, int64_t first, int64_t end, int) {
-    reduce(p, out, b, h, first, end, w);
-  });
+  pool.parallel_for(query_rows.size(),
+                    [&](int64_t item, int) { reduce(p, out, query_rows[item], w); });
 }
 
 }  // namespace
@@ -334,6 +328,7 @@ extern const AttentionKernel kCpuTiledBackward{.name = "cpu_tiled_backward",
                                                .pass = Pass::backward,
                                                .knows_windows = true,
                                                .knows_head_dim_v = true,
+                                               .knows_lengths = true,
                                                .why_unsupported = why_unsupported,
                                                .variant = variant,
                                                .workspace_bytes = workspace_bytes,

@@ -10,21 +10,29 @@
 
 namespace flashbench::kernels {
 
-// The shared arrays in the workspace; each thread's scratch follows them.
+// The shared arrays in the workspace; each thread's scratch follows them. Their rows are those of
+// the first request, [q_heads, q_len], then those of the next.
 struct BackwardWorkspace {
   BackwardWorkspace(Carver& carver, const Problem& p, int64_t key_chunks)
       : chunks(key_chunks),
+        rows(p.q_heads * p.q_tokens()),
         dq_stride(round_up(p.head_dim, kTileStep)),
-        delta(carver.floats(p.query_rows())),
-        logsumexp(carver.floats(p.query_rows())),
-        dq(carver.floats(chunks * p.query_rows() * dq_stride)) {}
+        delta(carver.floats(rows)),
+        logsumexp(carver.floats(rows)),
+        dq(carver.floats(chunks * rows * dq_stride)) {}
 
-  int64_t chunks, dq_stride;
-  float* delta;      // [batch, q_heads, q_len]: D
-  float* logsumexp;  // [batch, q_heads, q_len], in base 2
-  float* dq;         // [chunks, batch, q_heads, q_len, dq_stride]: each chunk's share of dQ / scale
+  // The row of the first query of a head.
+  static int64_t first_row(const Problem& p, int64_t b, int64_t head) {
+    return p.q_heads * p.first_query(b) + head * p.q_len_of(b);
+  }
+
+  int64_t chunks, rows, dq_stride;
+  float* delta;      // [rows]: D
+  float* logsumexp;  // [rows], in base 2
+  float* dq;         // [chunks, rows, dq_stride]: each chunk's share of dQ / scale
 };
 
+// The key tiles and queries below are of one request.
 struct KeyTile {
   int64_t first;
   int64_t keys;

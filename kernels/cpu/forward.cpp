@@ -11,6 +11,7 @@
 #include <limits>
 #include <numbers>
 
+#include "attention/row_tiles.h"
 #include "kernels/attention.h"
 #include "kernels/cpu/gemm-inl.h"
 #include "kernels/cpu/rows-inl.h"
@@ -134,18 +135,18 @@ HWY_INLINE void load_queries(const ConstTensorView& q, int64_t b, int64_t h, int
   }
 }
 
-// Stores O (the transposed O in scratch, divided by the sum) and the natural logsumexp.
-HWY_INLINE void store_outputs(const Outputs& out, int64_t b, int64_t h, int64_t first, size_t rows,
-                              const ForwardScratch& s) {
-  const auto value_dim = static_cast<size_t>(out.o.head_dim);
-  float* logsumexp = out.logsumexp + (b * out.o.heads + h) * out.o.length + first;
+// Stores O (the transposed O in scratch, divided by the sum) and the natural logsumexp, which
+// begins with that of row `first`.
+HWY_INLINE void store_outputs(const TensorView& o, float* logsumexp, int64_t b, int64_t h,
+                              int64_t first, size_t rows, const ForwardScratch& s) {
+  const auto value_dim = static_cast<size_t>(o.head_dim);
   for (size_t panel = 0; panel < rows; panel += kPanel) {
     const size_t panel_rows = std::min(kPanel, rows - panel);
     transpose(s.o + panel * value_dim, kPanel, value_dim, kPanel, 1.0f, s.k, kRowStride);
     for (size_t row = 0; row < panel_rows; ++row) {
       const float sum = s.sum[panel + row];
       const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;  // 0 for a row that saw no key
-      store_rows(s.k + row * kRowStride, kRowStride, inverse, 1, out.o, b, h,
+      store_rows(s.k + row * kRowStride, kRowStride, inverse, 1, o, b, h,
                  first + static_cast<int64_t>(panel + row));
       logsumexp[panel + row] =
           (s.maximum[panel + row] + std::log2(sum)) * std::numbers::ln2_v<float>;
@@ -153,14 +154,17 @@ HWY_INLINE void store_outputs(const Outputs& out, int64_t b, int64_t h, int64_t 
   }
 }
 
-// Computes one tile of queries of one head against all keys that it sees.
-void forward_tile(const Problem& p, const Inputs& in, const Outputs& out, int64_t b, int64_t h,
-                  int64_t first_query, Tile tile, const ForwardScratch& s) {
+// Computes one tile of queries of one head against all keys that it sees. At most `most_keys` keys
+// are in scratch at a time.
+void forward_tile(const Problem& whole, const Inputs& in, const Outputs& out, const RowTile& at,
+                  int64_t most_keys, const ForwardScratch& s) {
+  const Problem p = whole.request(at.batch);
+  const int64_t b = at.batch, h = at.head, first_query = at.first;
   const auto head_dim = static_cast<size_t>(p.head_dim);
   const auto value_dim = static_cast<size_t>(p.value_dim());
   const int64_t kv_head = h / p.heads_per_kv_head();
-  const int64_t query_end = std::min(p.q_len, first_query + tile.queries);
-  const auto rows = static_cast<size_t>(query_end - first_query);
+  const int64_t query_end = first_query + at.rows;
+  const auto rows = static_cast<size_t>(at.rows);
   const size_t panels_end = round_up(rows, kPanel);
 
   load_queries(in.q, b, h, first_query, rows,
@@ -170,8 +174,8 @@ void forward_tile(const Problem& p, const Inputs& in, const Outputs& out, int64_
   std::fill_n(s.sum, panels_end, 0.0f);
 
   const RowRange seen{p.visible_keys(first_query).first, p.visible_keys(query_end - 1).end};
-  for (int64_t first_key = seen.first; first_key < seen.end; first_key += tile.keys) {
-    const int64_t tile_keys = std::min(tile.keys, seen.end - first_key);
+  for (int64_t first_key = seen.first; first_key < seen.end; first_key += most_keys) {
+    const int64_t tile_keys = std::min(most_keys, seen.end - first_key);
     const auto seen_by = [&](int64_t query) -> RowRange {
       const RowRange visible = p.visible_keys(std::min(query, query_end - 1));
       return {std::clamp<int64_t>(visible.first - first_key, 0, tile_keys),
@@ -180,8 +184,8 @@ void forward_tile(const Problem& p, const Inputs& in, const Outputs& out, int64_
     load_rows(in.k, b, kv_head, first_key, static_cast<size_t>(tile_keys), s.k, kRowStride);
     load_rows(in.v, b, kv_head, first_key, static_cast<size_t>(tile_keys), s.v, kRowStride);
 
-    const int64_t next_key = first_key + tile.keys;
-    const int64_t next_keys = std::min(tile.keys, seen.end - next_key);
+    const int64_t next_key = first_key + most_keys;
+    const int64_t next_keys = std::min(most_keys, seen.end - next_key);
     RowPrefetcher next_k(in.k, b, kv_head, next_key, next_keys);
     RowPrefetcher next_v(in.v, b, kv_head, next_key, next_keys);
     const auto prefetch = [&]() HWY_ATTR {
@@ -219,7 +223,8 @@ void forward_tile(const Problem& p, const Inputs& in, const Outputs& out, int64_
       add_seen_values(s.v, s.scores, end, keys.any_end, keys, value_dim, o);
     }
   }
-  store_outputs(out, b, h, first_query, rows, s);
+  store_outputs(out.o, out.logsumexp + whole.query_index(b, h, first_query), b, h, first_query,
+                rows, s);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -252,16 +257,17 @@ size_t workspace_bytes(const Launch& at) {
 // Q is read once; O and L are written once. Every query tile reads the keys and values that it
 // sees.
 int64_t requested_bytes(const Launch& at) {
-  const Problem& p = at.problem;
-  const Tile tile = choose_tile(p, at.device.threads);
-  int64_t keys = 0;
-  for (int64_t first = 0; first < p.q_len; first += tile.queries) {
-    keys += p.visible_keys(std::min(p.q_len, first + tile.queries) - 1).end -
-            p.visible_keys(first).first;
-  }
-  return element_size(p.dtype) * (p.query_elements() + p.output_elements() +
-                                  p.batch * p.q_heads * keys * (p.head_dim + p.value_dim())) +
-         static_cast<int64_t>(sizeof(float)) * p.query_rows();
+  const Tile tile = choose_tile(at.problem, at.device.threads);
+  return at.problem.sum_of_requests([&](const Problem& p) {
+    int64_t keys = 0;
+    for (int64_t first = 0; first < p.q_len; first += tile.queries) {
+      keys += p.visible_keys(std::min(p.q_len, first + tile.queries) - 1).end -
+              p.visible_keys(first).first;
+    }
+    return element_size(p.dtype) * (p.query_elements() + p.output_elements() +
+                                    p.q_heads * keys * (p.head_dim + p.value_dim())) +
+           static_cast<int64_t>(sizeof(float)) * p.query_rows();
+  });
 }
 
 // A work item is a query tile of one head. The last tiles of a head come first, because they see
@@ -275,13 +281,10 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
   std::vector<ForwardScratch> scratch;
   for (int i = 0; i < pool.threads(); ++i) scratch.emplace_back(carver, tile, p);
 
-  const int64_t tiles = (p.q_len + tile.queries - 1) / tile.queries;
+  const RowTiles tiles = RowTiles::of_queries(p, tile.queries);
   const auto run_tile = HWY_DYNAMIC_DISPATCH(forward_tile);
-  pool.parallel_for(p.batch * p.q_heads * tiles, [&](int64_t item, int thread) {
-    const int64_t head = item / tiles;
-    const int64_t first_query = (tiles - 1 - item % tiles) * tile.queries;
-    run_tile(p, in, out, head / p.q_heads, head % p.q_heads, first_query, tile,
-             scratch[static_cast<size_t>(thread)]);
+  pool.parallel_for(tiles.size(), [&](int64_t item, int thread) {
+    run_tile(p, in, out, tiles.last_first(item), tile.keys, scratch[static_cast<size_t>(thread)]);
   });
 }
 
@@ -293,6 +296,7 @@ extern const AttentionKernel kCpuTiledForward{.name = "cpu_tiled_forward",
                                               .pass = Pass::forward,
                                               .knows_windows = true,
                                               .knows_head_dim_v = true,
+                                              .knows_lengths = true,
                                               .why_unsupported = why_unsupported,
                                               .variant = variant,
                                               .workspace_bytes = workspace_bytes,

@@ -52,9 +52,10 @@ Tile choose_tile(const Problem& p, int threads) {
   const Tile most = std::find_if(kLargestTiles.begin(), kLargestTiles.end(), fits)->tile;
   Tile tile{whole_steps(p.q_len, most.queries), whole_steps(p.kv_len, most.keys)};
   if (p.pass == Pass::forward) {
-    tile.queries = whole_steps(p.query_rows() / (kQueryTilesPerThread * threads), tile.queries);
+    tile.queries =
+        whole_steps(p.q_heads * p.q_tokens() / (kQueryTilesPerThread * threads), tile.queries);
   } else {
-    tile.keys = whole_steps(p.batch * p.kv_heads * p.kv_len / threads, tile.keys);
+    tile.keys = whole_steps(p.kv_heads * p.kv_tokens() / threads, tile.keys);
   }
   return tile;
 }

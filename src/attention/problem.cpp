@@ -70,6 +70,8 @@ std::string_view name(Layout layout) {
       return "bshd";
     case Layout::bhsd:
       return "bhsd";
+    case Layout::ragged:
+      return "ragged";
   }
   return "?";
 }
@@ -152,6 +154,25 @@ int64_t element_size(Dtype dtype) {
   throw std::logic_error("no such dtype");
 }
 
+void Problem::set_lengths(std::shared_ptr<const Lengths> given) {
+  lengths = std::move(given);
+  if (!lengths) return;
+  batch = lengths->requests();
+  q_len = lengths->queries().longest();
+  kv_len = lengths->keys().longest();
+}
+
+Problem Problem::request(int64_t b) const {
+  Problem one = *this;
+  one.batch = 1;
+  if (!lengths) return one;
+  one.q_len = lengths->queries().count(b);
+  one.kv_len = lengths->keys().count(b);
+  one.lengths = nullptr;
+  if (is_ragged()) one.layout = Layout::bshd;  // so its rows lie
+  return one;
+}
+
 double Problem::softmax_scale() const {
   return scale.value_or(1.0 / std::sqrt(static_cast<double>(head_dim)));
 }
@@ -186,6 +207,7 @@ RowRange Problem::queries_that_see(int64_t key) const {
 }
 
 RowRange Problem::seen_keys() const {
+  if (q_len == 0) return {};
   return {visible_keys(0).first, visible_keys(q_len - 1).end};
 }
 
@@ -202,12 +224,19 @@ int64_t gemm_dims(Pass pass, int64_t head_dim, int64_t value_dim) {
   return pass == Pass::forward ? head_dim + value_dim : 3 * head_dim + 2 * value_dim;
 }
 
+int64_t Problem::unmasked_pairs_of_batch() const {
+  return sum_of_requests([](const Problem& one) { return one.unmasked_pairs(); });
+}
+
 double Problem::flops() const {
   return 2.0 * static_cast<double>(gemm_dims(pass, head_dim, value_dim())) *
-         static_cast<double>(unmasked_pairs()) * static_cast<double>(batch * q_heads);
+         static_cast<double>(unmasked_pairs_of_batch()) * static_cast<double>(q_heads);
 }
 
 double Problem::flops_convention() const {
+  if (lengths) {
+    return sum_of_requests([](const Problem& one) { return one.flops_convention(); });
+  }
   const double passes = pass == Pass::forward ? 1.0 : 2.5;
   if (has_window()) {
     return 2.0 * static_cast<double>(head_dim + value_dim()) *
@@ -219,7 +248,10 @@ double Problem::flops_convention() const {
 }
 
 int64_t Problem::compulsory_bytes() const {
-  if (!has_window()) return tensor_bytes();
+  if (lengths) {
+    return sum_of_requests([](const Problem& one) { return one.compulsory_bytes(); });
+  }
+  if (!has_window() && q_len > 0) return tensor_bytes();
   const int64_t unseen = kv_len - seen_keys().size();
   return tensor_bytes() -
          element_size(dtype) * batch * kv_heads * unseen * (head_dim + value_dim());
@@ -232,8 +264,18 @@ int64_t Problem::tensor_bytes() const {
          static_cast<int64_t>(sizeof(float)) * query_rows();
 }
 
+double Problem::padding() const {
+  if (!is_padded()) return 0;
+  const int64_t without = sum_of_requests([](const Problem& one) { return one.tensor_bytes(); });
+  return 1 - static_cast<double>(without) / static_cast<double>(tensor_bytes());
+}
+
 std::optional<std::string> Problem::invalid() const {
-  if (batch < 1 || q_heads < 1 || kv_heads < 1 || q_len < 1 || kv_len < 1) {
+  if (is_ragged() && !lengths) {
+    return "layout ragged needs lengths, which say where each request begins";
+  }
+  const int64_t least_keys = lengths ? 0 : 1;
+  if (batch < 1 || q_heads < 1 || kv_heads < 1 || q_len < 1 || kv_len < least_keys) {
     return fmt::format(
         "every size must be at least 1, got batch {}, q_heads {}, kv_heads {}, "
         "q_len {}, kv_len {}",

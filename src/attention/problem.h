@@ -1,24 +1,30 @@
 // What is asked of an attention implementation: shapes, types and mask of one problem, and the work
-// and traffic that follow from them. The ground floor: includes nothing else of the project.
+// and traffic that follow from them.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
+
+#include "attention/lengths.h"
 
 namespace flashbench {
 
 enum class Pass { forward, backward };
 enum class Dtype { fp32, fp16, bf16 };
 enum class Mask { none, causal_top_left, causal_bottom_right };
-enum class Layout { bshd, bhsd };
+enum class Layout { bshd, bhsd, ragged };  // attention/tensors.h
 
 inline constexpr std::array kPasses{Pass::forward, Pass::backward};
 inline constexpr std::array kDtypes{Dtype::fp32, Dtype::fp16, Dtype::bf16};
 inline constexpr std::array kMasks{Mask::none, Mask::causal_top_left, Mask::causal_bottom_right};
-inline constexpr std::array kLayouts{Layout::bshd, Layout::bhsd};
+inline constexpr std::array kLayouts{Layout::bshd, Layout::bhsd, Layout::ragged};
+// Those in which every request has as many rows, padded where lengths differ.
+inline constexpr std::array kDenseLayouts{Layout::bshd, Layout::bhsd};
 
 // The names used in configs, on the command line and in every result file.
 std::string_view name(Pass);
@@ -80,12 +86,50 @@ struct Problem {
   std::optional<int64_t> window_right = std::nullopt;
   bool has_window() const { return window_left || window_right; }
 
+  // The lengths of each request, where they differ; null where every request has q_len queries and
+  // kv_len keys. Then `batch` is the number of requests, and q_len and kv_len are the longest
+  // (set_lengths). The mask and the window hold for each request by itself: what is said of a
+  // query or a key below is asked of request(b), and of a whole batch only where lengths are equal.
+  std::shared_ptr<const Lengths> lengths = nullptr;
+  void set_lengths(std::shared_ptr<const Lengths>);
+
+  // Layout ragged: the rows of the requests lie behind each other (FlashAttention's varlen). In the
+  // other layouts they are padded to the longest: rows behind a request's end are no part of the
+  // problem. Nothing may read them into a result, and what is written there does not count.
+  bool is_ragged() const { return layout == Layout::ragged; }
+  bool is_padded() const { return lengths && !is_ragged(); }
+
+  // Request b by itself: a problem of batch 1 and equal lengths. Its lengths may be 0.
+  Problem request(int64_t b) const;
+  int64_t q_len_of(int64_t b) const { return lengths ? lengths->queries().count(b) : q_len; }
+  int64_t kv_len_of(int64_t b) const { return lengths ? lengths->keys().count(b) : kv_len; }
+
+  // The sum of a number of each request: of(Problem of the request).
+  template <typename Of>
+  auto sum_of_requests(const Of& of) const {
+    auto sum = of(request(0));
+    if (!lengths) return sum * static_cast<decltype(sum)>(batch);
+    for (int64_t b = 1; b < batch; ++b) sum += of(request(b));
+    return sum;
+  }
+
+  // Queries and keys of all requests, without padding.
+  int64_t q_tokens() const { return lengths ? lengths->queries().total() : batch * q_len; }
+  int64_t kv_tokens() const { return lengths ? lengths->keys().total() : batch * kv_len; }
+
+  // The queries of all requests before b, without padding.
+  int64_t first_query(int64_t b) const { return lengths ? lengths->queries().first(b) : b * q_len; }
+
   int64_t heads_per_kv_head() const { return q_heads / kv_heads; }
 
   // The number of a query's own key, less that of the query. The diagonal ends in the bottom right
   // corner (own key = query + kv_len - q_len), or for causal_top_left starts in the top left one
-  // (own key = query).
-  int64_t diagonal() const { return mask == Mask::causal_top_left ? 0 : kv_len - q_len; }
+  // (own key = query). Throws std::logic_error for a batch of different lengths, which has one for
+  // each request.
+  int64_t diagonal() const {
+    if (lengths) throw std::logic_error("each request has a diagonal of its own");
+    return mask == Mask::causal_top_left ? 0 : kv_len - q_len;
+  }
 
   // The keys that query row `query` attends to: those in its window and, causal, none after its
   // own. Both ends rise with the query, and no key between two queries' keys is left out. Empty for
@@ -101,8 +145,11 @@ struct Problem {
   // Whether anything can be masked, by the mask or by a window.
   bool is_masked() const { return mask != Mask::none || has_window(); }
 
-  // Unmasked (query, key) pairs of one head, exact.
+  // Unmasked (query, key) pairs of one head of one request, exact.
   int64_t unmasked_pairs() const;
+
+  // The same of all requests, of one head.
+  int64_t unmasked_pairs_of_batch() const;
 
   // Matrix-multiply FLOPs over the unmasked pairs: 2 * gemm_dims for each.
   double flops() const;
@@ -113,19 +160,31 @@ struct Problem {
   double flops_convention() const;
 
   // Bytes that any implementation must move: each input read once, each output written once; of K
-  // and V only what a window leaves in sight.
+  // and V only what a window leaves in sight; no padding.
   // Forward: Q, K, V; O, logsumexp. Backward: Q, K, V, O, dO, logsumexp; dQ, dK, dV.
   int64_t compulsory_bytes() const;
 
-  // Bytes of all tensors of the pass.
+  // Bytes of all tensors of the pass, padding included.
   int64_t tensor_bytes() const;
 
-  // Elements of Q (and dQ), of O (and dO), of K (and dK), of V (and dV) and of the logsumexp.
-  int64_t query_elements() const { return batch * q_heads * q_len * head_dim; }
-  int64_t output_elements() const { return batch * q_heads * q_len * value_dim(); }
-  int64_t key_elements() const { return batch * kv_heads * kv_len * head_dim; }
-  int64_t value_elements() const { return batch * kv_heads * kv_len * value_dim(); }
-  int64_t query_rows() const { return batch * q_heads * q_len; }
+  // The share of tensor_bytes() that is padding.
+  double padding() const;
+
+  // Elements of Q (and dQ), of O (and dO), of K (and dK), of V (and dV) and of the logsumexp,
+  // padding included.
+  int64_t query_elements() const { return query_rows() * head_dim; }
+  int64_t output_elements() const { return query_rows() * value_dim(); }
+  int64_t key_elements() const { return key_rows() * head_dim; }
+  int64_t value_elements() const { return key_rows() * value_dim(); }
+  int64_t query_rows() const { return q_heads * (is_ragged() ? q_tokens() : batch * q_len); }
+  int64_t key_rows() const { return kv_heads * (is_ragged() ? kv_tokens() : batch * kv_len); }
+
+  // The index of a query row in the logsumexp: [batch, q_heads, q_len], or ragged [q_heads,
+  // tokens], as FlashAttention has it.
+  int64_t query_index(int64_t b, int64_t head, int64_t row) const {
+    return is_ragged() ? head * q_tokens() + lengths->queries().first(b) + row
+                       : (b * q_heads + head) * q_len + row;
+  }
 
   // A sentence that says what is wrong with the shapes; empty for a valid problem.
   std::optional<std::string> invalid() const;

@@ -7,21 +7,30 @@
 
 namespace flashbench {
 
-// A tensor [batch, heads, length, head_dim] in memory; strides in elements, head_dim contiguous.
+// A tensor [batch, heads, length, head_dim] in memory; strides in elements, head_dim contiguous. Or
+// a ragged one, in which request b has its own number of rows, behind those of request b - 1;
+// `length` is then that of the longest, and the batch has no stride.
 template <typename Data>
 struct BasicTensorView {
   Data* data = nullptr;
   Dtype dtype = Dtype::fp32;
   int64_t batch = 0, heads = 0, length = 0, head_dim = 0;
   int64_t batch_stride = 0, head_stride = 0, row_stride = 0;
+  const RequestRows* ragged = nullptr;  // the problem's
 
-  int64_t elements() const { return batch * heads * length * head_dim; }
+  // Rows of a head in memory: of request b, and of all.
+  int64_t rows(int64_t b) const { return ragged == nullptr ? length : ragged->count(b); }
+  int64_t all_rows() const { return ragged == nullptr ? batch * length : ragged->total(); }
+
+  int64_t elements() const { return heads * all_rows() * head_dim; }
   int64_t offset(int64_t b, int64_t h, int64_t row) const {
-    return b * batch_stride + h * head_stride + row * row_stride;
+    const int64_t first = ragged == nullptr ? b * batch_stride : ragged->first(b) * row_stride;
+    return first + h * head_stride + row * row_stride;
   }
 
   operator BasicTensorView<const Data>() const {
-    return {data, dtype, batch, heads, length, head_dim, batch_stride, head_stride, row_stride};
+    return {data,     dtype,        batch,       heads,      length,
+            head_dim, batch_stride, head_stride, row_stride, ragged};
   }
 };
 using TensorView = BasicTensorView<void>;
@@ -44,36 +53,64 @@ BasicTensorView<Data> dense_view(Data* data, Dtype dtype, Layout layout, int64_t
           bshd ? heads * head_dim : head_dim};
 }
 
+// A dense view [tokens, heads, head_dim] over the rows of all requests.
+template <typename Data>
+BasicTensorView<Data> ragged_view(Data* data, Dtype dtype, const RequestRows& rows, int64_t heads,
+                                  int64_t head_dim) {
+  return {data, dtype,    rows.requests(),  heads, rows.longest(), head_dim,
+          0,    head_dim, heads * head_dim, &rows};
+}
+
 // Dense views in a problem's dtype and layout, shaped like Q (and dQ), O (and dO), K (and dK) or V
-// (and dV).
+// (and dV). Those of a ragged problem must not outlive it and its copies.
+template <typename Data>
+BasicTensorView<Data> query_side_view(Data* data, const Problem& p, int64_t head_dim) {
+  if (p.is_ragged()) return ragged_view(data, p.dtype, p.lengths->queries(), p.q_heads, head_dim);
+  return dense_view(data, p.dtype, p.layout, p.batch, p.q_heads, p.q_len, head_dim);
+}
+template <typename Data>
+BasicTensorView<Data> key_side_view(Data* data, const Problem& p, int64_t head_dim) {
+  if (p.is_ragged()) return ragged_view(data, p.dtype, p.lengths->keys(), p.kv_heads, head_dim);
+  return dense_view(data, p.dtype, p.layout, p.batch, p.kv_heads, p.kv_len, head_dim);
+}
 template <typename Data>
 BasicTensorView<Data> query_view(Data* data, const Problem& p) {
-  return dense_view(data, p.dtype, p.layout, p.batch, p.q_heads, p.q_len, p.head_dim);
+  return query_side_view(data, p, p.head_dim);
 }
 template <typename Data>
 BasicTensorView<Data> output_view(Data* data, const Problem& p) {
-  return dense_view(data, p.dtype, p.layout, p.batch, p.q_heads, p.q_len, p.value_dim());
+  return query_side_view(data, p, p.value_dim());
 }
 template <typename Data>
 BasicTensorView<Data> key_view(Data* data, const Problem& p) {
-  return dense_view(data, p.dtype, p.layout, p.batch, p.kv_heads, p.kv_len, p.head_dim);
+  return key_side_view(data, p, p.head_dim);
 }
 template <typename Data>
 BasicTensorView<Data> value_view(Data* data, const Problem& p) {
-  return dense_view(data, p.dtype, p.layout, p.batch, p.kv_heads, p.kv_len, p.value_dim());
+  return key_side_view(data, p, p.value_dim());
+}
+
+// A view over a logsumexp, with one column: row i of a head is at Problem::query_index.
+template <typename Data>
+BasicTensorView<Data> logsumexp_view(Data* data, const Problem& p) {
+  if (!p.is_ragged()) {
+    return dense_view(data, Dtype::fp32, Layout::bhsd, p.batch, p.q_heads, p.q_len, 1);
+  }
+  const RequestRows& rows = p.lengths->queries();
+  return {data, Dtype::fp32, p.batch, p.q_heads, rows.longest(), 1, 0, rows.total(), 1, &rows};
 }
 
 // What a provider reads. `o`, `d_o` and `logsumexp` are given for the backward pass only.
 struct Inputs {
   ConstTensorView q, k, v;
   ConstTensorView o, d_o;
-  const float* logsumexp = nullptr;  // [batch, q_heads, q_len], natural log of the row's sum
+  const float* logsumexp = nullptr;  // natural log of the row's sum, at Problem::query_index
 };
 
 // What a provider writes: `o` and `logsumexp` forward; `dq`, `dk` and `dv` backward.
 struct Outputs {
   TensorView o;
-  float* logsumexp = nullptr;  // [batch, q_heads, q_len]; null: the provider gives none
+  float* logsumexp = nullptr;  // at Problem::query_index; null: the provider gives none
   TensorView dq, dk, dv;
 };
 

@@ -20,7 +20,7 @@ namespace {
 
 struct RunFlags {
   std::map<std::string_view, std::string> axes;  // by name; empty: not given
-  std::string q, k, v, d_o, dump;
+  std::string q, k, v, d_o, cu_seqlens_q, cu_seqlens_k, dump;
   DeviceFlags device;
   ProgramFlags program;
   MeasureFlags measure;
@@ -37,16 +37,47 @@ AxisValues values_without_flags() {
 // `text` is a value of the axis: the options' checks have seen to that.
 Axis::Json value_of(const Axis& axis, const std::string& text) {
   if (std::holds_alternative<Axis::Names>(axis.values)) return text;
+  if (const Axis::Objects* objects = axis.objects()) return objects->from_option(text);
   if (std::holds_alternative<Axis::Reals>(axis.values)) return std::stod(text);
   return std::stoull(text);
+}
+
+bool is_given(const RunFlags& flags, std::string_view name) {
+  const auto found = flags.axes.find(name);
+  return found != flags.axes.end() && !found->second.empty();
+}
+
+// An axis that sets others, beside its shorthands, which are overridden.
+void require_no_conflict(const RunFlags& flags, const Axis& setting) {
+  if (setting.role == Axis::Role::shorthand) return;
+  for (const std::string_view set : setting.sets) {
+    if (!is_given(flags, set)) continue;
+    throw BadInput(fmt::format("{} cannot be combined with {}: {}", setting.option(),
+                               axis(set).option(), setting.why));
+  }
 }
 
 AxisValues values_of(const RunFlags& flags) {
   AxisValues values = values_without_flags();
   for (const auto& [name, text] : flags.axes) {
-    if (!text.empty()) values[name] = value_of(axis(name), text);
+    if (text.empty()) continue;
+    require_no_conflict(flags, axis(name));
+    try {
+      values[name] = value_of(axis(name), text);
+    } catch (const std::invalid_argument& error) {
+      throw BadAxis(axis(name), error.what());
+    }
   }
   return values;
+}
+
+// The case that the options say.
+Case make_case_of(const RunFlags& flags) {
+  try {
+    return make_case(values_of(flags));
+  } catch (const BadAxis& bad) {
+    throw BadInput(fmt::format("{}: {}", axis(bad.name).option(), bad.what()));
+  }
 }
 
 bool has_files(const RunFlags& flags) {
@@ -70,8 +101,27 @@ InputSpec files_of(const RunFlags& flags, Pass pass) {
           .d_o = flags.d_o};
 }
 
+// Their tensors are ragged.
+void take_cu_seqlens(const RunFlags& flags, Problem& problem) {
+  if (flags.cu_seqlens_q.empty() && flags.cu_seqlens_k.empty()) return;
+  if (flags.cu_seqlens_q.empty() || flags.cu_seqlens_k.empty() || !has_files(flags)) {
+    throw BadInput("--cu-seqlens-q and --cu-seqlens-k go together, and with --q, --k and --v");
+  }
+  if (is_given(flags, "lengths")) {
+    throw BadInput("--cu-seqlens-q and --cu-seqlens-k cannot be combined with --lengths");
+  }
+  if (is_given(flags, "layout") && !problem.is_ragged()) {
+    throw BadInput(fmt::format("--cu-seqlens-q and --cu-seqlens-k are for --layout ragged, got {}",
+                               name(problem.layout)));
+  }
+  problem.layout = Layout::ragged;
+  problem.set_lengths(read_cu_seqlens(flags.cu_seqlens_q, flags.cu_seqlens_k));
+}
+
 Case case_of(const RunFlags& flags) {
-  Case item = make_case(values_of(flags));
+  Case item = make_case_of(flags);
+  take_cu_seqlens(flags, item.problem);
+  if (const auto wrong = item.problem.invalid()) throw BadInput(*wrong);
   if (has_files(flags)) {
     const Dtype asked = item.problem.dtype;
     item.inputs = files_of(flags, item.problem.pass);
@@ -81,7 +131,6 @@ Case case_of(const RunFlags& flags) {
                                  flags.q, name(asked), name(item.problem.dtype)));
     }
   }
-  if (const auto wrong = item.problem.invalid()) throw BadInput(*wrong);
   return item;
 }
 
@@ -130,6 +179,7 @@ struct Checks {
   void operator()(const Axis::Reals& range) const {
     option.transform(from_to(range.least, range.most))->type_name("FLOAT");
   }
+  void operator()(const Axis::Objects&) const { option.type_name("SPEC|JSON"); }
 };
 
 // Of every axis, but for shorthands that other axes divide.
@@ -137,12 +187,12 @@ void add_axes(CLI::App& command, RunFlags& flags) {
   const AxisValues without_flags = values_without_flags();
   const Case otherwise = make_case(without_flags);
   for (const Axis& axis : axes()) {
-    const bool is_given = without_flags.contains(axis.name);
-    if (axis.role == Axis::Role::shorthand && !is_given) continue;
+    const bool has_value = without_flags.contains(axis.name);
+    if (axis.role == Axis::Role::shorthand && !has_value) continue;
     CLI::Option& option =
         *command.add_option(axis.option(), flags.axes[axis.name], std::string(axis.title));
     std::visit(Checks{option}, axis.values);
-    const bool has_default = is_given || axis.role != Axis::Role::required;
+    const bool has_default = has_value || axis.role != Axis::Role::required;
     if (has_default && !axis.get(otherwise).is_null()) option.default_str(axis.text(otherwise));
   }
 }
@@ -150,11 +200,19 @@ void add_axes(CLI::App& command, RunFlags& flags) {
 void add_tensor_flags(CLI::App& command, RunFlags& flags) {
   command
       .add_option("--q", flags.q,
-                  "Q as .npy, 4-D in the order of --layout; the files give dtype and sizes")
+                  "Q as .npy in the order of --layout, 4-D or ragged 3-D; the files give dtype and "
+                  "sizes")
       ->type_name("FILE");
   command.add_option("--k", flags.k, "K as .npy")->type_name("FILE");
   command.add_option("--v", flags.v, "V as .npy")->type_name("FILE");
   command.add_option("--do", flags.d_o, "dO as .npy, for --pass backward")->type_name("FILE");
+  command
+      .add_option("--cu-seqlens-q", flags.cu_seqlens_q,
+                  "Where the queries of each request begin in ragged tensors, then the total, as "
+                  "int32 .npy")
+      ->type_name("FILE");
+  command.add_option("--cu-seqlens-k", flags.cu_seqlens_k, "The same of its keys and values")
+      ->type_name("FILE");
   command
       .add_option("--dump", flags.dump,
                   "Write the inputs to DIR and each provider's outputs to DIR/PROVIDER, as .npy")

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "device/padding.h"
+
 namespace flashbench {
 
 namespace {
@@ -39,8 +41,17 @@ ConstTensorView value_shape(const Problem& p) {
   return value_view<const void>(nullptr, p);
 }
 ConstTensorView row_shape(const Problem& p) {
-  return dense_view<const void>(nullptr, Dtype::fp32, Layout::bhsd, p.batch, p.q_heads, p.q_len, 1);
+  return logsumexp_view<const void>(nullptr, p);
 }
+
+// The rows of each request where there are others behind them.
+const RequestRows* own_queries(const Problem& p) {
+  return p.is_padded() ? &p.lengths->queries() : nullptr;
+}
+const RequestRows* own_keys(const Problem& p) {
+  return p.is_padded() ? &p.lengths->keys() : nullptr;
+}
+
 Placement row_placement(Placement placement) {
   return placement == Placement::strided ? Placement::contiguous : placement;
 }
@@ -125,6 +136,20 @@ Outputs HostOutputs::view() {
   return outputs;
 }
 
+void HostOutputs::forget_padding() {
+  if (!problem_.is_padded()) return;
+  const Outputs outputs = view();
+  for (const TensorView& tensor : {outputs.o, outputs.dq}) {
+    if (tensor.data != nullptr) poison_padding(tensor, *own_queries(problem_));
+  }
+  for (const TensorView& tensor : {outputs.dk, outputs.dv}) {
+    if (tensor.data != nullptr) poison_padding(tensor, *own_keys(problem_));
+  }
+  if (outputs.logsumexp != nullptr) {
+    poison_padding(logsumexp_view<void>(outputs.logsumexp, problem_), *own_queries(problem_));
+  }
+}
+
 DeviceOutputs::DeviceOutputs(Device& device, const Problem& problem, Placement placement,
                              bool logsumexp)
     : problem_(problem) {
@@ -177,6 +202,7 @@ HostOutputs DeviceOutputs::to_host() const {
   dq_.read(host.dq_.data());
   dk_.read(host.dk_.data());
   dv_.read(host.dv_.data());
+  host.forget_padding();
   return host;
 }
 
@@ -197,8 +223,10 @@ int64_t DeviceOutputs::guard_bytes() const {
 }
 
 int64_t DeviceOutputs::unwritten_elements() const {
-  return o_.unwritten_elements() + logsumexp_.unwritten_elements() + dq_.unwritten_elements() +
-         dk_.unwritten_elements() + dv_.unwritten_elements();
+  const RequestRows *queries = own_queries(problem_), *keys = own_keys(problem_);
+  return o_.unwritten_elements(queries) + logsumexp_.unwritten_elements(queries) +
+         dq_.unwritten_elements(queries) + dk_.unwritten_elements(keys) +
+         dv_.unwritten_elements(keys);
 }
 
 }  // namespace flashbench

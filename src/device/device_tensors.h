@@ -35,7 +35,7 @@ class DeviceInputs {
   PlacedTensor q_, k_, v_, o_, d_o_, logsumexp_;
 };
 
-// Output tensors in host memory, dense.
+// Output tensors in host memory, dense. Padding is poison, whatever a provider wrote there.
 class HostOutputs {
  public:
   // Allocates uninitialised outputs. `logsumexp` is false for a forward pass whose provider returns
@@ -47,6 +47,8 @@ class HostOutputs {
 
  private:
   friend class DeviceOutputs;
+  void forget_padding();
+
   Problem problem_;
   HostVector<std::byte> o_, dq_, dk_, dv_;
   HostVector<std::byte> logsumexp_;
@@ -69,7 +71,7 @@ class DeviceOutputs {
   // damage.
   uint64_t hash() const;
 
-  // The number of elements that are still poison: nothing wrote them.
+  // The number of elements that are still poison: nothing wrote them. Padding does not count.
   int64_t unwritten_elements() const;
 
   // A sentence about the first tensor with writes around or between its elements; empty if there is

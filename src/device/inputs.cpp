@@ -13,6 +13,7 @@
 #include "attention/error.h"
 #include "attention/half.h"
 #include "device/npy.h"
+#include "device/padding.h"
 #include "device/patterns.h"
 #include "device/split_mix.h"
 
@@ -46,13 +47,33 @@ size_t bytes_of(ConstTensorView view) {
   return static_cast<size_t>(view.elements() * element_size(view.dtype));
 }
 
+// The rows of each request in tensor number `tensor`; null where lengths are equal.
+const RequestRows* rows_of(const Problem& p, int tensor) {
+  if (!p.lengths) return nullptr;
+  const bool keys = tensor == 1 || tensor == 2;
+  return keys ? &p.lengths->keys() : &p.lengths->queries();
+}
+
+// Calls body(batch, row, index of the row's first element) for each row, in parallel. Padding has
+// no index, so that each layout holds the same values.
+template <typename Body>
+void for_rows(const Problem& p, const TensorView& view, int tensor, ThreadPool& pool,
+              const Body& body) {
+  const RequestRows* rows = rows_of(p, tensor);
+  const int64_t count = rows == nullptr ? view.all_rows() : rows->total();
+  pool.parallel_for(count, [&](int64_t item, int) {
+    const int64_t b = rows == nullptr ? item / view.length : rows->request_of(item);
+    const int64_t row = rows == nullptr ? item % view.length : item - rows->first(b);
+    body(b, row, static_cast<uint64_t>(item * view.heads * view.head_dim));
+  });
+}
+
 void fill_pattern(const Problem& p, TensorView view, const InputSpec& spec, int tensor,
                   ThreadPool& pool) {
-  pool.parallel_for(view.batch * view.length, [&](int64_t item, int) {
-    const int64_t b = item / view.length, row = item % view.length;
+  for_rows(p, view, tensor, pool, [&](int64_t b, int64_t row, uint64_t index) {
     for (int64_t h = 0; h < view.heads; ++h) {
-      const auto index = static_cast<uint64_t>((item * view.heads + h) * view.head_dim);
       fill_pattern_row(p, spec.distribution, spec.seed, tensor, b, h, row, index, view);
+      index += static_cast<uint64_t>(view.head_dim);
     }
   });
 }
@@ -97,10 +118,9 @@ RandomTensors& random_tensors() {
   return tensors;
 }
 
-void fill_random(TensorView view, const InputSpec& spec, int tensor, ThreadPool& pool) {
-  pool.parallel_for(view.batch * view.length, [&](int64_t item, int) {
-    const int64_t b = item / view.length, row = item % view.length;
-    auto index = static_cast<uint64_t>(item * view.heads * view.head_dim);
+void fill_random(const Problem& p, TensorView view, const InputSpec& spec, int tensor,
+                 ThreadPool& pool) {
+  for_rows(p, view, tensor, pool, [&](int64_t b, int64_t row, uint64_t index) {
     for (int64_t h = 0; h < view.heads; ++h) {
       for (int64_t column = 0; column < view.head_dim; ++column) {
         store_element(view.data, view.dtype, view.offset(b, h, row) + column,
@@ -110,23 +130,9 @@ void fill_random(TensorView view, const InputSpec& spec, int tensor, ThreadPool&
   });
 }
 
-std::string_view type_name(NpyArray::Type type) {
-  switch (type) {
-    case NpyArray::Type::float32:
-      return "float32";
-    case NpyArray::Type::float16:
-      return "float16";
-    case NpyArray::Type::uint16:
-      return "uint16";
-  }
-  return "?";
-}
-
 void fill_from_file(TensorView view, Layout layout, const std::string& path) {
   const NpyArray array = read_npy(path);
-  const bool bshd = layout == Layout::bshd;
-  const std::vector<int64_t> expected{view.batch, bshd ? view.length : view.heads,
-                                      bshd ? view.heads : view.length, view.head_dim};
+  const std::vector<int64_t> expected = shape_in(layout, view);
   if (array.shape != expected) {
     throw BadInput(fmt::format("{}: expected shape [{}] ({}), found [{}]", path,
                                fmt::join(expected, ", "), name(layout),
@@ -134,17 +140,16 @@ void fill_from_file(TensorView view, Layout layout, const std::string& path) {
   }
   if (array.type != npy_type(view.dtype)) {
     throw BadInput(fmt::format("{}: expected {} for dtype {}, found {}", path,
-                               type_name(npy_type(view.dtype)), name(view.dtype),
-                               type_name(array.type)));
+                               name(npy_type(view.dtype)), name(view.dtype), name(array.type)));
   }
-  std::memcpy(view.data, array.data.data(), array.data.size());
+  if (!array.data.empty()) std::memcpy(view.data, array.data.data(), array.data.size());
 }
 
 // Makes the tensor with this number; `shape` is a view of it without data.
 std::shared_ptr<const Bytes> filled(TensorView shape, const Problem& problem, const InputSpec& spec,
                                     int tensor, const std::string& path, ThreadPool& pool) {
   const bool random = spec.distribution != Distribution::files && !is_pattern(spec.distribution);
-  const bool in_order = random && problem.layout == Layout::bshd;
+  const bool in_order = random && problem.layout != Layout::bhsd && !problem.is_padded();
   if (in_order) {
     auto kept = random_tensors().find(spec, tensor, shape.dtype, bytes_of(shape));
     if (kept != nullptr) return kept;
@@ -152,17 +157,30 @@ std::shared_ptr<const Bytes> filled(TensorView shape, const Problem& problem, co
   auto bytes = std::make_shared<Bytes>(bytes_of(shape));
   shape.data = bytes->data();
   if (random) {
-    fill_random(shape, spec, tensor, pool);
+    fill_random(problem, shape, spec, tensor, pool);
   } else if (spec.distribution == Distribution::files) {
     fill_from_file(shape, problem.layout, path);
   } else {
     fill_pattern(problem, shape, spec, tensor, pool);
   }
+  if (problem.is_padded()) poison_padding(shape, *rows_of(problem, tensor));
   if (in_order) random_tensors().keep(spec, tensor, shape.dtype, bytes);
   return bytes;
 }
 
 }  // namespace
+
+std::vector<int64_t> shape_in(Layout layout, const ConstTensorView& t) {
+  switch (layout) {
+    case Layout::bshd:
+      return {t.batch, t.length, t.heads, t.head_dim};
+    case Layout::bhsd:
+      return {t.batch, t.heads, t.length, t.head_dim};
+    case Layout::ragged:
+      return {t.all_rows(), t.heads, t.head_dim};
+  }
+  throw std::logic_error("no such layout");
+}
 
 std::string InputSpec::id() const {
   if (distribution == Distribution::files) return fmt::format("files/{},{},{},{}", q, k, v, d_o);
@@ -198,6 +216,10 @@ HostTensors::HostTensors(const Problem& problem, const InputSpec& spec, ThreadPo
     d_o_ = filled(output, problem, spec, 3, spec.d_o, pool);
     o_.resize(bytes_of(output));
     logsumexp_.resize(static_cast<size_t>(problem.query_rows()));
+    if (problem.is_padded()) {
+      poison_padding(mutable_o(), problem.lengths->queries());
+      poison_padding(logsumexp_view<void>(logsumexp_.data(), problem), problem.lengths->queries());
+    }
   }
 }
 

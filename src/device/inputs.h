@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "attention/host_memory.h"
 #include "attention/problem.h"
@@ -29,7 +30,8 @@ struct InputSpec {
   bool operator==(const InputSpec&) const = default;
 };
 
-// The tensors of one problem in host memory, in its dtype and layout.
+// The tensors of one problem in host memory, in its dtype and layout. Padding is poison, so that
+// what is read from it shows.
 class HostTensors {
  public:
   // Fills Q, K, V and, for the backward pass, dO. Of a backward problem, O and the logsumexp are
@@ -50,11 +52,14 @@ class HostTensors {
   HostVector<float> logsumexp_;
 };
 
+// The shape of a tensor's .npy file: the order of its dimensions in memory.
+std::vector<int64_t> shape_in(Layout, const ConstTensorView&);
+
 // Element `index` of tensor number `tensor` (0 Q, 1 K, 2 V, 3 dO) before rounding to a dtype. The
-// index order is [batch, length, heads, head_dim], whatever the layout. A pure function of its
-// arguments, so that any program can make the same inputs: SplitMix64 (Steele, Lea and Flood 2014)
-// as a counter-based generator, then Box-Muller; docs/measuring.md has the formula. The
-// distributions of device/patterns.h use normal noise.
+// index order is [batch, length, heads, head_dim], whatever the layout, without padding. A pure
+// function of its arguments, so that any program can make the same inputs: SplitMix64 (Steele, Lea
+// and Flood 2014) as a counter-based generator, then Box-Muller; docs/measuring.md has the formula.
+// The distributions of device/patterns.h use normal noise.
 float random_value(Distribution, uint64_t seed, int tensor, uint64_t index);
 
 }  // namespace flashbench

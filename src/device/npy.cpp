@@ -28,12 +28,13 @@ constexpr size_t kMaxHeaderBytes = 65536;  // far above what a plain array needs
 
 struct TypeName {
   NpyArray::Type type;
-  std::string_view descr;
+  std::string_view descr, name;
   int64_t size;
 };
-constexpr std::array kTypes{TypeName{NpyArray::Type::float32, "<f4", 4},
-                            TypeName{NpyArray::Type::float16, "<f2", 2},
-                            TypeName{NpyArray::Type::uint16, "<u2", 2}};
+constexpr std::array kTypes{TypeName{NpyArray::Type::float32, "<f4", "float32", 4},
+                            TypeName{NpyArray::Type::float16, "<f2", "float16", 2},
+                            TypeName{NpyArray::Type::uint16, "<u2", "uint16", 2},
+                            TypeName{NpyArray::Type::int32, "<i4", "int32", 4}};
 
 const TypeName& npy_type_name(NpyArray::Type type) {
   return kTypes[static_cast<size_t>(type)];
@@ -177,7 +178,8 @@ NpyArray::Type parse_type(const std::string& descr, const std::string& file) {
   if (descr.starts_with('>')) hint = "; it is big endian: save array.astype('<f4')";
   if (descr.ends_with("V2")) hint = "; if these are bf16, save array.view('uint16')";
   throw BadInput(fmt::format(
-      "{}: expected dtype '<f4' (float32), '<f2' (float16) or '<u2' (bits of bf16), found '{}'{}",
+      "{}: expected dtype '<f4' (float32), '<f2' (float16), '<u2' (bits of bf16) or '<i4' (int32), "
+      "found '{}'{}",
       file, descr, hint));
 }
 
@@ -275,7 +277,11 @@ NpyArray::Type npy_type(Dtype dtype) {
   return NpyArray::Type::float32;
 }
 
-Dtype dtype_of(NpyArray::Type type) {
+std::string_view name(NpyArray::Type type) {
+  return npy_type_name(type).name;
+}
+
+std::optional<Dtype> dtype_of(NpyArray::Type type) {
   switch (type) {
     case NpyArray::Type::float32:
       return Dtype::fp32;
@@ -283,8 +289,10 @@ Dtype dtype_of(NpyArray::Type type) {
       return Dtype::fp16;
     case NpyArray::Type::uint16:
       return Dtype::bf16;
+    case NpyArray::Type::int32:
+      break;
   }
-  return Dtype::fp32;
+  return std::nullopt;
 }
 
 NpyArray read_npy(const std::filesystem::path& path) {

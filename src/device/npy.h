@@ -1,10 +1,13 @@
-// NumPy's .npy files (format versions 1.0 to 3.0): arrays of fp32, fp16 or uint16 (bf16 bits).
+// NumPy's .npy files (format versions 1.0 to 3.0): arrays of fp32, fp16 or uint16 (bf16 bits), and
+// of int32 (FlashAttention's cu_seqlens).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "attention/problem.h"
@@ -12,7 +15,7 @@
 namespace flashbench {
 
 struct NpyArray {
-  enum class Type { float32, float16, uint16 };
+  enum class Type { float32, float16, uint16, int32 };
   Type type = Type::float32;
   std::vector<int64_t> shape;
   std::vector<std::byte> data;  // C order, little endian
@@ -20,7 +23,8 @@ struct NpyArray {
 
 // The .npy type that stores a dtype (bf16 as its bits), and the inverse.
 NpyArray::Type npy_type(Dtype);
-Dtype dtype_of(NpyArray::Type);
+std::optional<Dtype> dtype_of(NpyArray::Type);  // none of int32
+std::string_view name(NpyArray::Type);          // as NumPy has it
 
 // Throws FileError if the file cannot be read. Throws BadInput (with the file's name, what was
 // expected and what was found) if it is not a supported array: other dtypes, big endian, Fortran

@@ -64,10 +64,11 @@ constexpr float kHuge = 256;  // huge_scores: 8 columns of 256^2 are 2^19
 constexpr int64_t kHugeColumns = 8, kHugeSteps = 5;
 
 struct Element {
-  const Problem& p;
+  const Problem& p;  // of the request
+  bool last_request;
   uint64_t seed;
   int tensor;
-  int64_t batch, head, row, column;
+  int64_t head, row, column;
   uint64_t index;
 
   float normal() const { return random_value(Distribution::normal, seed, tensor, index); }
@@ -81,7 +82,7 @@ struct Element {
     return (tensor == kK || (tensor == kV && p.has_window())) && !p.seen_keys().contains(row);
   }
   bool spoilt() const {
-    return tensor == kK && batch == p.batch - 1 && head == p.kv_heads - 1 && row == spoilt_key(p);
+    return tensor == kK && last_request && head == p.kv_heads - 1 && row == spoilt_key(p);
   }
 };
 
@@ -149,7 +150,7 @@ bool is_pattern(Distribution distribution) {
 
 std::optional<int64_t> one_hot_key(const Problem& p, uint64_t seed, int64_t batch, int64_t head,
                                    int64_t row) {
-  const RowRange visible = p.visible_keys(row);
+  const RowRange visible = p.request(batch).visible_keys(row);
   if (visible.empty()) return std::nullopt;
   constexpr int kStream = 16;  // a stream of its own, apart from the tensors'
   const auto index = static_cast<uint64_t>((batch * p.q_heads + head) * p.q_len + row);
@@ -192,8 +193,8 @@ std::optional<OneHotSource> one_hot_source(const ConstTensorView& t, int64_t bat
   return OneHotSource{numbers[0], numbers[1], numbers[2]};
 }
 
-int64_t spoilt_key(const Problem& p) {
-  const RowRange seen = p.visible_keys(p.q_len - 1);
+int64_t spoilt_key(const Problem& request) {
+  const RowRange seen = request.visible_keys(request.q_len - 1);
   return seen.first + seen.size() / 2;
 }
 
@@ -213,9 +214,10 @@ void fill_pattern_row(const Problem& p, Distribution distribution, uint64_t seed
     const float amplitude = tensor == kK ? code.k_amplitude : code.q_amplitude;
     return fill([&](int64_t c) { return one_hot_bit(code, key, c, amplitude); });
   }
+  const Problem request = p.request(batch);
   fill([&](int64_t c) {
-    return value(distribution,
-                 {p, seed, tensor, batch, head, row, c, first_index + static_cast<uint64_t>(c)});
+    return value(distribution, {request, batch == p.batch - 1, seed, tensor, head, row, c,
+                                first_index + static_cast<uint64_t>(c)});
   });
 }
 

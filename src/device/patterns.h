@@ -51,7 +51,7 @@ std::optional<OneHotSource> one_hot_source(const ConstTensorView&, int64_t batch
                                            int64_t row);
 
 // The row of K that nan_key and inf_key spoil: in the middle of the keys that the last query sees,
-// in the last batch and K/V head.
-int64_t spoilt_key(const Problem&);
+// in the last batch and K/V head. Takes the last Problem::request.
+int64_t spoilt_key(const Problem& request);
 
 }  // namespace flashbench

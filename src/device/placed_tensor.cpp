@@ -18,7 +18,7 @@ TensorView strided(TensorView t) {
   if (heads_inside) {
     t.head_stride = t.head_dim + kGap;
     t.row_stride = room(t.heads * t.head_stride);
-    t.batch_stride = t.length * t.row_stride + kGap;
+    t.batch_stride = t.ragged == nullptr ? t.length * t.row_stride + kGap : 0;
   } else {
     t.row_stride = t.head_dim + kGap;
     t.head_stride = t.length * t.row_stride + kGap;
@@ -29,7 +29,10 @@ TensorView strided(TensorView t) {
 
 // Distance from the first element to the end of the last, in elements.
 int64_t extent(const TensorView& t) {
-  return t.offset(t.batch - 1, t.heads - 1, t.length - 1) + t.head_dim;
+  if (t.elements() == 0) return 0;
+  const int64_t last_row = t.ragged == nullptr ? t.offset(t.batch - 1, 0, t.length - 1)
+                                               : (t.all_rows() - 1) * t.row_stride;
+  return last_row + (t.heads - 1) * t.head_stride + t.head_dim;
 }
 
 int64_t damaged(const std::vector<std::byte>& bytes) {
@@ -42,8 +45,8 @@ int64_t damaged(const std::vector<std::byte>& bytes) {
 PlacedTensor::PlacedTensor(Device& device, const ConstTensorView& dense, Placement placement,
                            MemoryUse use)
     : device_(&device),
-      view_{nullptr,        dense.dtype,        dense.batch,       dense.heads,     dense.length,
-            dense.head_dim, dense.batch_stride, dense.head_stride, dense.row_stride},
+      view_{nullptr,        dense.dtype,        dense.batch,       dense.heads,      dense.length,
+            dense.head_dim, dense.batch_stride, dense.head_stride, dense.row_stride, dense.ragged},
       dense_(dense) {
   if (placement == Placement::strided) view_ = strided(view_);
   const size_t shift = placement == Placement::offset ? element_bytes() : 0;
@@ -68,10 +71,11 @@ std::vector<std::byte> PlacedTensor::snapshot(size_t first, size_t bytes) const 
 }
 
 template <typename Row>
-void PlacedTensor::for_rows(const Row& row) const {
+void PlacedTensor::for_rows(const Row& row, const RequestRows* own) const {
   for (int64_t b = 0; b < view_.batch; ++b) {
+    const int64_t rows = own == nullptr ? view_.rows(b) : own->count(b);
     for (int64_t h = 0; h < view_.heads; ++h) {
-      for (int64_t i = 0; i < view_.length; ++i) {
+      for (int64_t i = 0; i < rows; ++i) {
         row(first_byte() + static_cast<size_t>(view_.offset(b, h, i)) * element_bytes(),
             static_cast<size_t>(dense_.offset(b, h, i)) * element_bytes());
       }
@@ -80,7 +84,7 @@ void PlacedTensor::for_rows(const Row& row) const {
 }
 
 void PlacedTensor::write(const void* dense_data) {
-  if (empty()) return;
+  if (empty() || view_.elements() == 0) return;
   const size_t bytes = static_cast<size_t>(view_.elements()) * element_bytes();
   if (dense()) return device_->copy_to_device(view_.data, dense_data, bytes);
   std::vector<std::byte> image(buffer_.bytes(), std::byte{kPoisonByte});
@@ -92,7 +96,7 @@ void PlacedTensor::write(const void* dense_data) {
 }
 
 void PlacedTensor::read(void* dense_data) const {
-  if (empty()) return;
+  if (empty() || view_.elements() == 0) return;
   const size_t bytes = static_cast<size_t>(view_.elements()) * element_bytes();
   if (dense()) return device_->copy_to_host(dense_data, view_.data, bytes);
   const std::vector<std::byte> image = snapshot(0, buffer_.bytes());
@@ -107,7 +111,7 @@ void PlacedTensor::poison() {
 }
 
 void PlacedTensor::negate() {
-  if (empty()) return;
+  if (empty() || view_.elements() == 0) return;
   if (dense()) return device_->flip_signs(view_.data, view_.elements(), element_bytes());
   std::vector<std::byte> image = snapshot(0, buffer_.bytes());
   for_rows([&](size_t at, size_t) {
@@ -117,19 +121,20 @@ void PlacedTensor::negate() {
   device_->copy_to_device(buffer_.data(), image.data(), image.size());
 }
 
-int64_t PlacedTensor::unwritten_elements() const {
+int64_t PlacedTensor::unwritten_elements(const RequestRows* rows) const {
   if (empty()) return 0;
-  if (dense()) {
+  if (dense() && rows == nullptr) {
     return device_->poisoned_elements(view_.data, view_.elements(), element_bytes());
   }
   const std::vector<std::byte> image = snapshot(0, buffer_.bytes());
   const std::vector<std::byte> poison(element_bytes(), std::byte{kPoisonByte});
   int64_t count = 0;
-  for_rows([&](size_t at, size_t) {
+  const auto count_row = [&](size_t at, size_t) {
     for (int64_t i = 0; i < view_.head_dim; ++i, at += element_bytes()) {
       count += std::memcmp(&image[at], poison.data(), element_bytes()) == 0 ? 1 : 0;
     }
-  });
+  };
+  for_rows(count_row, rows);
   return count;
 }
 

@@ -26,7 +26,7 @@ class PlacedTensor {
   //   offset      the strides of `dense`, the first element one past an aligned address
   PlacedTensor(Device&, const ConstTensorView& dense, Placement, MemoryUse);
 
-  bool empty() const { return view_.elements() == 0; }
+  bool empty() const { return device_ == nullptr; }
   const TensorView& view() const { return view_; }
 
   // Copy from and to host memory with the layout of `dense`.
@@ -45,8 +45,9 @@ class PlacedTensor {
   // The number of bytes outside the elements that are no longer poison.
   int64_t damaged_guard_bytes() const;
 
-  // The number of elements that are still poison: nothing wrote them.
-  int64_t unwritten_elements() const;
+  // The number of elements that are still poison: nothing wrote them. With `rows`, only of each
+  // request's own rows: the others are padding.
+  int64_t unwritten_elements(const RequestRows* rows = nullptr) const;
 
   // The size of the tensor's memory beyond its elements.
   int64_t guard_bytes() const;
@@ -57,9 +58,10 @@ class PlacedTensor {
   size_t first_byte() const;
   bool dense() const;
 
-  // Calls row(byte offset in the buffer, byte offset in dense host memory) for every row.
+  // Calls row(byte offset in the buffer, byte offset in dense host memory) for every row, or for
+  // each request's own.
   template <typename Row>
-  void for_rows(const Row& row) const;
+  void for_rows(const Row& row, const RequestRows* own = nullptr) const;
 
   Device* device_ = nullptr;
   Buffer buffer_;

@@ -5,8 +5,11 @@
 #include <limits>
 #include <optional>
 #include <type_traits>
+#include <utility>
 
 #include "plan/axis.h"
+#include "plan/batch_spec.h"
+#include "plan/lengths.h"
 
 namespace flashbench {
 
@@ -17,7 +20,7 @@ using Role = Axis::Role;
 using DrawValue = std::function<void(Case&, Draw&, int64_t longest)>;
 
 constexpr Axis::Integers kSizes{1, 1 << 20};
-constexpr Axis::Integers kLengths{1, 1 << 24};
+constexpr Axis::Integers kLengths{1, kLongestRequest};
 constexpr Axis::Integers kWindows{0, kLengths.most};
 constexpr Axis::Integers kHeadDims{kHeadDimStep, kMaxHeadDim, kHeadDimStep};
 
@@ -119,15 +122,35 @@ void draw_heads(Case& c, Draw& draw, int64_t) {
 }
 
 // Mostly short, at times one or around a tile's edge.
+int64_t drawn_length(Draw& draw, int64_t longest) {
+  if (draw.chance(8)) return 1;
+  if (draw.chance(4)) {
+    return std::min(longest, 64 * draw.integer(1, longest / 64) + draw.integer(-1, 1));
+  }
+  return draw.integer(1, draw.chance(4) ? longest : longest / 4);
+}
+
 template <int64_t Problem::*length>
 void draw_length(Case& c, Draw& draw, int64_t longest) {
-  c.problem.*length = [&] {
-    if (draw.chance(8)) return int64_t{1};
-    if (draw.chance(4)) {
-      return std::min(longest, 64 * draw.integer(1, longest / 64) + draw.integer(-1, 1));
-    }
-    return draw.integer(1, draw.chance(4) ? longest : longest / 4);
-  }();
+  c.problem.*length = drawn_length(draw, longest);
+}
+
+// As all random cases had it before there were ragged ones.
+void draw_layout(Case& c, Draw& draw, int64_t) {
+  c.problem.layout = draw.one_of(kDenseLayouts);
+}
+
+// Of some problems: a few requests, at times one without queries or keys, padded or ragged.
+void draw_lengths(Case& c, Draw& draw, int64_t longest) {
+  if (!draw.chance(6)) return;
+  std::vector<RequestLengths> requests(static_cast<size_t>(draw.integer(1, 5)));
+  for (RequestLengths& request : requests) {
+    request.q_len = draw.chance(8) ? 0 : drawn_length(draw, longest);
+    request.kv_len = draw.chance(8) ? 0 : drawn_length(draw, longest);
+  }
+  requests.front().q_len = std::max<int64_t>(requests.front().q_len, 1);
+  c.problem.set_lengths(std::make_shared<const Lengths>(requests));
+  if (draw.chance(2)) c.problem.layout = Layout::ragged;
 }
 
 // Those that kernels are compiled for, and others, which they pad.
@@ -213,6 +236,32 @@ Axis head_dim_v_axis() {
   return axis;
 }
 
+Json get_lengths(const Case& c) {
+  return c.problem.lengths ? Json{{"batch_spec", batch_spec(*c.problem.lengths)}} : Json();
+}
+void set_lengths(Case& c, const StrictJson& json) {
+  c.problem.set_lengths(json.is_null() ? nullptr : read_lengths(json));
+}
+
+Axis lengths_axis() {
+  const Axis::Objects values{
+      .schema = lengths_schema(),
+      .example = {{"batch_spec", "2q16_q1s512"}},
+      .text = [](const Case& c) { return c.problem.lengths ? c.problem.lengths->id() : ""; },
+      .argument = [](const Case& c) { return batch_spec(*c.problem.lengths); },
+      .from_option = lengths_of_option};
+  return {.name = "lengths",
+          .title = "Lengths of each request of the batch (docs/measuring.md)",
+          .role = Role::optional,
+          .values = values,
+          .of_problem = true,
+          .get = get_lengths,
+          .set = set_lengths,
+          .draw = draw_lengths,
+          .sets = {"batch", "seq", "q_len", "kv_len", "total_tokens"},
+          .why = "lengths gives the batch and the lengths of its requests"};
+}
+
 // ---- the table
 
 std::vector<Axis> make_axes() {
@@ -223,7 +272,7 @@ std::vector<Axis> make_axes() {
       named_axis("dtype", "Data type", defaulted, &Problem::dtype, kDtypes),
       named_axis("mask", "Mask", defaulted, &Problem::mask, kMasks),
       named_axis("layout", "Order of dimensions (batch, sequence, heads, head dimension)",
-                 defaulted, &Problem::layout, kLayouts),
+                 defaulted, &Problem::layout, kLayouts, draw_layout),
       number_axis("batch", "Batch size", defaulted, &Problem::batch, kSizes, draw_batch),
       number_axis("q_heads", "Query heads", required, &Problem::q_heads, kSizes, draw_heads),
       number_axis("kv_heads", "Key and value heads (default: as many as query heads)", required,
@@ -249,6 +298,7 @@ std::vector<Axis> make_axes() {
       number_axis("window_right", "Keys after its own that a query sees (default: all)", optional,
                   &Problem::window_right, kWindows, nullptr),  // drawn with window_left
       head_dim_v_axis(),
+      lengths_axis(),
 
       // After all that they are divided by.
       shorthand_axis("hidden", "Hidden size", {8, 1 << 28}, get_hidden, set_hidden, {"q_heads"},
@@ -288,6 +338,10 @@ std::string Axis::option() const {
 }
 
 std::string Axis::text(const Case& c) const {
+  if (const Objects* of = objects()) {
+    const std::string text = of->text(c);
+    return text.empty() ? "default" : text;
+  }
   const Json value = get(c);
   if (value.is_null()) return "default";
   if (value.is_string()) return value.get<std::string>();
@@ -295,8 +349,13 @@ std::string Axis::text(const Case& c) const {
   return value.dump();
 }
 
+std::string Axis::argument(const Case& c) const {
+  return objects() ? objects()->argument(c) : text(c);
+}
+
 bool Axis::is_mentioned(const Case& c) const {
   static const Case kDefaults;
+  if (objects()) return !objects()->text(c).empty();
   if (role == Role::optional) return get(c) != get(kDefaults);
   return role != Role::shorthand;
 }

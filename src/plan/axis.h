@@ -38,7 +38,15 @@ struct Axis {
   struct Reals {
     double least, most;
   };
-  using Values = std::variant<Names, Integers, Reals>;
+  // An object, which takes several numbers to say. In keys, filters and columns it is a short text.
+  struct Objects {
+    Json schema;                              // of a value, as in the schema of configs
+    Json example;                             // a value as `get` gives it
+    std::string (*text)(const Case&);         // empty: the case has none
+    std::string (*argument)(const Case&);     // of the option of `run`
+    Json (*from_option)(const std::string&);  // its inverse; throws std::invalid_argument
+  };
+  using Values = std::variant<Names, Integers, Reals, Objects>;
 
   std::string_view name;   // in configs, filters and results; with - for _, an option of `run`
   std::string_view title;  // in the schema and in the help of `run`
@@ -53,17 +61,21 @@ struct Axis {
   // In a random case whose lengths are at most `longest`; may be empty.
   std::function<void(Case&, Draw&, int64_t longest)> draw{};
 
-  // Of a shorthand: what it sets, and why the two cannot be combined.
+  // Which other axes it sets, and why the two cannot be combined.
   std::vector<std::string_view> sets{};
   std::string_view why{};
 
   std::string option() const;  // of `run`: "--head-dim"
 
-  // Its names; null for an axis of numbers.
+  // Its names, or what it has instead of numbers; null for another kind.
   const Names* names() const { return std::get_if<Names>(&values); }
+  const Objects* objects() const { return std::get_if<Objects>(&values); }
 
-  // The value as keys, filters, columns and commands have it; "default" for null.
+  // The value as keys, filters and columns have it; "default" for null.
   std::string text(const Case&) const;
+
+  // The value as the option of `run` takes it.
+  std::string argument(const Case&) const;
 
   // Whether keys, results and commands mention the axis.
   bool is_mentioned(const Case&) const;

@@ -50,6 +50,7 @@ class Block {
   void multiply(size_t given, const std::function<void(Case)>& take);
   std::optional<Case> finish();
   bool fits(const Problem&);
+  void take_from_folder(Json& value) const;
   void set_files(InputSpec& inputs, Pass pass) const;
 
   const Json& json_;
@@ -111,16 +112,20 @@ void Block::check_files() {
 bool Block::check_keys() {
   const size_t before = issues_.size();
   check_shorthands();
-  if (!has("seq") && !(has("q_len") && has("kv_len"))) {
-    issue("", has("q_len")    ? "lacks the key \"kv_len\" beside \"q_len\""
-              : has("kv_len") ? "lacks the key \"q_len\" beside \"kv_len\""
-                              : "lacks the lengths: \"seq\", or \"q_len\" and \"kv_len\"");
+  if (!has("lengths") && !has("seq") && !(has("q_len") && has("kv_len"))) {
+    issue("", has("q_len") ? "lacks the key \"kv_len\" beside \"q_len\""
+              : has("kv_len")
+                  ? "lacks the key \"q_len\" beside \"kv_len\""
+                  : "lacks the lengths: \"seq\", \"q_len\" and \"kv_len\", or \"lengths\"");
   }
   if (!has("q_heads") && !has("hidden")) issue("", "lacks the heads: \"q_heads\" or \"hidden\"");
   check_files();
   if (issues_.size() != before) return false;
   for (const Axis* axis : axes_in_order(kSlowestFirst)) {
-    if (has(axis->name)) given_.emplace_back(axis->name, values_of(json_.at(axis->name)));
+    if (!has(axis->name)) continue;
+    std::vector<Json> values = values_of(json_.at(axis->name));
+    for (Json& value : values) take_from_folder(value);
+    given_.emplace_back(axis->name, std::move(values));
   }
   return true;
 }
@@ -163,6 +168,10 @@ std::optional<Case> Block::finish() {
 }
 
 bool Block::fits(const Problem& p) {
+  if (p.is_ragged() && !p.lengths) {
+    issue("layout", "ragged needs \"lengths\", which say where each request begins");
+    return false;
+  }
   if (p.q_heads % p.kv_heads != 0) {
     issue("kv_heads",
           fmt::format("expected a divisor of q_heads ({}), got {}", p.q_heads, p.kv_heads));
@@ -190,6 +199,12 @@ bool Block::fits(const Problem& p) {
     return false;
   }
   return true;
+}
+
+// The path of a file in an object is relative to the config's folder.
+void Block::take_from_folder(Json& value) const {
+  if (!value.is_object() || !value.contains("file")) return;
+  value["file"] = (folder_ / value.at("file").get<std::string>()).lexically_normal().string();
 }
 
 // Files have no seed, and the forward pass no dO; cases that differ in nothing else are the same.

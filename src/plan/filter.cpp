@@ -72,7 +72,7 @@ CaseFilter::CaseFilter(std::string_view text) {
     const Axis& wanted = axis(name);
     for (const std::string& value : values) {
       const Axis::Names* allowed = wanted.names();
-      if (!allowed && !is_number(wanted, value)) {
+      if (!allowed && !wanted.objects() && !is_number(wanted, value)) {
         issues.push_back({"", fmt::format("expected {} to be a number, got \"{}\"", name, value)});
       }
       if (!allowed || contains(*allowed, value)) continue;

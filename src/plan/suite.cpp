@@ -16,7 +16,7 @@ namespace flashbench {
 namespace {
 
 using Cases = std::vector<Case>;
-using Lengths = std::vector<std::pair<int64_t, int64_t>>;  // q_len, kv_len
+using LengthPairs = std::vector<std::pair<int64_t, int64_t>>;  // q_len, kv_len
 
 constexpr std::array kCausal{Mask::causal_top_left, Mask::causal_bottom_right};
 constexpr std::array kForward{Pass::forward};
@@ -38,7 +38,7 @@ Case base(Distribution distribution) {
 // `item` in every combination of these.
 template <typename Passes, typename Dtypes, typename Masks>
 void add(Cases& cases, Case item, const Passes& passes, const Dtypes& dtypes, const Masks& masks,
-         const Lengths& lengths) {
+         const LengthPairs& lengths) {
   for (const Pass pass : passes) {
     for (const Dtype dtype : dtypes) {
       for (const Mask mask : masks) {
@@ -67,7 +67,7 @@ Cases equal_scores() {
 // Batch, heads and layout in every form, since V spells them.
 Cases one_hot() {
   Cases cases;
-  for (const Layout layout : kLayouts) {
+  for (const Layout layout : kDenseLayouts) {
     for (const auto& [q_heads, kv_heads] : {std::pair{4, 4}, {8, 2}, {6, 1}, {14, 7}}) {
       Case item = base(Distribution::one_hot);
       item.problem.layout = layout;
@@ -138,7 +138,7 @@ Cases alignment() {
 
 Cases lengths() {
   Cases cases;
-  Lengths square, one_query, one_key;
+  LengthPairs square, one_query, one_key;
   for (const int64_t edge : kEdges) {
     square.emplace_back(edge, edge);
     one_query.emplace_back(1, edge);
@@ -169,7 +169,7 @@ Cases own_head_dim_of_v() {
       {{192, 128}, {128, 64}, {64, 128}, {8, 256}, {256, 8}}};
   Cases cases;
   const auto add_pairs = [&](Case item, const auto& passes, const auto& dtypes, const auto& masks,
-                             const Lengths& lengths) {
+                             const LengthPairs& lengths) {
     for (const auto& [head_dim, head_dim_v] : kPairs) {
       item.problem.head_dim = head_dim;
       item.problem.set_value_dim(head_dim_v);
@@ -235,7 +235,7 @@ Cases unseen() {
 }
 
 constexpr std::array kAllMasks{Mask::none, Mask::causal_top_left, Mask::causal_bottom_right};
-const Lengths kWindowLengths{{200, 200}, {70, 300}, {300, 70}};
+const LengthPairs kWindowLengths{{200, 200}, {70, 300}, {300, 70}};
 
 Case in_window(Distribution distribution, std::optional<int64_t> left,
                std::optional<int64_t> right) {
@@ -313,7 +313,7 @@ Cases many_heads() {
 Cases placements() {
   Cases cases;
   for (const Placement placement : {Placement::strided, Placement::offset}) {
-    for (const Layout layout : kLayouts) {
+    for (const Layout layout : kDenseLayouts) {
       Case item = base(Distribution::one_hot);
       item.problem.layout = layout;
       item.placement = placement;

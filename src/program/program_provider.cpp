@@ -40,8 +40,7 @@ Json outputs_json(const Problem& p, const Outputs& out) {
   }
   Json json{{"o", tensor_json(out.o)}};
   if (out.logsumexp != nullptr) {
-    json["logsumexp"] = tensor_json(dense_view<const void>(out.logsumexp, Dtype::fp32, Layout::bhsd,
-                                                           p.batch, p.q_heads, p.q_len, 1));
+    json["logsumexp"] = tensor_json(logsumexp_view<const void>(out.logsumexp, p));
   }
   return json;
 }
@@ -90,8 +89,9 @@ class ProgramProvider final : public Provider {
     return {offer_.axes.begin(), offer_.axes.end()};
   }
 
-  // Unsupported problems are found only when they run.
-  std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const override {
+  // Other unsupported problems are found only when they run.
+  std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo&) const override {
+    if (p.lengths) return "another program is told of requests of one length only";
     return std::nullopt;
   }
   int64_t workspace_bytes(const Problem&, const DeviceInfo&) const override { return 0; }

@@ -1,6 +1,6 @@
 // Standard attention on the CPU: BLAS sgemm for all products, S and P [batch, q_heads, q_len,
 // kv_len] in fp32 in memory, a vectorised softmax between them. The products also compute masked
-// pairs, as in standard attention.
+// pairs, as in standard attention, but no padding.
 #include <numbers>
 
 #include "providers/naive_steps.h"
@@ -15,7 +15,7 @@ constexpr int64_t kFloat = sizeof(float);
 // Sizes of the parts of the workspace in floats. Tensors of 16 bits are converted to fp32 for BLAS.
 struct Sizes {
   explicit Sizes(const Problem& p)
-      : scores(p.query_rows() * p.kv_len),
+      : scores(NaiveSteps::scores(p)),
         query_room(p.dtype == Dtype::fp32 ? 0 : p.query_elements()),
         output_room(p.dtype == Dtype::fp32 ? 0 : p.output_elements()),
         key_room(p.dtype == Dtype::fp32 ? 0 : p.key_elements()),
@@ -48,23 +48,25 @@ class NaiveForward final : public Session {
   }
 
   void run(const Inputs& in, const Outputs& out) override {
-    const ConstTensorView q = steps_.as_fp32(in.q, q_);
-    const ConstTensorView k = steps_.as_fp32(in.k, k_);
-    const ConstTensorView v = steps_.as_fp32(in.v, v_);
+    const ConstTensorView q = steps_.queries_as_fp32(in.q, q_);
+    const ConstTensorView k = steps_.keys_as_fp32(in.k, k_);
+    const ConstTensorView v = steps_.keys_as_fp32(in.v, v_);
     const TensorView o = NaiveSteps::fp32_room(out.o, o_);
     steps_.multiply_transposed(p_.softmax_scale() * std::numbers::log2e, q, k, scores_);
     steps_.softmax(scores_, out.logsumexp);
     steps_.multiply(1, scores_, v, o);
-    steps_.from_fp32(o, out.o);
+    steps_.queries_from_fp32(o, out.o);
   }
 
   std::string kernel() const override { return "naive_forward sgemm"; }
 
   // The tensors once, S and P written and read once each, and the conversions.
   std::optional<int64_t> requested_bytes() const override {
-    const Sizes size(p_);
-    const int64_t conversions = 2 * kFloat * size.forward_rooms();
-    return p_.tensor_bytes() + 4 * kFloat * size.scores + conversions;
+    return p_.sum_of_requests([](const Problem& request) {
+      const Sizes size(request);
+      const int64_t conversions = 2 * kFloat * size.forward_rooms();
+      return request.tensor_bytes() + 4 * kFloat * size.scores + conversions;
+    });
   }
 
  private:
@@ -95,17 +97,17 @@ class NaiveBackward final : public Session {
   }
 
   void prepare_inputs(const Inputs& in) override {
-    const ConstTensorView q = steps_.as_fp32(in.q, q_);
-    const ConstTensorView k = steps_.as_fp32(in.k, k_);
+    const ConstTensorView q = steps_.queries_as_fp32(in.q, q_);
+    const ConstTensorView k = steps_.keys_as_fp32(in.k, k_);
     steps_.multiply_transposed(p_.softmax_scale() * std::numbers::log2e, q, k, probabilities_);
     steps_.softmax(probabilities_, delta_);  // writes a logsumexp that is not used
   }
 
   void run(const Inputs& in, const Outputs& out) override {
-    const ConstTensorView q = steps_.as_fp32(in.q, q_);
-    const ConstTensorView d_o = steps_.as_fp32(in.d_o, d_o_);
-    const ConstTensorView k = steps_.as_fp32(in.k, k_);
-    const ConstTensorView v = steps_.as_fp32(in.v, v_);
+    const ConstTensorView q = steps_.queries_as_fp32(in.q, q_);
+    const ConstTensorView d_o = steps_.queries_as_fp32(in.d_o, d_o_);
+    const ConstTensorView k = steps_.keys_as_fp32(in.k, k_);
+    const ConstTensorView v = steps_.keys_as_fp32(in.v, v_);
     const TensorView dq = NaiveSteps::fp32_room(out.dq, dq_);
     const TensorView dk = NaiveSteps::fp32_room(out.dk, dk_);
     const TensorView dv = NaiveSteps::fp32_room(out.dv, dv_);
@@ -116,9 +118,9 @@ class NaiveBackward final : public Session {
     steps_.softmax_gradient(probabilities_, gradients_, delta_);
     steps_.multiply(scale, gradients_, k, dq);
     steps_.multiply_scores_transposed(scale, gradients_, q, dk);
-    steps_.from_fp32(dq, out.dq);
-    steps_.from_fp32(dk, out.dk);
-    steps_.from_fp32(dv, out.dv);
+    steps_.queries_from_fp32(dq, out.dq);
+    steps_.keys_from_fp32(dk, out.dk);
+    steps_.keys_from_fp32(dv, out.dv);
   }
 
   std::string kernel() const override { return "naive_backward sgemm"; }
@@ -126,10 +128,13 @@ class NaiveBackward final : public Session {
   // The tensors once, and dO again for D; seven passes over the scores (P for dV; dP written; P and
   // dP read, dS written; dS for dQ and for dK); D; and the conversions. L is not read.
   std::optional<int64_t> requested_bytes() const override {
-    const Sizes size(p_);
-    const int64_t again = element_size(p_.dtype) * p_.output_elements();
-    const int64_t conversions = 2 * kFloat * size.backward_rooms();
-    return p_.tensor_bytes() + again + 7 * kFloat * size.scores + kFloat * size.rows + conversions;
+    return p_.sum_of_requests([](const Problem& request) {
+      const Sizes size(request);
+      const int64_t again = element_size(request.dtype) * request.output_elements();
+      const int64_t conversions = 2 * kFloat * size.backward_rooms();
+      return request.tensor_bytes() + again + 7 * kFloat * size.scores + kFloat * size.rows +
+             conversions;
+    });
   }
 
  private:
@@ -148,7 +153,7 @@ class NaiveProvider final : public Provider {
   }
   DeviceKind device_kind() const override { return DeviceKind::cpu; }
   std::vector<std::string_view> optional_axes() const override {
-    return {"window_left", "window_right", "head_dim_v"};
+    return {"window_left", "window_right", "head_dim_v", "lengths"};
   }
 
   std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const override {

@@ -1,11 +1,13 @@
 // The steps of standard attention; each is one parallel loop over all heads. Tensors are fp32
-// views; score matrices are dense [batch, q_heads, q_len, kv_len] in fp32.
+// views; score matrices are dense [q_heads, q_len, kv_len] in fp32, one request after the other.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "attention/problem.h"
+#include "attention/row_tiles.h"
 #include "attention/tensors.h"
 #include "device/thread_pool.h"
 
@@ -13,7 +15,11 @@ namespace flashbench {
 
 class NaiveSteps {
  public:
-  NaiveSteps(const Problem& problem, ThreadPool& pool) : p_(problem), pool_(pool) {}
+  // The problem must outlive it.
+  NaiveSteps(const Problem& problem, ThreadPool& pool);
+
+  // Elements of all score matrices.
+  static int64_t scores(const Problem&);
 
   // scores = alpha * A B^T for A [q_len, columns] and B [kv_len, columns].
   void multiply_transposed(double alpha, ConstTensorView a, ConstTensorView b, float* scores) const;
@@ -32,25 +38,30 @@ class NaiveSteps {
   void row_dots(ConstTensorView o, ConstTensorView d_o, float* delta) const;
 
   // Returns `t` in fp32: itself, or a copy in `room` (t.elements() floats).
-  ConstTensorView as_fp32(ConstTensorView t, float* room) const;
+  ConstTensorView queries_as_fp32(ConstTensorView t, float* room) const;  // Q, dO
+  ConstTensorView keys_as_fp32(ConstTensorView t, float* room) const;     // K, V
 
   // fp32_room returns the fp32 tensor to write instead of `t`: itself, or a view of `room`.
-  // from_fp32 then converts it to `t`.
+  // *_from_fp32 then converts it to `t`.
   static TensorView fp32_room(TensorView t, float* room);
-  void from_fp32(TensorView fp32, TensorView t) const;
+  void queries_from_fp32(TensorView fp32, TensorView t) const;  // O, dQ
+  void keys_from_fp32(TensorView fp32, TensorView t) const;     // dK, dV
 
  private:
-  // Calls body(b, h, first, rows) for blocks of rows of every head, in parallel.
-  using RowsBody = std::function<void(int64_t b, int64_t h, int64_t first, int64_t rows)>;
-  void for_rows(int64_t heads, int64_t length, const RowsBody& body) const;
+  // Calls body(request, rows of a head of it) for every item, in parallel.
+  using RowsBody = std::function<void(const Problem& request, const RowTile& rows)>;
+  void for_rows(const RowTiles& tiles, const RowsBody& body) const;
 
-  // Row 0 of the scores of one query head.
-  int64_t score_offset(int64_t b, int64_t h) const {
-    return (b * p_.q_heads + h) * p_.q_len * p_.kv_len;
-  }
+  ConstTensorView as_fp32(const RowTiles& tiles, ConstTensorView t, float* room) const;
+  void from_fp32(const RowTiles& tiles, TensorView fp32, TensorView t) const;
+
+  // Where the scores of these rows begin.
+  int64_t score_offset(const Problem& request, const RowTile& rows) const;
 
   const Problem& p_;
   ThreadPool& pool_;
+  RowTiles queries_, keys_;
+  std::vector<int64_t> first_scores_;  // of each request; empty where lengths are equal
 };
 
 }  // namespace flashbench

@@ -207,6 +207,11 @@ std::vector<Column> make_columns() {
                       }),
       {"pct_of_peak", false,
        [](R r, const SweepResult& all) { return percent_column(share_of_peak(r, all)); }, true},
+      optional_number("pct_padding",
+                      [](R r) {
+                        const double share = r.item.problem.padding();
+                        return share > 0 ? figure(share * 100) : "";
+                      }),
       {"notes", true,
        [](R r, const SweepResult& all) {
          return fmt::format("{}", fmt::join(notes(r, all), "; "));

@@ -396,6 +396,25 @@ Json case_to_json(const Case& item) {
   return json;
 }
 
+namespace {
+
+// An axis that sets others says the same of them as they do.
+void require_agreement(const Case& item, const StrictJson& json) {
+  for (const Axis& setting : axes()) {
+    if (setting.role == Axis::Role::shorthand || !setting.is_mentioned(item)) continue;
+    for (const std::string_view set : setting.sets) {
+      const std::string name(set);
+      if (!json.contains(name.c_str())) continue;
+      const StrictJson said = json.at(name.c_str());
+      if (const Json value = axis(set).get(item); said.json() != value) {
+        said.fail(fmt::format("{}, as {} has it", value.dump(), setting.name));
+      }
+    }
+  }
+}
+
+}  // namespace
+
 Case case_from_json(const Json& document) {
   const StrictJson json(document);
   Case item;
@@ -405,6 +424,7 @@ Case case_from_json(const Json& document) {
     if (axis.role == Axis::Role::optional && !json.contains(name.c_str())) continue;
     axis.set(item, json.at(name.c_str()));
   }
+  require_agreement(item, json);
   if (const auto wrong = item.problem.invalid()) throw std::invalid_argument(*wrong);
   require_countable(item.problem);
   if (item.inputs.distribution == Distribution::files) {

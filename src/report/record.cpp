@@ -21,7 +21,7 @@ constexpr double kTensorTolerance = 0.02;
 constexpr double kMostOverCeiling = 1.05;
 constexpr int64_t kLargestTile = 256;
 
-// FLOPs of the problem if every tile of kLargestTile queries and keys with any visible pair is
+// FLOPs of a request if every tile of kLargestTile queries and keys with any visible pair is
 // computed as a whole, with head_dim rounded up to the next of 64, 128 and 256.
 double tiled_flops(const Problem& p) {
   const auto up = [](int64_t length) { return (length + kLargestTile - 1) / kLargestTile; };
@@ -39,7 +39,7 @@ double tiled_flops(const Problem& p) {
   };
   const int64_t dims = gemm_dims(p.pass, compiled(p.head_dim), compiled(p.value_dim()));
   return 2.0 * static_cast<double>(tiles * kLargestTile * kLargestTile) *
-         static_cast<double>(dims) * static_cast<double>(p.batch * p.q_heads);
+         static_cast<double>(dims) * static_cast<double>(p.q_heads);
 }
 
 }  // namespace
@@ -187,7 +187,7 @@ std::optional<TensorOperations> tensor_operations(const Record& record) {
   if (!counted || p.dtype == Dtype::fp32) return std::nullopt;
   TensorOperations result{*counted, *counted / p.flops(), "as_claimed"};
   if (*counted < (1 - kTensorTolerance) * p.flops()) result.verdict = "fewer";
-  if (*counted > (1 + kTensorTolerance) * tiled_flops(p)) result.verdict = "more";
+  if (*counted > (1 + kTensorTolerance) * p.sum_of_requests(tiled_flops)) result.verdict = "more";
   return result;
 }
 
@@ -219,7 +219,7 @@ std::string repro_command(const Record& record) {
   for (const Axis& axis : axes()) {
     const bool of_files = files && (axis.name == "distribution" || axis.name == "seed");
     if (of_files || !axis.is_mentioned(record.item) || axis.get(record.item).is_null()) continue;
-    command += fmt::format(" {} {}", axis.option(), axis.text(record.item));
+    command += fmt::format(" {} {}", axis.option(), axis.argument(record.item));
   }
   if (files) {
     command += fmt::format(" --q {} --k {} --v {}", inputs.q, inputs.k, inputs.v);

@@ -1,5 +1,5 @@
-// Attention and its gradients in fp64, block by block, with a bound on the error that a correct
-// implementation can have through rounding. Formulas: docs/measuring.md.
+// Attention and its gradients in fp64, block by block, each of one request, with a bound on the
+// error that a correct implementation can have through rounding. Formulas: docs/measuring.md.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct RowStatistics {
 RowStatistics row_statistics(const Problem&, const double* o, const double* d_o, double logsumexp);
 
 // Exact values and error bounds of dQ for a block of query rows, and of dK and dV for a block of
-// key rows. `statistics` contains all query rows, [batch, q_heads, q_len].
+// key rows. `statistics` contains all query rows, at Problem::query_index.
 void query_gradients(const Problem&, const Inputs&, Dtype scores, const RowBlock& queries,
                      const std::vector<RowStatistics>& statistics, MatrixRef<double> dq,
                      MatrixRef<float> dq_bound);

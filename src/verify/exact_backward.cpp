@@ -27,14 +27,15 @@ struct KeyRows {
   std::vector<int64_t> index;
 };
 
-QueryRows load_queries(const Problem& p, const Inputs& inputs, const RowBlock& block,
+QueryRows load_queries(const Problem& whole, const Inputs& inputs, const RowBlock& block,
                        const std::vector<RowStatistics>& statistics) {
+  const Problem p = whole.request(block.batch);
   QueryRows rows{
       gather<double>(inputs.q, block), gather<double>(inputs.d_o, block), {}, {}, {}, {}};
   rows.q_norms = norms(rows.q);
   rows.d_o_norms = norms(rows.d_o);
   for (int64_t row : block.rows) {
-    rows.statistics.push_back(statistics[query_index(p, block.batch, block.head, row)]);
+    rows.statistics.push_back(statistics[query_index(whole, block.batch, block.head, row)]);
     rows.visible.push_back(p.visible_keys(row));
   }
   return rows;
@@ -144,10 +145,11 @@ RowStatistics row_statistics(const Problem& p, const double* o, const double* d_
   return statistics;
 }
 
-void query_gradients(const Problem& p, const Inputs& inputs, Dtype scores, const RowBlock& block,
-                     const std::vector<RowStatistics>& statistics, MatrixRef<double> dq,
-                     MatrixRef<float> dq_bound) {
-  const QueryRows queries = load_queries(p, inputs, block, statistics);
+void query_gradients(const Problem& whole, const Inputs& inputs, Dtype scores,
+                     const RowBlock& block, const std::vector<RowStatistics>& statistics,
+                     MatrixRef<double> dq, MatrixRef<float> dq_bound) {
+  const Problem p = whole.request(block.batch);
+  const QueryRows queries = load_queries(whole, inputs, block, statistics);
   const int64_t kv_head = block.head / p.heads_per_kv_head();
   const RowRange seen = seen_keys(p, block);
 
@@ -181,9 +183,10 @@ void query_gradients(const Problem& p, const Inputs& inputs, Dtype scores, const
   }
 }
 
-void key_gradients(const Problem& p, const Inputs& inputs, Dtype scores, const RowBlock& block,
+void key_gradients(const Problem& whole, const Inputs& inputs, Dtype scores, const RowBlock& block,
                    const std::vector<RowStatistics>& statistics, MatrixRef<double> dk,
                    MatrixRef<float> dk_bound, MatrixRef<double> dv, MatrixRef<float> dv_bound) {
+  const Problem p = whole.request(block.batch);
   const KeyRows keys = load_keys(inputs, block);
   Matrix<double> dk_sum = zeros<double>(dk.rows, dk.cols);
   Matrix<double> dv_sum = zeros<double>(dv.rows, dv.cols);
@@ -196,7 +199,7 @@ void key_gradients(const Problem& p, const Inputs& inputs, Dtype scores, const R
     for (int64_t first = 0; first < p.q_len; first += kTileRows) {
       const RowBlock rows = tile_at(block.batch, head, first, p.q_len);
       if (!meet(p, rows, block)) continue;
-      const QueryRows queries = load_queries(p, inputs, rows, statistics);
+      const QueryRows queries = load_queries(whole, inputs, rows, statistics);
       Tile tile = compute_tile(p, stored_scores(scores), queries, keys, terms);
       add_row_errors(tile, queries);
       const auto visible = [&](int64_t query, int64_t key) {

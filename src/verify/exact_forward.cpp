@@ -59,7 +59,8 @@ void add_errors(const Problem& p, const StoredScores& stored, RowRange visible, 
 
 }  // namespace
 
-ForwardRows forward_rows(const Problem& p, const Inputs& inputs, const RowBlock& block) {
+ForwardRows forward_rows(const Problem& whole, const Inputs& inputs, const RowBlock& block) {
+  const Problem p = whole.request(block.batch);
   const Rows<double> q = gather<double>(inputs.q, block);
   const int64_t rows = q.values.rows();
   const RowRange keys = seen_keys(p, block);
@@ -94,9 +95,10 @@ ForwardRows forward_rows(const Problem& p, const Inputs& inputs, const RowBlock&
   return result;
 }
 
-void forward_bounds(const Problem& p, const Inputs& inputs, Dtype scores, const RowBlock& block,
+void forward_bounds(const Problem& whole, const Inputs& inputs, Dtype scores, const RowBlock& block,
                     const ForwardRows& forward, MatrixRef<float> o_bound,
                     MatrixRef<float> logsumexp_bound) {
+  const Problem p = whole.request(block.batch);
   const StoredScores stored = stored_scores(scores);
   const std::vector<double> q_norms = norms(gather<double>(inputs.q, block));
   const int64_t kv_head = block.head / p.heads_per_kv_head();

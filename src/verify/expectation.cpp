@@ -23,17 +23,25 @@ const void* row_address(const ConstTensorView& t, int64_t b, int64_t h, int64_t 
   return static_cast<const std::byte*>(t.data) + t.offset(b, h, row) * element_size(t.dtype);
 }
 
-// Returns the first sentence that check(batch, head, row) gives for a row of `shape`.
+// Returns the first sentence that check(batch, head, row) gives for a row of a head that is no
+// padding. length(batch) is Problem::q_len_of or kv_len_of.
 template <typename Check>
-std::string first_of_rows(const ConstTensorView& shape, const Check& check) {
-  for (int64_t b = 0; b < shape.batch; ++b) {
-    for (int64_t h = 0; h < shape.heads; ++h) {
-      for (int64_t row = 0; row < shape.length; ++row) {
+std::string first_of_rows(const Problem& p, int64_t heads,
+                          int64_t (Problem::*length)(int64_t) const, const Check& check) {
+  for (int64_t b = 0; b < p.batch; ++b) {
+    const int64_t rows = (p.*length)(b);
+    for (int64_t h = 0; h < heads; ++h) {
+      for (int64_t row = 0; row < rows; ++row) {
         if (std::string wrong = check(b, h, row); !wrong.empty()) return wrong;
       }
     }
   }
   return "";
+}
+
+template <typename Check>
+std::string first_of_queries(const Problem& p, const Check& check) {
+  return first_of_rows(p, p.q_heads, &Problem::q_len_of, check);
 }
 
 // ---- O is a row of V
@@ -47,7 +55,7 @@ bool same_bits(const ConstTensorView& a, const ConstTensorView& b, int64_t batch
 std::string check_one_hot(const Problem& p, uint64_t seed, const ConstTensorView& v,
                           const ConstTensorView& o) {
   if (!one_hot_is_exact(p)) return "";
-  return first_of_rows(o, [&](int64_t b, int64_t h, int64_t row) -> std::string {
+  return first_of_queries(p, [&](int64_t b, int64_t h, int64_t row) -> std::string {
     const auto key = one_hot_key(p, seed, b, h, row);
     const int64_t kv_head = h / p.heads_per_kv_head();
     if (!key || same_bits(o, v, b, h, row, kv_head, *key)) return "";
@@ -62,9 +70,9 @@ std::string check_one_hot(const Problem& p, uint64_t seed, const ConstTensorView
 
 std::string check_single_keys(const Problem& p, const ConstTensorView& v,
                               const ConstTensorView& o) {
-  return first_of_rows(o, [&](int64_t b, int64_t h, int64_t row) -> std::string {
+  return first_of_queries(p, [&](int64_t b, int64_t h, int64_t row) -> std::string {
     const int64_t kv_head = h / p.heads_per_kv_head();
-    const RowRange keys = p.visible_keys(row);
+    const RowRange keys = p.request(b).visible_keys(row);
     if (keys.size() != 1 || same_bits(o, v, b, h, row, kv_head, keys.first)) return "";
     return fmt::format("{} sees one key only and must be its row of V, bit for bit",
                        row_name("o", b, h, row));
@@ -76,7 +84,7 @@ std::string check_single_keys(const Problem& p, const ConstTensorView& v,
 std::string check_mean(const Problem& p, const ConstTensorView& v, const ConstTensorView& o) {
   std::vector<float> sum;  // of integers, so that rows can be taken out again
   RowRange summed;         // rows of V; both its ends rise from one query of a head to the next
-  return first_of_rows(o, [&](int64_t b, int64_t h, int64_t row) -> std::string {
+  return first_of_queries(p, [&](int64_t b, int64_t h, int64_t row) -> std::string {
     if (row == 0) {
       sum.assign(static_cast<size_t>(v.head_dim), 0);
       summed = {};
@@ -87,7 +95,7 @@ std::string check_mean(const Problem& p, const ConstTensorView& v, const ConstTe
         sum[static_cast<size_t>(c)] += factor * load_element(v.data, v.dtype, from + c);
       }
     };
-    const RowRange visible = p.visible_keys(row);
+    const RowRange visible = p.request(b).visible_keys(row);
     for (; summed.end < visible.end; ++summed.end) add(summed.end, 1);
     for (; summed.first < visible.first; ++summed.first) add(summed.first, -1);
     if (!std::has_single_bit(static_cast<uint64_t>(visible.size()))) return "";
@@ -118,10 +126,11 @@ enum class Reached {
 class Spread {
  public:
   Spread(const Problem& p, Distribution distribution, const ConstTensorView& q)
-      : p_(p), distribution_(distribution), q_(q), key_(spoilt_key(p)) {}
+      : p_(p), distribution_(distribution), q_(q), key_(spoilt_key(p.request(p.batch - 1))) {}
 
   Reached reached(int64_t b, int64_t h, int64_t row) const {
-    if (!is_spoilt(b, h / p_.heads_per_kv_head()) || !p_.visible_keys(row).contains(key_)) {
+    if (!is_spoilt(b, h / p_.heads_per_kv_head()) ||
+        !p_.request(b).visible_keys(row).contains(key_)) {
       return Reached::no;
     }
     if (distribution_ == Distribution::nan_key) return Reached::yes;
@@ -133,18 +142,19 @@ class Spread {
   // Whether the row's logsumexp is -infinity: no key has any weight.
   bool empty(int64_t b, int64_t h, int64_t row) const {
     const int64_t weightless = reached(b, h, row) == Reached::masked ? 1 : 0;
-    return p_.visible_keys(row).size() == weightless;
+    return p_.request(b).visible_keys(row).size() == weightless;
   }
 
   // Which rows of dK and dV a NaN query adds to.
   std::vector<bool> nan_keys(int64_t b, int64_t kv_head) const {
-    std::vector<bool> keys(static_cast<size_t>(p_.kv_len), false);
+    const Problem request = p_.request(b);
+    std::vector<bool> keys(static_cast<size_t>(request.kv_len), false);
     if (!is_spoilt(b, kv_head)) return keys;
     for (int64_t i = 0; i < p_.heads_per_kv_head(); ++i) {
       const int64_t h = kv_head * p_.heads_per_kv_head() + i;
-      for (int64_t row = 0; row < p_.q_len; ++row) {
+      for (int64_t row = 0; row < request.q_len; ++row) {
         if (reached(b, h, row) != Reached::yes) continue;
-        const RowRange seen = p_.visible_keys(row);
+        const RowRange seen = request.visible_keys(row);
         std::fill(keys.begin() + seen.first, keys.begin() + seen.end, true);
       }
     }
@@ -171,8 +181,9 @@ std::string must_be(const char* what, const char* tensor, int64_t b, int64_t h, 
 
 // is_nan(batch, head, row, column) says which elements must be NaN; the others must be finite.
 template <typename IsNan>
-std::string check_nan(const char* name, const ConstTensorView& t, const IsNan& is_nan) {
-  return first_of_rows(t, [&](int64_t b, int64_t h, int64_t row) -> std::string {
+std::string check_nan(const char* name, const Problem& p, int64_t (Problem::*length)(int64_t) const,
+                      const ConstTensorView& t, const IsNan& is_nan) {
+  return first_of_rows(p, t.heads, length, [&](int64_t b, int64_t h, int64_t row) -> std::string {
     for (int64_t c = 0; c < t.head_dim; ++c) {
       const float found = load_element(t.data, t.dtype, t.offset(b, h, row) + c);
       const bool nan = is_nan(b, h, row, c);
@@ -185,12 +196,13 @@ std::string check_nan(const char* name, const ConstTensorView& t, const IsNan& i
 }
 
 std::string check_spread_forward(const Problem& p, const Spread& spread, const Outputs& out) {
-  std::string wrong = check_nan("o", out.o, [&](int64_t b, int64_t h, int64_t row, int64_t) {
+  const auto o_is_nan = [&](int64_t b, int64_t h, int64_t row, int64_t) {
     return spread.reached(b, h, row) == Reached::yes;
-  });
+  };
+  std::string wrong = check_nan("o", p, &Problem::q_len_of, out.o, o_is_nan);
   if (!wrong.empty() || out.logsumexp == nullptr) return wrong;
-  return first_of_rows(out.o, [&](int64_t b, int64_t h, int64_t row) -> std::string {
-    const float found = out.logsumexp[(b * p.q_heads + h) * p.q_len + row];
+  return first_of_queries(p, [&](int64_t b, int64_t h, int64_t row) -> std::string {
+    const float found = out.logsumexp[p.query_index(b, h, row)];
     const bool nan = spread.reached(b, h, row) == Reached::yes, empty = spread.empty(b, h, row);
     const bool right = nan     ? std::isnan(found)
                        : empty ? std::isinf(found) && found < 0
@@ -201,10 +213,11 @@ std::string check_spread_forward(const Problem& p, const Spread& spread, const O
 }
 
 std::string check_spread_backward(const Problem& p, const Spread& spread, const Outputs& out) {
-  std::string wrong = check_nan("dq", out.dq, [&](int64_t b, int64_t h, int64_t row, int64_t c) {
+  const auto dq_is_nan = [&](int64_t b, int64_t h, int64_t row, int64_t c) {
     const Reached reached = spread.reached(b, h, row);
     return reached == Reached::yes || (reached == Reached::masked && c == 0);
-  });
+  };
+  std::string wrong = check_nan("dq", p, &Problem::q_len_of, out.dq, dq_is_nan);
   if (!wrong.empty()) return wrong;
   std::vector<std::vector<bool>> nan_keys;  // [batch, kv_heads][kv_len]
   for (int64_t b = 0; b < p.batch; ++b) {
@@ -213,8 +226,8 @@ std::string check_spread_backward(const Problem& p, const Spread& spread, const 
   const auto is_nan = [&](int64_t b, int64_t h, int64_t row, int64_t) {
     return nan_keys[static_cast<size_t>(b * p.kv_heads + h)][static_cast<size_t>(row)];
   };
-  wrong = check_nan("dk", out.dk, is_nan);
-  return wrong.empty() ? check_nan("dv", out.dv, is_nan) : wrong;
+  wrong = check_nan("dk", p, &Problem::kv_len_of, out.dk, is_nan);
+  return wrong.empty() ? check_nan("dv", p, &Problem::kv_len_of, out.dv, is_nan) : wrong;
 }
 
 }  // namespace

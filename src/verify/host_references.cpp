@@ -1,6 +1,7 @@
 // The references, computed by the host's threads: each thread processes whole blocks of rows.
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 
 #include "attention/half.h"
 #include "verify/exact.h"
@@ -30,7 +31,8 @@ ExactForward forward_of_all_rows(const Problem& problem, const Inputs& inputs, T
                                  const Visit& visit) {
   ExactForward result;
   result.o.resize(static_cast<size_t>(problem.output_elements() * element_size(problem.dtype)));
-  result.logsumexp.resize(static_cast<size_t>(problem.query_rows()));
+  result.logsumexp.assign(static_cast<size_t>(problem.query_rows()),
+                          std::numeric_limits<float>::quiet_NaN());  // padding stays so
   const TensorView o = output_view<void>(result.o.data(), problem);
   const std::vector<RowBlock> blocks = all_query_blocks(problem);
   pool.parallel_for(static_cast<int64_t>(blocks.size()), [&](int64_t item, int) {

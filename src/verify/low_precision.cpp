@@ -76,7 +76,8 @@ struct NaiveBlock {
   std::vector<NaiveRow> rows;
 };
 
-NaiveBlock naive_softmax(const Problem& p, const Inputs& inputs, const RowBlock& block) {
+NaiveBlock naive_softmax(const Problem& whole, const Inputs& inputs, const RowBlock& block) {
+  const Problem p = whole.request(block.batch);
   const RowRange keys = seen_keys(p, block);
   const Rows<float> q = gather<float>(inputs.q, block);
   NaiveBlock result{keys,
@@ -115,13 +116,14 @@ std::vector<RowBlock> query_blocks_of_groups(const Problem& p, const std::vector
   std::vector<RowBlock> blocks;
   for (const auto& [batch, kv_head] : groups) {
     for (int64_t i = 0; i < p.heads_per_kv_head(); ++i) {
-      append_query_blocks(blocks, p, batch, kv_head * p.heads_per_kv_head() + i, all_rows(p.q_len));
+      append_query_blocks(blocks, p, batch, kv_head * p.heads_per_kv_head() + i,
+                          all_rows(p.q_len_of(batch)));
     }
   }
   return blocks;
 }
 
-// Writes the softmax statistics and D of a block's rows to an array [batch, q_heads, q_len].
+// Writes the softmax statistics and D of a block's rows to an array, at Problem::query_index.
 void naive_statistics(const Problem& p, const Inputs& inputs, const RowBlock& block,
                       std::vector<NaiveRow>& statistics) {
   const NaiveBlock naive = naive_softmax(p, inputs, block);
@@ -143,8 +145,9 @@ struct NaiveTile {
   Matrix<float> p, d_s;
 };
 
-NaiveTile naive_tile(const Problem& p, const Inputs& inputs, const RowBlock& queries,
+NaiveTile naive_tile(const Problem& whole, const Inputs& inputs, const RowBlock& queries,
                      const RowBlock& keys, const std::vector<NaiveRow>& statistics) {
+  const Problem p = whole.request(queries.batch);
   NaiveTile tile;
   tile.q = gather<float>(inputs.q, queries).values;
   tile.d_o = gather<float>(inputs.d_o, queries).values;
@@ -157,7 +160,7 @@ NaiveTile naive_tile(const Problem& p, const Inputs& inputs, const RowBlock& que
   for (size_t i = 0; i < queries.rows.size(); ++i) {
     const int64_t query = queries.rows[i];
     const RowRange visible = p.visible_keys(query);
-    const NaiveRow& row = statistics[query_index(p, queries.batch, queries.head, query)];
+    const NaiveRow& row = statistics[query_index(whole, queries.batch, queries.head, query)];
     float* probability = tile.p.row(static_cast<int64_t>(i));
     float* d_s = tile.d_s.row(static_cast<int64_t>(i));
     for (size_t j = 0; j < keys.rows.size(); ++j) {
@@ -173,7 +176,7 @@ Matrix<float> naive_query_gradient(const Problem& p, const Inputs& inputs, const
                                    const std::vector<NaiveRow>& statistics) {
   Matrix<float> dq = zeros<float>(static_cast<int64_t>(block.rows.size()), p.head_dim);
   const auto scale = static_cast<float>(p.softmax_scale());
-  const RowRange seen = seen_keys(p, block);
+  const RowRange seen = seen_keys(p.request(block.batch), block);
   for (int64_t first = seen.first; first < seen.end; first += kTileRows) {
     const RowBlock keys = tile_at(block.batch, block.head / p.heads_per_kv_head(), first, seen.end);
     const NaiveTile tile = naive_tile(p, inputs, block, keys, statistics);
@@ -191,11 +194,12 @@ NaiveKeyGradients naive_key_gradients(const Problem& p, const Inputs& inputs, co
   const auto rows = static_cast<int64_t>(block.rows.size());
   NaiveKeyGradients result{zeros<float>(rows, p.head_dim), zeros<float>(rows, p.value_dim())};
   const auto scale = static_cast<float>(p.softmax_scale());
+  const Problem request = p.request(block.batch);
   for (int64_t i = 0; i < p.heads_per_kv_head(); ++i) {
     const int64_t head = block.head * p.heads_per_kv_head() + i;
-    for (int64_t first = 0; first < p.q_len; first += kTileRows) {
-      const RowBlock queries = tile_at(block.batch, head, first, p.q_len);
-      if (!meet(p, queries, block)) continue;
+    for (int64_t first = 0; first < request.q_len; first += kTileRows) {
+      const RowBlock queries = tile_at(block.batch, head, first, request.q_len);
+      if (!meet(request, queries, block)) continue;
       const NaiveTile tile = naive_tile(p, inputs, queries, block, statistics);
       gemm(Transpose::yes, Transpose::no, scale, tile.d_s.view(), tile.q.view(), 1.0f,
            result.dk.ref());

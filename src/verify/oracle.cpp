@@ -20,23 +20,20 @@ using namespace verify;
 
 namespace {
 
-ConstTensorView logsumexp_view(const Problem& p, const float* logsumexp) {
-  return dense_view<const void>(logsumexp, Dtype::fp32, Layout::bhsd, p.batch, p.q_heads, p.q_len,
-                                1);
-}
-
 ConstTensorView judged_view(const Problem& p, const Outputs& outputs, const std::string& tensor) {
   if (tensor == "o") return outputs.o;
   if (tensor == "dq") return outputs.dq;
   if (tensor == "dk") return outputs.dk;
   if (tensor == "dv") return outputs.dv;
-  return logsumexp_view(p, outputs.logsumexp);
+  return logsumexp_view<const void>(outputs.logsumexp, p);
 }
 
+// Without padding.
 double judged_elements(const Problem& p) {
+  const int64_t queries = p.q_tokens() * p.q_heads, keys = p.kv_tokens() * p.kv_heads;
   return static_cast<double>(p.pass == Pass::forward
-                                 ? p.output_elements() + p.query_rows()
-                                 : p.query_elements() + p.key_elements() + p.value_elements());
+                                 ? queries * (p.value_dim() + 1)
+                                 : queries * p.head_dim + keys * (p.head_dim + p.value_dim()));
 }
 
 // From this magnitude on, fp32 numbers are integers. Rounding of the logsumexp alone then changes P
@@ -73,7 +70,8 @@ struct Oracle::Impl {
 Oracle::Impl::Impl(const Problem& asked, const Inputs& given, Dtype scores,
                    const OracleBudget& budget, Device& device)
     : problem(asked), inputs(given), pool(*device.stream().threads) {
-  if (device.info().kind == DeviceKind::cuda) {
+  // The GPU's oracle takes requests of equal lengths.
+  if (device.info().kind == DeviceKind::cuda && !problem.lengths) {
     const OracleBudget larger{budget.fp64_flops * kGpuBudgetFactor, budget.sample_seed};
     selection = select_rows(problem, larger);
     if (better_on_gpu(problem, selection, device)) {
@@ -125,7 +123,7 @@ void Oracle::exact_forward(TensorView o, float* logsumexp) const {
   const ConstTensorView from = output_view<const void>(exact.o.data(), p);
   for (int64_t b = 0; b < p.batch; ++b) {
     for (int64_t h = 0; h < p.q_heads; ++h) {
-      for (int64_t row = 0; row < p.q_len; ++row) {
+      for (int64_t row = 0; row < p.q_len_of(b); ++row) {
         std::memcpy(static_cast<std::byte*>(o.data) + o.offset(b, h, row) * element_size(p.dtype),
                     exact.o.data() + from.offset(b, h, row) * element_size(p.dtype),
                     static_cast<size_t>(p.value_dim() * element_size(p.dtype)));

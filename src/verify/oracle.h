@@ -75,7 +75,7 @@ class Oracle {
 
   // A forward pass in the problem's dtype to feed a backward pass: the exact O rounded to the dtype
   // and the exact logsumexp rounded to fp32, in the problem's layout. Has every row, even when
-  // sampled.
+  // sampled, and no padding.
   void exact_forward(TensorView o, float* logsumexp) const;
 
  private:

@@ -17,7 +17,7 @@ namespace flashbench::verify {
 // The exact forward pass of every row, rounded, from which a backward pass starts.
 struct ExactForward {
   HostVector<std::byte> o;       // in the problem's dtype and layout
-  std::vector<float> logsumexp;  // [batch, q_heads, q_len]
+  std::vector<float> logsumexp;  // at Problem::query_index
 };
 
 struct References {

@@ -32,7 +32,8 @@ std::vector<int64_t> all_rows(int64_t length) {
 void append_query_blocks(std::vector<RowBlock>& blocks, const Problem& problem, int64_t batch,
                          int64_t head, const std::vector<int64_t>& rows) {
   append_blocks(blocks, batch, head, rows,
-                std::clamp(kMaxStripElements / problem.kv_len, kMinBlockRows, kBlockRows));
+                std::clamp(kMaxStripElements / std::max<int64_t>(problem.kv_len, 1), kMinBlockRows,
+                           kBlockRows));
 }
 
 void append_key_blocks(std::vector<RowBlock>& blocks, int64_t batch, int64_t head,
@@ -43,8 +44,9 @@ void append_key_blocks(std::vector<RowBlock>& blocks, int64_t batch, int64_t hea
 std::vector<RowBlock> all_query_blocks(const Problem& problem) {
   std::vector<RowBlock> blocks;
   for (int64_t batch = 0; batch < problem.batch; ++batch) {
+    const std::vector<int64_t> rows = all_rows(problem.q_len_of(batch));
     for (int64_t head = 0; head < problem.q_heads; ++head) {
-      append_query_blocks(blocks, problem, batch, head, all_rows(problem.q_len));
+      append_query_blocks(blocks, problem, batch, head, rows);
     }
   }
   return blocks;

@@ -22,7 +22,7 @@ void append_query_blocks(std::vector<RowBlock>& blocks, const Problem&, int64_t 
 void append_key_blocks(std::vector<RowBlock>& blocks, int64_t batch, int64_t head,
                        const std::vector<int64_t>& rows);
 
-// Every row of every query head.
+// Every row of every query head, without padding.
 std::vector<RowBlock> all_query_blocks(const Problem&);
 
 // Tiles of the other side, with which a block is processed: rows [first, first + kTileRows), cut
@@ -31,14 +31,14 @@ inline constexpr int64_t kTileRows = 256;
 RowBlock tile_at(int64_t batch, int64_t head, int64_t first, int64_t end);
 
 // The keys from the first to the last that any of the block's rows sees.
-RowRange seen_keys(const Problem&, const RowBlock& queries);
+RowRange seen_keys(const Problem& request, const RowBlock& queries);
 
 // Whether any of these queries may see any of these keys.
-bool meet(const Problem&, const RowBlock& queries, const RowBlock& keys);
+bool meet(const Problem& request, const RowBlock& queries, const RowBlock& keys);
 
-// The index of query row `row` in an array [batch, q_heads, q_len].
+// Problem::query_index, as an index.
 inline size_t query_index(const Problem& p, int64_t batch, int64_t head, int64_t row) {
-  return static_cast<size_t>((batch * p.q_heads + head) * p.q_len + row);
+  return static_cast<size_t>(p.query_index(batch, head, row));
 }
 
 }  // namespace flashbench::verify

@@ -19,7 +19,7 @@ struct Selection {
 // is still too dear, of some heads, the first and last among them: the first and last rows, rows at
 // which the mask or a window starts or stops to hide keys, rows on both sides of likely tile edges
 // and random ones. Backward it takes whole key heads (all their dQ, dK and dV), or rows of a single
-// one.
+// one. Of requests of different lengths, the one with the most pairs is always among them.
 Selection select_rows(const Problem& problem, const OracleBudget& budget);
 
 }  // namespace flashbench::verify

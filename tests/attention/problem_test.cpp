@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace flashbench {
 namespace {
@@ -209,6 +212,104 @@ TEST(Problem, IdNamesEveryAxis) {
   EXPECT_EQ(p.id(), "forward/fp32/none/bshd/b2/hq8/hkv4/q10/k20/d32");
   p.scale = 0.5;
   EXPECT_EQ(p.id(), "forward/fp32/none/bshd/b2/hq8/hkv4/q10/k20/d32/scale0.5");
+}
+
+// ---- lengths of each request
+
+Problem of_lengths(const std::vector<RequestLengths>& requests, Layout layout = Layout::ragged) {
+  Problem p{.dtype = Dtype::bf16, .layout = layout, .q_heads = 4, .kv_heads = 2, .head_dim = 64};
+  p.set_lengths(std::make_shared<const Lengths>(requests));
+  return p;
+}
+
+TEST(Problem, LengthsGiveTheBatchAndTheLongest) {
+  const Problem p = of_lengths({{3, 50}, {20, 7}, {0, 1}});
+  EXPECT_EQ(p.batch, 3);
+  EXPECT_EQ(p.q_len, 20);
+  EXPECT_EQ(p.kv_len, 50);
+  EXPECT_EQ(p.q_tokens(), 23);
+  EXPECT_EQ(p.kv_tokens(), 58);
+  EXPECT_EQ(p.first_query(2), 23);
+  EXPECT_EQ(p.invalid(), std::nullopt);
+  EXPECT_EQ(of_lengths({{1, 0}}).invalid(), std::nullopt);
+  EXPECT_NE(of_lengths({{0, 1}}).invalid(), std::nullopt);
+  EXPECT_EQ((Problem{.layout = Layout::ragged}).invalid(),
+            "layout ragged needs lengths, which say where each request begins");
+}
+
+TEST(Problem, ARequestIsAProblemOfItsOwn) {
+  const Problem p = of_lengths({{3, 50}, {20, 7}});
+  const Problem one = p.request(1);
+  EXPECT_EQ(one, (Problem{.dtype = Dtype::bf16,
+                          .q_heads = 4,
+                          .kv_heads = 2,
+                          .q_len = 20,
+                          .kv_len = 7,
+                          .head_dim = 64}));
+  EXPECT_EQ(of_lengths({{3, 50}}, Layout::bhsd).request(0).layout, Layout::bhsd);
+  const Problem equal{.batch = 3, .q_len = 5};
+  EXPECT_EQ(equal.request(2), (Problem{.q_len = 5}));
+}
+
+TEST(Problem, MasksHoldForEachRequest) {
+  Problem p = of_lengths({{3, 5}, {5, 3}});
+  p.mask = Mask::causal_bottom_right;
+  EXPECT_EQ(p.request(0).visible_keys(0), (RowRange{0, 3}));
+  EXPECT_TRUE(p.request(1).visible_keys(1).empty());
+  EXPECT_EQ(p.request(1).visible_keys(2), (RowRange{0, 1}));
+  EXPECT_THROW(p.visible_keys(0), std::logic_error);  // there is no one answer
+  EXPECT_THROW(p.queries_that_see(0), std::logic_error);
+}
+
+TEST(Problem, LengthsCountInFlopsAndBytesWithoutPadding) {
+  for (const Pass pass : kPasses) {
+    for (const Layout layout : kLayouts) {
+      Problem p = of_lengths({{3, 50}, {20, 7}, {0, 4}, {2, 0}}, layout);
+      p.pass = pass;
+      p.mask = Mask::causal_bottom_right;
+      double flops = 0, convention = 0;
+      int64_t bytes = 0, pairs = 0;
+      for (int64_t b = 0; b < p.batch; ++b) {
+        const Problem one = p.request(b);
+        flops += one.flops();
+        convention += one.flops_convention();
+        bytes += one.compulsory_bytes();
+        pairs += one.unmasked_pairs();
+      }
+      EXPECT_EQ(pairs, 3 * 48 + 3 + 7 * 8 / 2);
+      EXPECT_EQ(p.unmasked_pairs_of_batch(), pairs);
+      EXPECT_DOUBLE_EQ(p.flops(), flops);
+      EXPECT_DOUBLE_EQ(p.flops_convention(), convention);
+      EXPECT_EQ(p.compulsory_bytes(), bytes);
+      // Q, O, dQ, dO; K, V, dK, dV of all but the request without queries, whose keys are not read.
+      const int64_t q = 4 * 64 * 25, k = 2 * 64 * 57, unread = 2 * 64 * 4, rows = 4 * 25;
+      EXPECT_EQ(bytes, pass == Pass::forward ? 2 * (2 * q + 2 * k) + 4 * rows
+                                             : 2 * (4 * q + 4 * k + 2 * unread) + 4 * rows);
+    }
+  }
+}
+
+TEST(Problem, PaddingIsAShareOfTheTensors) {
+  EXPECT_EQ(of_lengths({{3, 50}, {20, 7}}).padding(), 0);
+  EXPECT_EQ((Problem{.batch = 2, .q_len = 3}).padding(), 0);
+  const Problem p = of_lengths({{10, 10}, {5, 5}}, Layout::bshd);
+  EXPECT_DOUBLE_EQ(p.padding(), 0.25);
+  EXPECT_EQ(p.query_elements(), 4 * 64 * 20);
+  EXPECT_EQ(of_lengths({{10, 10}, {5, 5}}).query_elements(), 4 * 64 * 15);
+}
+
+TEST(Problem, TheLogsumexpOfARaggedProblemIsHeadByHead) {
+  const Problem p = of_lengths({{3, 5}, {0, 5}, {2, 5}});
+  EXPECT_EQ(p.query_rows(), 4 * 5);
+  EXPECT_EQ(p.query_index(0, 0, 2), 2);
+  EXPECT_EQ(p.query_index(2, 0, 0), 3);
+  EXPECT_EQ(p.query_index(2, 3, 1), 3 * 5 + 4);
+  EXPECT_EQ(of_lengths({{3, 5}, {2, 5}}, Layout::bshd).query_index(1, 2, 1), (4 + 2) * 3 + 1);
+}
+
+TEST(Problem, ProblemsOfEqualLengthsAreEqual) {
+  EXPECT_EQ(of_lengths({{3, 5}, {2, 5}}), of_lengths({{3, 5}, {2, 5}}));
+  EXPECT_FALSE(of_lengths({{3, 5}, {2, 5}}) == of_lengths({{3, 5}, {1, 5}}));
 }
 
 template <typename Enum, size_t N>

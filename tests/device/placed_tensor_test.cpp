@@ -27,7 +27,7 @@ class PlacedTensorTest : public testing::Test {
   template <typename Body>
   void for_all(const Body& body) {
     for (const Dtype dtype : kDtypes) {
-      for (const Layout layout : kLayouts) {
+      for (const Layout layout : kDenseLayouts) {
         for (const Placement placement : kPlacements) {
           SCOPED_TRACE(std::string(name(dtype)) + " " + std::string(name(layout)) + " " +
                        std::string(name(placement)));

@@ -40,7 +40,9 @@ void npy(std::string_view bytes) {
     const NpyArray array = read_npy(file.path());
     size_t elements = 1;
     for (const int64_t length : array.shape) elements *= static_cast<size_t>(length);
-    require(array.data.size() == elements * static_cast<size_t>(element_size(dtype_of(array.type))),
+    const auto dtype = dtype_of(array.type);
+    const int64_t element = dtype ? element_size(*dtype) : int64_t{sizeof(int32_t)};
+    require(array.data.size() == elements * static_cast<size_t>(element),
             "the data have another size than the shape says");
   } catch (const BadInput&) {
   }

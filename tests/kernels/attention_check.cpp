@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -10,6 +11,7 @@
 
 #include "attention/half.h"
 #include "device/inputs.h"
+#include "device/padding.h"
 
 namespace flashbench {
 
@@ -72,6 +74,22 @@ void expect_tensor(const char* name, const Expected& expected, const ConstTensor
 
 }  // namespace
 
+namespace {
+
+// The rows of request b of a tensor, as the only ones of another.
+void copy_request(const ConstTensorView& from, int64_t b, const TensorView& to) {
+  for (int64_t h = 0; h < to.heads; ++h) {
+    for (int64_t row = 0; row < to.length; ++row) {
+      for (int64_t c = 0; c < to.head_dim; ++c) {
+        store_element(to.data, to.dtype, to.offset(0, h, row) + c,
+                      load_element(from.data, from.dtype, from.offset(b, h, row) + c));
+      }
+    }
+  }
+}
+
+}  // namespace
+
 Bytes poisoned(int64_t bytes) {
   return Bytes(static_cast<size_t>(bytes), std::byte{0xff});
 }
@@ -81,13 +99,55 @@ RandomInputs::RandomInputs(const Problem& p, uint64_t seed)
       q_(random_tensor(p, p.query_elements(), seed, 0)),
       k_(random_tensor(p, p.key_elements(), seed, 1)),
       v_(random_tensor(p, p.value_elements(), seed, 2)) {
-  if (p.pass == Pass::forward) return;
-  d_o_ = random_tensor(p, p.output_elements(), seed, 3);
-  o_.resize(d_o_.size());
-  compute_forward();
+  if (p.pass == Pass::backward) {
+    d_o_ = random_tensor(p, p.output_elements(), seed, 3);
+    o_ = poisoned(static_cast<int64_t>(d_o_.size()));
+  }
+  if (p.is_padded()) {
+    poison_padding(query_view<void>(q_.data(), p), p.lengths->queries());
+    poison_padding(key_view<void>(k_.data(), p), p.lengths->keys());
+    poison_padding(value_view<void>(v_.data(), p), p.lengths->keys());
+    if (p.pass == Pass::backward) {
+      poison_padding(output_view<void>(d_o_.data(), p), p.lengths->queries());
+    }
+  }
+  if (p.pass == Pass::backward) compute_forward();
+}
+
+RandomInputs RandomInputs::request(int64_t b) const {
+  RandomInputs one(problem_.request(b));
+  const Inputs from = view();
+  copy_request(from.q, b, query_view<void>(one.q_.data(), one.problem_));
+  copy_request(from.k, b, key_view<void>(one.k_.data(), one.problem_));
+  copy_request(from.v, b, value_view<void>(one.v_.data(), one.problem_));
+  if (problem_.pass == Pass::backward) {
+    copy_request(from.d_o, b, output_view<void>(one.d_o_.data(), one.problem_));
+    one.compute_forward();
+  }
+  return one;
+}
+
+void RandomInputs::compute_forward_of_requests() {
+  logsumexp_ = poisoned(problem_.query_rows() * static_cast<int64_t>(sizeof(float)));
+  const TensorView o = output_view<void>(o_.data(), problem_);
+  for (int64_t b = 0; b < problem_.batch; ++b) {
+    const RandomInputs one = request(b);
+    const Inputs in = one.view();
+    for (int64_t h = 0; h < problem_.q_heads; ++h) {
+      for (int64_t row = 0; row < one.problem_.q_len; ++row) {
+        for (int64_t c = 0; c < o.head_dim; ++c) {
+          store_element(o.data, o.dtype, o.offset(b, h, row) + c,
+                        load_element(in.o.data, in.o.dtype, in.o.offset(0, h, row) + c));
+        }
+        logsumexp()[problem_.query_index(b, h, row)] =
+            in.logsumexp[one.problem_.query_index(0, h, row)];
+      }
+    }
+  }
 }
 
 void RandomInputs::compute_forward() {
+  if (problem_.lengths) return compute_forward_of_requests();
   const Problem& p = problem_;
   const ExpectedForward forward = reference_forward(p, view());
   const TensorView o = output_view<void>(o_.data(), p);
@@ -101,7 +161,9 @@ void RandomInputs::compute_forward() {
       }
     }
   }
-  logsumexp_.assign(forward.logsumexp.value.begin(), forward.logsumexp.value.end());
+  logsumexp_ = poisoned(p.query_rows() * static_cast<int64_t>(sizeof(float)));
+  std::transform(forward.logsumexp.value.begin(), forward.logsumexp.value.end(), logsumexp(),
+                 [](double value) { return static_cast<float>(value); });
 }
 
 Inputs RandomInputs::view() const {
@@ -112,7 +174,7 @@ Inputs RandomInputs::view() const {
   if (problem_.pass == Pass::backward) {
     in.o = output_view<const void>(o_.data(), problem_);
     in.d_o = output_view<const void>(d_o_.data(), problem_);
-    in.logsumexp = logsumexp_.data();
+    in.logsumexp = reinterpret_cast<const float*>(logsumexp_.data());
   }
   return in;
 }
@@ -160,14 +222,29 @@ Outputs CheckedOutputs::view() {
   return out;
 }
 
+CheckedOutputs CheckedOutputs::request(int64_t b) {
+  const Problem p = problem_.request(b);
+  CheckedOutputs one(p);
+  const Outputs from = view(), to = one.view();
+  if (p.pass == Pass::forward) {
+    copy_request(from.o, b, to.o);
+    copy_request(logsumexp_view<const void>(from.logsumexp, problem_), b,
+                 logsumexp_view<void>(to.logsumexp, p));
+  } else {
+    copy_request(from.dq, b, to.dq);
+    copy_request(from.dk, b, to.dk);
+    copy_request(from.dv, b, to.dv);
+  }
+  return one;
+}
+
 float CheckedOutputs::o(int64_t b, int64_t h, int64_t row, int64_t column) const {
   const auto view = output_view<const void>(o_.data(), problem_);
   return load_element(view.data, view.dtype, view.offset(b, h, row) + column);
 }
 
 float CheckedOutputs::logsumexp(int64_t b, int64_t h, int64_t row) const {
-  return load_element(logsumexp_.data(), Dtype::fp32,
-                      (b * problem_.q_heads + h) * problem_.q_len + row);
+  return load_element(logsumexp_.data(), Dtype::fp32, problem_.query_index(b, h, row));
 }
 
 Expectation::Expectation(const RandomInputs& inputs) {
@@ -182,8 +259,7 @@ void expect_correct(const Problem& p, const Expectation& expected, const Outputs
   if (p.pass == Pass::forward) {
     expect_tensor("o", expected.forward.o, out.o);
     expect_tensor("logsumexp", expected.forward.logsumexp,
-                  dense_view<const void>(out.logsumexp, Dtype::fp32, Layout::bhsd, p.batch,
-                                         p.q_heads, p.q_len, 1));
+                  logsumexp_view<const void>(out.logsumexp, p));
   } else {
     expect_tensor("dq", expected.backward.dq, out.dq);
     expect_tensor("dk", expected.backward.dk, out.dk);
@@ -191,30 +267,64 @@ void expect_correct(const Problem& p, const Expectation& expected, const Outputs
   }
 }
 
+void expect_requests_correct(const RandomInputs& inputs, CheckedOutputs& outputs) {
+  for (int64_t b = 0; b < inputs.problem().batch; ++b) {
+    SCOPED_TRACE("request " + std::to_string(b));
+    const RandomInputs one = inputs.request(b);
+    expect_correct(one.problem(), Expectation(one), outputs.request(b).view());
+  }
+}
+
+std::vector<Problem> problems_of_lengths(Pass pass, Mask mask, int64_t head_dim) {
+  // None on either side, one, around a tile's edge and several tiles; and the same lengths behind
+  // each other, where a mistaken request would go unnoticed by its lengths.
+  const std::vector<std::vector<RequestLengths>> kBatches{
+      {{0, 40}, {33, 65}, {0, 0}, {1, 130}, {70, 0}, {150, 33}, {3, 0}},
+      {{1, 1}, {64, 64}, {64, 64}, {1, 300}, {200, 200}},
+      {{5, 0}, {1, 0}},
+      {{130, 257}}};
+  std::vector<Problem> problems;
+  for (const std::vector<RequestLengths>& requests : kBatches) {
+    for (const Layout layout : kLayouts) {
+      Problem p;
+      p.pass = pass;
+      p.mask = mask;
+      p.layout = layout;
+      p.dtype = kDtypes[problems.size() % kDtypes.size()];
+      p.kv_heads = 1 + static_cast<int64_t>(problems.size() % 2);
+      p.q_heads = 2 * p.kv_heads;
+      p.head_dim = head_dim;
+      if (problems.size() % 3 == 1) p.window_left = 40;
+      if (problems.size() % 4 == 1) p.window_right = 5;
+      if (problems.size() % 5 == 2) p.head_dim_v = 40;
+      p.set_lengths(std::make_shared<const Lengths>(requests));
+      problems.push_back(p);
+    }
+  }
+  return problems;
+}
+
 std::vector<Problem> varied_problems(Pass pass, Mask mask, int64_t head_dim,
                                      std::optional<int64_t> head_dim_v) {
-  struct Lengths {
-    int64_t q_len, kv_len;
-  };
   struct Heads {
     int64_t batch, q_heads, kv_heads;
   };
   // One more and one less than a step of the tiles, and enough for several tiles. Keys are longer
   // and shorter than queries, so that causal masks hide whole rows, whole tiles and parts of tiles.
-  constexpr std::array<Lengths, 7> kLengths{
+  constexpr std::array<RequestLengths, 7> kLengths{
       {{1, 1}, {1, 33}, {31, 65}, {33, 31}, {65, 257}, {257, 33}, {97, 96}}};
   constexpr std::array<Heads, 3> kHeads{{{2, 1, 1}, {1, 4, 2}, {1, 3, 1}}};
 
   std::vector<Problem> problems;
   size_t turn = static_cast<size_t>(head_dim / kHeadDimStep);
-  for (const Lengths& lengths : kLengths) {
+  for (const RequestLengths& lengths : kLengths) {
     for (const Dtype dtype : kDtypes) {
       const Heads& heads = kHeads[turn % kHeads.size()];
       Problem p;
       p.pass = pass;
       p.dtype = dtype;
       p.mask = mask;
-      p.layout = kLayouts[turn / kHeads.size() % kLayouts.size()];
+      p.layout = kDenseLayouts[turn / kHeads.size() % kDenseLayouts.size()];
       p.batch = heads.batch;
       p.q_heads = heads.q_heads;
       p.kv_heads = heads.kv_heads;
@@ -250,7 +360,7 @@ std::vector<Problem> windowed_problems(Pass pass, Mask mask, int64_t head_dim) {
       p.pass = pass;
       p.dtype = kDtypes[problems.size() % kDtypes.size()];
       p.mask = mask;
-      p.layout = kLayouts[problems.size() % kLayouts.size()];
+      p.layout = kDenseLayouts[problems.size() % kDenseLayouts.size()];
       p.q_heads = 2;
       p.kv_heads = 1 + static_cast<int64_t>(problems.size() / 2 % 2);
       p.q_len = q_len;

@@ -17,8 +17,8 @@ namespace flashbench {
 using Bytes = std::vector<std::byte>;
 Bytes poisoned(int64_t bytes);
 
-// A problem's inputs: N(0, 1), rounded to its dtype. A backward problem gets the reference's O,
-// rounded, and logsumexp.
+// A problem's inputs: N(0, 1), rounded to its dtype; padding is poison. A backward problem gets the
+// reference's O, rounded, and logsumexp.
 class RandomInputs {
  public:
   explicit RandomInputs(const Problem&, uint64_t seed = 1);
@@ -30,14 +30,19 @@ class RandomInputs {
   // logsumexp of a backward problem.
   void fill(int tensor, const std::function<float(int64_t, int64_t, int64_t, int64_t)>& value);
 
+  // Those of request b alone.
+  RandomInputs request(int64_t b) const;
+
   bool operator==(const RandomInputs&) const = default;
 
  private:
   void compute_forward();
+  void compute_forward_of_requests();
+
+  float* logsumexp() { return reinterpret_cast<float*>(logsumexp_.data()); }
 
   Problem problem_;
-  Bytes q_, k_, v_, o_, d_o_;
-  std::vector<float> logsumexp_;
+  Bytes q_, k_, v_, o_, d_o_, logsumexp_;
 };
 
 // A problem's outputs, poisoned.
@@ -45,6 +50,9 @@ class CheckedOutputs {
  public:
   explicit CheckedOutputs(const Problem&);
   Outputs view();
+
+  // Those of request b alone.
+  CheckedOutputs request(int64_t b);
 
   // Element of O, or of the logsumexp.
   float o(int64_t b, int64_t h, int64_t row, int64_t column) const;
@@ -67,6 +75,12 @@ struct Expectation {
 // Fails the current test, naming the tensor and the worst element, unless every element is within
 // its error bound and one rounding to the problem's dtype.
 void expect_correct(const Problem&, const Expectation&, const Outputs&);
+
+// The same for each request by itself.
+void expect_requests_correct(const RandomInputs&, CheckedOutputs&);
+
+// Problems of requests with lengths of their own, padded and ragged.
+std::vector<Problem> problems_of_lengths(Pass, Mask, int64_t head_dim);
 
 // Problems that differ in pass, mask and lengths for one head_dim; dtype, layout and heads vary
 // along, so that each value of each meets most values of the others.

@@ -44,6 +44,22 @@ TEST_P(EveryProblem, MatchesTheReferenceInAWindow) {
   expect_all_correct(windowed_problems(pass, mask, head_dim));
 }
 
+TEST_P(EveryProblem, MatchesTheReferenceInEachRequest) {
+  const auto [pass, mask, head_dim] = GetParam();
+  ThreadPool pool(2);
+  for (const Problem& p : problems_of_lengths(pass, mask, head_dim)) {
+    const RandomInputs inputs(p);
+    const RandomInputs before = inputs;
+    for (const AttentionKernel* kernel : cpu_kernels(p.pass)) {
+      SCOPED_TRACE(p.id() + " " + p.lengths->id() + " " + std::string(kernel->name));
+      CheckedOutputs outputs(p);
+      run_kernel(*kernel, inputs, outputs, pool);
+      expect_requests_correct(inputs, outputs);
+      EXPECT_TRUE(inputs == before) << "inputs were changed";
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(, EveryProblem,
                          testing::Combine(testing::ValuesIn(kPasses), testing::ValuesIn(kMasks),
                                           testing::Values<int64_t>(8, 24, 64, 96, 128, 256)),

@@ -14,7 +14,7 @@ class MutantProvider : public Provider {
   std::string_view description() const override { return "a simulated kernel, wrong on purpose"; }
   DeviceKind device_kind() const override { return DeviceKind::cpu; }
   std::vector<std::string_view> optional_axes() const override {
-    return {"window_left", "window_right", "head_dim_v"};
+    return {"window_left", "window_right", "head_dim_v", "lengths"};
   }
   std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const override {
     return std::nullopt;

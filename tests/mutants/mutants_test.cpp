@@ -2,6 +2,7 @@
 // default criterion, and the same kernel without the defect as "ok".
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -100,6 +101,29 @@ TEST_P(Mutants, OfAHeadDimOfVsOwnAreCaught) {
       EXPECT_EQ(name(run(defect).status), "failed") << name(defect) << " " << head_dim;
     }
     EXPECT_EQ(shown, backward && head_dim_v > head_dim ? 3 : 2);
+  }
+}
+
+// Ragged and padded: request b has its own keys, not those behind them, and its own diagonal.
+TEST_P(Mutants, OfLengthsAreCaught) {
+  for (const Layout layout : kLayouts) {
+    for (const Mask mask : kMasks) {
+      set_shape(4, 2, 1, 1);
+      item_.problem.layout = layout;
+      item_.problem.mask = mask;
+      item_.problem.set_lengths(std::make_shared<const Lengths>(
+          std::vector<RequestLengths>{{20, 90}, {0, 5}, {40, 40}, {7, 130}, {9, 0}}));
+      EXPECT_EQ(name(run(Defect::none).status), "ok");
+      int shown = 0;
+      for (const Defect defect : verify::kLengthsDefects) {
+        if (!shows(defect, item_.problem, kTile)) continue;
+        ++shown;
+        const Record record = run(defect);
+        EXPECT_EQ(name(record.status), "failed") << name(defect) << " " << item_.key();
+        EXPECT_NE(record.reason, "") << name(defect);
+      }
+      EXPECT_EQ(shown, mask == Mask::causal_bottom_right ? 3 : 2);
+    }
   }
 }
 

@@ -16,14 +16,18 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Rows of one head in fp32.
+// Rows [0, length) of one head in fp32. Where the tensor ends before, its last row stands for the
+// others: what is behind it is not the kernel's.
 struct Head {
-  Head(const ConstTensorView& tensor, int64_t batch, int64_t head)
-      : rows(tensor.length), cols(tensor.head_dim) {
+  Head(const ConstTensorView& tensor, int64_t batch, int64_t head, int64_t length)
+      : rows(length), cols(tensor.head_dim) {
+    const int64_t last = tensor.ragged == nullptr
+                             ? tensor.length - 1
+                             : tensor.all_rows() - 1 - tensor.ragged->first(batch);
     for (int64_t row = 0; row < rows; ++row) {
+      const int64_t at = tensor.offset(batch, head, std::min(row, last));
       for (int64_t column = 0; column < cols; ++column) {
-        values.push_back(
-            load_element(tensor.data, tensor.dtype, tensor.offset(batch, head, row) + column));
+        values.push_back(load_element(tensor.data, tensor.dtype, at + column));
       }
     }
   }
@@ -82,8 +86,9 @@ void add_racing(std::vector<float>& sum, const std::vector<float>& first,
   sum = updated;
 }
 
-// Problem::visible_keys, as a kernel with the defect has it.
-RowRange keys_seen(const Problem& p, int64_t row, Defect defect, int64_t key_tile) {
+// Problem::visible_keys of request `p`, as a kernel with the defect has it.
+RowRange keys_seen(const Problem& whole, const Problem& p, int64_t row, Defect defect,
+                   int64_t key_tile) {
   Problem wrong = p;
   RowRange keys = p.visible_keys(row);
   switch (defect) {
@@ -114,22 +119,34 @@ RowRange keys_seen(const Problem& p, int64_t row, Defect defect, int64_t key_til
       if (keys.empty()) return keys;
       return {keys.first / key_tile * key_tile,
               std::min((keys.end + key_tile - 1) / key_tile * key_tile, p.kv_len)};
+    case Defect::end_of_keys_unmasked:
+      if (keys.end < p.kv_len || keys.empty()) return keys;
+      return {keys.first, (keys.end + key_tile - 1) / key_tile * key_tile};
+    case Defect::longest_diagonal: {
+      if (p.mask == Mask::none) return keys;
+      const int64_t longest = p.mask == Mask::causal_top_left ? 0 : whole.kv_len - whole.q_len;
+      const int64_t end = std::clamp<int64_t>(row + longest + 1, 0, p.kv_len);
+      return {std::min(keys.first, end), end};
+    }
     default:
       return keys;
   }
 }
 
+// On one request.
 class Kernel {
  public:
-  Kernel(const Problem& p, const Inputs& in, const Outputs& out, const Simulation& simulation)
-      : p_(p),
+  Kernel(const Problem& whole, int64_t request, const Inputs& in, const Outputs& out,
+         const Simulation& simulation)
+      : whole_(whole),
+        p_(whole.request(request)),
         in_(in),
         out_(out),
         simulation_(simulation),
-        scale_(static_cast<float>(p.softmax_scale())) {
+        scale_(static_cast<float>(whole.softmax_scale())) {
     if (is(Defect::scale_one_percent)) scale_ *= 1.01f;
     if (is(Defect::scale_from_head_dim_v)) {
-      scale_ = 1 / std::sqrt(static_cast<float>(p.value_dim()));
+      scale_ = 1 / std::sqrt(static_cast<float>(whole.value_dim()));
     }
   }
 
@@ -145,7 +162,16 @@ class Kernel {
   }
 
   RowRange visible_keys(int64_t row) const {
-    return keys_seen(p_, row, simulation_.defect, simulation_.key_tile);
+    return keys_seen(whole_, p_, row, simulation_.defect, simulation_.key_tile);
+  }
+
+  // Rows of K and V that the kernel reads.
+  Head key_rows(const ConstTensorView& tensor, int64_t batch, int64_t head) const {
+    const int64_t tile = simulation_.key_tile;
+    const int64_t length =
+        is(Defect::end_of_keys_unmasked) ? (p_.kv_len + tile - 1) / tile * tile : p_.kv_len;
+    const bool next = is(Defect::keys_of_next_request);
+    return Head(tensor, next ? (batch + 1) % whole_.batch : batch, head, length);
   }
 
   // Calls body(tile, keys) for each tile of which the row sees these keys. Tiles are named by their
@@ -179,7 +205,7 @@ class Kernel {
 
   // V as the kernel finds its rows.
   Head values(int64_t batch, int64_t head) const {
-    Head v(in_.v, batch, head);
+    Head v = key_rows(in_.v, batch, head);
     if (!is(Defect::v_stride_of_head_dim)) return v;
     const std::vector<float> real = v.values;
     for (int64_t i = 0; i < v.rows * v.cols; ++i) {
@@ -221,7 +247,8 @@ class Kernel {
     add_racing(sum, halves[0], halves[1]);
   }
 
-  const Problem& p_;
+  const Problem& whole_;
+  const Problem p_;  // the request
   const Inputs& in_;
   const Outputs& out_;
   const Simulation& simulation_;
@@ -229,8 +256,8 @@ class Kernel {
 };
 
 void Kernel::forward_head(int64_t batch, int64_t head) const {
-  const Head q(in_.q, batch, head), k(in_.k, batch, kv_head_of(head)),
-      v = values(batch, kv_head_of(head));
+  const Head q(in_.q, batch, head, p_.q_len), k = key_rows(in_.k, batch, kv_head_of(head)),
+                                              v = values(batch, kv_head_of(head));
   const std::vector<float> kt = transposed(k);
   const int64_t tile_keys = simulation_.key_tile;
   std::vector<float> scores(static_cast<size_t>(tile_keys)), o(static_cast<size_t>(p_.value_dim()));
@@ -264,14 +291,14 @@ void Kernel::forward_head(int64_t batch, int64_t head) const {
     });
     for (float& element : o) element = sum == 0 || is(Defect::zeros) ? 0 : element / sum;
     store_row(out_.o, batch, head, row, o.data());
-    out_.logsumexp[(batch * p_.q_heads + head) * p_.q_len + row] =
+    out_.logsumexp[whole_.query_index(batch, head, row)] =
         is(Defect::wrong_logsumexp) ? max : max + std::log(sum);
   }
 }
 
 void Kernel::backward_group(int64_t batch, int64_t kv_head) const {
   const int64_t source = is(Defect::next_kv_head) ? (kv_head + 1) % p_.kv_heads : kv_head;
-  const Head k(in_.k, batch, source), v = values(batch, source);
+  const Head k = key_rows(in_.k, batch, source), v = values(batch, source);
   const std::vector<float> kt = transposed(k), vt = transposed(v);
   const int64_t d_columns =
       is(Defect::d_over_head_dim) ? std::min(p_.head_dim, p_.value_dim()) : p_.value_dim();
@@ -280,9 +307,10 @@ void Kernel::backward_group(int64_t batch, int64_t kv_head) const {
   std::vector<float> scores(static_cast<size_t>(tile_keys)), d_p(scores);
   for (int64_t i = 0; i < p_.heads_per_kv_head(); ++i) {
     const int64_t head = kv_head * p_.heads_per_kv_head() + i;
-    const Head q(in_.q, batch, head), o(in_.o, batch, head), d_o(in_.d_o, batch, head);
+    const Head q(in_.q, batch, head, p_.q_len), o(in_.o, batch, head, p_.q_len),
+        d_o(in_.d_o, batch, head, p_.q_len);
     for (int64_t row = 0; row < p_.q_len; ++row) {
-      const float logsumexp = in_.logsumexp[(batch * p_.q_heads + head) * p_.q_len + row];
+      const float logsumexp = in_.logsumexp[whole_.query_index(batch, head, row)];
       const RowRange visible = visible_keys(row);
       float d = 0;
       for (int64_t column = 0; column < d_columns; ++column) {
@@ -382,6 +410,12 @@ std::string_view name(Defect defect) {
       return "d_over_head_dim";
     case Defect::scale_from_head_dim_v:
       return "scale_from_head_dim_v";
+    case Defect::keys_of_next_request:
+      return "keys_of_next_request";
+    case Defect::end_of_keys_unmasked:
+      return "end_of_keys_unmasked";
+    case Defect::longest_diagonal:
+      return "longest_diagonal";
   }
   return "?";
 }
@@ -411,7 +445,20 @@ bool shows(Defect defect, const Problem& p, int64_t key_tile) {
     case Defect::window_at_top_left:
     case Defect::window_ends_unmasked:
       for (int64_t row = 0; row < p.q_len; ++row) {
-        if (keys_seen(p, row, defect, key_tile) != p.visible_keys(row)) return true;
+        if (keys_seen(p, p, row, defect, key_tile) != p.visible_keys(row)) return true;
+      }
+      return false;
+    case Defect::keys_of_next_request:
+      return p.lengths && p.batch > 1;
+    case Defect::end_of_keys_unmasked:
+    case Defect::longest_diagonal:
+      for (int64_t b = 0; p.lengths && b < p.batch; ++b) {
+        const Problem request = p.request(b);
+        for (int64_t row = 0; row < request.q_len; ++row) {
+          if (keys_seen(p, request, row, defect, key_tile) != request.visible_keys(row)) {
+            return true;
+          }
+        }
       }
       return false;
     case Defect::d_omitted:
@@ -432,10 +479,10 @@ bool shows(Defect defect, const Problem& p, int64_t key_tile) {
 
 void simulate(const Problem& p, const Inputs& inputs, const Outputs& outputs,
               const Simulation& simulation, ThreadPool& pool) {
-  const Kernel kernel(p, inputs, outputs, simulation);
   const bool forward = p.pass == Pass::forward;
   const int64_t heads = forward ? p.q_heads : p.kv_heads;
   pool.parallel_for(p.batch * heads, [&](int64_t item, int) {
+    const Kernel kernel(p, item / heads, inputs, outputs, simulation);
     if (forward) {
       kernel.forward_head(item / heads, item % heads);
     } else {

@@ -38,6 +38,9 @@ enum class Defect {
   v_stride_of_head_dim,   // rows of V are head_dim apart, not head_dim_v
   d_over_head_dim,        // D sums head_dim products, not head_dim_v
   scale_from_head_dim_v,  // 1/sqrt(head_dim_v)
+  keys_of_next_request,   // K and V begin one request later
+  end_of_keys_unmasked,   // the rows behind a request's last key are seen, up to a tile's end
+  longest_diagonal,       // the mask is aligned by the longest lengths
 };
 inline constexpr std::array kDefects{Defect::zeros,
                                      Defect::dropped_key_tile,
@@ -61,6 +64,8 @@ inline constexpr std::array kWindowDefects{
     Defect::window_ends_unmasked};
 inline constexpr std::array kHeadDimVDefects{Defect::v_stride_of_head_dim, Defect::d_over_head_dim,
                                              Defect::scale_from_head_dim_v};
+inline constexpr std::array kLengthsDefects{Defect::keys_of_next_request,
+                                            Defect::end_of_keys_unmasked, Defect::longest_diagonal};
 std::string_view name(Defect);
 
 struct Simulation {
@@ -73,7 +78,8 @@ struct Simulation {
   bool ds_scaled = false;        // times the softmax scale before it is rounded
 };
 
-// Whether the defect can change the outputs of one run with key tiles of this size.
+// Whether the defect can change the outputs of one run with key tiles of this size. Defects of
+// lengths show only where a problem has lengths, and all others are told for equal lengths.
 bool shows(Defect, const Problem&, int64_t key_tile);
 
 void simulate(const Problem&, const Inputs&, const Outputs&, const Simulation&, ThreadPool&);

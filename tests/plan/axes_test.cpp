@@ -27,6 +27,7 @@ struct Another {
     return Json(integers.most) == otherwise ? integers.least : integers.most;
   }
   Json operator()(const Axis::Reals& reals) const { return reals.most; }
+  Json operator()(const Axis::Objects& objects) const { return objects.example; }
 };
 
 Json another(const Axis& axis) {
@@ -124,6 +125,30 @@ TEST(Axes, HeadDimVIsLeftOutWhereItIsHeadDim) {
   EXPECT_EQ(other.problem.value_dim(), 128);
 }
 
+TEST(Axes, LengthsGiveTheBatchAndTheLongest) {
+  const Case c = make_case({{"q_heads", 2},
+                            {"head_dim", 64},
+                            {"layout", "ragged"},
+                            {"lengths", {{"list", {{3, 40}, {16, 5}}}}}});
+  EXPECT_EQ(c.problem.batch, 2);
+  EXPECT_EQ(c.key(), "forward/fp32/none/ragged/b2/hq2/hkv2/q16/k40/d64/normal/seed1/lengths" +
+                         c.problem.lengths->id());
+  EXPECT_EQ(axis("lengths").text(c), c.problem.lengths->id());
+  EXPECT_EQ(axis("lengths").argument(c), "q3s40_q16s5");
+  EXPECT_EQ(axis("lengths").get(c), Json({{"batch_spec", "q3s40_q16s5"}}));
+  EXPECT_EQ(axis("lengths").text(Case{}), "default");
+}
+
+TEST(Axes, ArgumentsOfObjectsAreReadBack) {
+  for (const Axis& axis : axes()) {
+    if (!axis.objects()) continue;
+    Case c;
+    axis.set(c, StrictJson(axis.objects()->example));
+    EXPECT_EQ(axis.objects()->from_option(axis.argument(c)), axis.objects()->example);
+    EXPECT_EQ(axis.objects()->from_option(axis.objects()->example.dump()), axis.objects()->example);
+  }
+}
+
 TEST(Axes, SayWhichOneDoesNotFit) {
   try {
     make_case({{"hidden", 100}, {"head_dim", 64}});
@@ -150,6 +175,25 @@ TEST(RandomCases, StayTheSame) {
   EXPECT_EQ(random_case(18446744073709551615u, 3000).key(),
             "forward/bf16/causal_bottom_right/bshd/b1/hq2/hkv2/q601/k2307/d208/normal/"
             "seed18446744073709551615/window_right1023");
+}
+
+TEST(RandomCases, HaveRequestsOfDifferentLengthsPaddedAndRagged) {
+  int padded = 0, ragged = 0, without_queries = 0, without_keys = 0;
+  for (uint64_t seed = 1; seed <= 500; ++seed) {
+    const Problem p = random_case(seed, 3000).problem;
+    EXPECT_EQ(p.invalid(), std::nullopt);
+    padded += p.is_padded() ? 1 : 0;
+    ragged += p.is_ragged() ? 1 : 0;
+    for (int64_t b = 0; p.lengths && b < p.batch; ++b) {
+      without_queries += p.q_len_of(b) == 0 ? 1 : 0;
+      without_keys += p.kv_len_of(b) == 0 ? 1 : 0;
+    }
+  }
+  EXPECT_GT(padded, 20);
+  EXPECT_GT(ragged, 20);
+  EXPECT_LT(padded + ragged, 150);
+  EXPECT_GT(without_queries, 5);
+  EXPECT_GT(without_keys, 5);
 }
 
 TEST(RandomCases, HaveWindowsOnEitherSideAndOnBoth) {

@@ -121,6 +121,7 @@ struct ItemSchema {
   Json operator()(const Axis::Reals& reals) const {
     return {{"type", "number"}, {"minimum", reals.least}, {"maximum", reals.most}};
   }
+  Json operator()(const Axis::Objects& objects) const { return objects.schema; }
 };
 
 // What it says of an axis, apart from `description` and `examples`.

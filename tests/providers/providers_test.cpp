@@ -124,6 +124,61 @@ TEST(CpuProviders, TakeAHeadDimOfVsOwn) {
   }
 }
 
+TEST(CpuProviders, TakeRequestsOfDifferentLengths) {
+  const auto device = make_host_device(2);
+  for (const Provider* provider : cpu_providers()) {
+    EXPECT_THAT(provider->optional_axes(), testing::Contains("lengths")) << provider->name();
+    for (const Pass pass : kPasses) {
+      for (const Mask mask : kMasks) {
+        for (const Problem& p : problems_of_lengths(pass, mask, 32)) {
+          SCOPED_TRACE(std::string(provider->name()) + " " + p.id() + " " + p.lengths->id());
+          const RandomInputs inputs(p);
+          const RandomInputs before = inputs;
+          const auto session = provider->prepare(p, *device);
+          EXPECT_EQ(device->used().workspace, provider->workspace_bytes(p, device->info()));
+          EXPECT_GE(session->requested_bytes(), p.compulsory_bytes());
+          session->prepare_inputs(inputs.view());
+          CheckedOutputs outputs(p);
+          session->run(inputs.view(), outputs.view());
+          expect_requests_correct(inputs, outputs);
+          EXPECT_TRUE(inputs == before) << "inputs were changed";
+        }
+      }
+    }
+  }
+}
+
+// What a request gets does not depend on what else is in its batch. A window's first key moves the
+// tiles of `tiled`, and the batch the chunks over which its backward pass sums, hence not those.
+TEST(CpuProviders, ARequestAloneGetsTheBitsThatItGetsInItsBatch) {
+  const auto device = make_host_device(2);
+  for (const Provider* provider : cpu_providers()) {
+    for (const Pass pass : kPasses) {
+      if (pass == Pass::backward && provider->name() == "tiled") continue;
+      for (const Mask mask : kMasks) {
+        for (Problem p : problems_of_lengths(pass, mask, 32)) {
+          p.window_left = p.window_right = std::nullopt;
+          SCOPED_TRACE(std::string(provider->name()) + " " + p.id() + " " + p.lengths->id());
+          const RandomInputs inputs(p);
+          const auto run = [&](const RandomInputs& given, CheckedOutputs& outputs) {
+            const auto session = provider->prepare(given.problem(), *device);
+            session->prepare_inputs(given.view());
+            session->run(given.view(), outputs.view());
+          };
+          CheckedOutputs together(p);
+          run(inputs, together);
+          for (int64_t b = 0; b < p.batch; ++b) {
+            if (p.q_len_of(b) == 0 || p.kv_len_of(b) == 0) continue;
+            CheckedOutputs alone(p.request(b));
+            run(inputs.request(b), alone);
+            EXPECT_TRUE(together.request(b) == alone) << "request " << b;
+          }
+        }
+      }
+    }
+  }
+}
+
 // A session serves one set of inputs after another, and each as often as it likes.
 TEST(CpuProviders, ServeNewInputsAndRepeatTheirBits) {
   const auto device = make_host_device(2);

@@ -5,7 +5,10 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "attention/error.h"
 #include "report/csv.h"
@@ -51,6 +54,49 @@ TEST(Json, OlderResultsHaveNone) {
   const SweepResult old = result_from_json(json.dump(), "memory");
   EXPECT_FALSE(worst_error(old.records[0].verdict)->rel_rms);
   EXPECT_EQ(verified(old.records[0].verdict), "passed");
+}
+
+SweepResult result_of_lengths(Layout layout) {
+  SweepResult result = sample_result();
+  for (Record& record : result.records) {
+    record.item.problem.layout = layout;
+    record.item.problem.set_lengths(
+        std::make_shared<const Lengths>(std::vector<RequestLengths>{{3, 50}, {20, 7}, {0, 1}}));
+  }
+  return result;
+}
+
+TEST(Json, LengthsOfRequestsComeBack) {
+  for (const Layout layout : kLayouts) {
+    const SweepResult result = result_of_lengths(layout);
+    const std::string text = to_json(result);
+    EXPECT_THAT(text, HasSubstr("\"batch_spec\": \"q3s50_q20s7_q0s1\""));
+    EXPECT_THAT(text, HasSubstr(" --lengths q3s50_q20s7_q0s1"));
+    const SweepResult again = result_from_json(text, "memory");
+    EXPECT_EQ(again.records[0].item, result.records[0].item);
+    EXPECT_EQ(to_json(again), text);
+    EXPECT_EQ(to_csv(again), to_csv(result));
+  }
+}
+
+TEST(Json, LengthsThatContradictTheirBatchAreRefused) {
+  for (const char* axis : {"batch", "q_len", "kv_len"}) {
+    auto json = nlohmann::ordered_json::parse(to_json(result_of_lengths(Layout::ragged)));
+    auto& item = json["results"][0]["case"];
+    item[axis] = item[axis].get<int64_t>() + 1;
+    try {
+      result_from_json(json.dump(), "memory");
+      FAIL() << axis;
+    } catch (const FileError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(std::string(axis) + ": expected ")) << axis;
+      EXPECT_THAT(error.what(), HasSubstr("as lengths has it"));
+    }
+  }
+}
+
+TEST(Json, PaddingHasAColumnWhereThereIsAny) {
+  EXPECT_THAT(to_csv(result_of_lengths(Layout::bshd)), HasSubstr("pct_padding"));
+  EXPECT_THAT(to_csv(result_of_lengths(Layout::ragged)), testing::Not(HasSubstr("pct_padding")));
 }
 
 TEST(Json, AGemmOfNoFlopsIsNone) {

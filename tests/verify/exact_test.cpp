@@ -30,6 +30,7 @@ struct Shape {
   std::optional<double> scale = std::nullopt;
   std::optional<int64_t> window_left = std::nullopt, window_right = std::nullopt;
   std::optional<int64_t> head_dim_v = std::nullopt;
+  std::vector<RequestLengths> lengths = {};
 };
 
 Problem problem_of(const Shape& shape, Pass pass) {
@@ -48,8 +49,12 @@ Problem problem_of(const Shape& shape, Pass pass) {
   p.window_left = shape.window_left;
   p.window_right = shape.window_right;
   p.head_dim_v = shape.head_dim_v;
+  if (!shape.lengths.empty()) p.set_lengths(std::make_shared<const Lengths>(shape.lengths));
   return p;
 }
+
+// Shorter and longer than a block, none on either side, and more queries than keys.
+const std::vector<RequestLengths> kUnequal{{0, 30}, {70, 300}, {1, 1}, {40, 0}, {300, 20}, {0, 0}};
 
 std::vector<Shape> shapes() {
   const Mask none = Mask::none, top = Mask::causal_top_left, bottom = Mask::causal_bottom_right;
@@ -76,6 +81,12 @@ std::vector<Shape> shapes() {
       {none, 65, 129, 2, 4, 2, 24, Layout::bshd, Dtype::fp32, {}, {}, {}, 16},
       {bottom, 70, 150, 1, 4, 1, 8, Layout::bhsd, Dtype::bf16, {}, 30, {}, 40},
       {top, 130, 70, 1, 2, 2, 40, Layout::bshd, Dtype::fp16, 0.7, {}, {}, 8},
+      {none, 0, 0, 0, 4, 2, 8, Layout::ragged, Dtype::fp32, {}, {}, {}, {}, kUnequal},
+      {bottom, 0, 0, 0, 4, 2, 16, Layout::ragged, Dtype::bf16, {}, {}, {}, 8, kUnequal},
+      {top, 0, 0, 0, 2, 2, 8, Layout::ragged, Dtype::fp16, 0.7, 40, {}, {}, kUnequal},
+      {none, 0, 0, 0, 2, 1, 8, Layout::bshd, Dtype::fp32, {}, 30, 20, {}, kUnequal},
+      {bottom, 0, 0, 0, 2, 1, 8, Layout::bhsd, Dtype::fp16, {}, {}, {}, {}, kUnequal},
+      {bottom, 0, 0, 0, 2, 1, 8, Layout::ragged, Dtype::fp32, {}, {}, {}, {}, {{3, 0}, {1, 0}}},
   };
 }
 
@@ -174,7 +185,7 @@ TEST(Exact, ForwardPassForTheBackwardPassIsRoundedOnce) {
       oracle.exact_forward(outputs.o, outputs.logsumexp);
       for (int64_t b = 0; b < p.batch; ++b) {
         for (int64_t h = 0; h < p.q_heads; ++h) {
-          for (int64_t row = 0; row < p.q_len; ++row) {
+          for (int64_t row = 0; row < p.q_len_of(b); ++row) {
             for (int64_t column = 0; column < p.value_dim(); ++column) {
               const float want =
                   round_to(p.dtype, static_cast<float>(expected.o.at(b, h, row, column)));

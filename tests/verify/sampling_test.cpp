@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "attention_case.h"
 
@@ -187,6 +188,64 @@ TEST(Sampling, BackwardTakesRowsOfOneKeyHeadWhereThatIsTooMuch) {
   EXPECT_EQ(queries.size(), 2u);
   for (const auto& [head, rows] : keys) EXPECT_TRUE(rows.count(0) && rows.count(539));
   for (const auto& [head, rows] : queries) EXPECT_TRUE(rows.count(0) && rows.count(499));
+}
+
+// ---- requests of different lengths
+
+Problem of_requests(Pass pass, const std::vector<RequestLengths>& requests) {
+  Problem p = problem_of(pass, 1);
+  p.layout = Layout::ragged;
+  p.set_lengths(std::make_shared<const Lengths>(requests));
+  return p;
+}
+
+const std::vector<RequestLengths> kRequests{{0, 9}, {30, 40}, {500, 700}, {1, 1}, {20, 0}, {0, 0}};
+
+TEST(Sampling, EveryRowOfEachRequestWithinTheBudget) {
+  for (const Pass pass : kPasses) {
+    const Selection all = select_rows(of_requests(pass, kRequests), {});
+    EXPECT_FALSE(all.sampled);
+    const Heads queries = rows_by_head(all.queries), keys = rows_by_head(all.keys);
+    EXPECT_EQ(queries.size(), 6u * 4);  // those with any queries
+    for (const auto& [head, rows] : queries) {
+      EXPECT_EQ(static_cast<int64_t>(rows.size()),
+                kRequests[static_cast<size_t>(head.first)].q_len);
+    }
+    if (pass == Pass::forward) continue;
+    EXPECT_EQ(keys.size(), 3u * 4);
+    for (const auto& [head, rows] : keys) {
+      EXPECT_EQ(static_cast<int64_t>(rows.size()),
+                kRequests[static_cast<size_t>(head.first)].kv_len);
+    }
+  }
+}
+
+// Where only a little can be checked, it is of the request with the most work, and never nothing.
+TEST(Sampling, TheRequestWithTheMostPairsIsAlwaysInTheSample) {
+  for (const Pass pass : kPasses) {
+    for (const double budget : {0.0, 1e3, 1e5, 1e7}) {
+      const Problem p = of_requests(pass, kRequests);
+      const Selection some = select_rows(p, {budget, 1});
+      EXPECT_TRUE(some.sampled);
+      const Heads queries = rows_by_head(some.queries);
+      EXPECT_TRUE(std::any_of(queries.begin(), queries.end(), [](const auto& head) {
+        return head.first.first == 2;
+      })) << budget;
+      for (const auto& [head, rows] : queries) {
+        EXPECT_LT(*rows.rbegin(), kRequests[static_cast<size_t>(head.first)].q_len);
+      }
+    }
+  }
+}
+
+TEST(Sampling, OneLongRequestAmongManyShortOnesIsSampledToo) {
+  std::vector<RequestLengths> requests(300, {1, 16});
+  requests[123] = {1, 20000};
+  const Selection some = select_rows(of_requests(Pass::forward, requests), {2e6, 1});
+  EXPECT_TRUE(some.sampled);
+  const Heads queries = rows_by_head(some.queries);
+  EXPECT_TRUE(std::any_of(queries.begin(), queries.end(),
+                          [](const auto& head) { return head.first.first == 123; }));
 }
 
 TEST(Sampling, FollowsFromTheSeed) {

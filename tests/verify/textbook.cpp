@@ -28,6 +28,7 @@ bool sees(const Problem& p, int64_t query, int64_t key) {
          (!p.window_right || key <= own + *p.window_right);
 }
 
+// `p` is request b.
 void attend_row(Textbook& result, const Problem& p, const Inputs& in, int64_t b, int64_t h,
                 int64_t row) {
   const int64_t kv_head = h / p.heads_per_kv_head();
@@ -80,7 +81,10 @@ Textbook textbook_attention(const Problem& p, const Inputs& inputs) {
                   Array(p.batch, p.kv_heads, p.kv_len, p.value_dim())};
   for (int64_t b = 0; b < p.batch; ++b) {
     for (int64_t h = 0; h < p.q_heads; ++h) {
-      for (int64_t row = 0; row < p.q_len; ++row) attend_row(result, p, inputs, b, h, row);
+      const Problem request = p.request(b);
+      for (int64_t row = 0; row < request.q_len; ++row) {
+        attend_row(result, request, inputs, b, h, row);
+      }
     }
   }
   return result;

@@ -1,0 +1,22 @@
+#include "device/padding.h"
+
+#include <cstddef>
+#include <cstring>
+
+#include "device/device.h"
+
+namespace flashbench {
+
+void poison_padding(const TensorView& t, const RequestRows& rows) {
+  const int64_t element = element_size(t.dtype);
+  for (int64_t b = 0; b < t.batch; ++b) {
+    for (int64_t h = 0; h < t.heads; ++h) {
+      for (int64_t row = rows.count(b); row < t.length; ++row) {
+        std::memset(static_cast<std::byte*>(t.data) + t.offset(b, h, row) * element, kPoisonByte,
+                    static_cast<size_t>(t.head_dim * element));
+      }
+    }
+  }
+}
+
+}  // namespace flashbench

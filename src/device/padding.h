@@ -1,0 +1,12 @@
+// The rows of a padded tensor behind each request's end: no part of its problem.
+#pragma once
+
+#include "attention/tensors.h"
+
+namespace flashbench {
+
+// Makes these rows of a tensor in host memory poison (NaN in every dtype). `rows`: the requests'
+// own.
+void poison_padding(const TensorView& tensor, const RequestRows& rows);
+
+}  // namespace flashbench

@@ -1,0 +1,36 @@
+// Lengths of requests by a rule and a seed. Integers throughout, so that every machine draws the
+// same.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "plan/length_quantiles.h"
+
+namespace flashbench {
+
+// The rules of FlashAttention's benchmarks, for requests of at most n tokens:
+//   constant  n
+//   uniform   from n / 2 to n, drawn
+//   wide      from 1 to n, drawn
+//   longtail  every eighth request n, the others from n / 16 to n / 8, drawn
+//   bimodal   n and n / 8 by turns
+//   skew      rising linearly, up to n
+enum class LengthPattern { constant, uniform, wide, longtail, bimodal, skew };
+inline constexpr std::array kLengthPatterns{LengthPattern::constant, LengthPattern::uniform,
+                                            LengthPattern::wide,     LengthPattern::longtail,
+                                            LengthPattern::bimodal,  LengthPattern::skew};
+std::string_view name(LengthPattern);
+
+// Each is the length of `requests` requests; at least 1.
+std::vector<int64_t> lengths_by(LengthPattern, int64_t longest, int64_t requests, uint64_t seed);
+
+// Lengths from 1 to `longest`, each with a probability that is inversely proportional to it (Zipf's
+// law with exponent 1).
+std::vector<int64_t> zipf_lengths(int64_t longest, int64_t requests, uint64_t seed);
+
+std::vector<int64_t> lengths_by(const LengthQuantiles&, int64_t requests, uint64_t seed);
+
+}  // namespace flashbench

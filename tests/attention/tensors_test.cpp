@@ -1,0 +1,61 @@
+#include "attention/tensors.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <vector>
+
+namespace flashbench {
+namespace {
+
+Problem with_lengths(const std::vector<RequestLengths>& requests, Layout layout) {
+  Problem p{.layout = layout, .q_heads = 3, .kv_heads = 3, .head_dim = 8};
+  p.set_lengths(std::make_shared<const Lengths>(requests));
+  return p;
+}
+
+TEST(Tensors, ARaggedViewHasTheRowsOfARequestBehindThoseOfTheOneBefore) {
+  const Problem p = with_lengths({{2, 4}, {0, 1}, {5, 0}}, Layout::ragged);
+  const TensorView q = query_view<void>(nullptr, p);
+  EXPECT_EQ(q.elements(), 7 * 3 * 8);
+  EXPECT_EQ(q.rows(1), 0);
+  EXPECT_EQ(q.rows(2), 5);
+  EXPECT_EQ(q.all_rows(), 7);
+  EXPECT_EQ(q.offset(0, 1, 1), (1 * 3 + 1) * 8);
+  EXPECT_EQ(q.offset(2, 2, 3), ((2 + 3) * 3 + 2) * 8);
+  const ConstTensorView k = key_view<void>(nullptr, p);
+  EXPECT_EQ(k.offset(1, 0, 0), 4 * 3 * 8);
+  EXPECT_EQ(k.elements(), 5 * 3 * 8);
+}
+
+TEST(Tensors, AViewReachesEachElementOnce) {
+  for (const Layout layout : kLayouts) {
+    const Problem p = with_lengths({{2, 4}, {0, 1}, {5, 0}}, layout);
+    for (const TensorView& t : {query_view<void>(nullptr, p), key_view<void>(nullptr, p),
+                                logsumexp_view<void>(nullptr, p)}) {
+      std::set<int64_t> reached;
+      for (int64_t b = 0; b < t.batch; ++b) {
+        for (int64_t h = 0; h < t.heads; ++h) {
+          for (int64_t row = 0; row < t.rows(b); ++row) {
+            for (int64_t c = 0; c < t.head_dim; ++c) reached.insert(t.offset(b, h, row) + c);
+          }
+        }
+      }
+      EXPECT_EQ(static_cast<int64_t>(reached.size()), t.elements());
+      EXPECT_EQ(*reached.begin(), 0);
+      EXPECT_EQ(*reached.rbegin(), t.elements() - 1);
+    }
+  }
+}
+
+TEST(Tensors, ALogsumexpIsWhereTheProblemSays) {
+  for (const Layout layout : kLayouts) {
+    const Problem p = with_lengths({{2, 4}, {0, 1}, {5, 0}}, layout);
+    const TensorView t = logsumexp_view<void>(nullptr, p);
+    EXPECT_EQ(t.elements(), p.query_rows());
+    for (int64_t h = 0; h < 3; ++h) EXPECT_EQ(t.offset(2, h, 4), p.query_index(2, h, 4));
+  }
+}
+
+}  // namespace
+}  // namespace flashbench
