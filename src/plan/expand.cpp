@@ -177,10 +177,15 @@ bool Block::fits(const Problem& p) {
           fmt::format("expected a divisor of q_heads ({}), got {}", p.q_heads, p.kv_heads));
     return false;
   }
-  const double rows =
-      static_cast<double>(p.batch) * static_cast<double>(p.q_heads) * static_cast<double>(p.q_len);
-  const double keys = static_cast<double>(p.batch) * static_cast<double>(p.kv_heads) *
-                      static_cast<double>(p.kv_len);
+  // Sizes are not bounded yet: their products may exceed 64 bits.
+  const auto tensor_rows = [&](int64_t heads, int64_t length, int64_t tokens) {
+    const double of_head = p.is_ragged()
+                               ? static_cast<double>(tokens)
+                               : static_cast<double>(p.batch) * static_cast<double>(length);
+    return static_cast<double>(heads) * of_head;
+  };
+  const double rows = tensor_rows(p.q_heads, p.q_len, p.lengths ? p.q_tokens() : 0);
+  const double keys = tensor_rows(p.kv_heads, p.kv_len, p.lengths ? p.kv_tokens() : 0);
   const int64_t dim = std::max(p.head_dim, p.value_dim());
   const double elements = std::max(rows, keys) * static_cast<double>(dim);
   if (elements > kMaxTensorElements) {
@@ -190,7 +195,9 @@ bool Block::fits(const Problem& p) {
                       elements, p.batch, p.q_heads, p.kv_heads, p.q_len, p.kv_len, dim));
     return false;
   }
-  const double scores = rows * static_cast<double>(p.kv_len);
+  const double scores = static_cast<double>(p.q_heads) * p.sum_of_requests([](const Problem& one) {
+    return static_cast<double>(one.q_len) * static_cast<double>(one.kv_len);
+  });
   if (scores > kMaxScores) {
     issue("",
           fmt::format("expected at most 2^50 scores, got {:.3g} (batch {}, q_heads {}, q_len {}, "

@@ -88,7 +88,7 @@ RequestList from_pattern(const StrictJson& json) {
 }
 
 RequestList from_zipf(const StrictJson& json) {
-  return with_queries(json, zipf_lengths(number_in(json.at("zipf"), 1, kLongestRequest),
+  return with_queries(json, zipf_lengths(number_in(json.at("zipf"), 1, kLongestZipf),
                                          request_count(json), seed_of(json)));
 }
 
@@ -224,7 +224,7 @@ Json lengths_schema() {
            {{"list", list},
             {"batch_spec", text},
             {"pattern", names_schema(kLengthPatterns)},
-            {"zipf", at_least_1},
+            {"zipf", integer_schema(1, kLongestZipf)},
             {"quantiles", names_schema(kLengthQuantiles)},
             {"file", text},
             {"batch", integer_schema(1, kMostRequests)},

@@ -26,6 +26,8 @@ namespace flashbench {
 // Few enough that the text of their lengths fits a result.
 inline constexpr int64_t kMostRequests = 1 << 15;
 inline constexpr int64_t kLongestRequest = 1 << 24;
+// A draw takes as many steps.
+inline constexpr int64_t kLongestZipf = 1 << 20;
 
 // Throws std::invalid_argument, with the place in the object, what was expected and what was found;
 // FileError if a file cannot be read.

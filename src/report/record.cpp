@@ -209,6 +209,18 @@ std::string_view verified(const Verdict& verdict) {
   return name(verdict.status);
 }
 
+namespace {
+
+// Whether another axis of the case, which its command gives, sets this one.
+bool is_set_by_another(const Axis& axis, const Case& item) {
+  return std::any_of(axes().begin(), axes().end(), [&](const Axis& other) {
+    return other.role != Axis::Role::shorthand && other.is_mentioned(item) &&
+           std::find(other.sets.begin(), other.sets.end(), axis.name) != other.sets.end();
+  });
+}
+
+}  // namespace
+
 std::string repro_command(const Record& record) {
   const InputSpec& inputs = record.item.inputs;
   const bool files = inputs.distribution == Distribution::files;
@@ -219,6 +231,7 @@ std::string repro_command(const Record& record) {
   for (const Axis& axis : axes()) {
     const bool of_files = files && (axis.name == "distribution" || axis.name == "seed");
     if (of_files || !axis.is_mentioned(record.item) || axis.get(record.item).is_null()) continue;
+    if (is_set_by_another(axis, record.item)) continue;
     command += fmt::format(" {} {}", axis.option(), axis.argument(record.item));
   }
   if (files) {

@@ -24,9 +24,12 @@ int64_t byte_count(const StrictJson& json) {
 }
 
 void require_countable(const Problem& p) {
-  const double rows = static_cast<double>(p.batch) * static_cast<double>(p.q_heads);
+  const double heads = static_cast<double>(p.batch) * static_cast<double>(p.q_heads);
   const double longest = static_cast<double>(std::max(p.q_len, p.kv_len));
-  if (rows > kMaxRows || longest > kMaxLength || rows * longest > kMaxRows) {
+  const double rows = p.is_ragged() ? static_cast<double>(std::max(p.q_tokens(), p.kv_tokens())) *
+                                          static_cast<double>(p.q_heads)
+                                    : heads * longest;
+  if (heads > kMaxRows || longest > kMaxLength || rows > kMaxRows) {
     throw std::invalid_argument(
         fmt::format("expected a batch, heads and lengths that memory could hold, got batch {}, "
                     "q_heads {}, q_len {}, kv_len {}",

@@ -54,6 +54,17 @@ class NpyTest : public testing::Test {
   TemporaryFolder folder_;
 };
 
+TEST_F(NpyTest, ReadsBackIntegers) {
+  const std::vector<int32_t> values{0, 3, -7};
+  const std::vector<int64_t> shape{3};
+  write_npy(path(), NpyArray::Type::int32, shape, values.data());
+  const NpyArray array = read_npy(path());
+  EXPECT_EQ(array.type, NpyArray::Type::int32);
+  EXPECT_EQ(dtype_of(array.type), std::nullopt);
+  EXPECT_EQ(array.shape, shape);
+  EXPECT_EQ(std::memcmp(array.data.data(), values.data(), 12), 0);
+}
+
 TEST_F(NpyTest, ReadsBackWhatItWrote) {
   const std::vector<float> values{0.0f, -1.5f, 3e38f, 4.0f, 5.0f, 6.0f};
   const std::vector<int64_t> shape{1, 2, 3, 1};

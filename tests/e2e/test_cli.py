@@ -217,6 +217,17 @@ def test_dry_run_of_a_gpu_config_needs_no_gpu(flashbench, name):
         (["run", "--q", "q.npy"], "--k"),
         (["run", "--q", "q.npy", "--k", "q.npy", "--v", "q.npy", "--do", "q.npy"], "--do"),
         (["completion", "tcsh"], "tcsh"),
+        (["run", "--lengths", "2q5_x"],
+         'flashbench: --lengths: /batch_spec: expected q and a number of queries at character 5, found "x"'),
+        (["run", "--lengths", "{"], "--lengths: "),
+        (["run", "--lengths", '{"zipf": 5}'], "--lengths: /batch: missing"),
+        (["run", "--lengths", "0q5"], "--lengths: expected from 1 to 32768 requests, found 0"),
+        (["run", "--lengths", "q0s5"], "expected at least one query, found none in any request"),
+        (["run", "--lengths", "q5", "--batch", "2"], "--lengths cannot be combined with --batch"),
+        (["run", "--lengths", "q5", "--kv-len", "2"], "--lengths cannot be combined with --kv-len"),
+        (["run", "--layout", "ragged"], "layout ragged needs lengths"),
+        (["run", "--cu-seqlens-q", "q.npy"], "--cu-seqlens-q and --cu-seqlens-k go together"),
+        (["run", "--cu-seqlens-q", "q.npy", "--cu-seqlens-k", "k.npy"], "and with --q, --k and --v"),
     ],
 )
 def test_usage_errors(flashbench, arguments, said):
@@ -234,6 +245,14 @@ def test_usage_errors(flashbench, arguments, said):
         ({"cases": [{"seq": 8, "q_heads": 1, "head_dim": 60}]}, ["/cases/0/head_dim", "60"]),
         ({"cases": [{"seq": "8", "q_heads": 1, "head_dim": 64}]}, ["/cases/0/seq"]),
         ({"providers": ["tilde"]}, ["tilde", "tiled"]),
+        ({"cases": [{"lengths": {"list": [[1, 2], [3]]}, "q_heads": 1, "head_dim": 64}]},
+         ["/cases/0/lengths/list/1: expected an array of 2 to 2 items, got [3]"]),
+        ({"cases": [{"lengths": {"zipf": 3, "file": "x"}, "q_heads": 1, "head_dim": 64}]},
+         ["/cases/0/lengths: expected exactly one of the keys list,", "found zipf and file"]),
+        ({"cases": [{"lengths": {"batch_spec": "q1"}, "seq": 3, "q_heads": 1, "head_dim": 64}]},
+         ['/cases/0/lengths: cannot be combined with "seq": lengths gives the batch']),
+        ({"cases": [{"layout": "ragged", "seq": 3, "q_heads": 1, "head_dim": 64}]},
+         ['/cases/0/layout: ragged needs "lengths"']),
     ],
 )
 def test_config_errors_name_the_place(flashbench, changes, said):

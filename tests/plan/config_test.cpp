@@ -316,6 +316,30 @@ const BadConfig kBadConfigs[] = {
      with_block(R"({"head_dim": 8, "q_heads": 2, "kv_len": 4})"),
      "/cases/0",
      {"lacks the key \"q_len\""}},
+    {"lengths_and_batch",
+     with_block(R"({"head_dim": 8, "q_heads": 2, "lengths": {"batch_spec": "q3"}, "batch": 2})"),
+     "/cases/0/lengths",
+     {"cannot be combined with \"batch\"", "lengths gives the batch"}},
+    {"lengths_of_two_forms",
+     with_block(R"({"head_dim": 8, "q_heads": 2, "lengths": [{"zipf": 3, "file": "x"}]})"),
+     "/cases/0/lengths",
+     {"exactly one of the keys", "found zipf and file"}},
+    {"lengths_of_a_bad_spec",
+     with_block(R"({"head_dim": 8, "q_heads": 2, "lengths": {"batch_spec": "3x"}})"),
+     "/cases/0/lengths",
+     {"/batch_spec: expected q", "character 2", "\"x\""}},
+    {"lengths_that_are_text",
+     with_block(R"({"head_dim": 8, "q_heads": 2, "lengths": "2q5"})"),
+     "/cases/0/lengths",
+     {"expected an object", "2q5"}},
+    {"lengths_with_an_unknown_key",
+     with_block(R"({"head_dim": 8, "q_heads": 2, "lengths": {"zipf": 3, "bacth": 2}})"),
+     "/cases/0/lengths/bacth",
+     {"unknown key", "batch"}},
+    {"ragged_without_lengths",
+     with_block(R"({"head_dim": 8, "q_heads": 2, "seq": 4, "layout": "ragged"})"),
+     "/cases/0/layout",
+     {"needs \"lengths\""}},
     {"no_heads",
      with_block(R"({"head_dim": 8, "seq": 8})"),
      "/cases/0",
@@ -415,6 +439,18 @@ TEST(Config, ManyCasesOfABlockShareOneIssue) {
   EXPECT_THAT(issues_of(with_block(
                   R"({"head_dim": 64, "hidden": 100, "seq": [1, 2, 3, 4], "seed": [1, 2, 3]})")),
               SizeIs(1));
+}
+
+// The bounds are on what tensors hold: padded to the longest, or not.
+TEST(Config, BoundsOfRequestsArePadded) {
+  const auto with_layout = [](const char* layout) {
+    return with_block(fmt::format(
+        R"({{"head_dim": 256, "q_heads": 16, "layout": "{}",
+             "lengths": {{"batch_spec": "1000q1_q1s16384k"}}}})",
+        layout));
+  };
+  EXPECT_THAT(issues_of(with_layout("ragged")), SizeIs(0));
+  EXPECT_THAT(issues_of(with_layout("bshd")), SizeIs(1));
 }
 
 TEST(Config, TheCaseCapHoldsExactly) {

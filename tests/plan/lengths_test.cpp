@@ -71,7 +71,7 @@ TEST(ReadLengths, SayWhatIsWrongAndWhere) {
   EXPECT_EQ(refusal({{"pattern", "wide"}, {"kv_len", 1}}), "/batch: missing");
   EXPECT_EQ(refusal({{"pattern", "wide"}, {"batch", 1}}), "/kv_len: missing");
   EXPECT_EQ(refusal({{"zipf", 0}, {"batch", 1}}),
-            "/zipf: expected a number from 1 to 16777216, found 0");
+            "/zipf: expected a number from 1 to 1048576, found 0");
   EXPECT_EQ(refusal({{"quantiles", "x"}, {"batch", 1}}),
             "/quantiles: expected one of azure23_conv, azure23_code, mooncake_conv, found \"x\"");
 }

@@ -72,6 +72,7 @@ TEST(Json, LengthsOfRequestsComeBack) {
     const std::string text = to_json(result);
     EXPECT_THAT(text, HasSubstr("\"batch_spec\": \"q3s50_q20s7_q0s1\""));
     EXPECT_THAT(text, HasSubstr(" --lengths q3s50_q20s7_q0s1"));
+    EXPECT_THAT(text, testing::Not(testing::ContainsRegex("--batch|--q-len|--kv-len")));
     const SweepResult again = result_from_json(text, "memory");
     EXPECT_EQ(again.records[0].item, result.records[0].item);
     EXPECT_EQ(to_json(again), text);
