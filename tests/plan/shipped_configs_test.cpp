@@ -23,7 +23,7 @@ TEST(ShippedConfigs, HaveTheExpectedCases) {
       {"quick", 20},    {"cpu", 112},       {"a100", 87},   {"h200", 97},
       {"fp16", 72},     {"fp32", 24},       {"ladder", 24}, {"calibration", 612},
       {"gate", 5},      {"gate_trials", 4}, {"short", 72},  {"gpu_kernels", 416},
-      {"sanitize", 20}, {"grouped", 174},   {"models", 98}};
+      {"sanitize", 20}, {"grouped", 174},   {"models", 98}, {"varlen", 22}};
   std::map<std::string, size_t> found;
   for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
     const std::string name = entry.path().stem().string();
@@ -64,6 +64,18 @@ TEST(ShippedConfigs, CpuCoversEveryLengthAndFitsEightGibibytes) {
     const double scores = 4.0 * static_cast<double>(p.query_rows()) * static_cast<double>(p.kv_len);
     EXPECT_LE(3 * scores + 2.0 * static_cast<double>(estimate(c).tensor_bytes), 8.0 * (1 << 30))
         << c.key();
+  }
+}
+
+TEST(ShippedConfigs, VarlenHasTheSameRequestsRaggedAndPadded) {
+  const SweepConfig varlen = load("varlen");
+  EXPECT_EQ(count(varlen, "layout=bshd"), 8u);
+  for (const Case& c : varlen.cases) {
+    ASSERT_TRUE(c.problem.lengths) << c.key();
+    if (c.problem.layout != Layout::bshd) continue;
+    Case ragged = c;
+    ragged.problem.layout = Layout::ragged;
+    EXPECT_NE(std::find(varlen.cases.begin(), varlen.cases.end(), ragged), varlen.cases.end());
   }
 }
 
