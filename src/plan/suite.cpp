@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "attention/error.h"
 #include "plan/random_cases.h"
+#include "plan/suite_of_lengths.h"
 
 namespace flashbench {
 
@@ -326,7 +329,7 @@ Cases placements() {
 }
 
 Suite adversarial() {
-  return {
+  Suite suite{
       "adversarial",
       "Cases that every attention implementation must get right, and some released ones got wrong.",
       {{"equal scores", "O is the mean of the visible rows of V, exactly for powers of two",
@@ -367,6 +370,9 @@ Suite adversarial() {
        {"many heads", "65537 batches or heads", many_heads()},
        {"placement", "rows in strided buffers, and tensors off by one element", placements()}},
       {}};
+  std::vector<SuiteGroup> of_lengths = groups_of_lengths();
+  std::move(of_lengths.begin(), of_lengths.end(), std::back_inserter(suite.groups));
+  return suite;
 }
 
 // Shapes whose reference is cheap: few queries, or few keys; 2^31 is passed by 17 / 16.

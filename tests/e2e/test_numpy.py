@@ -213,3 +213,159 @@ def test_dumped_inputs_give_the_same_outputs(flashbench, tmp_path, layout, dtype
     for path in sorted((tmp_path / "first").rglob("*.npy")):
         again = tmp_path / "out" / path.relative_to(tmp_path / "first")
         assert again.read_bytes() == path.read_bytes(), path.name
+
+
+# ---- requests of different lengths
+
+REQUESTS = [(5, 9), (0, 4), (70, 33), (3, 0), (1, 130)]
+
+
+def request_tensors(shape, names):
+    """For each request, its tensors as [1, heads, length, head_dim] in fp64."""
+    random = np.random.default_rng(21)
+    head_dim, head_dim_v = shape.head_dim, shape.head_dim_v or shape.head_dim
+    sizes = {"q": (shape.q_heads, 0, head_dim), "k": (shape.kv_heads, 1, head_dim),
+             "v": (shape.kv_heads, 1, head_dim_v), "do": (shape.q_heads, 0, head_dim_v)}
+    return [{name: random.standard_normal((1, heads, request[side], columns))
+             for name, (heads, side, columns) in sizes.items() if name in names}
+            for request in REQUESTS]
+
+
+def save_ragged(path, parts, dtype):
+    """Saves [1, heads, length, head_dim] of each request as [tokens, heads, head_dim]; returns
+    them as rounded."""
+    tokens = np.concatenate([part[0].swapaxes(0, 1) for part in parts])
+    rounded = save(path, tokens[None], dtype, "bhsd")[0]
+    np.save(path, np.load(path)[0])
+    ends = np.cumsum([part.shape[2] for part in parts])[:-1]
+    return [part.swapaxes(0, 1)[None] for part in np.split(rounded, ends)]
+
+
+def save_padded(path, parts, dtype, layout):
+    """The same in a dense layout, padded to the longest with NaN."""
+    longest = max(part.shape[2] for part in parts)
+    padded = np.full((len(parts), parts[0].shape[1], longest, parts[0].shape[3]), np.nan)
+    for request, part in zip(padded, parts):
+        request[:, :part.shape[2]] = part[0]
+    rounded = save(path, padded, dtype, layout)
+    return [rounded[b:b + 1, :, :part.shape[2]] for b, part in enumerate(parts)]
+
+
+def save_cu_seqlens(folder):
+    for side, name in enumerate("qk"):
+        starts = np.cumsum([0] + [request[side] for request in REQUESTS])
+        np.save(folder / f"cu_seqlens_{name}.npy", starts.astype(np.int32))
+    return ["--cu-seqlens-q", "cu_seqlens_q.npy", "--cu-seqlens-k", "cu_seqlens_k.npy"]
+
+
+def of_request(array, name, b, layout):
+    """The part of an output that is request b's, as [1, heads, length, columns]; the logsumexp
+    without columns."""
+    side = 0 if name in ["o", "logsumexp", "dq"] else 1
+    length = REQUESTS[b][side]
+    if layout != "ragged":
+        dense = array if name == "logsumexp" else in_layout(array, layout)
+        return dense[b:b + 1, :, :length]
+    first = sum(request[side] for request in REQUESTS[:b])
+    if name == "logsumexp":
+        return array[None, :, first:first + length]
+    return array[first:first + length].swapaxes(0, 1)[None]
+
+
+def assert_requests(folder, tensors, mask, shape, dtype, window=(None, None)):
+    compute = reference.backward if "do" in tensors[0] else reference.forward
+    for b, x in enumerate(tensors):
+        if 0 in REQUESTS[b]:
+            continue  # nothing to sum; tests of their own
+        expected, magnitudes = compute(*x.values(), mask, shape.head_dim**-0.5, window)
+        for provider in PROVIDERS:
+            for name in expected:
+                array = np.load(folder / provider / f"{name}.npy")
+                if dtype == "bf16" and name != "logsumexp":
+                    array = reference.from_bf16(array)
+                found = of_request(array, name, b, shape.layout).astype(np.float64)
+                assert_close(name, found, expected[name], magnitudes[name], dtype)
+
+
+@pytest.mark.parametrize("layout", ["ragged", "bshd", "bhsd"])
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("names", [["q", "k", "v"], ["q", "k", "v", "do"]], ids=len)
+def test_requests_of_different_lengths(flashbench, tmp_path, names, dtype, mask, layout):
+    shape = Shape(len(REQUESTS), 4, 2, 0, 0, 40, layout, 24)
+    drawn = request_tensors(shape, names)
+    tensors = [{} for _ in REQUESTS]
+    for name in names:
+        parts = [x[name] for x in drawn]
+        path = tmp_path / f"{name}.npy"
+        rounded = (save_ragged(path, parts, dtype) if layout == "ragged" else
+                   save_padded(path, parts, dtype, layout))
+        for x, part in zip(tensors, rounded):
+            x[name] = part
+    lengths = (save_cu_seqlens(tmp_path) if layout == "ragged" else
+               ["--lengths", "_".join(f"q{q}s{k}" for q, k in REQUESTS)])
+    run_on_files(flashbench, shape, dtype, mask, names, *lengths)
+    assert_requests(tmp_path / "out", tensors, mask, shape, dtype)
+
+
+@pytest.mark.parametrize("names", [["q", "k", "v"], ["q", "k", "v", "do"]], ids=len)
+def test_windows_of_requests_of_different_lengths(flashbench, tmp_path, names):
+    shape = Shape(len(REQUESTS), 2, 1, 0, 0, 16, "ragged")
+    drawn = request_tensors(shape, names)
+    rounded = {name: save_ragged(tmp_path / f"{name}.npy", [x[name] for x in drawn], "fp32")
+               for name in names}
+    tensors = [{name: rounded[name][b] for name in names} for b in range(len(REQUESTS))]
+    run_on_files(flashbench, shape, "fp32", "causal_bottom_right", names, "--window-left", 20,
+                 *save_cu_seqlens(tmp_path))
+    assert_requests(tmp_path / "out", tensors, "causal_bottom_right", shape, "fp32", (20, None))
+
+
+def test_requests_without_keys_get_zeros(flashbench, tmp_path):
+    shape = Shape(len(REQUESTS), 2, 1, 0, 0, 16, "ragged")
+    drawn = request_tensors(shape, ["q", "k", "v"])
+    for name in ["q", "k", "v"]:
+        save_ragged(tmp_path / f"{name}.npy", [x[name] for x in drawn], "fp32")
+    run_on_files(flashbench, shape, "fp32", "none", ["q", "k", "v"], *save_cu_seqlens(tmp_path))
+    for provider in PROVIDERS:
+        folder = tmp_path / "out" / provider
+        o, logsumexp = np.load(folder / "o.npy"), np.load(folder / "logsumexp.npy")
+        assert o.shape == (79, 2, 16) and logsumexp.shape == (2, 79)
+        assert (of_request(o, "o", 3, "ragged") == 0).all()
+        assert (of_request(logsumexp, "logsumexp", 3, "ragged") == -np.inf).all()
+
+
+def test_dumped_ragged_inputs_give_the_same_outputs(flashbench, tmp_path):
+    flashbench("run", "--pass", "backward", "--layout", "ragged", "--lengths", "2q9_q3s40_q0s5",
+               "--head-dim", 16, "--q-heads", 2, "--device", "cpu", "--threads", 1, "--dump",
+               "first", "--no-time", "--quiet")
+    np.testing.assert_array_equal(np.load(tmp_path / "first" / "cu_seqlens_q.npy"), [0, 9, 18, 21, 21])
+    np.testing.assert_array_equal(np.load(tmp_path / "first" / "cu_seqlens_k.npy"),
+                                  [0, 9, 18, 58, 63])
+    files = [word for name in ["q", "k", "v", "do"] for word in (f"--{name}", f"first/{name}.npy")]
+    flashbench("run", "--pass", "backward", *files, "--cu-seqlens-q", "first/cu_seqlens_q.npy",
+               "--cu-seqlens-k", "first/cu_seqlens_k.npy", "--device", "cpu", "--threads", 1,
+               "--dump", "out", "--no-time", "--quiet")
+    for path in sorted((tmp_path / "first").rglob("*.npy")):
+        again = tmp_path / "out" / path.relative_to(tmp_path / "first")
+        assert again.read_bytes() == path.read_bytes(), path.name
+
+
+@pytest.mark.parametrize("starts_q, starts_k, said", [
+    ([1, 5, 9], [0, 4, 8], "q.npy: element 0: expected 0, found 1"),
+    ([0, 5, 4], [0, 4, 8], "q.npy: element 2: expected at least the one before, 5, found 4"),
+    ([0, 5, 9], [0, 8], "k.npy: expected 2 requests, as cu_q.npy has, found 1"),
+    ([0, 5, 8], [0, 4, 8], "q.npy: expected 8 tokens, the sum of the lengths, found 9"),
+    ([0, 5, 9], [0, 4, 9], "k.npy: expected 9 tokens, the sum of the lengths, found 8"),
+    ([0], [0], "expected int32 of one dimension"),
+    ([0.0, 9.0], [0, 8], "found float32 of shape (2)"),
+    ([0, 0], [0, 8], "every size must be at least 1, got batch 1"),
+])
+def test_inconsistent_cu_seqlens_are_refused(flashbench, tmp_path, starts_q, starts_k, said):
+    for name, tokens in [("q", 9), ("k", 8), ("v", 8)]:
+        np.save(tmp_path / f"{name}.npy", np.zeros((tokens, 2, 16), np.float32))
+    for name, starts in [("q", starts_q), ("k", starts_k)]:
+        whole = all(isinstance(start, int) for start in starts)
+        np.save(tmp_path / f"cu_{name}.npy", np.array(starts, np.int32 if whole else np.float32))
+    process = flashbench("run", "--q", "q.npy", "--k", "k.npy", "--v", "v.npy", "--cu-seqlens-q",
+                         "cu_q.npy", "--cu-seqlens-k", "cu_k.npy", "--no-time", expect=2)
+    assert said in process.stderr

@@ -72,6 +72,14 @@ def test_an_axis_that_a_provider_does_not_name_is_unsupported(flashbench):
         ("unsupported", "it does not support window_left")]
 
 
+def test_requests_of_different_lengths_are_unsupported(flashbench):
+    case = {"lengths": {"batch_spec": "q3_q5s9"}, "q_heads": 2, "head_dim": 16,
+            "layout": ["ragged", "bshd"]}
+    rows, _, _ = sweep(flashbench, "--providers", "exact", cases=[case])
+    assert [(row["status"], row["reason"]) for row in rows["exact"]] == [
+        ("unsupported", "it does not support lengths")] * 2
+
+
 def test_an_axis_that_the_program_does_not_know_is_unsupported():
     request = {"do": "prepare", "provider": "exact", "problem": {"pass": "forward", "sink": 4}}
     process = subprocess.run([PROGRAM, "serve"], input=json.dumps(request), text=True,

@@ -61,6 +61,35 @@ def test_a_head_dim_of_v_is_in_the_row_and_its_command(flashbench):
     assert again["correctness"] == row["correctness"]
 
 
+def test_lengths_are_in_the_row_and_its_command(flashbench):
+    (flashbench.folder / "lengths.csv").write_text("q_len,kv_len\n5,9\n5,9\n0,4\n1,130\n")
+    case = {"pass": ["forward", "backward"], "layout": ["ragged", "bshd"], "q_heads": 2,
+            "head_dim": 16, "lengths": {"file": "lengths.csv"}}
+    config = flashbench.config({"schema_version": 1, "name": "tiny", "cases": [case]})
+    flashbench("sweep", "--config", config, "--device", "cpu", "--out", "out", "--quiet")
+    result = json.loads((flashbench.folder / "out/tiny.json").read_text())
+    rows = result["results"]
+    assert len(rows) == 4 * len(CPU_PROVIDERS)
+    for row in rows:
+        assert row["status"] == "ok" and row["performance"]
+        assert row["case"]["lengths"] == {"batch_spec": "2q5s9_q0s4_q1s130"}
+        assert (row["case"]["batch"], row["case"]["q_len"], row["case"]["kv_len"]) == (4, 5, 130)
+        assert re.search(r"/lengths11q-152kv-[0-9a-f]{16}$", row["key"])
+        assert row["repro"].endswith(" --lengths 2q5s9_q0s4_q1s130")
+        pairs = 5 * 9 * 2 + 130
+        factor = 4 if row["case"]["pass"] == "forward" else 10
+        assert row["work"]["flops"] == factor * pairs * 2 * 16
+        flashbench(*row["repro"].split()[1:], "--no-time", "--quiet", "--json", "again.json")
+        again, = json.loads((flashbench.folder / "again.json").read_text())["results"]
+        assert again["key"] == row["key"]
+        assert again["correctness"] == row["correctness"]
+    table = rows_of((flashbench.folder / "out/tiny.csv").read_text())
+    assert all((float(row["pct_padding"] or 0) > 60) == (row["layout"] == "bshd") for row in table)
+    kept = table[0]["lengths"]
+    listed = flashbench("sweep", "--config", config, "--dry-run", "--filter", f"lengths={kept}")
+    assert "4 cases" in listed.stdout
+
+
 def test_dry_run_lists_cases_below_their_purpose(flashbench):
     listed = flashbench("verify", "--suite", "adversarial", "--dry-run",
                         "--filter", "distribution=nan_key,pass=backward").stdout
