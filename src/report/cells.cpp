@@ -113,8 +113,9 @@ std::string case_heading(const Case& item) {
   std::string text = fmt::format("{}  {}  {}  {}  batch {}  heads {}", name(p.pass), name(p.dtype),
                                  name(p.mask), name(p.layout), p.batch, p.q_heads);
   if (p.kv_heads != p.q_heads) text += fmt::format("/{}", p.kv_heads);
-  text += p.q_len == p.kv_len ? fmt::format("  seq {}", p.q_len)
-                              : fmt::format("  q {}  kv {}", p.q_len, p.kv_len);
+  const std::string_view up_to = p.lengths ? "up to " : "";
+  text += p.q_len == p.kv_len ? fmt::format("  seq {}{}", up_to, p.q_len)
+                              : fmt::format("  q {0}{1}  kv {0}{2}", up_to, p.q_len, p.kv_len);
   text += fmt::format("  d {}", p.head_dim);
   if (p.scale) text += fmt::format("  scale {}", *p.scale);
   text += "  " + item.inputs.id();

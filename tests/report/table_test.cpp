@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <sstream>
+#include <vector>
 
 #include "report/cells.h"
 #include "report/markdown.h"
@@ -45,6 +47,18 @@ TEST(Table, CellsOfARowWithoutFiguresAreDashes) {
     if (cell.heading == "provider" || cell.heading == "verdict") continue;
     EXPECT_EQ(cell.text, "-") << cell.heading;
   }
+}
+
+TEST(Table, HeadingsSayThatLengthsAreThoseOfTheLongestRequest) {
+  Case item = sample_result().records[0].item;
+  item.problem.layout = Layout::ragged;
+  const auto heading = [&](const std::vector<RequestLengths>& requests) {
+    item.problem.set_lengths(std::make_shared<const Lengths>(requests));
+    return case_heading(item);
+  };
+  EXPECT_NE(heading({{3, 50}, {20, 7}}).find("  q up to 20  kv up to 50  "), std::string::npos);
+  EXPECT_NE(heading({{3, 20}, {20, 7}}).find("  seq up to 20  "), std::string::npos);
+  EXPECT_NE(heading({{3, 20}, {20, 7}}).find("  lengths 23q-27kv-"), std::string::npos);
 }
 
 TEST(Markdown, PipesAreEscaped) {
