@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <filesystem>
 #include <string_view>
 #include <vector>
 
@@ -116,7 +117,8 @@ int64_t length_in(std::string_view text) {
 RequestList from_file(const StrictJson& json) {
   constexpr std::string_view kHeader = "q_len,kv_len";
   const std::string path = json.at("file");
-  const std::string text = read_file(path, kMostFileBytes);
+  // An absolute path is never standard input, as "-" would be.
+  const std::string text = read_file(std::filesystem::absolute(path), kMostFileBytes);
   const auto wrong = [&](size_t line, std::string_view expected, std::string_view found) {
     throw std::invalid_argument(fmt::format("/file: {}, line {}: expected {}, found \"{}\"", path,
                                             line, expected, found.substr(0, 40)));

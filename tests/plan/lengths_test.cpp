@@ -103,6 +103,7 @@ TEST_F(LengthsFile, SaysWhichLineIsWrong) {
   }
   EXPECT_EQ(refusal(file("q_len,kv_len\n")), "expected from 1 to 32768 requests, found 0");
   EXPECT_THROW(read_lengths(StrictJson(Json{{"file", "/nonexistent.csv"}})), FileError);
+  EXPECT_THROW(read_lengths(StrictJson(Json{{"file", "-"}})), FileError);  // no standard input
 }
 
 TEST(LengthsOfOption, AreABatchSpecOrJson) {

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <vector>
+
 #include "providers/provider.h"
 #include "tests/kernels/hopper.h"
 
@@ -28,6 +31,15 @@ TEST(CudaTiled, RefusesOptionalAxes) {
     EXPECT_THAT(provider->why_unsupported(narrow, hopper).value_or(""),
                 testing::HasSubstr("it takes V and O as wide as Q and K only"))
         << provider->name();
+    for (const Layout layout : kLayouts) {
+      Problem unequal = p;
+      unequal.layout = layout;
+      unequal.set_lengths(
+          std::make_shared<const Lengths>(std::vector<RequestLengths>{{300, 300}, {20, 300}}));
+      EXPECT_THAT(provider->why_unsupported(unequal, hopper).value_or(""),
+                  testing::HasSubstr("it takes requests of equal lengths only"))
+          << provider->name();
+    }
   }
   EXPECT_GT(tiled, 2);
 }

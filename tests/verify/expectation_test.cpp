@@ -7,7 +7,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "attention/half.h"
 #include "attention_case.h"
@@ -259,6 +262,61 @@ TEST_F(ExpectationTest, KeysThatNoQuerySeesReachNothing) {
   EXPECT_EQ(load_element(out.dk.data, Dtype::fp32, out.dk.offset(0, 0, 50)), 0.0f);
   EXPECT_NE(exact.with(out.dk, 0, 0, 50, 0, kNan), "");
   EXPECT_NE(exact.with(out.dq, 0, 0, 5, 0, kNan), "");
+}
+
+// ---- requests of different lengths
+
+Problem of_requests(Pass pass, Layout layout, Mask mask) {
+  Problem p = problem_of(pass, Dtype::fp32, mask, 1, 1);
+  p.layout = layout;
+  p.set_lengths(std::make_shared<const Lengths>(
+      std::vector<RequestLengths>{{9, 40}, {0, 5}, {20, 12}, {4, 0}, {6, 30}}));
+  return p;
+}
+
+TEST_F(ExpectationTest, HoldForEachRequestByItself) {
+  for (const Layout layout : kLayouts) {
+    for (const Mask mask : kMasks) {
+      for (const Distribution distribution :
+           {Distribution::equal_scores, Distribution::one_hot, Distribution::huge_scores,
+            Distribution::nan_key, Distribution::inf_key, Distribution::nan_unseen}) {
+        for (const Pass pass : kPasses) {
+          EXPECT_EQ(Exact(of_requests(pass, layout, mask), distribution, *device_).wrong(), "")
+              << name(pass) << name(layout) << name(mask) << name(distribution);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ExpectationTest, ARowOfAnotherRequestIsNamed) {
+  for (const Layout layout : kLayouts) {
+    const Problem p = of_requests(Pass::forward, layout, Mask::none);
+    Exact exact(p, Distribution::one_hot, *device_);
+    const TensorView o = exact.outputs().o;
+    const ConstTensorView v = exact.inputs().v;
+    std::memcpy(static_cast<float*>(o.data) + o.offset(2, 3, 19),
+                static_cast<const float*>(v.data) + v.offset(4, 1, 7), 16 * sizeof(float));
+    const std::string sentence = exact.wrong();
+    EXPECT_NE(sentence.find("o at batch 2, head 3, row 19 must be V of head 1"), std::string::npos)
+        << sentence;
+    EXPECT_NE(sentence.find("but is V of batch 4, head 1, row 7"), std::string::npos) << sentence;
+  }
+}
+
+TEST_F(ExpectationTest, NaNsOfTheLastRequestReachNoOther) {
+  for (const Layout layout : kLayouts) {
+    const Problem p = of_requests(Pass::forward, layout, Mask::causal_bottom_right);
+    ASSERT_EQ(spoilt_key(p.request(4)), 15);
+    Exact exact(p, Distribution::nan_key, *device_);
+    const Outputs out = exact.outputs();
+    EXPECT_NE(exact.with(out.o, 4, 3, 0, 5, 0.5f), "");  // sees keys 0 to 24
+    EXPECT_NE(exact.with(out.o, 2, 3, 15, 5, kNan), "");
+    EXPECT_NE(exact.with(out.o, 3, 0, 3, 5, kNan), "");  // no keys
+    float& logsumexp = out.logsumexp[p.query_index(3, 1, 2)];
+    logsumexp = 0;
+    EXPECT_NE(exact.wrong().find("logsumexp at batch 3, head 1, row 2"), std::string::npos);
+  }
 }
 
 TEST_F(ExpectationTest, OtherInputsAreLeftToTheReference) {
