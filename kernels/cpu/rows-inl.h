@@ -158,17 +158,19 @@ HWY_INLINE void* row_address(const TensorView& t, int64_t b, int64_t h, int64_t 
 // Loads rows [first, first + rows) of one head; rows are `stride` floats apart in `to`.
 HWY_INLINE void load_rows(const ConstTensorView& t, int64_t b, int64_t h, int64_t first,
                           size_t rows, float* to, size_t stride) {
-  for (size_t i = 0; i < rows; ++i) {
-    load_row(row_address(t, b, h, first + static_cast<int64_t>(i)), t.dtype,
-             static_cast<size_t>(t.head_dim), to + i * stride);
+  const auto* from = static_cast<const char*>(row_address(t, b, h, first));
+  const int64_t row_bytes = t.row_stride * element_size(t.dtype);
+  for (size_t i = 0; i < rows; ++i, from += row_bytes) {
+    load_row(from, t.dtype, static_cast<size_t>(t.head_dim), to + i * stride);
   }
 }
 
 HWY_INLINE void store_rows(const float* from, size_t stride, float scale, size_t rows,
                            const TensorView& t, int64_t b, int64_t h, int64_t first) {
-  for (size_t i = 0; i < rows; ++i) {
-    store_row(from + i * stride, scale, t.dtype, static_cast<size_t>(t.head_dim),
-              row_address(t, b, h, first + static_cast<int64_t>(i)));
+  auto* to = static_cast<char*>(row_address(t, b, h, first));
+  const int64_t row_bytes = t.row_stride * element_size(t.dtype);
+  for (size_t i = 0; i < rows; ++i, to += row_bytes) {
+    store_row(from + i * stride, scale, t.dtype, static_cast<size_t>(t.head_dim), to);
   }
 }
 
