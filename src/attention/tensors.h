@@ -62,7 +62,7 @@ BasicTensorView<Data> ragged_view(Data* data, Dtype dtype, const RequestRows& ro
 }
 
 // Dense views in a problem's dtype and layout, shaped like Q (and dQ), O (and dO), K (and dK) or V
-// (and dV). Those of a ragged problem must not outlive it and its copies.
+// (and dV). A ragged view must not outlive the problem and its copies.
 template <typename Data>
 BasicTensorView<Data> query_side_view(Data* data, const Problem& p, int64_t head_dim) {
   if (p.is_ragged()) return ragged_view(data, p.dtype, p.lengths->queries(), p.q_heads, head_dim);

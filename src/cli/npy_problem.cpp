@@ -4,10 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <cstring>
+#include <stdexcept>
 #include <vector>
 
 #include "attention/error.h"
 #include "device/npy.h"
+#include "plan/lengths.h"
 
 namespace flashbench {
 
@@ -114,7 +116,11 @@ std::shared_ptr<const Lengths> read_cu_seqlens(const std::string& q_path,
   for (int64_t b = 0; b < queries.requests(); ++b) {
     requests.push_back({queries.count(b), keys.count(b)});
   }
-  return std::make_shared<const Lengths>(requests);
+  try {
+    return make_lengths(requests);
+  } catch (const std::invalid_argument& error) {
+    throw BadInput(fmt::format("{}: {}", q_path, error.what()));
+  }
 }
 
 }  // namespace flashbench

@@ -135,7 +135,7 @@ void draw_length(Case& c, Draw& draw, int64_t longest) {
   c.problem.*length = drawn_length(draw, longest);
 }
 
-// As all random cases had it before there were ragged ones.
+// Not ragged, which only lengths make a case: older seeds keep the layout that they drew.
 void draw_layout(Case& c, Draw& draw, int64_t) {
   c.problem.layout = draw.one_of(kDenseLayouts);
 }

@@ -183,7 +183,9 @@ void require_known_keys(const StrictJson& json, const Form& form) {
   }
 }
 
-void require_requests(const RequestList& requests) {
+}  // namespace
+
+std::shared_ptr<const Lengths> make_lengths(const std::vector<RequestLengths>& requests) {
   if (requests.empty() || static_cast<int64_t>(requests.size()) > kMostRequests) {
     throw std::invalid_argument(
         fmt::format("expected from 1 to {} requests, found {}", kMostRequests, requests.size()));
@@ -191,7 +193,10 @@ void require_requests(const RequestList& requests) {
   const bool any = std::any_of(requests.begin(), requests.end(),
                                [](const RequestLengths& request) { return request.q_len > 0; });
   if (!any) throw std::invalid_argument("expected at least one query, found none in any request");
+  return std::make_shared<const Lengths>(requests);
 }
+
+namespace {
 
 Json integer_schema(int64_t least, int64_t most) {
   return {{"type", "integer"}, {"minimum", least}, {"maximum", most}};
@@ -209,9 +214,7 @@ Json names_schema(const Values& values) {
 std::shared_ptr<const Lengths> read_lengths(const StrictJson& json) {
   const Form& form = form_of(json);
   require_known_keys(json, form);
-  const RequestList requests = form.read(json);
-  require_requests(requests);
-  return std::make_shared<const Lengths>(requests);
+  return make_lengths(form.read(json));
 }
 
 Json lengths_schema() {

@@ -17,6 +17,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "attention/lengths.h"
 #include "plan/strict_json.h"
@@ -32,6 +33,10 @@ inline constexpr int64_t kLongestZipf = 1 << 20;
 // Throws std::invalid_argument, with the place in the object, what was expected and what was found;
 // FileError if a file cannot be read.
 std::shared_ptr<const Lengths> read_lengths(const StrictJson&);
+
+// Lengths of these requests. Throws std::invalid_argument if there are none or too many of them, or
+// no query.
+std::shared_ptr<const Lengths> make_lengths(const std::vector<RequestLengths>& requests);
 
 // What the config's schema says of the object.
 nlohmann::ordered_json lengths_schema();

@@ -21,8 +21,8 @@ int64_t block_rows(int64_t heads, int64_t length, int threads) {
                     most);
 }
 
-// BLAS may round otherwise with another number of rows. So a request's blocks are the same whatever
-// else is in the batch, and so are its bits.
+// BLAS may round differently for another number of rows. A request's blocks do not depend on the
+// rest of its batch, so that its bits do not either.
 RowTiles row_blocks(int64_t batch, int64_t heads, int64_t length, const RequestRows* requests,
                     int threads) {
   if (requests == nullptr) {

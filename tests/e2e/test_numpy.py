@@ -358,7 +358,8 @@ def test_dumped_ragged_inputs_give_the_same_outputs(flashbench, tmp_path):
     ([0, 5, 9], [0, 4, 9], "k.npy: expected 9 tokens, the sum of the lengths, found 8"),
     ([0], [0], "expected int32 of one dimension"),
     ([0.0, 9.0], [0, 8], "found float32 of shape (2)"),
-    ([0, 0], [0, 8], "every size must be at least 1, got batch 1"),
+    ([0, 0], [0, 8], "cu_q.npy: expected at least one query, found none in any request"),
+    ([0] * 32769 + [9], [0] * 32769 + [8], "expected from 1 to 32768 requests, found 32769"),
 ])
 def test_inconsistent_cu_seqlens_are_refused(flashbench, tmp_path, starts_q, starts_k, said):
     for name, tokens in [("q", 9), ("k", 8), ("v", 8)]:
