@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Shows what the criterion of flashbench and those of other projects' tests catch: runs the program
 criteria_table, keeps its figures in results/cpu/criteria.json and writes the table between the two
-markers in docs/measuring.md. Takes a few minutes.
+markers in docs/verifying.md. Takes a few minutes.
 
     scripts/criteria.py            run, and write both files
     scripts/criteria.py --check    run, write nothing, and fail if the table would change
@@ -20,7 +20,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 PROGRAM = REPOSITORY / "build/cpu/tests/mutants/criteria_table"
 FIGURES = REPOSITORY / "results/cpu/criteria.json"
-PAGE = REPOSITORY / "docs/measuring.md"
+PAGE = REPOSITORY / "docs/verifying.md"
 BEGIN = "<!-- criteria table: written by scripts/criteria.py -->"
 END = "<!-- end of criteria table -->"
 
@@ -130,7 +130,7 @@ def main():
     new_page = with_table(page, table(figures))
     if arguments.check:
         difference = difflib.unified_diff(page.splitlines(), new_page.splitlines(),
-                                          "docs/measuring.md", "what it would be", lineterm="", n=0)
+                                          "docs/verifying.md", "what it would be", lineterm="", n=0)
         sys.exit("\n".join(difference) or None)
     if not arguments.no_run:
         FIGURES.write_text(to_json(figures), encoding="utf-8")

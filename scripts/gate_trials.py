@@ -3,7 +3,7 @@
 
     scripts/gate_trials.py run   --out DIR --seconds 480 --cores 2,3
     scripts/gate_trials.py run   --out DIR2 --seconds 480 --cores 4,5 --neighbours 3
-    scripts/gate_trials.py judge --out DIR DIR2 --summary FILE --docs docs/measuring.md
+    scripts/gate_trials.py judge --out DIR DIR2 --summary FILE --docs docs/comparing.md
 
 `run` sweeps one config over and over, each time in new processes: unchanged, and in every step also
 with a provider whose every run takes some percent more processor time (the plugin of tests/faults in

@@ -10,7 +10,7 @@ namespace {
 
 // The costs of a tile (a block of queries of one head) in clocks: to start and to end it, and for
 // each block of keys; and the share of the tensor cores' peak that its products reach. Fitted to 84
-// problems of length 16 to 512 on an H200 (docs/kernels.md).
+// problems of length 16 to 512 on an H200 (docs/kernel-log.md).
 struct TileCosts {
   double ends, key_block, peak_share;
 };

@@ -1,5 +1,5 @@
 // Decides whether two results may be compared: the conditions that must be equal, so that a change
-// of time comes from the program. docs/measuring.md lists the keys.
+// of time comes from the program. docs/comparing.md lists the keys.
 #pragma once
 
 #include <nlohmann/json.hpp>

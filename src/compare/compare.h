@@ -1,5 +1,5 @@
 // Compares two results of the same cases, row by row: what became faster, slower or wrong.
-// docs/measuring.md has the rule and its measured error rates.
+// docs/comparing.md has the rule and its measured error rates.
 #pragma once
 
 #include <map>

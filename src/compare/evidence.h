@@ -3,7 +3,7 @@
 // Load on a machine only ever slows a run down, so that the lower end of the samples varies much
 // less between runs than their median. Changes are therefore measured on lower quartiles, and their
 // uncertainty between units: a unit is a process or, if there is only one process to compare, a
-// quarter of its rounds. basis.h chooses which times are compared under load. docs/measuring.md has
+// quarter of its rounds. basis.h chooses which times are compared under load. docs/comparing.md has
 // the reasons and the figures behind the constants.
 #pragma once
 

@@ -251,7 +251,7 @@ Axis lengths_axis() {
       .argument = [](const Case& c) { return batch_spec(*c.problem.lengths); },
       .from_option = lengths_of_option};
   return {.name = "lengths",
-          .title = "Lengths of each request of the batch (docs/measuring.md)",
+          .title = "Lengths of each request of the batch (docs/verifying.md)",
           .role = Role::optional,
           .values = values,
           .of_problem = true,
@@ -287,7 +287,7 @@ std::vector<Axis> make_axes() {
                   kHeadDims, draw_head_dim),
       number_axis("scale", "Softmax scale (default: 1/sqrt(head_dim))", defaulted, &Problem::scale,
                   Axis::Reals{-1e6, 1e6}, draw_scale),
-      named_axis("distribution", "Distribution of the inputs (docs/measuring.md)", defaulted,
+      named_axis("distribution", "Distribution of the inputs (docs/verifying.md)", defaulted,
                  &InputSpec::distribution, kDistributions, draw_distribution),
       number_axis("seed", "Seed of the inputs", defaulted, &InputSpec::seed,
                   Axis::Integers{0, kAny}, nullptr),  // of the case, if that is drawn

@@ -1,5 +1,5 @@
 // Sets of cases that the tool itself brings: what every attention implementation must get right.
-// Each has a precedent, a kernel in use that got it wrong: docs/measuring.md.
+// Each has a precedent, a kernel in use that got it wrong: docs/verifying.md.
 #pragma once
 
 #include <cstdint>

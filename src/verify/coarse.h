@@ -1,5 +1,5 @@
 // Finds coarse outputs: they are within their bounds but far from the exact values, which can
-// happen if scores are stored in 16 bits. Definition: docs/measuring.md.
+// happen if scores are stored in 16 bits. Definition: docs/verifying.md.
 #pragma once
 
 #include <string>

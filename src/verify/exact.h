@@ -1,5 +1,5 @@
 // Attention and its gradients in fp64, block by block, each of one request, with a bound on the
-// error that a correct implementation can have through rounding. Formulas: docs/measuring.md.
+// error that a correct implementation can have through rounding. Formulas: docs/verifying.md.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // The high-precision reference of one problem, and the judgement of outputs against it.
 //
 // Every figure is computed in fp64 from the inputs as rounded to the problem's dtype, streaming
-// over K/V tiles. Criteria, formulas and their calibration: docs/measuring.md.
+// over K/V tiles. Criteria, formulas and their calibration: docs/verifying.md.
 #pragma once
 
 #include <array>

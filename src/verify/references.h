@@ -1,5 +1,5 @@
 // The references of a problem's outputs, computed by the host's threads or by a GPU: two
-// implementations of the same formulas (docs/measuring.md), tested against each other.
+// implementations of the same formulas (docs/verifying.md), tested against each other.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// How much error rounding alone explains: the constants of the lambda criterion. docs/measuring.md
+// How much error rounding alone explains: the constants of the lambda criterion. docs/verifying.md
 // has the formulas and their calibration.
 #pragma once
 

@@ -11,7 +11,7 @@
 namespace flashbench::verify {
 
 // Largest lambda that passes. Correct kernels stay below half of it, in every dtype; planted
-// defects are above it (docs/measuring.md).
+// defects are above it (docs/verifying.md).
 inline constexpr double kFailLambda = 6;
 
 struct Judgement {

@@ -15,7 +15,7 @@ namespace flashbench {
 namespace {
 
 // First values of the generator, computed by an independent program from the formula in
-// docs/measuring.md.
+// docs/verifying.md.
 TEST(RandomValue, FollowsTheDocumentedFormula) {
   EXPECT_NEAR(random_value(Distribution::uniform, 1, 0, 0), 0.387024278, 1e-6);
   EXPECT_NEAR(random_value(Distribution::normal, 1, 0, 0), -0.769350757, 1e-6);

@@ -1,4 +1,4 @@
-"""scripts/criteria.py: the table of docs/measuring.md follows from the committed figures."""
+"""scripts/criteria.py: the table of docs/verifying.md follows from the committed figures."""
 
 import shutil
 import subprocess
@@ -14,7 +14,7 @@ def criteria(repository, *arguments):
 
 def copy(folder):
     """A repository with the three files that the script uses."""
-    for path in ["scripts/criteria.py", "results/cpu/criteria.json", "docs/measuring.md"]:
+    for path in ["scripts/criteria.py", "results/cpu/criteria.json", "docs/verifying.md"]:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPOSITORY / path, folder / path)
     return folder
@@ -35,7 +35,7 @@ def test_another_figure_is_noticed_and_written_once(tmp_path):
     assert check.returncode == 1
     assert "5 of 6" in check.stderr
 
-    page = repository / "docs/measuring.md"
+    page = repository / "docs/verifying.md"
     assert criteria(repository, "--no-run").returncode == 0
     written = page.read_text(encoding="utf-8")
     assert "5 of 6" in written

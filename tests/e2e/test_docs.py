@@ -33,6 +33,30 @@ def test_the_documents_are_what_the_results_say(binary):
     assert "not run" not in process.stderr
 
 
+def anchors(page):
+    """Those that a Markdown renderer gives to the headings."""
+    found, in_code = {}, False
+    for line in page.read_text().splitlines():
+        in_code ^= line.startswith("```")
+        heading = None if in_code else re.match(r"#+ (.*)", line)
+        if heading:
+            name = re.sub(r"[^\w\- ]", "", heading[1].lower()).replace(" ", "-")
+            found[name] = found.get(name, -1) + 1
+    return {f"{name}-{number}" if number else name for name, last in found.items() for number in range(last + 1)}
+
+
+def test_links_lead_somewhere():
+    pages = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md"), REPOSITORY / "results/README.md"]
+    broken = []
+    for page in pages:
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
+            if "://" not in link and (not target.exists() or (anchor and anchor not in anchors(target))):
+                broken.append(f"{page.name}: {link}")
+    assert len(pages) > 10 and broken == []
+
+
 def test_what_was_changed_by_hand_is_noticed_and_written_once(copy, binary):
     texts = {page: (copy / page).read_text(encoding="utf-8")
              for page in ("docs/kernels.md", "docs/cpu_kernels.md", "README.md")}

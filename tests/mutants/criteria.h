@@ -1,5 +1,5 @@
 // The rules by which the tests of other projects accept 16-bit outputs of an attention kernel,
-// reimplemented from their sources to see which defects they catch. docs/measuring.md compares them
+// reimplemented from their sources to see which defects they catch. docs/verifying.md compares them
 // with lambda.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Prints as CSV how each criterion judges a correct kernel and each planted defect: one line for
 // each mutant, pass, dtype and number of keys. scripts/criteria.py makes the table in
-// docs/measuring.md from it.
+// docs/verifying.md from it.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Prints how the oracle's criteria judge correct and broken simulated kernels: one line for each
-// problem, simulation and tensor. docs/measuring.md has a table made from its output.
+// problem, simulation and tensor. docs/verifying.md has a table made from its output.
 #include <fmt/format.h>
 
 #include <chrono>
