@@ -1,6 +1,7 @@
 #include "plan/length_patterns.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <stdexcept>
 
@@ -72,6 +73,25 @@ std::string_view name(LengthPattern pattern) {
       return "skew";
   }
   return "?";
+}
+
+std::string_view name(LengthSort sort) {
+  switch (sort) {
+    case LengthSort::shortest_first:
+      return "shortest_first";
+    case LengthSort::longest_first:
+      return "longest_first";
+  }
+  return "?";
+}
+
+void set_some_to_zero(std::vector<int64_t>& lengths, double fraction, uint64_t seed) {
+  constexpr int64_t kMillion = 1'000'000;
+  constexpr uint64_t kStream = 0x7a65726f;  // another one than that of the lengths
+  const int64_t zeros = std::llround(fraction * kMillion);
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    if (drawn_below(kMillion, seed ^ kStream, static_cast<int64_t>(i)) < zeros) lengths[i] = 0;
+  }
 }
 
 std::vector<int64_t> lengths_by(LengthPattern pattern, int64_t longest, int64_t requests,

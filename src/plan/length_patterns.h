@@ -24,6 +24,13 @@ inline constexpr std::array kLengthPatterns{LengthPattern::constant, LengthPatte
                                             LengthPattern::bimodal,  LengthPattern::skew};
 std::string_view name(LengthPattern);
 
+enum class LengthSort { shortest_first, longest_first };
+inline constexpr std::array kLengthSorts{LengthSort::shortest_first, LengthSort::longest_first};
+std::string_view name(LengthSort);
+
+// Sets lengths to 0, each with this probability, which counts in millionths.
+void set_some_to_zero(std::vector<int64_t>& lengths, double fraction, uint64_t seed);
+
 // Each is the length of `requests` requests; at least 1.
 std::vector<int64_t> lengths_by(LengthPattern, int64_t longest, int64_t requests, uint64_t seed);
 

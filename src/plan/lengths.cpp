@@ -36,6 +36,12 @@ int64_t request_count(const StrictJson& json) {
   return number_in(json.at("batch"), 1, kMostRequests);
 }
 
+double fraction_in(const StrictJson& json) {
+  const double fraction = json;
+  if (!(fraction >= 0 && fraction <= 1)) json.fail("a number from 0 to 1");
+  return fraction;
+}
+
 uint64_t seed_of(const StrictJson& json) {
   return json.contains("seed") ? uint64_t{json.at("seed")} : 1;
 }
@@ -71,8 +77,18 @@ RequestList from_batch_spec(const StrictJson& json) {
   }
 }
 
+void sort_lengths(const StrictJson& json, std::vector<int64_t>& kv_lens) {
+  const auto sort = one_of(kLengthSorts, json.at("sort"));
+  std::sort(kv_lens.begin(), kv_lens.end());
+  if (sort == LengthSort::longest_first) std::reverse(kv_lens.begin(), kv_lens.end());
+}
+
 // Every request has as many queries, or as many as keys.
-RequestList with_queries(const StrictJson& json, const std::vector<int64_t>& kv_lens) {
+RequestList with_queries(const StrictJson& json, std::vector<int64_t> kv_lens) {
+  if (json.contains("zero_fraction")) {
+    set_some_to_zero(kv_lens, fraction_in(json.at("zero_fraction")), seed_of(json));
+  }
+  if (json.contains("sort")) sort_lengths(json, kv_lens);
   RequestList requests;
   for (const int64_t kv_len : kv_lens) {
     const int64_t q_len =
@@ -149,9 +165,9 @@ const std::array<Form, 6>& forms() {
   static const std::array<Form, 6> table{{
       {"list", {}, from_list},
       {"batch_spec", {}, from_batch_spec},
-      {"pattern", {"batch", "q_len", "kv_len", "seed"}, from_pattern},
-      {"zipf", {"batch", "q_len", "seed"}, from_zipf},
-      {"quantiles", {"batch", "q_len", "seed"}, from_quantiles},
+      {"pattern", {"batch", "q_len", "kv_len", "seed", "zero_fraction", "sort"}, from_pattern},
+      {"zipf", {"batch", "q_len", "seed", "zero_fraction", "sort"}, from_zipf},
+      {"quantiles", {"batch", "q_len", "seed", "zero_fraction", "sort"}, from_quantiles},
       {"file", {}, from_file},
   }};
   return table;
@@ -235,6 +251,8 @@ Json lengths_schema() {
             {"batch", integer_schema(1, kMostRequests)},
             {"q_len", at_least_1},
             {"kv_len", at_least_1},
+            {"zero_fraction", {{"type", "number"}, {"minimum", 0}, {"maximum", 1}}},
+            {"sort", names_schema(kLengthSorts)},
             {"seed", integer_schema(0, 9007199254740991)}}}};  // 2^53 - 1, as every reader has it
 }
 

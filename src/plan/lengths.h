@@ -10,7 +10,8 @@
 //   header
 //
 // The three that follow a rule give kv_len; every request has `q_len` queries, or as many as keys
-// without it. `seed` (1 unless given) is that of what is drawn.
+// without it. `seed` (1 unless given) is that of what is drawn. `zero_fraction` of the requests, at
+// random, have no keys. `sort` orders them by keys: shortest_first or longest_first.
 #pragma once
 
 #include <nlohmann/json.hpp>

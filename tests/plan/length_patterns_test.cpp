@@ -23,6 +23,16 @@ double mean(const std::vector<int64_t>& lengths) {
          static_cast<double>(lengths.size());
 }
 
+TEST(LengthPatterns, SomeAreSetToZero) {
+  std::vector<int64_t> lengths(10000, 5), again = lengths, other = lengths;
+  set_some_to_zero(lengths, 0.25, 3);
+  set_some_to_zero(again, 0.25, 3);
+  set_some_to_zero(other, 0.25, 4);
+  EXPECT_NEAR(static_cast<double>(std::count(lengths.begin(), lengths.end(), 0)), 2500, 200);
+  EXPECT_EQ(lengths, again);
+  EXPECT_NE(lengths, other);
+}
+
 TEST(LengthPatterns, AreThoseOfFlashAttention) {
   EXPECT_THAT(lengths_by(LengthPattern::constant, 100, 3, 1), ElementsAre(100, 100, 100));
   EXPECT_THAT(lengths_by(LengthPattern::bimodal, 80, 4, 1), ElementsAre(80, 10, 80, 10));

@@ -40,6 +40,25 @@ TEST(ReadLengths, InEachOfTheForms) {
       64);
 }
 
+TEST(ReadLengths, SortedAndWithRequestsWithoutKeys) {
+  const Json bimodal{{"pattern", "bimodal"}, {"batch", 4}, {"kv_len", 80}, {"q_len", 1}};
+  const auto with = [&](const char* key, const Json& value) {
+    Json json = bimodal;
+    json[key] = value;
+    return json;
+  };
+  EXPECT_EQ(spec_of(with("sort", "shortest_first")), "2q1s10_2q1s80");
+  EXPECT_EQ(spec_of(with("sort", "longest_first")), "2q1s80_2q1s10");
+  EXPECT_EQ(spec_of(with("zero_fraction", 0)), spec_of(bimodal));
+  EXPECT_EQ(spec_of(with("zero_fraction", 1)), "4q1s0");
+  EXPECT_EQ(refusal(with("zero_fraction", 1.5)),
+            "/zero_fraction: expected a number from 0 to 1, found 1.5");
+  EXPECT_EQ(refusal(with("sort", "up")),
+            "/sort: expected one of shortest_first, longest_first, found \"up\"");
+  EXPECT_EQ(refusal({{"list", {{1, 2}}}, {"sort", "longest_first"}}),
+            "/sort: does not go with list");
+}
+
 TEST(ReadLengths, DifferBySeed) {
   const Json once{{"zipf", 4096}, {"batch", 20}, {"seed", 3}};
   EXPECT_EQ(spec_of(once), spec_of(once));
