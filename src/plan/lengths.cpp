@@ -199,20 +199,7 @@ void require_known_keys(const StrictJson& json, const Form& form) {
   }
 }
 
-}  // namespace
-
-std::shared_ptr<const Lengths> make_lengths(const std::vector<RequestLengths>& requests) {
-  if (requests.empty() || static_cast<int64_t>(requests.size()) > kMostRequests) {
-    throw std::invalid_argument(
-        fmt::format("expected from 1 to {} requests, found {}", kMostRequests, requests.size()));
-  }
-  const bool any = std::any_of(requests.begin(), requests.end(),
-                               [](const RequestLengths& request) { return request.q_len > 0; });
-  if (!any) throw std::invalid_argument("expected at least one query, found none in any request");
-  return std::make_shared<const Lengths>(requests);
-}
-
-namespace {
+// ---- the schema
 
 Json integer_schema(int64_t least, int64_t most) {
   return {{"type", "integer"}, {"minimum", least}, {"maximum", most}};
@@ -226,6 +213,17 @@ Json names_schema(const Values& values) {
 }
 
 }  // namespace
+
+std::shared_ptr<const Lengths> make_lengths(const std::vector<RequestLengths>& requests) {
+  if (requests.empty() || static_cast<int64_t>(requests.size()) > kMostRequests) {
+    throw std::invalid_argument(
+        fmt::format("expected from 1 to {} requests, found {}", kMostRequests, requests.size()));
+  }
+  const bool any = std::any_of(requests.begin(), requests.end(),
+                               [](const RequestLengths& request) { return request.q_len > 0; });
+  if (!any) throw std::invalid_argument("expected at least one query, found none in any request");
+  return std::make_shared<const Lengths>(requests);
+}
 
 std::shared_ptr<const Lengths> read_lengths(const StrictJson& json) {
   const Form& form = form_of(json);

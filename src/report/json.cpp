@@ -367,6 +367,21 @@ std::vector<T> read_all(const StrictJson& json, const char* name, T (*read)(cons
   return values;
 }
 
+// An axis that sets others says the same of them as they do.
+void require_agreement(const Case& item, const StrictJson& json) {
+  for (const Axis& setting : axes()) {
+    if (setting.role == Axis::Role::shorthand || !setting.is_mentioned(item)) continue;
+    for (const std::string_view set : setting.sets) {
+      const std::string name(set);
+      if (!json.contains(name.c_str())) continue;
+      const StrictJson said = json.at(name.c_str());
+      if (const Json value = axis(set).get(item); said.json() != value) {
+        said.fail(fmt::format("{}, as {} has it", value.dump(), setting.name));
+      }
+    }
+  }
+}
+
 }  // namespace
 
 nlohmann::ordered_json kernels_to_json(const std::vector<KernelFacts>& kernels) {
@@ -395,25 +410,6 @@ Json case_to_json(const Case& item) {
   }
   return json;
 }
-
-namespace {
-
-// An axis that sets others says the same of them as they do.
-void require_agreement(const Case& item, const StrictJson& json) {
-  for (const Axis& setting : axes()) {
-    if (setting.role == Axis::Role::shorthand || !setting.is_mentioned(item)) continue;
-    for (const std::string_view set : setting.sets) {
-      const std::string name(set);
-      if (!json.contains(name.c_str())) continue;
-      const StrictJson said = json.at(name.c_str());
-      if (const Json value = axis(set).get(item); said.json() != value) {
-        said.fail(fmt::format("{}, as {} has it", value.dump(), setting.name));
-      }
-    }
-  }
-}
-
-}  // namespace
 
 Case case_from_json(const Json& document) {
   const StrictJson json(document);

@@ -42,6 +42,14 @@ double tiled_flops(const Problem& p) {
          static_cast<double>(dims) * static_cast<double>(p.q_heads);
 }
 
+// Whether another axis of the case, which its command gives, sets this one.
+bool is_set_by_another(const Axis& axis, const Case& item) {
+  return std::any_of(axes().begin(), axes().end(), [&](const Axis& other) {
+    return other.role != Axis::Role::shorthand && other.is_mentioned(item) &&
+           std::find(other.sets.begin(), other.sets.end(), axis.name) != other.sets.end();
+  });
+}
+
 }  // namespace
 
 std::string_view name(Status status) {
@@ -208,18 +216,6 @@ std::string_view verified(const Verdict& verdict) {
   if (verdict.passed() && verdict.sampled) return "sampled";
   return name(verdict.status);
 }
-
-namespace {
-
-// Whether another axis of the case, which its command gives, sets this one.
-bool is_set_by_another(const Axis& axis, const Case& item) {
-  return std::any_of(axes().begin(), axes().end(), [&](const Axis& other) {
-    return other.role != Axis::Role::shorthand && other.is_mentioned(item) &&
-           std::find(other.sets.begin(), other.sets.end(), axis.name) != other.sets.end();
-  });
-}
-
-}  // namespace
 
 std::string repro_command(const Record& record) {
   const InputSpec& inputs = record.item.inputs;
