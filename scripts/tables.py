@@ -131,7 +131,7 @@ def figures(frame, arguments):
         raise ValueError(f"no row is of {' or '.join(arguments.provider)}")
     if name not in frame.columns or not pd.api.types.is_numeric_dtype(frame[name]):
         raise ValueError(f"expected the name of a column of numbers by --column, found {name!r}")
-    return frame[name] / 2**20 if name.endswith("_bytes") else frame[name]
+    return frame[name] / 2**20 if name.endswith("_bytes") or name.startswith("bytes_") else frame[name]
 
 
 def written(figure, arguments):
