@@ -48,7 +48,7 @@ __device__ inline float warp_sum(float x) {
 // sees_any() is false and no score of it is read.
 struct Row {
   int64_t at;         // index of its first score
-  int64_t statistic;  // index in [heads, q_len]
+  int64_t statistic;  // index of its logsumexp, or of its D
   int first, end;     // of the keys that it sees
   bool exists;
 
@@ -57,7 +57,7 @@ struct Row {
     const auto rows = static_cast<uint32_t>(block.rows);
     const int64_t head = index / rows, query = block.first + index % rows;
     at = head * block.head_stride + query * block.row_stride;
-    statistic = head * block.q_len + query;
+    statistic = head * block.statistic_stride + query;
     const auto within = [&](int64_t key) {
       return static_cast<int>(key < 0 ? 0 : key < block.keys ? key : block.keys);
     };

@@ -280,10 +280,9 @@ __global__ __launch_bounds__(kMinThreads) void redo_rows_kernel(ScoreBlock block
     for (uint32_t i = 0; lanes != 0 && i < kPassRows; ++i) {
       const unsigned of_row = kAllLanes >> (kWarp - kLanes) << (i * kLanes);
       if ((lanes & of_row) == 0) continue;
-      const Row row(block, first + pass * kPassRows + i);
-      const uint32_t head = static_cast<uint32_t>(row.statistic) / q_len;
-      redo_row(row, alpha, scores, b + b_rows.offset(head / sharers, 0), b_rows.row_stride,
-               c_rows.head_dim, c + c_rows.offset(head, row.statistic % q_len));
+      const uint32_t index = first + pass * kPassRows + i, head = index / q_len;
+      redo_row(Row(block, index), alpha, scores, b + b_rows.offset(head / sharers, 0),
+               b_rows.row_stride, c_rows.head_dim, c + c_rows.offset(head, index % q_len));
     }
   }
 }
@@ -373,6 +372,7 @@ ScoreBlock ScoreBlock::whole(const Problem& p, Dtype scores) {
   block.row_stride = (p.kv_len + kScoreRowStep - 1) / kScoreRowStep * kScoreRowStep;
   block.head_stride = p.q_len * block.row_stride;
   block.q_len = p.q_len;
+  block.statistic_stride = p.q_len;
   block.rows = p.q_len;
   block.keys = p.kv_len;
   block.band = kernels::band(p);
@@ -413,6 +413,7 @@ void naive_softmax_gradient(const ScoreBlock& block, const void* probabilities, 
 void naive_row_dots(const ConstTensorView& o, const ConstTensorView& d_o, float* delta,
                     cudaStream_t stream) {
   const int64_t rows = o.batch * o.heads * o.length;
+  if (rows == 0) return;
   with_type(o.dtype, [&](auto element) {
     using T = decltype(element);
     const auto launch = [&]<int kLanes>() {
@@ -431,6 +432,7 @@ void naive_row_dots(const ConstTensorView& o, const ConstTensorView& d_o, float*
 
 void naive_redo_rows(const ScoreBlock& block, double alpha, const void* scores, Dtype scores_dtype,
                      const ConstTensorView& b, const TensorView& c, cudaStream_t stream) {
+  if (block.rows == 0) return;
   with_types(scores_dtype, c.dtype, [&](auto score, auto element) {
     using Score = decltype(score);
     using T = decltype(element);
@@ -458,6 +460,7 @@ void naive_zero_rows(const TensorView& to, int64_t first, int64_t rows, cudaStre
 
 void naive_from_fp32(const float* from, const TensorView& to, cudaStream_t stream) {
   const int64_t elements = to.elements();
+  if (elements == 0) return;
   with_type(to.dtype, [&](auto element) {
     using T = decltype(element);
     from_fp32_kernel<T><<<grid(elements, kMinThreads), kMinThreads, 0, stream>>>(

@@ -29,25 +29,26 @@ struct ScoreBlock {
   int64_t heads = 0;                        // batch * q_heads
   int64_t head_stride = 0, row_stride = 0;  // of score matrices, in elements
   int64_t q_len = 0;
+  int64_t statistic_stride = 0;  // from head to head of the logsumexp, or of D
   int64_t first = 0, rows = 0, keys = 0;
   Band band{};  // which of these keys a query sees
 
   float unit = 1;  // stored score = score / unit
 
-  // The block of the whole problem, with rows of kv_len padded to kScoreRowStep.
+  // The block of the whole problem, with rows of kv_len padded to kScoreRowStep and dense
+  // statistics [heads, q_len].
   static ScoreBlock whole(const Problem&, Dtype scores);
 };
 
 // Turns scores into probabilities, exact zeros where masked. The scores include the softmax scale
 // and are divided by the block's unit. Takes one pass over memory for up to 32,768 keys and two
-// beyond. Works in place if `scores` is `probabilities`. Writes the logsumexp of each row [heads,
-// q_len]. A row that sees no key, or only scores of -infinity, becomes 0 and its logsumexp
+// beyond. Works in place if `scores` is `probabilities`. Writes the logsumexp of each
+// row. A row that sees no key, or only scores of -infinity, becomes 0 and its logsumexp
 // -infinity.
 void naive_softmax(const ScoreBlock&, const void* scores, Dtype scores_dtype, void* probabilities,
                    Dtype probabilities_dtype, float* logsumexp, cudaStream_t);
 
-// dS = P * (dP - D), exact zeros where masked; `delta` [heads, q_len] is D. Works in place if `dp`
-// is `ds`.
+// dS = P * (dP - D), exact zeros where masked; `delta` is D. Works in place if `dp` is `ds`.
 void naive_softmax_gradient(const ScoreBlock&, const void* probabilities, const void* dp,
                             Dtype dp_dtype, void* ds, Dtype dtype, const float* delta,
                             cudaStream_t);

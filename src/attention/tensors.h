@@ -1,7 +1,9 @@
 // The tensors of one problem as every provider, kernel and oracle sees them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "attention/problem.h"
 
@@ -35,6 +37,18 @@ struct BasicTensorView {
 };
 using TensorView = BasicTensorView<void>;
 using ConstTensorView = BasicTensorView<const void>;
+
+// Request b of a tensor by itself, which has `rows` rows: as many as a ragged tensor says; a padded
+// one has more, up to the longest.
+template <typename Data>
+BasicTensorView<Data> request_view(const BasicTensorView<Data>& t, int64_t b, int64_t rows) {
+  using Byte = std::conditional_t<std::is_const_v<Data>, const std::byte, std::byte>;
+  Data* const data = t.data == nullptr
+                         ? nullptr
+                         : static_cast<Byte*>(t.data) + t.offset(b, 0, 0) * element_size(t.dtype);
+  const int64_t batch_stride = rows * t.row_stride;
+  return {data, t.dtype, 1, t.heads, rows, t.head_dim, batch_stride, t.head_stride, t.row_stride};
+}
 
 // A dense view over `data` in the given layout: bshd is [batch, length, heads, head_dim] in memory,
 // bhsd is [batch, heads, length, head_dim].
@@ -113,5 +127,24 @@ struct Outputs {
   float* logsumexp = nullptr;  // at Problem::query_index; null: the provider gives none
   TensorView dq, dk, dv;
 };
+
+// The tensors of request b by itself. Its logsumexp starts there, but the step from head to head
+// stays that of the whole (logsumexp_view).
+inline Inputs request_inputs(const Problem& p, const Inputs& in, int64_t b) {
+  const int64_t queries = p.q_len_of(b), keys = p.kv_len_of(b);
+  return {request_view(in.q, b, queries),
+          request_view(in.k, b, keys),
+          request_view(in.v, b, keys),
+          request_view(in.o, b, queries),
+          request_view(in.d_o, b, queries),
+          in.logsumexp == nullptr ? nullptr : in.logsumexp + p.query_index(b, 0, 0)};
+}
+inline Outputs request_outputs(const Problem& p, const Outputs& out, int64_t b) {
+  const int64_t queries = p.q_len_of(b), keys = p.kv_len_of(b);
+  return {request_view(out.o, b, queries),
+          out.logsumexp == nullptr ? nullptr : out.logsumexp + p.query_index(b, 0, 0),
+          request_view(out.dq, b, queries), request_view(out.dk, b, keys),
+          request_view(out.dv, b, keys)};
+}
 
 }  // namespace flashbench

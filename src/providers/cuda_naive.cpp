@@ -1,7 +1,8 @@
 // Standard attention on a GPU: batched cuBLAS GEMMs for all products, S and P [batch, q_heads,
 // q_len, kv_len] in memory, one softmax kernel between them. Causal problems are divided into
 // blocks of rows: keys after the last one that a row of the block sees are neither multiplied nor
-// read or written. Keys before a window are only masked.
+// read or written. Keys before a window are only masked. Requests of different lengths are computed
+// one after the other, each by launches of its own, which the host makes from their lengths.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,6 +32,7 @@ struct RowBlock {
 };
 
 std::vector<RowBlock> row_blocks(const Problem& p) {
+  if (p.q_len == 0) return {};
   if (p.visible_keys(0).end == p.kv_len) return {{0, p.q_len, 0, p.kv_len}};
   const int64_t seen = p.visible_keys(p.q_len - 1).end;
   std::vector<RowBlock> blocks;
@@ -46,16 +48,29 @@ std::vector<RowBlock> row_blocks(const Problem& p) {
   return blocks;
 }
 
-// The steps that both passes share.
+// The problems that are computed at once: the whole one, or each request of different lengths.
+std::vector<Problem> parts_of(const Problem& p) {
+  if (!p.lengths) return {p};
+  std::vector<Problem> parts;
+  for (int64_t b = 0; b < p.batch; ++b) parts.push_back(p.request(b));
+  return parts;
+}
+
+// The most requests that are computed at once.
+int64_t batch_at_once(const Problem& p) {
+  return p.lengths ? 1 : p.batch;
+}
+
+// The steps of a part that both passes share.
 class NaiveSteps {
  public:
-  NaiveSteps(const Problem& problem, Dtype scores, Device& device)
-      : p(problem),
+  NaiveSteps(const Problem& part, Dtype scores, cudaStream_t on, HeadProducts& products)
+      : p(part),
         scores_dtype(scores),
-        stream(static_cast<cudaStream_t>(device.stream().cuda)),
-        blocks(row_blocks(problem)),
-        all(ScoreBlock::whole(problem, scores)),
-        products_(device, p.batch, p.q_heads) {}
+        stream(on),
+        blocks(row_blocks(part)),
+        all(ScoreBlock::whole(part, scores)),
+        products_(products) {}
 
   ScoreBlock rows_of(const RowBlock& block) const {
     ScoreBlock rows = all;
@@ -142,11 +157,12 @@ class NaiveSteps {
   const ScoreBlock all;
 
  private:
-  HeadProducts products_;
+  HeadProducts& products_;
 };
 
-// Sizes of the parts of the workspace in bytes, each a multiple of 256.
+// What a problem of equal lengths needs of the workspace, in bytes, each a multiple of 256.
 struct Sizes {
+  Sizes() = default;
   Sizes(const Problem& p, Dtype scores_dtype) {
     const auto padded = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
     const ScoreBlock all = ScoreBlock::whole(p, scores_dtype);
@@ -163,144 +179,212 @@ struct Sizes {
     dv_sums = sums(p.value_elements());
   }
 
-  int64_t probabilities, scores, rows, dk_sums, dv_sums;
+  int64_t probabilities = 0, scores = 0, rows = 0, dk_sums = 0, dv_sums = 0;
 
-  int64_t forward() const { return probabilities + scores; }
-  int64_t backward() const { return 2 * probabilities + scores + rows + key_sums(); }
   int64_t key_sums() const { return std::max(dk_sums, dv_sums); }  // one after the other
 };
 
-std::string describe(const char* name, const NaiveSteps& steps) {
-  return fmt::format("{} cuBLAS, scores in {}", name, flashbench::name(steps.scores_dtype));
-}
+// The workspace: its parts are the largest that any part of the problem needs, because those run
+// one after the other. But the backward pass keeps the P of all.
+struct WorkspaceSizes : Sizes {
+  WorkspaceSizes(const Problem& whole, Dtype scores_dtype) {
+    for (const Problem& part : parts_of(whole)) {
+      const Sizes size(part, scores_dtype);
+      all_probabilities += size.probabilities;
+      for (int64_t Sizes::*member : {&Sizes::probabilities, &Sizes::scores, &Sizes::rows,
+                                     &Sizes::dk_sums, &Sizes::dv_sums}) {
+        this->*member = std::max(this->*member, size.*member);
+      }
+    }
+  }
 
-class NaiveForward final : public Session {
+  int64_t all_probabilities = 0;
+
+  int64_t forward() const { return probabilities + scores; }
+  int64_t backward() const {
+    return all_probabilities + probabilities + scores + rows + key_sums();
+  }
+};
+
+// What the sessions of both passes share.
+class NaiveSession : public Session {
+ public:
+  NaiveSession(const Problem& p, Dtype scores_dtype, Device& device)
+      : p_(p), scores_dtype_(scores_dtype), products_(device, batch_at_once(p), p.q_heads) {
+    for (const Problem& part : parts_of(p)) {
+      parts_.emplace_back(part, scores_dtype, static_cast<cudaStream_t>(device.stream().cuda),
+                          products_);
+    }
+  }
+
+  std::string kernel() const override {
+    return fmt::format("naive_{} cuBLAS, scores in {}{}", name(p_.pass), name(scores_dtype_),
+                       p_.lengths ? ", request by request" : "");
+  }
+
+  std::optional<int64_t> requested_bytes() const override {
+    int64_t bytes = 0;
+    for (const NaiveSteps& part : parts_) bytes += requested_bytes_of(part);
+    return bytes;
+  }
+
+ protected:
+  virtual int64_t requested_bytes_of(const NaiveSteps& part) const = 0;
+
+  // The tensors of part i.
+  Inputs part_of(const Inputs& in, size_t i) const {
+    return p_.lengths ? request_inputs(p_, in, static_cast<int64_t>(i)) : in;
+  }
+  Outputs part_of(const Outputs& out, size_t i) const {
+    return p_.lengths ? request_outputs(p_, out, static_cast<int64_t>(i)) : out;
+  }
+
+  const Problem p_;
+  const Dtype scores_dtype_;
+  HeadProducts products_;
+  std::vector<NaiveSteps> parts_;
+};
+
+class NaiveForward final : public NaiveSession {
  public:
   NaiveForward(const Problem& p, Dtype scores_dtype, Device& device)
-      : steps_(p, scores_dtype, device) {
-    const Sizes size(p, scores_dtype);
+      : NaiveSession(p, scores_dtype, device) {
+    const WorkspaceSizes size(p, scores_dtype);
     workspace_ = device.allocate(static_cast<size_t>(size.forward()), MemoryUse::workspace);
     probabilities_ = workspace_.as<std::byte>();
     scores_ = size.scores == 0 ? probabilities_ : probabilities_ + size.probabilities;
   }
 
   void run(const Inputs& in, const Outputs& out) override {
-    const Problem& p = steps_.p;
-    const HeadMatrices scores = steps_.matrices(scores_, steps_.scores_dtype);
-    const HeadMatrices probabilities = steps_.matrices(probabilities_, p.dtype);
-    for (const RowBlock& block : steps_.blocks) {
-      steps_.multiply_transposed(block, p.softmax_scale() / steps_.all.unit, in.q, in.k, scores);
-      kernels::naive_softmax(steps_.rows_of(block), scores_, steps_.scores_dtype, probabilities_,
-                             p.dtype, out.logsumexp, steps_.stream);
-      steps_.multiply(block, 1, probabilities, in.v, out.o);
-    }
-    if (p.is_masked()) {
-      kernels::naive_redo_rows(steps_.all, 1, probabilities_, p.dtype, in.v, out.o, steps_.stream);
-    }
-  }
-
-  std::string kernel() const override { return describe("naive_forward", steps_); }
-
-  // The operands of both products; S read and P written by the softmax; L; and O, checked for
-  // values that are not finite.
-  std::optional<int64_t> requested_bytes() const override {
-    const Problem& p = steps_.p;
-    const int64_t rows = p.query_rows() * static_cast<int64_t>(sizeof(float));
-    const int64_t looked_at = !p.is_masked() ? 0 : p.output_elements() * element_size(p.dtype);
-    return steps_.product_bytes(steps_.scores_dtype, p.head_dim) +
-           steps_.product_bytes(p.dtype, p.value_dim()) + steps_.score_bytes(steps_.scores_dtype) +
-           steps_.score_bytes(p.dtype) + rows + looked_at;
+    for (size_t i = 0; i < parts_.size(); ++i) run_part(parts_[i], part_of(in, i), part_of(out, i));
   }
 
  private:
-  NaiveSteps steps_;
+  void run_part(NaiveSteps& part, const Inputs& in, const Outputs& out) {
+    const Problem& p = part.p;
+    const HeadMatrices scores = part.matrices(scores_, part.scores_dtype);
+    const HeadMatrices probabilities = part.matrices(probabilities_, p.dtype);
+    for (const RowBlock& block : part.blocks) {
+      part.multiply_transposed(block, p.softmax_scale() / part.all.unit, in.q, in.k, scores);
+      ScoreBlock rows = part.rows_of(block);
+      rows.statistic_stride = logsumexp_view<void>(nullptr, p_).head_stride;
+      kernels::naive_softmax(rows, scores_, part.scores_dtype, probabilities_, p.dtype,
+                             out.logsumexp, part.stream);
+      part.multiply(block, 1, probabilities, in.v, out.o);
+    }
+    if (p.is_masked()) {
+      kernels::naive_redo_rows(part.all, 1, probabilities_, p.dtype, in.v, out.o, part.stream);
+    }
+  }
+
+  // The operands of both products; S read and P written by the softmax; L; and O, checked for
+  // values that are not finite.
+  int64_t requested_bytes_of(const NaiveSteps& part) const override {
+    const Problem& p = part.p;
+    const int64_t rows = p.query_rows() * static_cast<int64_t>(sizeof(float));
+    const int64_t looked_at = !p.is_masked() ? 0 : p.output_elements() * element_size(p.dtype);
+    return part.product_bytes(part.scores_dtype, p.head_dim) +
+           part.product_bytes(p.dtype, p.value_dim()) + part.score_bytes(part.scores_dtype) +
+           part.score_bytes(p.dtype) + rows + looked_at;
+  }
+
   Buffer workspace_;
   std::byte *probabilities_, *scores_;
 };
 
-class NaiveBackward final : public Session {
+class NaiveBackward final : public NaiveSession {
  public:
   NaiveBackward(const Problem& p, Dtype scores_dtype, Device& device)
-      : steps_(p, scores_dtype, device) {
-    const Sizes size(p, scores_dtype);
+      : NaiveSession(p, scores_dtype, device) {
+    const WorkspaceSizes size(p, scores_dtype);
     workspace_ = device.allocate(static_cast<size_t>(size.backward()), MemoryUse::workspace);
-    probabilities_ = workspace_.as<std::byte>();
-    gradients_ = probabilities_ + size.probabilities;
+    auto* probabilities = workspace_.as<std::byte>();
+    for (const NaiveSteps& part : parts_) {
+      probabilities_.push_back(probabilities);
+      probabilities += Sizes(part.p, scores_dtype).probabilities;
+    }
+    gradients_ = probabilities;
     scores_ = size.scores == 0 ? gradients_ : gradients_ + size.probabilities;
     delta_ = reinterpret_cast<float*>(gradients_ + size.probabilities + size.scores);
     key_sums_ = size.key_sums() == 0 ? nullptr : delta_ + size.rows / sizeof(float);
   }
 
-  void prepare_inputs(const Inputs& in) override {
-    const Problem& p = steps_.p;
-    const HeadMatrices scores = steps_.matrices(scores_, steps_.scores_dtype);
-    for (const RowBlock& block : steps_.blocks) {
-      steps_.multiply_transposed(block, p.softmax_scale() / steps_.all.unit, in.q, in.k, scores);
-      kernels::naive_softmax(steps_.rows_of(block), scores_, steps_.scores_dtype, probabilities_,
-                             p.dtype, delta_ /* a logsumexp that nobody reads */, steps_.stream);
+  void prepare_inputs(const Inputs& inputs) override {
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      const Inputs in = part_of(inputs, i);
+      NaiveSteps& part = parts_[i];
+      const HeadMatrices scores = part.matrices(scores_, part.scores_dtype);
+      for (const RowBlock& block : part.blocks) {
+        part.multiply_transposed(block, part.p.softmax_scale() / part.all.unit, in.q, in.k, scores);
+        kernels::naive_softmax(part.rows_of(block), scores_, part.scores_dtype, probabilities_[i],
+                               p_.dtype, delta_ /* a logsumexp that nobody reads */, part.stream);
+      }
     }
   }
 
   void run(const Inputs& in, const Outputs& out) override {
-    const Problem& p = steps_.p;
-    const HeadMatrices probabilities = steps_.matrices(probabilities_, p.dtype);
-    const HeadMatrices dp = steps_.matrices(scores_, steps_.scores_dtype);
-    const HeadMatrices ds = steps_.matrices(gradients_, p.dtype);
-    sum_over_rows(1, probabilities, in.d_o, out.dv);
-    kernels::naive_row_dots(in.o, in.d_o, delta_, steps_.stream);
-    for (const RowBlock& block : steps_.blocks) {
-      steps_.multiply_transposed(block, 1, in.d_o, in.v, dp);
-      kernels::naive_softmax_gradient(steps_.rows_of(block), probabilities_, scores_,
-                                      steps_.scores_dtype, gradients_, p.dtype, delta_,
-                                      steps_.stream);
-      steps_.multiply(block, p.softmax_scale(), ds, in.k, out.dq);
-    }
-    sum_over_rows(p.softmax_scale(), ds, in.q, out.dk);
-    if (p.is_masked()) {
-      kernels::naive_redo_rows(steps_.all, p.softmax_scale(), gradients_, p.dtype, in.k, out.dq,
-                               steps_.stream);
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      run_part(parts_[i], probabilities_[i], part_of(in, i), part_of(out, i));
     }
   }
 
-  std::string kernel() const override { return describe("naive_backward", steps_); }
+ private:
+  void run_part(NaiveSteps& part, const std::byte* p_data, const Inputs& in, const Outputs& out) {
+    const Problem& p = part.p;
+    const HeadMatrices probabilities = part.matrices(p_data, p.dtype);
+    const HeadMatrices dp = part.matrices(scores_, part.scores_dtype);
+    const HeadMatrices ds = part.matrices(gradients_, p.dtype);
+    sum_over_rows(part, 1, probabilities, in.d_o, out.dv);
+    kernels::naive_row_dots(in.o, in.d_o, delta_, part.stream);
+    for (const RowBlock& block : part.blocks) {
+      part.multiply_transposed(block, 1, in.d_o, in.v, dp);
+      kernels::naive_softmax_gradient(part.rows_of(block), p_data, scores_, part.scores_dtype,
+                                      gradients_, p.dtype, delta_, part.stream);
+      part.multiply(block, p.softmax_scale(), ds, in.k, out.dq);
+    }
+    sum_over_rows(part, p.softmax_scale(), ds, in.q, out.dk);
+    if (p.is_masked()) {
+      kernels::naive_redo_rows(part.all, p.softmax_scale(), gradients_, p.dtype, in.k, out.dq,
+                               part.stream);
+    }
+  }
 
   // The operands of five products; P and dP read and dS written between them; O and dO for D, which
   // is written and read; dQ, checked for values that are not finite; and the sums over a group's
   // heads.
-  std::optional<int64_t> requested_bytes() const override {
-    const Problem& p = steps_.p;
+  int64_t requested_bytes_of(const NaiveSteps& part) const override {
+    const Problem& p = part.p;
     const int64_t query_bytes = p.query_elements() * element_size(p.dtype);
     const int64_t output_bytes = p.output_elements() * element_size(p.dtype);
     const int64_t rows = p.query_rows() * static_cast<int64_t>(sizeof(float));
-    const Sizes size(p, steps_.scores_dtype);
-    return steps_.product_bytes(p.dtype, p.value_dim()) +
-           2 * steps_.product_bytes(p.dtype, p.head_dim) +
-           steps_.product_bytes(steps_.scores_dtype, p.value_dim()) +
-           2 * steps_.score_bytes(p.dtype) + steps_.score_bytes(steps_.scores_dtype) +
-           2 * output_bytes + 2 * rows + (p.is_masked() ? query_bytes : 0) +
+    const Sizes size(p, part.scores_dtype);
+    return part.product_bytes(p.dtype, p.value_dim()) +
+           2 * part.product_bytes(p.dtype, p.head_dim) +
+           part.product_bytes(part.scores_dtype, p.value_dim()) + 2 * part.score_bytes(p.dtype) +
+           part.score_bytes(part.scores_dtype) + 2 * output_bytes + 2 * rows +
+           (p.is_masked() ? query_bytes : 0) +
            (2 * p.heads_per_kv_head() - 1) * (size.dk_sums + size.dv_sums);
   }
 
- private:
   // dV or dK. In 16 bits they are rounded once: sums over a group's heads are kept in fp32.
-  void sum_over_rows(double alpha, const HeadMatrices& scores, const ConstTensorView& b,
-                     const TensorView& c) {
-    const Problem& p = steps_.p;
+  void sum_over_rows(NaiveSteps& part, double alpha, const HeadMatrices& scores,
+                     const ConstTensorView& b, const TensorView& c) {
+    const Problem& p = part.p;
     const TensorView sums = key_sums_ == nullptr
                                 ? c
                                 : dense_view<void>(key_sums_, Dtype::fp32, Layout::bhsd, p.batch,
                                                    p.kv_heads, p.kv_len, c.head_dim);
-    for (const RowBlock& block : steps_.blocks) {
-      steps_.multiply_scores_transposed(block, alpha, scores, b, head_matrices(sums));
+    for (const RowBlock& block : part.blocks) {
+      part.multiply_scores_transposed(block, alpha, scores, b, head_matrices(sums));
     }
-    if (key_sums_ != nullptr) kernels::naive_from_fp32(key_sums_, c, steps_.stream);
-    const int64_t seen = steps_.blocks.back().keys;
-    kernels::naive_zero_rows(c, seen, p.kv_len - seen, steps_.stream);
+    if (key_sums_ != nullptr) kernels::naive_from_fp32(key_sums_, c, part.stream);
+    const int64_t seen = part.blocks.empty() ? 0 : part.blocks.back().keys;
+    kernels::naive_zero_rows(c, seen, p.kv_len - seen, part.stream);
   }
 
-  NaiveSteps steps_;
   Buffer workspace_;
-  std::byte *probabilities_, *gradients_, *scores_;
+  std::vector<std::byte*> probabilities_;  // of each part
+  std::byte *gradients_, *scores_;
   float *delta_, *key_sums_;
 };
 
@@ -320,7 +404,7 @@ class CudaNaiveProvider final : public Provider {
   DeviceKind device_kind() const override { return DeviceKind::cuda; }
   bool on_request_only() const override { return scores_ == CudaNaiveScores::fp32; }
   std::vector<std::string_view> optional_axes() const override {
-    return {"window_left", "window_right", "head_dim_v"};
+    return {"window_left", "window_right", "head_dim_v", "lengths"};
   }
   Dtype scores_dtype(const Problem& p) const override {
     return scores_ == CudaNaiveScores::own_dtype ? p.dtype : Dtype::fp32;
@@ -337,8 +421,8 @@ class CudaNaiveProvider final : public Provider {
     return std::nullopt;
   }
   int64_t workspace_bytes(const Problem& p, const DeviceInfo&) const override {
-    const Sizes size(p, scores_dtype(p));
-    return HeadProducts::workspace_bytes(p.batch, p.q_heads) +
+    const WorkspaceSizes size(p, scores_dtype(p));
+    return HeadProducts::workspace_bytes(batch_at_once(p), p.q_heads) +
            (p.pass == Pass::forward ? size.forward() : size.backward());
   }
   std::unique_ptr<Session> prepare(const Problem& p, Device& device) const override {

@@ -354,7 +354,7 @@ void ExactOnGpu::accumulate(bool over_queries, const double* weights, const GpuR
   }
   accumulate_visible<<<blocks_of_256(own * columns), kThreads, 0, stream_>>>(
       over_queries, weights, queries.numbers, queries.count(), keys.numbers, keys.count(),
-      inputs_.visible.data(), rows, columns, sum);
+      inputs_.visible_in(queries.batch), rows, columns, sum);
   FLASHBENCH_CUDA(cudaGetLastError());
 }
 
@@ -373,11 +373,12 @@ void ExactOnGpu::clear(double* values, int64_t count) const {
 // are those that see any key of the tile, the first of them number `skip` of the queries.
 template <typename Visit>
 void ExactOnGpu::for_tiles_of_keys(const GpuRows& queries, const Visit& visit) const {
-  const RowRange seen = seen_keys(problem_, queries);
+  const Problem request = problem_.request(queries.batch);
+  const RowRange seen = seen_keys(request, queries);
   const int64_t tile = tile_rows(queries.count(), std::max<int64_t>(seen.size(), 1));
   for (int64_t first = seen.first; first < seen.end; first += tile) {
     const GpuRows keys = keys_of(queries, first, std::min(tile, seen.end - first));
-    const RowRange places = places_that_see(problem_, queries, {first, first + keys.count()});
+    const RowRange places = places_that_see(request, queries, {first, first + keys.count()});
     if (!places.empty()) visit(keys, queries.part(places), places.first);
   }
 }
@@ -400,15 +401,15 @@ void ExactOnGpu::forward(const GpuRows& queries, bool bounds, GpuValues& o, GpuV
                own_a_.values.data() + skip * d, tile_a_.values.data(), 0, scores);
       if (sums) {
         add_to_row_sums<<<grid(seeing.count()), kThreads, 0, stream_>>>(
-            scores, seeing.numbers, inputs_.visible.data(), keys.rows.front(), keys.count(),
-            row_max_.data() + skip, row_sum_.data() + skip);
+            scores, seeing.numbers, inputs_.visible_in(queries.batch), keys.rows.front(),
+            keys.count(), row_max_.data() + skip, row_sum_.data() + skip);
         return;
       }
       probabilities<<<grid(seeing.count()), kThreads, 0, stream_>>>(
-          terms_of(problem_, scores_), seeing.numbers, inputs_.visible.data(), keys.rows.front(),
-          keys.count(), own_a_.norms.data() + skip, tile_a_.norms.data(), row_max_.data() + skip,
-          row_sum_.data() + skip, scores, p_variance, score_variance_.data() + skip,
-          swallowed_.data() + skip);
+          terms_of(problem_, scores_), seeing.numbers, inputs_.visible_in(queries.batch),
+          keys.rows.front(), keys.count(), own_a_.norms.data() + skip, tile_a_.norms.data(),
+          row_max_.data() + skip, row_sum_.data() + skip, scores, p_variance,
+          score_variance_.data() + skip, swallowed_.data() + skip);
       widen(inputs_.v, keys, tile_b_, stream_);
       accumulate(false, scores, seeing, keys, tile_b_.values.data(), d_v, tile_b_.finite,
                  o.value.data() + skip * d_v);
@@ -418,7 +419,7 @@ void ExactOnGpu::forward(const GpuRows& queries, bool bounds, GpuValues& o, GpuV
     });
   }
   finish_forward<<<blocks_of_256(elements), kThreads, 0, stream_>>>(
-      queries.numbers, queries.count(), d_v, inputs_.visible.data(), row_max_.data(),
+      queries.numbers, queries.count(), d_v, inputs_.visible_in(queries.batch), row_max_.data(),
       row_sum_.data(), score_variance_.data(), swallowed_.data(), variance_.data(), o.value.data(),
       o.bound.data(), logsumexp.value.data(), logsumexp.bound.data());
   FLASHBENCH_CUDA(cudaGetLastError());
@@ -447,20 +448,21 @@ void ExactOnGpu::gradient_tile(const GpuRows& queries, int64_t first_query, cons
   multiply(false, true, queries.count(), keys.count(), d_v, 1,
            d_o.values.data() + first_query * d_v, v.values.data() + first_key * d_v, 0,
            tiles_[1].data());
-  const GradientTile tile{queries.numbers,
-                          keys.numbers,
-                          keys.count(),
-                          inputs_.visible.data(),
-                          head_of(statistics, problem_, queries),
-                          q.norms.data() + first_query,
-                          d_o.norms.data() + first_query,
-                          k.norms.data() + first_key,
-                          v.norms.data() + first_key,
-                          over_queries ? problem_.heads_per_kv_head() * problem_.q_len : 0,
-                          tiles_[0].data(),
-                          tiles_[1].data(),
-                          tiles_[2].data(),
-                          tiles_[3].data()};
+  const GradientTile tile{
+      queries.numbers,
+      keys.numbers,
+      keys.count(),
+      inputs_.visible_in(queries.batch),
+      head_of(statistics, problem_, queries),
+      q.norms.data() + first_query,
+      d_o.norms.data() + first_query,
+      k.norms.data() + first_key,
+      v.norms.data() + first_key,
+      over_queries ? problem_.heads_per_kv_head() * problem_.q_len_of(queries.batch) : 0,
+      tiles_[0].data(),
+      tiles_[1].data(),
+      tiles_[2].data(),
+      tiles_[3].data()};
   gradients<<<grid(queries.count()), kThreads, 0, stream_>>>(terms_of(problem_, scores_), tile);
   FLASHBENCH_CUDA(cudaGetLastError());
 }
@@ -484,9 +486,9 @@ void ExactOnGpu::query_gradients(const GpuRows& queries, const GpuStatistics& st
     add(3, tile_a_.squares.data(), variance_.data());
   });
   finish_query_gradients<<<blocks_of_256(elements), kThreads, 0, stream_>>>(
-      terms_of(problem_, scores_), queries.numbers, queries.count(), inputs_.visible.data(),
-      head_of(statistics, problem_, queries), variance_.data(), mean_key_.data(), dq.value.data(),
-      dq.bound.data());
+      terms_of(problem_, scores_), queries.numbers, queries.count(),
+      inputs_.visible_in(queries.batch), head_of(statistics, problem_, queries), variance_.data(),
+      mean_key_.data(), dq.value.data(), dq.bound.data());
   FLASHBENCH_CUDA(cudaGetLastError());
 }
 
@@ -498,16 +500,17 @@ void ExactOnGpu::key_gradients(const GpuRows& keys, const GpuStatistics& statist
   widen(inputs_.v, keys, own_b_, stream_);
   for (double* sum : {dk.value.data(), variance_.data()}) clear(sum, dk_elements);
   for (double* sum : {dv.value.data(), second_variance_.data()}) clear(sum, dv_elements);
-  const int64_t tile = tile_rows(keys.count(), problem_.q_len);
+  const Problem request = problem_.request(keys.batch);
+  const int64_t tile = tile_rows(keys.count(), request.q_len);
   for (int64_t i = 0; i < problem_.heads_per_kv_head(); ++i) {
-    for (int64_t first = 0; first < problem_.q_len; first += tile) {
-      const int64_t count = std::min(tile, problem_.q_len - first);
+    for (int64_t first = 0; first < request.q_len; first += tile) {
+      const int64_t count = std::min(tile, request.q_len - first);
       const GpuRows queries{
           keys.batch,
           keys.head * problem_.heads_per_kv_head() + i,
           std::span(all_rows_).subspan(static_cast<size_t>(first), static_cast<size_t>(count)),
           {nullptr, first}};
-      const RowRange places = places_within(keys, seen_keys(problem_, queries));
+      const RowRange places = places_within(keys, seen_keys(request, queries));
       if (places.empty()) continue;
       const GpuRows visible = keys.part(places);
       const int64_t skip = places.first;
@@ -525,7 +528,7 @@ void ExactOnGpu::key_gradients(const GpuRows& keys, const GpuStatistics& statist
       add(3, tile_a_, tile_a_.squares.data(), d, variance_.data());
     }
   }
-  const int64_t terms = problem_.heads_per_kv_head() * problem_.q_len;
+  const int64_t terms = problem_.heads_per_kv_head() * request.q_len;
   finish_key_gradients<<<blocks_of_256(dk_elements), kThreads, 0, stream_>>>(
       dk_elements, problem_.softmax_scale(), terms, variance_.data(), dk.value.data(),
       dk.bound.data());

@@ -22,7 +22,7 @@ struct GpuValues {
   GpuArray<float> bound;
 };
 
-// The RowStatistics of all query rows, [batch, q_heads, q_len].
+// The RowStatistics of all query rows, at Problem::query_index.
 struct GpuStatistics {
   explicit GpuStatistics(int64_t rows) : logsumexp(rows), d(rows), d_variance(rows) {}
 

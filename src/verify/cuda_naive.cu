@@ -226,7 +226,8 @@ void NaiveOnGpu::clear(float* values, int64_t count) const {
 void NaiveOnGpu::softmax(const GpuRows& queries, bool for_gradients) {
   const int64_t d = problem_.head_dim, d_v = problem_.value_dim(), batch = queries.batch;
   const int64_t kv_head = queries.head / problem_.heads_per_kv_head();
-  const RowRange seen = seen_keys(problem_, queries);
+  const Problem request = problem_.request(batch);
+  const RowRange seen = seen_keys(request, queries);
   const auto element = static_cast<size_t>(element_size(problem_.dtype));
   pack(inputs_.q, queries, own_a_.data(), stream_);
   if (for_gradients) pack(inputs_.d_o, queries, own_b_.data(), stream_);
@@ -235,7 +236,7 @@ void NaiveOnGpu::softmax(const GpuRows& queries, bool for_gradients) {
   for (const bool first_pass : {true, false}) {
     for (int64_t first = seen.first; first < seen.end; first += tile) {
       const int64_t count = std::min(tile, seen.end - first);
-      const RowRange places = places_that_see(problem_, queries, {first, first + count});
+      const RowRange places = places_that_see(request, queries, {first, first + count});
       if (places.empty()) continue;
       const GpuRows seeing = queries.part(places);
       const int64_t skip = places.first;
@@ -253,11 +254,12 @@ void NaiveOnGpu::softmax(const GpuRows& queries, bool for_gradients) {
         auto* scores = static_cast<T*>(first_tile_);
         if (first_pass) {
           add_to_sums<<<grid(seeing.count()), kThreads, 0, stream_>>>(
-              scores, seeing.numbers, inputs_.visible.data(), first, count, sums.max, sums.sum);
+              scores, seeing.numbers, inputs_.visible_in(queries.batch), first, count, sums.max,
+              sums.sum);
         } else {
           probabilities<<<grid(seeing.count()), kThreads, 0, stream_>>>(
-              seeing.numbers, inputs_.visible.data(), first, count, sums.max, sums.sum, scores,
-              for_gradients ? static_cast<const T*>(second_tile_) : nullptr, sums.d);
+              seeing.numbers, inputs_.visible_in(queries.batch), first, count, sums.max, sums.sum,
+              scores, for_gradients ? static_cast<const T*>(second_tile_) : nullptr, sums.d);
         }
       });
       FLASHBENCH_CUDA(cudaGetLastError());
@@ -304,8 +306,8 @@ void NaiveOnGpu::tile(const GpuRows& queries, const DeviceMatrix& q, const Devic
   with_type(problem_.dtype, [&](auto zero) {
     using T = decltype(zero);
     gradients<<<grid(queries.count()), kThreads, 0, stream_>>>(
-        queries.numbers, keys.numbers, keys.count(), inputs_.visible.data(), sums.max, sums.sum,
-        sums.d, static_cast<T*>(first_tile_), static_cast<T*>(second_tile_));
+        queries.numbers, keys.numbers, keys.count(), inputs_.visible_in(queries.batch), sums.max,
+        sums.sum, sums.d, static_cast<T*>(first_tile_), static_cast<T*>(second_tile_));
   });
   FLASHBENCH_CUDA(cudaGetLastError());
 }
@@ -313,7 +315,8 @@ void NaiveOnGpu::tile(const GpuRows& queries, const DeviceMatrix& q, const Devic
 void NaiveOnGpu::query_gradients(const GpuRows& queries, const double* exact, GpuError& dq) {
   const int64_t d = problem_.head_dim, d_v = problem_.value_dim(), batch = queries.batch;
   const int64_t kv_head = queries.head / problem_.heads_per_kv_head();
-  const RowRange seen = seen_keys(problem_, queries);
+  const Problem request = problem_.request(batch);
+  const RowRange seen = seen_keys(request, queries);
   const auto element = static_cast<size_t>(element_size(problem_.dtype));
   pack(inputs_.q, queries, own_a_.data(), stream_);
   pack(inputs_.d_o, queries, own_b_.data(), stream_);
@@ -321,7 +324,7 @@ void NaiveOnGpu::query_gradients(const GpuRows& queries, const double* exact, Gp
   const int64_t length = tile_rows(queries.count(), std::max<int64_t>(seen.size(), 1));
   for (int64_t first = seen.first; first < seen.end; first += length) {
     const int64_t count = std::min(length, seen.end - first);
-    const RowRange places = places_that_see(problem_, queries, {first, first + count});
+    const RowRange places = places_that_see(request, queries, {first, first + count});
     if (places.empty()) continue;
     const GpuRows keys{
         batch,
@@ -348,17 +351,18 @@ void NaiveOnGpu::key_gradients(const GpuRows& keys, const double* exact_dk, cons
   pack(inputs_.v, keys, own_b_.data(), stream_);
   clear(first_sum_.data(), keys.count() * d);
   clear(second_sum_.data(), keys.count() * d_v);
-  const int64_t length = tile_rows(keys.count(), problem_.q_len);
+  const Problem request = problem_.request(batch);
+  const int64_t length = tile_rows(keys.count(), request.q_len);
   for (int64_t i = 0; i < problem_.heads_per_kv_head(); ++i) {
     const int64_t head = keys.head * problem_.heads_per_kv_head() + i;
-    for (int64_t first = 0; first < problem_.q_len; first += length) {
-      const int64_t count = std::min(length, problem_.q_len - first);
+    for (int64_t first = 0; first < request.q_len; first += length) {
+      const int64_t count = std::min(length, request.q_len - first);
       const GpuRows queries{
           batch,
           head,
           std::span(all_rows_).subspan(static_cast<size_t>(first), static_cast<size_t>(count)),
           {nullptr, first}};
-      const RowRange places = places_within(keys, seen_keys(problem_, queries));
+      const RowRange places = places_within(keys, seen_keys(request, queries));
       if (places.empty()) continue;
       const int64_t seen = places.size(), skip = places.first;
       const auto k_offset = static_cast<size_t>(skip * d * element_size(problem_.dtype));

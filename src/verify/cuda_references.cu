@@ -64,8 +64,9 @@ std::vector<Block> whole_heads(const Problem& p,
                                const std::vector<std::pair<int64_t, int64_t>>& heads) {
   std::vector<Block> blocks;
   for (const auto& [batch, head] : heads) {
-    for (int64_t first = 0; first < p.q_len; first += kMaxOwnRows) {
-      std::vector<int64_t> rows(static_cast<size_t>(std::min(kMaxOwnRows, p.q_len - first)));
+    const int64_t q_len = p.q_len_of(batch);
+    for (int64_t first = 0; first < q_len; first += kMaxOwnRows) {
+      std::vector<int64_t> rows(static_cast<size_t>(std::min(kMaxOwnRows, q_len - first)));
       std::iota(rows.begin(), rows.end(), first);
       blocks.push_back({batch, head, std::move(rows), 0});
     }
@@ -266,6 +267,10 @@ ExactForward GpuReferences::exact_forward() {
   result.logsumexp.resize(static_cast<size_t>(problem_.query_rows()));
   const GpuArray<std::byte> o(static_cast<int64_t>(result.o.size()));
   const GpuArray<float> logsumexp(problem_.query_rows());
+  // NaN, which padding stays.
+  FLASHBENCH_CUDA(cudaMemsetAsync(o.data(), 0xff, result.o.size(), stream_));
+  FLASHBENCH_CUDA(cudaMemsetAsync(statistics_.logsumexp.data(), 0xff,
+                                  result.logsumexp.size() * sizeof(double), stream_));
   const TensorView view = output_view<void>(o.data(), problem_);
   for_blocks(all_heads(problem_), [&](const Block& block, const GpuRows& queries) {
     exact_.forward(queries, false, first_, second_);
@@ -335,8 +340,9 @@ bool better_on_gpu(const Problem& p, const Selection& selection, Device& device)
   constexpr double kHostFlopsOfThread = 2e10, kGpuSecondsOfHead = 3e-4, kGpuSecondsToBegin = 0.01;
   double pairs = 0, heads = 0;
   for (const std::vector<RowBlock>* blocks : {&selection.queries, &selection.keys}) {
-    const int64_t other = blocks == &selection.queries ? p.kv_len : p.q_len;
     for (const Block& block : large_blocks(*blocks)) {
+      const int64_t other =
+          blocks == &selection.queries ? p.kv_len_of(block.batch) : p.q_len_of(block.batch);
       pairs += static_cast<double>(block.rows.size()) * static_cast<double>(other);
       heads += 1;
     }
@@ -344,7 +350,9 @@ bool better_on_gpu(const Problem& p, const Selection& selection, Device& device)
   constexpr double kGemms = 6;  // approximately, per row of dQ, dK, dV or O
   double gemm_pairs = kGemms * pairs;
   if (p.pass == Pass::backward) {  // the backward pass begins with the forward pass of all rows
-    gemm_pairs += 2 * static_cast<double>(p.query_rows()) * static_cast<double>(p.kv_len);
+    gemm_pairs += 2 * p.sum_of_requests([](const Problem& request) {
+      return static_cast<double>(request.query_rows()) * static_cast<double>(request.kv_len);
+    });
     heads += static_cast<double>(all_heads(p).size());
   }
   const double host_seconds = static_cast<double>(p.head_dim + p.value_dim()) * gemm_pairs /

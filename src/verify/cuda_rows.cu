@@ -13,20 +13,25 @@ namespace {
 
 // The sizes and strides of a tensor, as kernels receive them.
 struct Strides {
-  int64_t heads, length, columns, batch, head, row;
+  int64_t heads, columns, head, row;
 };
 
 Strides strides_of(const ConstTensorView& t) {
-  return {t.heads, t.length, t.head_dim, t.batch_stride, t.head_stride, t.row_stride};
+  return {t.heads, t.head_dim, t.head_stride, t.row_stride};
 }
+
+// The rows of a request: where the first of head 0 starts, and how many there are.
+struct OwnRows {
+  int64_t first, count;
+};
 
 // A thread block checks the rows of one head, one after the other; grid [batch * heads].
 template <typename T>
-__global__ void find_nonfinite(const T* data, Strides s, int* not_finite) {
-  const int64_t batch = blockIdx.x / s.heads, head = blockIdx.x % s.heads;
-  const T* first = data + batch * s.batch + head * s.head;
+__global__ void find_nonfinite(const T* data, const OwnRows* own, Strides s, int* not_finite) {
+  const OwnRows rows = own[blockIdx.x / s.heads];
+  const T* first = data + rows.first + blockIdx.x % s.heads * s.head;
   bool found = false;
-  for (int64_t i = threadIdx.x; i < s.length * s.columns; i += blockDim.x) {
+  for (int64_t i = threadIdx.x; i < rows.count * s.columns; i += blockDim.x) {
     found |= !isfinite(static_cast<float>(first[i / s.columns * s.row + i % s.columns]));
   }
   if (found) not_finite[blockIdx.x] = 1;
@@ -76,22 +81,29 @@ void* allocate_on_gpu(size_t bytes) {
   return data;
 }
 
-GpuTensor::GpuTensor(const ConstTensorView& host, cudaStream_t stream) : view_(host) {
-  const int64_t extent =
-      host.offset(host.batch - 1, host.heads - 1, host.length - 1) + host.head_dim;
+GpuTensor::GpuTensor(const ConstTensorView& host, const RequestRows* own, cudaStream_t stream)
+    : view_(host) {
+  std::vector<OwnRows> rows;
+  int64_t extent = 0;
+  for (int64_t b = 0; b < host.batch; ++b) {
+    rows.push_back({host.offset(b, 0, 0), own == nullptr ? host.rows(b) : own->count(b)});
+    if (host.rows(b) == 0) continue;
+    extent = std::max(extent, host.offset(b, host.heads - 1, host.rows(b) - 1) + host.head_dim);
+  }
   const auto bytes = static_cast<size_t>(extent * element_size(host.dtype));
   data_ = GpuArray<std::byte>(static_cast<int64_t>(bytes));
   FLASHBENCH_CUDA(cudaMemcpyAsync(data_.data(), host.data, bytes, cudaMemcpyHostToDevice, stream));
   view_.data = data_.data();
 
   const int64_t heads = host.batch * host.heads;
+  const GpuArray<OwnRows> own_rows = upload<OwnRows>(rows, stream);
   const GpuArray<int> found(heads);
   FLASHBENCH_CUDA(
       cudaMemsetAsync(found.data(), 0, static_cast<size_t>(heads) * sizeof(int), stream));
   with_type(host.dtype, [&](auto zero) {
     using T = decltype(zero);
     find_nonfinite<<<static_cast<unsigned>(heads), 256, 0, stream>>>(
-        static_cast<const T*>(view_.data), strides_of(view_), found.data());
+        static_cast<const T*>(view_.data), own_rows.data(), strides_of(view_), found.data());
   });
   FLASHBENCH_CUDA(cudaGetLastError());
   not_finite_.resize(static_cast<size_t>(heads));
@@ -102,11 +114,19 @@ GpuTensor::GpuTensor(const ConstTensorView& host, cudaStream_t stream) : view_(h
 }
 
 GpuInputs::GpuInputs(const Problem& p, const Inputs& host, cudaStream_t stream)
-    : q(host.q, stream), k(host.k, stream), v(host.v, stream) {
-  if (p.pass == Pass::backward) d_o = GpuTensor(host.d_o, stream);
-  std::vector<RowRange> keys(static_cast<size_t>(p.q_len));
-  for (int64_t row = 0; row < p.q_len; ++row) keys[static_cast<size_t>(row)] = p.visible_keys(row);
-  visible = upload<RowRange>(keys, stream);
+    : lengths(p.lengths) {
+  const RequestRows* queries = lengths ? &lengths->queries() : nullptr;
+  const RequestRows* keys = lengths ? &lengths->keys() : nullptr;
+  q = GpuTensor(host.q, queries, stream);
+  k = GpuTensor(host.k, keys, stream);
+  v = GpuTensor(host.v, keys, stream);
+  if (p.pass == Pass::backward) d_o = GpuTensor(host.d_o, queries, stream);
+  std::vector<RowRange> seen;
+  for (int64_t b = 0; b < (lengths ? p.batch : 1); ++b) {
+    const Problem request = p.request(b);
+    for (int64_t row = 0; row < request.q_len; ++row) seen.push_back(request.visible_keys(row));
+  }
+  visible = upload<RowRange>(seen, stream);
 }
 
 void widen(const GpuTensor& tensor, const GpuRows& rows, WideRows& to, cudaStream_t stream) {
@@ -134,8 +154,9 @@ int64_t tile_rows(int64_t own_rows, int64_t other_rows) {
   return std::min({other_rows, kMaxOwnRows, kMaxTileElements / std::min(own_rows, kMaxOwnRows)});
 }
 
-RowRange seen_keys(const Problem& p, const GpuRows& queries) {
-  return {p.visible_keys(queries.rows.front()).first, p.visible_keys(queries.rows.back()).end};
+RowRange seen_keys(const Problem& request, const GpuRows& queries) {
+  return {request.visible_keys(queries.rows.front()).first,
+          request.visible_keys(queries.rows.back()).end};
 }
 
 RowRange places_within(const GpuRows& rows, RowRange range) {
@@ -145,9 +166,9 @@ RowRange places_within(const GpuRows& rows, RowRange range) {
   return {place_of(range.first), place_of(range.end)};
 }
 
-RowRange places_that_see(const Problem& p, const GpuRows& queries, RowRange keys) {
-  return places_within(
-      queries, {p.queries_that_see(keys.first).first, p.queries_that_see(keys.end - 1).end});
+RowRange places_that_see(const Problem& request, const GpuRows& queries, RowRange keys) {
+  return places_within(queries, {request.queries_that_see(keys.first).first,
+                                 request.queries_that_see(keys.end - 1).end});
 }
 
 }  // namespace flashbench::verify

@@ -78,7 +78,8 @@ struct GpuRows {
 class GpuTensor {
  public:
   GpuTensor() = default;
-  GpuTensor(const ConstTensorView& host, cudaStream_t stream);
+  // `own`: the rows of each request, where others lie behind them; null if all rows are.
+  GpuTensor(const ConstTensorView& host, const RequestRows* own, cudaStream_t stream);
 
   const ConstTensorView& view() const { return view_; }
   bool finite(int64_t batch, int64_t head) const {
@@ -88,14 +89,20 @@ class GpuTensor {
  private:
   GpuArray<std::byte> data_;
   ConstTensorView view_;
-  std::vector<int> not_finite_;  // per head: whether it has a NaN or Inf
+  std::vector<int> not_finite_;  // per head of a request: whether it has a NaN or Inf
 };
 
 struct GpuInputs {
   GpuInputs(const Problem&, const Inputs& host, cudaStream_t);
 
+  // The visible keys of each query row of a request.
+  const RowRange* visible_in(int64_t batch) const {
+    return visible.data() + (lengths ? lengths->queries().first(batch) : 0);
+  }
+
   GpuTensor q, k, v, d_o;
-  GpuArray<RowRange> visible;  // visible keys of each query row
+  std::shared_ptr<const Lengths> lengths;
+  GpuArray<RowRange> visible;  // of one request after the other; of one for all of equal lengths
 };
 
 // Members of RowRange that device code can call.
@@ -135,11 +142,11 @@ inline constexpr int64_t kMaxTileElements = int64_t{1} << 25;
 int64_t tile_rows(int64_t own_rows, int64_t other_rows);
 
 // The keys from the first to the last that any of these queries sees.
-RowRange seen_keys(const Problem&, const GpuRows& queries);
+RowRange seen_keys(const Problem& request, const GpuRows& queries);
 // The places in the list of the rows within `range`.
 RowRange places_within(const GpuRows&, RowRange range);
 // The places in the list of the queries that may see any of these keys.
-RowRange places_that_see(const Problem&, const GpuRows& queries, RowRange keys);
+RowRange places_that_see(const Problem& request, const GpuRows& queries, RowRange keys);
 
 inline unsigned blocks_of_256(int64_t threads) {
   return static_cast<unsigned>((threads + 255) / 256);

@@ -48,6 +48,28 @@ TEST(Tensors, AViewReachesEachElementOnce) {
   }
 }
 
+TEST(Tensors, ARequestHasTheElementsThatItHasInItsBatch) {
+  for (const Layout layout : kLayouts) {
+    const Problem p = with_lengths({{2, 4}, {0, 1}, {5, 0}, {1, 1}}, layout);
+    std::vector<float> data(static_cast<size_t>(p.query_elements()));
+    const TensorView q = query_view<void>(data.data(), p);
+    for (int64_t b = 0; b < p.batch; ++b) {
+      const TensorView one = request_view(q, b, p.q_len_of(b));
+      EXPECT_EQ(one.batch, 1);
+      EXPECT_EQ(one.length, p.q_len_of(b));
+      EXPECT_EQ(one.ragged, nullptr);
+      for (int64_t row = 0; row < one.length; ++row) {
+        EXPECT_EQ(static_cast<float*>(one.data) + one.offset(0, 2, row),
+                  data.data() + q.offset(b, 2, row));
+      }
+    }
+    EXPECT_EQ(request_view(query_view<void>(nullptr, p), 2, 5).data, nullptr);
+    Outputs outputs;
+    outputs.logsumexp = data.data();
+    EXPECT_EQ(request_outputs(p, outputs, 2).logsumexp, data.data() + p.query_index(2, 0, 0));
+  }
+}
+
 TEST(Tensors, ALogsumexpIsWhereTheProblemSays) {
   for (const Layout layout : kLayouts) {
     const Problem p = with_lengths({{2, 4}, {0, 1}, {5, 0}}, layout);

@@ -131,19 +131,31 @@ class CudaOracle : public testing::TestWithParam<std::tuple<Pass, Dtype>> {
       ASSERT_FLOAT_EQ(host.logsumexp[i], gpu.logsumexp[i]) << label << "row " << i;
     }
     ASSERT_EQ(host.o.size(), gpu.o.size());
-    // A tie in fp64 may be rounded either way.
-    const int64_t elements = p.pass == Pass::backward ? p.output_elements() : 0;
+    if (p.pass == Pass::backward) expect_same_o(label, p, host, gpu);
+  }
+
+  // A tie in fp64 may be rounded either way. Padding is no part of O.
+  static void expect_same_o(const std::string& label, const Problem& p, const ExactForward& host,
+                            const ExactForward& gpu) {
+    const ConstTensorView view = output_view<const void>(host.o.data(), p);
     int64_t different = 0, wrong = 0;
-    for (int64_t i = 0; i < elements; ++i) {
+    const auto compare = [&](int64_t i) {
       const float a = load_element(host.o.data(), p.dtype, i);
       const float b = load_element(gpu.o.data(), p.dtype, i);
-      if (std::isnan(a) && std::isnan(b)) continue;
-      if (a == b || std::abs(a - b) <= kValueTolerance) continue;
+      if (std::isnan(a) && std::isnan(b)) return;
+      if (a == b || std::abs(a - b) <= kValueTolerance) return;
       ++different;
       wrong += !(std::abs(a - b) <= 0x1p-7f * std::abs(a));
+    };
+    for (int64_t b = 0; b < p.batch; ++b) {
+      for (int64_t h = 0; h < p.q_heads; ++h) {
+        for (int64_t row = 0; row < p.q_len_of(b); ++row) {
+          for (int64_t c = 0; c < p.value_dim(); ++c) compare(view.offset(b, h, row) + c);
+        }
+      }
     }
     EXPECT_EQ(wrong, 0) << label << "O";
-    EXPECT_LE(different, 1 + elements / 1000) << label << "O";
+    EXPECT_LE(different, 1 + p.output_elements() / 1000) << label << "O";
   }
 
   static void expect_same_tensor(const std::string& label, const Reference& host,
@@ -182,9 +194,7 @@ class CudaOracle : public testing::TestWithParam<std::tuple<Pass, Dtype>> {
     const std::vector<ConstTensorView> views =
         p.pass == Pass::forward
             ? std::vector<ConstTensorView>{outputs.o,
-                                           dense_view<const void>(outputs.logsumexp, Dtype::fp32,
-                                                                  Layout::bhsd, p.batch, p.q_heads,
-                                                                  p.q_len, 1)}
+                                           logsumexp_view<const void>(outputs.logsumexp, p)}
             : std::vector<ConstTensorView>{outputs.dq, outputs.dk, outputs.dv};
     bool passed = true;
     for (size_t i = 0; i < views.size(); ++i) {
@@ -240,6 +250,63 @@ TEST_P(CudaOracle, AgreesOnWindows) {
         expect_same(p.id() + " window, sampled ", p, *both(attention, Dtype::fp32, {2e6, 3}),
                     false);
       }
+    }
+  }
+}
+
+// Of no queries, of no keys, of one of each, and over several tiles; padding is NaN.
+std::shared_ptr<const Lengths> unequal_lengths() {
+  return std::make_shared<const Lengths>(std::vector<RequestLengths>{
+      {0, 50}, {300, 420}, {40, 0}, {1, 1}, {257, 129}, {1, 600}, {0, 0}});
+}
+
+TEST_P(CudaOracle, AgreesOnRequestsOfDifferentLengths) {
+  for (const Mask mask : kMasks) {
+    for (const Layout layout : kLayouts) {
+      for (const auto& [window, head_dim_v] :
+           {std::pair<std::optional<int64_t>, std::optional<int64_t>>{{}, {}},
+            {37, {}},
+            {{}, 24}}) {
+        Problem p = problem_of(pass(), dtype(), mask, {1, 4, 2, 1, 1, 40, layout, head_dim_v});
+        p.window_left = p.window_right = window;
+        p.set_lengths(unequal_lengths());
+        const AttentionCase attention(p, {}, *device_);
+        const std::string label = p.id() + (window ? " window " : " ");
+        expect_same(label, p, *both(attention, Dtype::fp32));
+        expect_same(label + "sampled ", p, *both(attention, Dtype::fp32, {2e6, 3}), false);
+      }
+    }
+  }
+}
+
+TEST_P(CudaOracle, AgreesWhereAKeyOfARequestIsNotFinite) {
+  for (const Layout layout : kLayouts) {
+    for (const Distribution distribution : {Distribution::nan_key, Distribution::nan_unseen}) {
+      Problem p =
+          problem_of(pass(), dtype(), Mask::causal_bottom_right, {1, 4, 2, 1, 1, 40, layout});
+      p.set_lengths(unequal_lengths());
+      const AttentionCase attention(p, {.distribution = distribution}, *device_);
+      expect_same(p.id() + " " + std::string(name(distribution)) + " ", p,
+                  *both(attention, Dtype::fp32), false);
+    }
+  }
+}
+
+TEST_P(CudaOracle, AgreesOnPlantedErrorsInRequests) {
+  constexpr int64_t kTile = 64;
+  for (const Layout layout : kLayouts) {
+    Problem p = problem_of(pass(), dtype(), Mask::causal_bottom_right, {1, 4, 2, 1, 1, 64, layout});
+    p.set_lengths(std::make_shared<const Lengths>(
+        std::vector<RequestLengths>{{200, 700}, {100, 90}, {0, 10}, {150, 150}}));
+    AttentionCase attention(p, {}, *device_);
+    attention.make_oracle();
+    const std::unique_ptr<Both> references = both(attention, Dtype::fp32);
+    attention.run({kTile, true, false, false, Defect::none});
+    expect_same_verdicts("correct ", *references, attention, true);
+    for (const Defect defect : kLengthsDefects) {
+      ASSERT_TRUE(shows(defect, p, kTile)) << name(defect);
+      attention.run({kTile, true, false, false, defect});
+      expect_same_verdicts(std::string(name(defect)) + " ", *references, attention, false);
     }
   }
 }
@@ -327,6 +394,21 @@ TEST_P(CudaOracle, AgreesOnCorrectKernelsAndPlantedErrors) {
     if (!shows(defect, p, kTile) || defect == Defect::stale_output) continue;
     attention.run({kTile, true, false, false, defect});
     expect_same_verdicts(std::string(name(defect)) + " ", *references, attention, false);
+  }
+}
+
+TEST_P(CudaOracle, JudgesLongRequestsFromTheDevice) {
+  for (const Layout layout : {Layout::bshd, Layout::ragged}) {
+    Problem p = problem_of(pass(), dtype(), Mask::causal_bottom_right, {1, 8, 4, 1, 1, 64, layout});
+    p.set_lengths(std::make_shared<const Lengths>(
+        std::vector<RequestLengths>{{2048, 4096}, {5, 3000}, {2000, 2000}}));
+    AttentionCase attention(p, {}, *device_);
+    EXPECT_TRUE(better_on_gpu(p, select_rows(p, {}), *device_));
+    attention.make_oracle({1e9, 1});
+    const Verdict verdict = attention.judge({});
+    EXPECT_TRUE(verdict.passed()) << verdict.reason;
+    EXPECT_FALSE(verdict.sampled);
+    EXPECT_FALSE(attention.judge({64, true, false, false, Defect::last_key_ignored}).passed());
   }
 }
 
