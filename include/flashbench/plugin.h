@@ -73,9 +73,10 @@ enum {
   FLASHBENCH_MASK_CAUSAL_BOTTOM_RIGHT = 2,
 };
 
-/* Order of a tensor's dimensions in memory: [batch, length, heads, head_dim], or
- * [batch, heads, length, head_dim]. */
-enum { FLASHBENCH_LAYOUT_BSHD = 0, FLASHBENCH_LAYOUT_BHSD = 1 };
+/* Order of a tensor's dimensions in memory: [batch, length, heads, head_dim];
+ * [batch, heads, length, head_dim]; or [tokens, heads, head_dim], the rows of request b from row
+ * cu_seqlens[b] on. */
+enum { FLASHBENCH_LAYOUT_BSHD = 0, FLASHBENCH_LAYOUT_BHSD = 1, FLASHBENCH_LAYOUT_RAGGED = 2 };
 
 /* The placement of tensors in memory: dense, and aligned to 64 bytes on a CPU, 256 on a GPU; with
  * gaps after rows, heads and batches, every row aligned to 8 elements; dense, one element past an
@@ -93,6 +94,7 @@ enum { FLASHBENCH_CPU = 0, FLASHBENCH_CUDA = 1 }; /* device kind */
 enum {
   FLASHBENCH_FEATURE_WINDOW = 1,     /* reads window_left and window_right */
   FLASHBENCH_FEATURE_HEAD_DIM_V = 2, /* reads head_dim_v */
+  FLASHBENCH_FEATURE_LENGTHS = 4,    /* reads lengths, cu_seqlens_q and cu_seqlens_k */
 };
 
 /* Structures that a later tool may extend begin with their size in that tool. Members are only
@@ -111,6 +113,13 @@ typedef struct flashbench_problem {
    * says; own is i for causal_top_left and else i + kv_len - q_len. -1: no limit. */
   int64_t window_left, window_right;
   int64_t head_dim_v; /* of v, o, d_o and dv; a multiple of 8, at most 256 */
+
+  /* Not 0: each request of the batch has its own lengths, which only flashbench_tensors has, on the
+   * device; a length may be 0. q_len and kv_len are then the longest, and the mask and the window
+   * hold for each request by itself. In the layouts bshd and bhsd requests are padded to the
+   * longest: the rows behind a request's end are NaN in inputs and do not count in outputs. */
+  int32_t lengths;
+  int64_t q_tokens, kv_tokens; /* of all requests together, without padding */
 } flashbench_problem;
 
 typedef struct flashbench_device {
@@ -121,7 +130,8 @@ typedef struct flashbench_device {
   int32_t threads;            /* that a CPU plugin may use; streaming multiprocessors of a GPU */
 } flashbench_device;
 
-/* A tensor [batch, heads, length, head_dim], whatever its layout. */
+/* A tensor [batch, heads, length, head_dim], whatever its layout. Of a ragged one the length is the
+ * longest and the stride of the batch 0: row i of request b is row cu_seqlens[b] + i. */
 typedef struct flashbench_tensor {
   void* data; /* of the first element; in the device's memory */
   int32_t dtype;
@@ -136,10 +146,16 @@ typedef struct flashbench_tensors {
   size_t size;
   flashbench_tensor q, k, v;
   flashbench_tensor o;
-  float* logsumexp; /* dense [batch, q_heads, q_len]: the natural logarithm of the sum of exp(S)
-                     * over the visible keys; -inf, with o = 0, for a row that sees none */
+  float* logsumexp; /* dense [batch, q_heads, q_len], ragged [q_heads, q_tokens]: the natural
+                     * logarithm of the sum of exp(S) over the visible keys; -inf, with o = 0, for a
+                     * row that sees none */
   flashbench_tensor d_o;
   flashbench_tensor dq, dk, dv;
+
+  /* If the problem has lengths: how many queries, or keys, the requests before request b have
+   * together; [batch + 1], so that the last number is the total. In the device's memory, at the
+   * same address in every run of a session. Else null. */
+  const int32_t *cu_seqlens_q, *cu_seqlens_k;
 } flashbench_tensors;
 
 /* A prepared problem: the plugin's own type. */

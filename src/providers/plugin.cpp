@@ -11,6 +11,7 @@
 
 #include "attention/error.h"
 #include "device/checksum.h"
+#include "device/cu_seqlens.h"
 #include "flashbench/plugin.h"
 
 namespace flashbench {
@@ -167,7 +168,7 @@ int32_t code(Layout layout) {
     case Layout::bhsd:
       return FLASHBENCH_LAYOUT_BHSD;
     case Layout::ragged:
-      break;  // refused: plugins know no lengths
+      return FLASHBENCH_LAYOUT_RAGGED;
   }
   throw std::logic_error("no such layout");
 }
@@ -200,7 +201,10 @@ flashbench_problem as_plugin_sees(const Problem& p, Placement placement) {
           .scale = p.softmax_scale(),
           .window_left = p.window_left.value_or(kNoLimit),
           .window_right = p.window_right.value_or(kNoLimit),
-          .head_dim_v = p.value_dim()};
+          .head_dim_v = p.value_dim(),
+          .lengths = p.lengths ? 1 : 0,
+          .q_tokens = p.q_tokens(),
+          .kv_tokens = p.kv_tokens()};
 }
 
 uint64_t features(const flashbench_plugin& table) {
@@ -222,7 +226,8 @@ flashbench_tensor as_plugin_sees(const ConstTensorView& t) {
           .strides = {t.batch_stride, t.head_stride, t.row_stride, 1}};
 }
 
-flashbench_tensors as_plugin_sees(Pass pass, const Inputs& in, const Outputs& out) {
+flashbench_tensors as_plugin_sees(Pass pass, const Inputs& in, const Outputs& out,
+                                  const CuSeqlens& cu_seqlens) {
   const bool forward = pass == Pass::forward;
   return {.size = sizeof(flashbench_tensors),
           .q = as_plugin_sees(in.q),
@@ -233,7 +238,9 @@ flashbench_tensors as_plugin_sees(Pass pass, const Inputs& in, const Outputs& ou
           .d_o = as_plugin_sees(in.d_o),
           .dq = as_plugin_sees(out.dq),
           .dk = as_plugin_sees(out.dk),
-          .dv = as_plugin_sees(out.dv)};
+          .dv = as_plugin_sees(out.dv),
+          .cu_seqlens_q = cu_seqlens.queries(),
+          .cu_seqlens_k = cu_seqlens.keys()};
 }
 
 // ---- provider and session
@@ -245,7 +252,8 @@ class PluginSession final : public Session {
       : plugin_(plugin),
         pass_(p.pass),
         device_(device),
-        workspace_(device.allocate(static_cast<size_t>(workspace_bytes), MemoryUse::workspace)) {
+        workspace_(device.allocate(static_cast<size_t>(workspace_bytes), MemoryUse::workspace)),
+        cu_seqlens_(device, p) {
     device_.synchronize();  // poisoning runs in the stream, which prepare does not know
     const flashbench_problem problem = as_plugin_sees(p, Placement::contiguous);
     const flashbench_device described = as_plugin_sees(device.info());
@@ -260,7 +268,7 @@ class PluginSession final : public Session {
   PluginSession& operator=(const PluginSession&) = delete;
 
   void run(const Inputs& in, const Outputs& out) override {
-    const flashbench_tensors tensors = as_plugin_sees(pass_, in, out);
+    const flashbench_tensors tensors = as_plugin_sees(pass_, in, out, cu_seqlens_);
     Why why;
     require_ok(plugin_.run(session_, &tensors, device_.stream().cuda, why.data(), why.bytes()), why,
                "run");
@@ -279,6 +287,7 @@ class PluginSession final : public Session {
   Pass pass_;
   Device& device_;
   Buffer workspace_;
+  CuSeqlens cu_seqlens_;
   flashbench_session* session_ = nullptr;
 };
 
@@ -301,6 +310,7 @@ class PluginProvider final : public Provider {
     std::vector<std::string_view> axes;
     if (known & FLASHBENCH_FEATURE_WINDOW) axes.insert(axes.end(), {"window_left", "window_right"});
     if (known & FLASHBENCH_FEATURE_HEAD_DIM_V) axes.push_back("head_dim_v");
+    if (known & FLASHBENCH_FEATURE_LENGTHS) axes.push_back("lengths");
     return axes;
   }
 
@@ -313,6 +323,7 @@ class PluginProvider final : public Provider {
     if (info.kind != device_kind()) {
       return fmt::format("it needs a {} device", flashbench::name(device_kind()));
     }
+    if (const auto why = CuSeqlens::why_none(p)) return why;
     const flashbench_problem problem = as_plugin_sees(p, placement);
     const flashbench_device device = as_plugin_sees(info);
     Why why;

@@ -59,10 +59,10 @@ def test_the_adversarial_suite_takes_plugins_too(with_plain_c):
                  "--providers", "plugin:plain_c", "--device", "cpu", "--quiet", "--json", "r.json")
     own = rows(with_plain_c.folder / "r.json", "plugin:plain_c")
     with_options = [row for row in own if {"window_left", "window_right", "head_dim_v"} & row["case"].keys()]
-    refused = [row for row in own if "lengths" in row["case"]]
-    assert len(with_options) > 50 and len(own) > len(with_options) + 50 and len(refused) > 50
+    with_lengths = [row for row in own if "lengths" in row["case"]]
+    assert len(with_options) > 50 and len(own) > len(with_options) + 50 and len(with_lengths) > 50
     for row in own:
-        assert row["status"] == ("unsupported" if row in refused else "ok"), row["key"]
+        assert row["status"] == "ok", row["key"]
 
 
 def test_a_plugin_without_features_is_not_asked_about_windows(with_faults):
@@ -72,6 +72,14 @@ def test_a_plugin_without_features_is_not_asked_about_windows(with_faults):
     assert row["status"] == "unsupported"
     assert row["reason"] == "it does not support window_left and window_right and head_dim_v"
     assert row["correctness"]["status"] == "not_checked"
+
+
+@pytest.mark.parametrize("layout", ["ragged", "bshd"])
+def test_a_plugin_without_features_is_not_asked_about_lengths(with_faults, layout):
+    with_faults("run", "--lengths", "q5_q3s9", "--layout", layout, "--head-dim", 16, "--device", "cpu", "--no-time",
+                "--json", "r.json")
+    row, = rows(with_faults.folder / "r.json", "plugin:faulty")
+    assert (row["status"], row["reason"]) == ("unsupported", "it does not support lengths")
 
 
 def test_plugins_run_beside_the_providers_that_are_named(with_plain_c, plugins):

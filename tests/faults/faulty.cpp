@@ -118,6 +118,7 @@ attention_problem problem_of(const flashbench_problem& p) {
   problem.diagonal = p.mask == FLASHBENCH_MASK_CAUSAL_TOP_LEFT ? 0 : p.kv_len - p.q_len;
   problem.left = -1;
   problem.right = p.mask == FLASHBENCH_MASK_NONE ? -1 : 0;
+  problem.logsumexp_stride = p.q_len;
   return problem;
 }
 

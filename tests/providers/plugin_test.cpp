@@ -61,6 +61,36 @@ TEST(Plugin, MatchesTheReference) {
   EXPECT_GT(checked, 10);
 }
 
+TEST(Plugin, TakesRequestsOfDifferentLengths) {
+  const auto device = make_host_device(1);
+  const auto provider = plugin("plain_c");
+  EXPECT_THAT(provider->optional_axes(), testing::Contains("lengths"));
+  for (const Pass pass : kPasses) {
+    for (const Mask mask : kMasks) {
+      for (Problem p : problems_of_lengths(pass, mask, 40)) {
+        p.dtype = Dtype::fp32;
+        SCOPED_TRACE(p.id() + " " + p.lengths->id());
+        ASSERT_EQ(provider->why_unsupported(p, device->info()), std::nullopt);
+        const RandomInputs inputs(p);
+        const auto session = provider->prepare(p, *device);
+        CheckedOutputs outputs(p);
+        session->run(inputs.view(), outputs.view());
+        expect_requests_correct(inputs, outputs);
+      }
+    }
+  }
+}
+
+TEST(Plugin, IsNotAskedAboutMoreTokensThanCuSeqlensCounts) {
+  const auto device = make_host_device(1);
+  Problem p = small(Pass::forward);
+  p.layout = Layout::ragged;
+  p.set_lengths(std::make_shared<const Lengths>(
+      std::vector<RequestLengths>{{1, int64_t{1} << 30}, {1, int64_t{1} << 30}}));
+  EXPECT_THAT(plugin("plain_c")->why_unsupported(p, device->info()).value_or(""),
+              HasSubstr("cu_seqlens has 32 bits"));
+}
+
 TEST(Plugin, IsCountedAndDescribed) {
   const auto device = make_host_device(1);
   const auto provider = plugin("plain_c");

@@ -10,6 +10,10 @@ static float* row(tensor t, int64_t batch, int64_t head, int64_t index) {
   return t.data + batch * t.batch_stride + head * t.head_stride + index * t.row_stride;
 }
 
+static int64_t first_row(const attention_problem* p, int64_t batch, int64_t head) {
+  return (batch * p->q_heads + head) * p->logsumexp_stride;
+}
+
 static float dot(const float* a, const float* b, int64_t n) {
   float sums[kLanes] = {0};
   for (int64_t i = 0; i < n; i += kLanes) {
@@ -67,7 +71,7 @@ void attention_forward(const attention_problem* p, tensor q, tensor k, tensor v,
         }
         const int empty = keys.first == keys.end;
         for (int64_t c = 0; !empty && c < p->head_dim_v; ++c) out[c] = (float)(out[c] / sum);
-        *logsumexp++ = empty ? -INFINITY : largest + (float)log(sum);
+        logsumexp[first_row(p, b, h) + i] = empty ? -INFINITY : largest + (float)log(sum);
       }
     }
   }
@@ -94,14 +98,15 @@ void attention_backward(const attention_problem* p, tensor q, tensor k, tensor v
   for (int64_t b = 0; b < p->batch; ++b) {
     for (int64_t h = 0; h < p->q_heads; ++h) {
       const int64_t kv = h / group;
-      for (int64_t i = 0; i < p->q_len; ++i, ++logsumexp) {
+      for (int64_t i = 0; i < p->q_len; ++i) {
+        const float of_row = logsumexp[first_row(p, b, h) + i];
         const float* query = row(q, b, h, i);
         const float* gradient = row(d_o, b, h, i);
         const float delta = dot(gradient, row(o, b, h, i), d_v);
         const key_range keys = visible_keys(p, i);
         for (int64_t j = keys.first; j < keys.end; ++j) {
           const float* key = row(k, b, kv, j);
-          const float weight = expf(p->scale * dot(query, key, d) - *logsumexp);
+          const float weight = expf(p->scale * dot(query, key, d) - of_row);
           const float ds = weight * (dot(gradient, row(v, b, kv, j), d_v) - delta) * p->scale;
           add_scaled(ds, key, row(dq, b, h, i), d);
           add_scaled(ds, query, row(dk, b, kv, j), d);

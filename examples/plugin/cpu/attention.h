@@ -17,12 +17,14 @@ typedef struct attention_problem {
 
   /* Query row i has the key i + diagonal, and sees this many keys before and after it; -1: all. */
   int64_t diagonal, left, right;
+
+  int64_t logsumexp_stride; /* from head to head */
 } attention_problem;
 
 /* Size of the forward pass's workspace in floats. */
 int64_t attention_forward_workspace(const attention_problem*);
 
-/* O = softmax(S) V. logsumexp: dense [batch, q_heads, q_len]. */
+/* O = softmax(S) V. logsumexp: [batch, q_heads, q_len], q_heads strides a batch. */
 void attention_forward(const attention_problem*, tensor q, tensor k, tensor v, tensor o,
                        float* logsumexp, float* workspace);
 

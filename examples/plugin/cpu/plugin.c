@@ -6,8 +6,8 @@
 #include "flashbench/plugin.h"
 
 struct flashbench_session {
-  int32_t pass;
-  attention_problem problem;
+  int32_t pass, lengths, ragged, top_left;
+  attention_problem problem; /* of the whole batch */
   float* workspace;
 };
 
@@ -25,11 +25,8 @@ static attention_problem problem_of(const flashbench_problem* p) {
       .scale = (float)p->scale,
       .diagonal = p->mask == FLASHBENCH_MASK_CAUSAL_TOP_LEFT ? 0 : p->kv_len - p->q_len,
       .left = p->window_left,
-      .right = causal ? 0 : p->window_right};
-}
-
-static tensor tensor_of(const flashbench_tensor* t) {
-  return (tensor){t->data, t->strides[0], t->strides[1], t->strides[2]};
+      .right = causal ? 0 : p->window_right,
+      .logsumexp_stride = p->layout == FLASHBENCH_LAYOUT_RAGGED ? p->q_tokens : p->q_len};
 }
 
 /* Strides are arguments, so that every layout and placement is supported. */
@@ -60,21 +57,59 @@ static flashbench_status prepare(const flashbench_problem* p, const flashbench_d
     snprintf(why, why_bytes, "malloc has no memory for a session");
     return FLASHBENCH_OUT_OF_MEMORY;
   }
-  **session = (flashbench_session){p->pass, problem_of(p), workspace};
+  **session = (flashbench_session){.pass = p->pass,
+                                   .lengths = p->lengths,
+                                   .ragged = p->layout == FLASHBENCH_LAYOUT_RAGGED,
+                                   .top_left = p->mask == FLASHBENCH_MASK_CAUSAL_TOP_LEFT,
+                                   .problem = problem_of(p),
+                                   .workspace = workspace};
   return FLASHBENCH_OK;
+}
+
+/* Where a batch, or one request of it, begins: in units of the batch's stride and of rows. */
+typedef struct start {
+  int64_t batch, q_row, k_row;
+} start;
+
+static tensor tensor_at(const flashbench_tensor* t, int64_t batch, int64_t row) {
+  float* data = t->data;
+  if (data != NULL) data += batch * t->strides[0] + row * t->strides[2];
+  return (tensor){data, t->strides[0], t->strides[1], t->strides[2]};
+}
+
+static void attend(const flashbench_session* s, const attention_problem* p,
+                   const flashbench_tensors* t, start at) {
+  const tensor q = tensor_at(&t->q, at.batch, at.q_row), k = tensor_at(&t->k, at.batch, at.k_row);
+  const tensor v = tensor_at(&t->v, at.batch, at.k_row), o = tensor_at(&t->o, at.batch, at.q_row);
+  float* logsumexp = t->logsumexp + at.batch * p->q_heads * p->logsumexp_stride + at.q_row;
+  if (s->pass == FLASHBENCH_FORWARD) {
+    attention_forward(p, q, k, v, o, logsumexp, s->workspace);
+  } else {
+    attention_backward(p, q, k, v, o, logsumexp, tensor_at(&t->d_o, at.batch, at.q_row),
+                       tensor_at(&t->dq, at.batch, at.q_row), tensor_at(&t->dk, at.batch, at.k_row),
+                       tensor_at(&t->dv, at.batch, at.k_row));
+  }
+}
+
+/* Requests of different lengths are problems of one request each. */
+static void attend_request(const flashbench_session* s, const flashbench_tensors* t, int64_t b) {
+  attention_problem one = s->problem;
+  one.batch = 1;
+  one.q_len = t->cu_seqlens_q[b + 1] - t->cu_seqlens_q[b];
+  one.kv_len = t->cu_seqlens_k[b + 1] - t->cu_seqlens_k[b];
+  one.diagonal = s->top_left ? 0 : one.kv_len - one.q_len;
+  const start padded = {b, 0, 0}, packed = {0, t->cu_seqlens_q[b], t->cu_seqlens_k[b]};
+  attend(s, &one, t, s->ragged ? packed : padded);
 }
 
 static flashbench_status run(flashbench_session* s, const flashbench_tensors* t, void* stream,
                              char* why, size_t why_bytes) {
   (void)stream, (void)why, (void)why_bytes;
-  const tensor q = tensor_of(&t->q), k = tensor_of(&t->k), v = tensor_of(&t->v);
-  const tensor o = tensor_of(&t->o);
-  if (s->pass == FLASHBENCH_FORWARD) {
-    attention_forward(&s->problem, q, k, v, o, t->logsumexp, s->workspace);
-  } else {
-    attention_backward(&s->problem, q, k, v, o, t->logsumexp, tensor_of(&t->d_o), tensor_of(&t->dq),
-                       tensor_of(&t->dk), tensor_of(&t->dv));
+  if (!s->lengths) {
+    attend(s, &s->problem, t, (start){0, 0, 0});
+    return FLASHBENCH_OK;
   }
+  for (int64_t b = 0; b < s->problem.batch; ++b) attend_request(s, t, b);
   return FLASHBENCH_OK;
 }
 
@@ -87,14 +122,15 @@ static const char* kernel(const flashbench_session* s) {
 }
 
 const uint32_t flashbench_plugin_abi_version = FLASHBENCH_PLUGIN_ABI_VERSION;
-const flashbench_plugin flashbench_plugin_table = {
-    .size = sizeof(flashbench_plugin),
-    .description = "plain C, fp32, one thread",
-    .device_kind = FLASHBENCH_CPU,
-    .supports = supports,
-    .workspace_bytes = workspace_bytes,
-    .prepare = prepare,
-    .run = run,
-    .destroy = destroy,
-    .kernel = kernel,
-    .features = FLASHBENCH_FEATURE_WINDOW | FLASHBENCH_FEATURE_HEAD_DIM_V};
+const flashbench_plugin flashbench_plugin_table = {.size = sizeof(flashbench_plugin),
+                                                   .description = "plain C, fp32, one thread",
+                                                   .device_kind = FLASHBENCH_CPU,
+                                                   .supports = supports,
+                                                   .workspace_bytes = workspace_bytes,
+                                                   .prepare = prepare,
+                                                   .run = run,
+                                                   .destroy = destroy,
+                                                   .kernel = kernel,
+                                                   .features = FLASHBENCH_FEATURE_WINDOW |
+                                                               FLASHBENCH_FEATURE_HEAD_DIM_V |
+                                                               FLASHBENCH_FEATURE_LENGTHS};
