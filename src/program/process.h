@@ -13,7 +13,7 @@
 //   hash {address, bytes, seed}                           {hash}
 //   prepare {provider, problem}                           {session}
 //   prepare_gemm {dtype, size}                            {session}
-//   prepare_inputs {session, inputs: {q, k, v, o, d_o}}
+//   prepare_inputs {session, inputs: {q, k, v, d_o, cu_seqlens_q, cu_seqlens_k}}
 //   run {session, outputs: {o, logsumexp | dq, dk, dv}, timed}
 //                               {kernel, seconds} or, not timed, {kernel} and, where they are
 //                               known, {host_seconds, seconds_behind, workspace_bytes}
@@ -23,11 +23,17 @@
 // A problem is {pass, dtype, mask, batch, q_heads, kv_heads, q_len, kv_len, head_dim,
 // softmax_scale} and, where they have not their default, the optional axes of problems
 // (plan/axes.cpp). A provider is asked only for those that its `axes` names; without `axes`, for
-// none. No program is asked for `lengths`: a tensor cannot say where each request begins.
+// none.
 //
 // A tensor is {address, dtype, shape, strides} in the order [batch, heads, length, head_dim], the
 // strides in elements. providers: the names of those wanted; none: all but those that are on
 // request only.
+//
+// If its requests have lengths of their own, a problem's `lengths` is how they lie: `padded` to
+// q_len and kv_len, the longest, or `ragged`: then all tensors, the logsumexp too, are [1, heads,
+// tokens, head_dim]. The inputs cu_seqlens_q and cu_seqlens_k are int32 [batch + 1]: how many
+// queries, or keys, the requests before each request have. Padding is NaN in inputs, and does not
+// count in outputs.
 //
 // Any answer may instead be {"error": {kind, message}}. The kind is out_of_memory, unsupported,
 // bad_input, device_lost (the program cannot continue) or other.

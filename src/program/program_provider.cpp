@@ -1,3 +1,4 @@
+#include "device/cu_seqlens.h"
 #include "plan/axis.h"
 #include "program/program.h"
 
@@ -14,23 +15,37 @@ Json problem_json(const Problem& p) {
   Json json;
   for (const Axis& axis : axes()) {
     if (!axis.of_problem || !axis.is_mentioned(item)) continue;
-    if (axis.name == "layout" || axis.name == "scale") continue;
+    if (axis.name == "layout" || axis.name == "scale" || axis.name == "lengths") continue;
     json[std::string(axis.name)] = axis.get(item);
   }
+  if (p.lengths) json["lengths"] = p.is_ragged() ? "ragged" : "padded";
   json["softmax_scale"] = p.softmax_scale();
   return json;
 }
 
-Json tensor_json(const ConstTensorView& t) {
-  return {{"address", reinterpret_cast<uint64_t>(t.data)},
-          {"dtype", name(t.dtype)},
-          {"shape", {t.batch, t.heads, t.length, t.head_dim}},
-          {"strides", {t.batch_stride, t.head_stride, t.row_stride, 1}}};
+Json memory_json(const void* data, std::string_view dtype, const std::vector<int64_t>& shape,
+                 const std::vector<int64_t>& strides) {
+  return {{"address", reinterpret_cast<uint64_t>(data)},
+          {"dtype", dtype},
+          {"shape", shape},
+          {"strides", strides}};
 }
 
-Json inputs_json(const Inputs& in) {
+// A ragged tensor as one of a single request, which has all tokens.
+Json tensor_json(const ConstTensorView& t) {
+  const bool ragged = t.ragged != nullptr;
+  return memory_json(t.data, name(t.dtype),
+                     {ragged ? 1 : t.batch, t.heads, ragged ? t.all_rows() : t.length, t.head_dim},
+                     {t.batch_stride, t.head_stride, t.row_stride, 1});
+}
+
+Json inputs_json(const Problem& p, const Inputs& in, const CuSeqlens& cu_seqlens) {
   Json json{{"q", tensor_json(in.q)}, {"k", tensor_json(in.k)}, {"v", tensor_json(in.v)}};
   if (in.d_o.data != nullptr) json["d_o"] = tensor_json(in.d_o);
+  if (p.lengths) {
+    json["cu_seqlens_q"] = memory_json(cu_seqlens.queries(), "int32", {p.batch + 1}, {1});
+    json["cu_seqlens_k"] = memory_json(cu_seqlens.keys(), "int32", {p.batch + 1}, {1});
+  }
   return json;
 }
 
@@ -50,6 +65,7 @@ class ProgramSession final : public Session {
   ProgramSession(ProgramDevice& device, const std::string& provider, const Problem& problem)
       : device_(device),
         problem_(problem),
+        cu_seqlens_(device, problem),
         session_(
             device
                 .ask(
@@ -59,7 +75,9 @@ class ProgramSession final : public Session {
   ~ProgramSession() override { device_.ask({{"do", "close"}, {"session", session_}}); }
 
   void prepare_inputs(const Inputs& in) override {
-    device_.ask({{"do", "prepare_inputs"}, {"session", session_}, {"inputs", inputs_json(in)}});
+    device_.ask({{"do", "prepare_inputs"},
+                 {"session", session_},
+                 {"inputs", inputs_json(problem_, in, cu_seqlens_)}});
   }
   void run(const Inputs&, const Outputs& out) override {
     kernel_ = device_.run(session_, outputs_json(problem_, out)).at("kernel");
@@ -70,6 +88,7 @@ class ProgramSession final : public Session {
  private:
   ProgramDevice& device_;
   Problem problem_;
+  CuSeqlens cu_seqlens_;
   int session_;
   std::string kernel_;  // after a run: what really ran
 };
@@ -91,8 +110,7 @@ class ProgramProvider final : public Provider {
 
   // Other unsupported problems are found only when they run.
   std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo&) const override {
-    if (p.lengths) return "another program is told of requests of one length only";
-    return std::nullopt;
+    return CuSeqlens::why_none(p);
   }
   int64_t workspace_bytes(const Problem&, const DeviceInfo&) const override { return 0; }
 

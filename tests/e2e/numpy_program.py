@@ -12,13 +12,13 @@ import zlib
 import numpy as np
 import reference
 
-DTYPES = {"fp32": np.float32, "fp16": np.float16, "bf16": np.uint16}
+DTYPES = {"fp32": np.float32, "fp16": np.float16, "bf16": np.uint16, "int32": np.int32}
 PROVIDERS = ["exact", "without_logsumexp", "wrong", "stale", "changes_inputs", "refuses", "raises",
              "no_memory", "works_on", "loses_device", "dies"]
 ON_REQUEST_ONLY = PROVIDERS[2:]
 WINDOW = ["window_left", "window_right"]
 KNOWN = {"pass", "dtype", "mask", "batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim",
-         "softmax_scale", *WINDOW, "head_dim_v"}  # of a problem
+         "softmax_scale", *WINDOW, "head_dim_v", "lengths"}  # of a problem
 
 
 def serve():
@@ -88,15 +88,40 @@ class Session:
         if self.provider == "dies":
             print("these are my last words", file=sys.stderr, flush=True)
             os.kill(os.getpid(), signal.SIGSEGV)
-        results = self.kept if self.provider == "stale" and self.kept else self.results()
+        if "lengths" in self.problem:
+            return self.run_requests(outputs)
+        results = self.kept if self.provider == "stale" and self.kept else self.results(self.inputs)
         self.kept = results
         for name, view in outputs.items():
             store(view, results[name].reshape(view["shape"]))
         if self.provider == "changes_inputs":
             tensor(self.inputs["q"])[0, 0, 0, 0] = 0
 
-    def results(self):
-        p, x = self.problem, {name: load(view) for name, view in self.inputs.items()}
+    def run_requests(self, outputs):
+        for views in self.requests(outputs):
+            if views["q"]["shape"][2] == 0 and views["k"]["shape"][2] == 0:
+                continue
+            results = self.results({name: views[name] for name in ("q", "k", "v", "d_o") if name in views})
+            for name in outputs:
+                store(views[name], results[name].reshape(views[name]["shape"]))
+
+    def requests(self, outputs):
+        """The views of each request's own rows, by name."""
+        tensors = dict(self.inputs)
+        q, k = (tensor(tensors.pop(f"cu_seqlens_{side}")) for side in "qk")
+        for b in range(self.problem["batch"]):
+            yield {name: self.rows(view, b, *(k if name in ("k", "v", "dk", "dv") else q)[b:b + 2])
+                   for name, view in {**tensors, **outputs}.items()}
+
+    def rows(self, view, b, first, end):
+        ragged = self.problem["lengths"] == "ragged"
+        element = np.dtype(DTYPES[view["dtype"]]).itemsize
+        offset = first * view["strides"][2] if ragged else b * view["strides"][0]
+        return {**view, "address": view["address"] + int(offset) * element,
+                "shape": [1, view["shape"][1], int(end - first), view["shape"][3]]}
+
+    def results(self, inputs):
+        p, x = self.problem, {name: load(view) for name, view in inputs.items()}
         arguments = (p["mask"], p["softmax_scale"] * (1.01 if self.provider == "wrong" else 1),
                      [p.get(side) for side in WINDOW])
         if p["pass"] == "forward":
@@ -124,7 +149,7 @@ class Program:
         chosen = providers or [name for name in PROVIDERS if name not in ON_REQUEST_ONLY]
         return {"providers": [{"name": name, "description": "NumPy",
                                "logsumexp": name != "without_logsumexp",
-                               **({"axes": [*WINDOW, "head_dim_v"]} if name == "exact" else {})}
+                               **({"axes": [*WINDOW, "head_dim_v", "lengths"]} if name == "exact" else {})}
                               for name in chosen],
                 "facts": {"numpy": np.__version__}}
 

@@ -36,7 +36,7 @@ def softmax(q, k, mask, scale, window):
     """P and the natural log of its rows' sums; a row that sees no key is 0 and -inf."""
     scores = scale * (q @ k.swapaxes(-1, -2))
     scores = np.where(visible(q.shape[2], k.shape[2], mask, window), scores, -np.inf)
-    highest = scores.max(axis=-1, keepdims=True)
+    highest = scores.max(axis=-1, keepdims=True, initial=-np.inf)
     weights = np.exp(scores - np.where(np.isfinite(highest), highest, 0))
     sums = weights.sum(axis=-1, keepdims=True)
     with np.errstate(divide="ignore"):
@@ -52,7 +52,7 @@ def forward(q, k, v, mask, scale, window=(None, None)):
     scores = scale * (abs(q) @ abs(k).swapaxes(-1, -2))
     return (
         {"o": p @ v, "logsumexp": logsumexp},
-        {"o": p @ abs(v), "logsumexp": 1 + scores.max(axis=-1)},
+        {"o": p @ abs(v), "logsumexp": 1 + scores.max(axis=-1, initial=0)},
     )
 
 

@@ -72,12 +72,15 @@ def test_an_axis_that_a_provider_does_not_name_is_unsupported(flashbench):
         ("unsupported", "it does not support window_left")]
 
 
-def test_requests_of_different_lengths_are_unsupported(flashbench):
-    case = {"lengths": {"batch_spec": "q3_q5s9"}, "q_heads": 2, "head_dim": 16,
-            "layout": ["ragged", "bshd"]}
-    rows, _, _ = sweep(flashbench, "--providers", "exact", cases=[case])
-    assert [(row["status"], row["reason"]) for row in rows["exact"]] == [
-        ("unsupported", "it does not support lengths")] * 2
+@pytest.mark.parametrize("lengths", [{"batch_spec": "q3_q5s9"}, {"list": [[0, 4], [7, 12], [5, 0], [20, 20]]}], ids=str)
+def test_requests_of_different_lengths_reach_the_program(flashbench, lengths):
+    case = {"pass": ["forward", "backward"], "lengths": lengths, "q_heads": 4, "kv_heads": 2, "head_dim": 16,
+            "layout": ["ragged", "bshd", "bhsd"], "mask": ["none", "causal_bottom_right"]}
+    rows, _, _ = sweep(flashbench, "--providers", "exact,without_logsumexp", cases=[case, {**case, "window_left": 3}])
+    assert {row["status"] for row in rows["exact"]} == {"ok"}
+    assert {(row["status"], row["reason"]) for row in rows["without_logsumexp"]} == {
+        ("unsupported", "it does not support lengths"),
+        ("unsupported", "it does not support window_left and lengths")}
 
 
 def test_an_axis_that_the_program_does_not_know_is_unsupported():

@@ -8,7 +8,7 @@ import bisect
 
 import torch
 
-DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "int32": torch.int32}
 POISON_BYTE = 0xFF  # a NaN in every dtype
 INTEGERS = {2: torch.int16, 4: torch.int32}  # by the size of a dtype in bytes
 
@@ -58,7 +58,7 @@ class Memory:
         return self.blocks[first][offset:offset + size]
 
     def tensor(self, view):
-        """A tensor [batch, heads, length, head_dim] with flashbench's strides."""
+        """A tensor with flashbench's strides, [batch, heads, length, head_dim] or cu_seqlens."""
         dtype = DTYPES[view["dtype"]]
         shape, strides = view["shape"], view["strides"]
         extent = sum((n - 1) * stride for n, stride in zip(shape, strides)) + 1

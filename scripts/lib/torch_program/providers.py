@@ -41,10 +41,11 @@ def all_providers(device):
         # output of the function, and not checked.
         return [sdpa("flash", SDPBackend.FLASH_ATTENTION, "FlashAttention", gives_logsumexp=False),
                 sdpa("math", SDPBackend.MATH, gives_logsumexp=False)]
+    nested = ["head_dim_v", "lengths"]
     return [
-        sdpa("flash", SDPBackend.FLASH_ATTENTION, "FlashAttention"),
-        sdpa("efficient", SDPBackend.EFFICIENT_ATTENTION, "EfficientAttention"),
-        sdpa("cudnn", SDPBackend.CUDNN_ATTENTION, "CudnnAttention"),
+        sdpa("flash", SDPBackend.FLASH_ATTENTION, "FlashAttention", axes=nested),
+        sdpa("efficient", SDPBackend.EFFICIENT_ATTENTION, "EfficientAttention", axes=nested),
+        sdpa("cudnn", SDPBackend.CUDNN_ATTENTION, "CudnnAttention", axes=nested),
         sdpa("math", SDPBackend.MATH, gives_logsumexp=False),
         Provider("torch:flex", "torch.nn.attention.flex_attention, compiled for each shape", flex,
                  on_request_only=True, axes=[*WINDOWS, "head_dim_v"]),
@@ -72,15 +73,17 @@ def is_installed(module):
 # ---- torch.nn.functional.scaled_dot_product_attention
 
 
-def sdpa(name, backend, node="", gives_logsumexp=True):
+def sdpa(name, backend, node="", gives_logsumexp=True, axes=("head_dim_v",)):
     return Provider(f"torch:{name}", f"scaled_dot_product_attention, {backend.name}",
                     functools.partial(scaled_dot_product_attention, backend), node,
-                    gives_logsumexp, axes=["head_dim_v"])
+                    gives_logsumexp, axes=list(axes))
 
 
 def scaled_dot_product_attention(backend, q, k, v, problem):
     try:
         with sdpa_kernel([backend]):
+            if "lengths" in problem:
+                return nested_attention(q, k, v, problem)
             return F.scaled_dot_product_attention(
                 q, k, v, **mask_arguments(problem), scale=problem["softmax_scale"],
                 enable_gqa=problem["q_heads"] != problem["kv_heads"])
@@ -88,6 +91,34 @@ def scaled_dot_product_attention(backend, q, k, v, problem):
         if "No available kernel" in str(error) or "No viable backend" in str(error):
             raise Unsupported(str(error)) from None
         raise
+
+
+def requests(inputs):
+    """What nested tensors keep beside the data: where the requests begin, and their shortest lengths."""
+    q, k = (inputs[f"cu_seqlens_{side}"].long() for side in "qk")
+    return {"q_starts": q, "k_starts": k, "shortest": (int(q.diff().min()), int(k.diff().min())),
+            "same_lengths": torch.equal(q, k)}
+
+
+def nested_attention(q, k, v, problem):
+    """Requests one behind the other, [1, heads, tokens, head_dim], as nested tensors."""
+    if problem["lengths"] != "ragged":
+        raise Unsupported("PyTorch's nested tensors are ragged, without padding")
+    if problem["q_heads"] != problem["kv_heads"]:
+        raise Unsupported("PyTorch's nested tensors have as many heads in K and V as in Q")
+    if problem["mask"] != "none" and not problem["same_lengths"]:
+        raise Unsupported("PyTorch's causal masks of nested tensors are for as many queries as keys")
+
+    def nested(x, starts, shortest, longest):
+        return torch.nested.nested_tensor_from_jagged(
+            x[0].transpose(0, 1), starts, min_seqlen=shortest, max_seqlen=longest).transpose(1, 2)
+
+    shortest_q, shortest_k = problem["shortest"]
+    o = F.scaled_dot_product_attention(
+        nested(q, problem["q_starts"], shortest_q, problem["q_len"]),
+        *(nested(x, problem["k_starts"], shortest_k, problem["kv_len"]) for x in (k, v)),
+        is_causal=problem["mask"] != "none", scale=problem["softmax_scale"])
+    return o.transpose(1, 2).values().transpose(0, 1)[None]
 
 
 def mask_arguments(problem):
@@ -173,10 +204,16 @@ def node_behind(o, name):
     raise RuntimeError(f"expected it to run {name}, found {type(o.grad_fn).__name__}")
 
 
-def logsumexp_of(node, q_len):
-    """[batch, heads, length]; some backends keep rows beyond the length."""
+def logsumexp_of(node, problem):
+    """[batch, heads, length], or of requests [heads, tokens]; some backends keep rows beyond the length."""
     saved = node._saved_log_sumexp if hasattr(node, "_saved_log_sumexp") else node._saved_logsumexp
-    return saved.reshape(*saved.shape[:2], -1)[..., :q_len]
+    if "lengths" not in problem:
+        return saved.reshape(*saved.shape[:2], -1)[..., :problem["q_len"]]
+    if saved.dim() == 2:
+        return saved[None]
+    lengths = problem["q_starts"].diff().tolist()
+    rows = saved.reshape(*saved.shape[:2], -1)
+    return torch.cat([of_request[:, :length] for of_request, length in zip(rows, lengths)], dim=1)[None]
 
 
 def with_reasons(work):

@@ -6,7 +6,7 @@ from torch_program import providers
 from torch_program.memory import DTYPES, poison
 
 KNOWN = {"pass", "dtype", "mask", "batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim",
-         "softmax_scale", "head_dim_v", *providers.WINDOWS}  # of a problem
+         "softmax_scale", "head_dim_v", "lengths", *providers.WINDOWS}  # of a problem
 
 
 class Forward:
@@ -18,6 +18,8 @@ class Forward:
 
     def prepare_inputs(self, inputs):
         self.q, self.k, self.v = (inputs[name].detach().requires_grad_() for name in "qkv")
+        if "lengths" in self.problem:
+            self.problem = {**self.problem, **providers.requests(inputs)}
 
     def launch(self):
         return self.provider.attend(self.q, self.k, self.v, self.problem)
@@ -28,7 +30,7 @@ class Forward:
             node = providers.node_behind(o, self.provider.node)
             self.kernel = type(node).__name__.removesuffix("0").removesuffix("Backward")
             if self.provider.gives_logsumexp:
-                found["logsumexp"] = providers.logsumexp_of(node, self.problem["q_len"])
+                found["logsumexp"] = providers.logsumexp_of(node, self.problem)
         return found
 
     def given_bytes(self):
