@@ -120,6 +120,8 @@ typedef struct flashbench_problem {
    * longest: the rows behind a request's end are NaN in inputs and do not count in outputs. */
   int32_t lengths;
   int64_t q_tokens, kv_tokens; /* of all requests together, without padding */
+
+  int32_t rows_without_keys; /* not 0: some query row sees no key */
 } flashbench_problem;
 
 typedef struct flashbench_device {

@@ -185,6 +185,18 @@ int32_t code(Placement placement) {
   throw std::logic_error("no such placement");
 }
 
+// Rows without keys are the first or the last ones, if there are any.
+bool has_rows_without_keys(const Problem& p) {
+  for (int64_t b = 0; b < (p.lengths ? p.batch : 1); ++b) {
+    const Problem request = p.request(b);
+    if (request.q_len == 0) continue;
+    if (request.visible_keys(0).empty() || request.visible_keys(request.q_len - 1).empty()) {
+      return true;
+    }
+  }
+  return false;
+}
+
 flashbench_problem as_plugin_sees(const Problem& p, Placement placement) {
   return {.size = sizeof(flashbench_problem),
           .pass = code(p.pass),
@@ -204,7 +216,8 @@ flashbench_problem as_plugin_sees(const Problem& p, Placement placement) {
           .head_dim_v = p.value_dim(),
           .lengths = p.lengths ? 1 : 0,
           .q_tokens = p.q_tokens(),
-          .kv_tokens = p.kv_tokens()};
+          .kv_tokens = p.kv_tokens(),
+          .rows_without_keys = has_rows_without_keys(p) ? 1 : 0};
 }
 
 uint64_t features(const flashbench_plugin& table) {

@@ -15,9 +15,11 @@
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
 #include <torch/headeronly/version.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -115,38 +117,57 @@ at::TensorOptions on_device(int32_t index, at::ScalarType type) {
   return at::TensorOptions().dtype(type).device(c10::Device(c10::DeviceType::CUDA, index));
 }
 
-// FlashAttention's order of dimensions: [batch, length, heads, head_dim].
-at::Tensor tensor_of(const flashbench_tensor& t, int32_t device) {
+// One side of a problem: its queries, or its keys.
+struct Side {
+  int64_t heads, length, tokens;
+};
+Side queries(const flashbench_problem& p) {
+  return {p.q_heads, p.q_len, p.q_tokens};
+}
+Side keys(const flashbench_problem& p) {
+  return {p.kv_heads, p.kv_len, p.kv_tokens};
+}
+
+// FlashAttention's order of dimensions: [batch, length, heads, head_dim], or of requests with
+// lengths of their own [tokens, heads, head_dim].
+at::Tensor tensor_of(const flashbench_problem& p, const flashbench_tensor& t, const Side& side,
+                     int32_t device) {
+  const at::TensorOptions options = on_device(device, scalar_type(t.dtype));
+  if (p.lengths) {
+    return at::from_blob(t.data, {side.tokens, side.heads, t.sizes[3]},
+                         {t.strides[2], t.strides[1], t.strides[3]}, options);
+  }
   return at::from_blob(t.data, {t.sizes[0], t.sizes[2], t.sizes[1], t.sizes[3]},
-                       {t.strides[0], t.strides[2], t.strides[1], t.strides[3]},
-                       on_device(device, scalar_type(t.dtype)));
+                       {t.strides[0], t.strides[2], t.strides[1], t.strides[3]}, options);
 }
 
-Block block_of(const flashbench_tensor& t) {
-  return {t.data, static_cast<size_t>(t.sizes[0] * t.sizes[1] * t.sizes[2] * t.sizes[3]) * 2};
+Block block_of(const flashbench_problem& p, const flashbench_tensor& t, const Side& side) {
+  return {t.data, static_cast<size_t>(side.tokens * side.heads * p.head_dim) * 2};
 }
 
-flashbench_tensor dense_bshd(const flashbench_problem& p, int64_t heads, int64_t length) {
+flashbench_tensor dense(const flashbench_problem& p, const Side& side) {
   flashbench_tensor t{};
   t.dtype = p.dtype;
-  const int64_t sizes[4] = {p.batch, heads, length, p.head_dim};
-  const int64_t strides[4] = {length * heads * p.head_dim, p.head_dim, heads * p.head_dim, 1};
+  const int64_t row = side.heads * p.head_dim;
+  const int64_t sizes[4] = {p.batch, side.heads, side.length, p.head_dim};
+  const int64_t strides[4] = {p.lengths ? 0 : side.length * row, p.head_dim, row, 1};
   std::copy(sizes, sizes + 4, t.sizes);
   std::copy(strides, strides + 4, t.strides);
   return t;
 }
 
 int64_t rows(const flashbench_problem& p) {
-  return p.batch * p.q_heads * p.q_len;
+  return p.q_heads * p.q_tokens;
 }
 
 size_t logsumexp_bytes(const flashbench_problem& p) {
   return static_cast<size_t>(rows(p)) * sizeof(float);
 }
 
-// If true, the logsumexp gets room in the workspace, and the copy of 4 bytes per row is timed.
+// If true, the logsumexp gets room in the workspace, and the copy of 4 bytes per row is timed. The
+// functions for requests of different lengths do not split the keys.
 bool copies_logsumexp(const flashbench_problem& p) {
-  return p.pass == FLASHBENCH_FORWARD && rows(p) % kRowGroup != 0;
+  return p.pass == FLASHBENCH_FORWARD && !p.lengths && rows(p) % kRowGroup != 0;
 }
 
 // ---- FlashAttention
@@ -156,14 +177,24 @@ void require_at(const at::Tensor& result, const void* wanted, const char* name) 
               " where it is expected to");
 }
 
+at::Tensor cu_seqlens(const flashbench_problem& p, const int32_t* data, int32_t device) {
+  if (!p.lengths) return {};
+  return at::from_blob(const_cast<int32_t*>(data), {p.batch + 1}, on_device(device, at::kInt));
+}
+
 void forward(const flashbench_problem& p, const flashbench_tensors& t, int32_t device,
              cudaStream_t stream) {
+  const auto starts = [&](const int32_t* data) {
+    return p.lengths ? std::optional(cu_seqlens(p, data, device)) : std::nullopt;
+  };
   const auto result = at::_flash_attention_forward(
-      tensor_of(t.q, device), tensor_of(t.k, device), tensor_of(t.v, device), std::nullopt,
-      std::nullopt, p.q_len, p.kv_len, /*dropout_p=*/0.0, p.mask != FLASHBENCH_MASK_NONE,
+      tensor_of(p, t.q, queries(p), device), tensor_of(p, t.k, keys(p), device),
+      tensor_of(p, t.v, keys(p), device), starts(t.cu_seqlens_q), starts(t.cu_seqlens_k), p.q_len,
+      p.kv_len, /*dropout_p=*/0.0, p.mask != FLASHBENCH_MASK_NONE,
       /*return_debug_mask=*/false, p.scale, p.window_left, p.window_right);
   require_at(std::get<0>(result), t.o.data, "o");
   const at::Tensor& logsumexp = std::get<1>(result);
+  TORCH_CHECK(logsumexp.numel() == rows(p), "this PyTorch pads the logsumexp");
   if (!copies_logsumexp(p)) return require_at(logsumexp, t.logsumexp, "logsumexp");
   TORCH_CHECK(logsumexp.is_contiguous(), "this PyTorch pads the logsumexp");
   TORCH_CHECK(cudaMemcpyAsync(t.logsumexp, logsumexp.data_ptr(), logsumexp_bytes(p),
@@ -172,14 +203,18 @@ void forward(const flashbench_problem& p, const flashbench_tensors& t, int32_t d
 }
 
 void backward(const flashbench_problem& p, const flashbench_tensors& t, int32_t device) {
+  const at::TensorOptions options = on_device(device, at::kFloat);
   const at::Tensor logsumexp =
-      at::from_blob(t.logsumexp, {p.batch, p.q_heads, p.q_len}, on_device(device, at::kFloat));
-  const at::Tensor no_lengths, no_dropout = at::empty({}, at::kLong);
+      p.lengths ? at::from_blob(t.logsumexp, {p.q_heads, p.q_tokens}, options)
+                : at::from_blob(t.logsumexp, {p.batch, p.q_heads, p.q_len}, options);
+  const at::Tensor no_dropout = at::empty({}, at::kLong);
   const auto result = at::_flash_attention_backward(
-      tensor_of(t.d_o, device), tensor_of(t.q, device), tensor_of(t.k, device),
-      tensor_of(t.v, device), tensor_of(t.o, device), logsumexp, no_lengths, no_lengths, p.q_len,
-      p.kv_len, /*dropout_p=*/0.0, p.mask != FLASHBENCH_MASK_NONE, no_dropout, no_dropout, p.scale,
-      p.window_left, p.window_right);
+      tensor_of(p, t.d_o, queries(p), device), tensor_of(p, t.q, queries(p), device),
+      tensor_of(p, t.k, keys(p), device), tensor_of(p, t.v, keys(p), device),
+      tensor_of(p, t.o, queries(p), device), logsumexp, cu_seqlens(p, t.cu_seqlens_q, device),
+      cu_seqlens(p, t.cu_seqlens_k, device), p.q_len, p.kv_len, /*dropout_p=*/0.0,
+      p.mask != FLASHBENCH_MASK_NONE, no_dropout, no_dropout, p.scale, p.window_left,
+      p.window_right);
   require_at(std::get<0>(result), t.dq.data, "dq");
   require_at(std::get<1>(result), t.dk.data, "dk");
   require_at(std::get<2>(result), t.dv.data, "dv");
@@ -191,44 +226,78 @@ void attend(const flashbench_problem& p, const flashbench_tensors& t, int32_t de
   const c10::cuda::CUDAStreamGuard on_stream(
       c10::cuda::getStreamFromExternal(stream, static_cast<c10::DeviceIndex>(device)));
   if (p.pass == FLASHBENCH_FORWARD) {
-    std::vector<Block> outputs{block_of(t.o)};
+    std::vector<Block> outputs{block_of(p, t.o, queries(p))};
     if (!copies_logsumexp(p)) outputs.push_back({t.logsumexp, logsumexp_bytes(p)});
     Memory::instance().serve(std::move(outputs), workspace);
     forward(p, t, device, stream);
   } else {
-    Memory::instance().serve({block_of(t.dq), block_of(t.dk), block_of(t.dv)}, workspace);
+    Memory::instance().serve(
+        {block_of(p, t.dq, queries(p)), block_of(p, t.dk, keys(p)), block_of(p, t.dv, keys(p))},
+        workspace);
     backward(p, t, device);
   }
 }
 
-// The size of PyTorch's allocations other than the outputs, found by a run on zeros.
-int64_t needed_workspace(const flashbench_problem& p, int32_t device) {
-  flashbench_tensors t{};
-  t.q = t.o = t.d_o = t.dq = dense_bshd(p, p.q_heads, p.q_len);
-  t.k = t.v = t.dk = t.dv = dense_bshd(p, p.kv_heads, p.kv_len);
-  std::vector<void*> taken;
-  const auto take = [&taken](size_t bytes) {
+// Lengths with this total, of which none is longer than the longest.
+std::vector<int32_t> some_starts(const flashbench_problem& p, const Side& side) {
+  std::vector<int32_t> starts{0};
+  for (int64_t b = 0; b < p.batch; ++b) {
+    const int64_t next = std::min(starts.back() + side.length, side.tokens);
+    starts.push_back(static_cast<int32_t>(next));
+  }
+  return starts;
+}
+
+// Memory that is freed once a run on zeros has told how much PyTorch needs.
+class Zeros {
+ public:
+  Zeros() = default;
+  ~Zeros() {
+    cudaDeviceSynchronize();
+    for (void* data : taken_) cudaFree(data);
+  }
+  Zeros(const Zeros&) = delete;
+  Zeros& operator=(const Zeros&) = delete;
+
+  void* take(size_t bytes) {
     void* data = nullptr;
     TORCH_CHECK(cudaMalloc(&data, bytes) == cudaSuccess, "CUDA has no memory for ", bytes,
                 " bytes");
-    taken.push_back(data);
+    taken_.push_back(data);
     TORCH_CHECK(cudaMemset(data, 0, bytes) == cudaSuccess, "cudaMemset failed");
     return data;
-  };
-  std::string failed;
-  try {
-    for (flashbench_tensor* tensor : {&t.q, &t.k, &t.v, &t.o, &t.d_o, &t.dq, &t.dk, &t.dv}) {
-      tensor->data = take(block_of(*tensor).bytes);
-    }
-    t.logsumexp = static_cast<float*>(take(logsumexp_bytes(p) + kRowGroup * sizeof(float)));
-    cudaDeviceSynchronize();
-    attend(p, t, device, {}, nullptr);
-  } catch (const std::exception& error) {
-    failed = error.what();
+  }
+  const int32_t* take_starts(const std::vector<int32_t>& starts) {
+    const size_t bytes = starts.size() * sizeof(int32_t);
+    void* data = take(bytes);
+    TORCH_CHECK(cudaMemcpy(data, starts.data(), bytes, cudaMemcpyHostToDevice) == cudaSuccess,
+                "cudaMemcpy failed");
+    return static_cast<const int32_t*>(data);
+  }
+
+ private:
+  std::vector<void*> taken_;
+};
+
+// The size of PyTorch's allocations other than the outputs, found by a run on zeros.
+int64_t needed_workspace(const flashbench_problem& p, int32_t device) {
+  Zeros zeros;
+  flashbench_tensors t{};
+  for (flashbench_tensor* tensor : {&t.q, &t.o, &t.d_o, &t.dq}) {
+    *tensor = dense(p, queries(p));
+    tensor->data = zeros.take(block_of(p, *tensor, queries(p)).bytes);
+  }
+  for (flashbench_tensor* tensor : {&t.k, &t.v, &t.dk, &t.dv}) {
+    *tensor = dense(p, keys(p));
+    tensor->data = zeros.take(block_of(p, *tensor, keys(p)).bytes);
+  }
+  t.logsumexp = static_cast<float*>(zeros.take(logsumexp_bytes(p) + kRowGroup * sizeof(float)));
+  if (p.lengths) {
+    t.cu_seqlens_q = zeros.take_starts(some_starts(p, queries(p)));
+    t.cu_seqlens_k = zeros.take_starts(some_starts(p, keys(p)));
   }
   cudaDeviceSynchronize();
-  for (void* data : taken) cudaFree(data);
-  TORCH_CHECK(failed.empty(), failed);
+  attend(p, t, device, {}, nullptr);
   return static_cast<int64_t>(Memory::instance().used());
 }
 
@@ -248,26 +317,23 @@ flashbench_status guarded(char* why, size_t why_bytes, const Work& work) {
   return FLASHBENCH_ERROR;
 }
 
-// Row 0 sees the fewest keys before the limit on the right, which a causal mask sets to 0.
-bool has_rows_without_keys(const flashbench_problem& p) {
-  const int64_t right = p.mask == FLASHBENCH_MASK_NONE ? p.window_right : 0;
-  return right >= 0 && p.kv_len - p.q_len + right < 0;
-}
-
 const char* why_unsupported(const flashbench_problem& p, const flashbench_device& device) {
   if (p.dtype == FLASHBENCH_FP32) return "FlashAttention-2 computes in fp16 and bf16";
   if (device.compute_capability < 80) return "FlashAttention-2 needs compute capability 8.0";
-  if (p.layout != FLASHBENCH_LAYOUT_BSHD) return "FlashAttention-2's layout is bshd";
+  if (p.lengths && p.layout != FLASHBENCH_LAYOUT_RAGGED) {
+    return "FlashAttention-2 takes requests of different lengths packed: layout ragged";
+  }
+  if (!p.lengths && p.layout != FLASHBENCH_LAYOUT_BSHD) return "FlashAttention-2's layout is bshd";
   if (p.placement != FLASHBENCH_PLACEMENT_CONTIGUOUS) {
     return "PyTorch chooses where results lie: dense and aligned";
   }
-  if (p.mask == FLASHBENCH_MASK_CAUSAL_TOP_LEFT && p.q_len != p.kv_len) {
+  if (p.mask == FLASHBENCH_MASK_CAUSAL_TOP_LEFT && (p.q_len != p.kv_len || p.lengths)) {
     return "FlashAttention-2 aligns its masks to the bottom right corner";
   }
   if (p.q_len == 1 && p.q_heads > p.kv_heads) {
     return "PyTorch copies the output where one query meets grouped heads";
   }
-  if (has_rows_without_keys(p)) {
+  if (p.rows_without_keys) {
     return "FlashAttention-2 gives rows that see no key a logsumexp of +inf";
   }
   return nullptr;
@@ -340,4 +406,4 @@ extern "C" const flashbench_plugin flashbench_plugin_table = {
     destroy,
     kernel,
     nullptr,  // requested bytes: PyTorch does not report them
-    FLASHBENCH_FEATURE_WINDOW};
+    FLASHBENCH_FEATURE_WINDOW | FLASHBENCH_FEATURE_LENGTHS};
