@@ -1,10 +1,13 @@
 // cuDNN's fused attention. cuDNN itself decides what it supports, and how (cudnn_graph.h), except
 // that fp32 is refused here.
+#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
+#include "device/cuda_call.h"
 #include "device/cudnn_library.h"
 #include "providers/cudnn_graph.h"
 #include "providers/providers.h"
@@ -22,8 +25,8 @@ struct Tensors {
   static Tensors like(const Problem& p, const ConstTensorView& q, const ConstTensorView& k,
                       const ConstTensorView& v) {
     const auto no_data = [](const ConstTensorView& t) {
-      return TensorView{nullptr,    t.dtype,        t.batch,       t.heads,     t.length,
-                        t.head_dim, t.batch_stride, t.head_stride, t.row_stride};
+      return TensorView{nullptr,    t.dtype,        t.batch,       t.heads,      t.length,
+                        t.head_dim, t.batch_stride, t.head_stride, t.row_stride, t.ragged};
     };
     const TensorView query = no_data(q), key = no_data(k), value = no_data(v);
     const TensorView output = p.head_dim_v ? output_view<void>(nullptr, p) : query;
@@ -35,6 +38,12 @@ struct Tensors {
                 value_view<const void>(nullptr, p));
   }
 };
+
+// Of the logsumexp in the order in which a ragged backward graph reads it.
+size_t logsumexp_bytes(const Problem& p) {
+  if (p.pass == Pass::forward || !p.is_ragged()) return 0;
+  return static_cast<size_t>(p.query_rows()) * sizeof(float);
+}
 
 class CudnnSession final : public Session {
  public:
@@ -48,13 +57,17 @@ class CudnnSession final : public Session {
   // The strides of the tensors are known only here.
   void prepare_inputs(const Inputs& in) override {
     const Tensors tensors = Tensors::like(problem_, in.q, in.k, in.v);
-    if (graph_->fits(tensors.in, tensors.out)) return;
-    plan(make_cudnn_graph(problem_, deterministic_, device_.info().compute_capability, tensors.in,
-                          tensors.out));
+    if (!graph_->fits(tensors.in, tensors.out)) {
+      plan(make_cudnn_graph(problem_, deterministic_, device_.info().compute_capability, tensors.in,
+                            tensors.out));
+    }
+    if (logsumexp_.data() != nullptr) take_logsumexp(in.logsumexp);
   }
 
   void run(const Inputs& in, const Outputs& out) override {
-    graph_->run(in, out, workspace_.data());
+    Inputs own = in;
+    if (logsumexp_.data() != nullptr) own.logsumexp = logsumexp_.as<float>();
+    graph_->run(own, out, lengths_.as<int32_t>(), workspace_.data());
   }
 
   std::string kernel() const override {
@@ -71,6 +84,23 @@ class CudnnSession final : public Session {
     graph_->build_plan(device_.stream().cuda);
     workspace_ =
         device_.allocate(static_cast<size_t>(graph_->workspace_bytes()), MemoryUse::workspace);
+    logsumexp_ = device_.allocate(logsumexp_bytes(problem_), MemoryUse::workspace);
+    const std::vector<int32_t>& lengths = graph_->lengths();
+    if (lengths.empty()) return;
+    lengths_ = device_.allocate(lengths.size() * sizeof(int32_t), MemoryUse::input);
+    device_.copy_to_device(lengths_.data(), lengths.data(), lengths_.bytes());
+  }
+
+  // From [q_heads, tokens] to [tokens, q_heads], in which cuDNN's own forward pass may leave it.
+  void take_logsumexp(const float* logsumexp) {
+    const auto tokens = static_cast<size_t>(problem_.q_tokens());
+    const auto heads = static_cast<size_t>(problem_.q_heads);
+    for (size_t h = 0; h < heads; ++h) {
+      FLASHBENCH_CUDA(cudaMemcpy2DAsync(logsumexp_.as<float>() + h, heads * sizeof(float),
+                                        logsumexp + h * tokens, sizeof(float), sizeof(float),
+                                        tokens, cudaMemcpyDeviceToDevice,
+                                        static_cast<cudaStream_t>(device_.stream().cuda)));
+    }
   }
 
   Problem problem_;
@@ -78,6 +108,8 @@ class CudnnSession final : public Session {
   Device& device_;
   std::unique_ptr<CudnnGraph> graph_;
   Buffer workspace_;
+  Buffer logsumexp_;  // in the order of cuDNN; null if that is ours
+  Buffer lengths_;    // of CudnnGraph
 };
 
 class CudnnProvider final : public Provider {
@@ -95,7 +127,7 @@ class CudnnProvider final : public Provider {
   std::optional<std::string> why_absent() const override { return why_no_cudnn(); }
   bool on_request_only() const override { return deterministic_; }
   std::vector<std::string_view> optional_axes() const override {
-    return {"window_left", "window_right", "head_dim_v"};
+    return {"window_left", "window_right", "head_dim_v", "lengths"};
   }
 
   std::optional<std::string> why_unsupported(const Problem& p,
@@ -133,7 +165,7 @@ class CudnnProvider final : public Provider {
   int64_t workspace_bytes(const Problem& p, const DeviceInfo& info) const override {
     const auto graph = dense_graph(p, info);
     graph->build_plan(nullptr);
-    return graph->workspace_bytes();
+    return graph->workspace_bytes() + static_cast<int64_t>(logsumexp_bytes(p));
   }
   std::unique_ptr<Session> prepare(const Problem& p, Device& device) const override {
     auto asked = std::exchange(asked_, {});

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <unordered_map>
 #include <vector>
 
@@ -68,8 +69,10 @@ class Handle {
   cudnnHandle_t handle_ = nullptr;
 };
 
-// The tensors of a pass; the numbers identify them in the graph.
-enum Uid : int64_t { kQ = 1, kK, kV, kO, kDO, kLogsumexp, kDQ, kDK, kDV };
+// The tensors of a pass; the numbers identify them in the graph. The offsets of a ragged tensor
+// have its number and kOffsets.
+enum Uid : int64_t { kQ = 1, kK, kV, kO, kDO, kLogsumexp, kDQ, kDK, kDV, kQLen, kKvLen };
+constexpr int64_t kOffsets = 100;
 
 struct Tensor {
   Uid uid;
@@ -78,9 +81,13 @@ struct Tensor {
   std::vector<int64_t> sizes() const {
     return {view.batch, view.heads, view.length, view.head_dim};
   }
+  // A ragged tensor has the batch stride of requests as long as the longest: it counts if all are.
   std::vector<int64_t> strides() const {
-    return {view.batch_stride, view.head_stride, view.row_stride, 1};
+    const int64_t batch =
+        view.ragged == nullptr ? view.batch_stride : view.length * view.row_stride;
+    return {batch, view.head_stride, view.row_stride, 1};
   }
+  bool of_keys() const { return uid == kK || uid == kV || uid == kDK || uid == kDV; }
 };
 
 std::vector<Tensor> tensors_of(Pass pass, const Inputs& in, const Outputs& out) {
@@ -107,6 +114,21 @@ fe::DataType_t data_type(Dtype dtype) {
   return fe::DataType_t::NOT_SET;
 }
 
+// What the masks of the requests need.
+struct Bounds {
+  bool hides_first = false, hides_last = false, off_diagonal = false;
+
+  explicit Bounds(const Problem& p) {
+    for (int64_t b = 0; b < (p.lengths ? p.batch : 1); ++b) {
+      const Problem request = p.request(b);
+      if (request.q_len == 0) continue;
+      hides_first |= request.visible_keys(request.q_len - 1).first > 0;
+      hides_last |= request.visible_keys(0).end < request.kv_len;
+      off_diagonal |= request.diagonal() != 0;
+    }
+  }
+};
+
 // The attributes that forward and backward share. For bounds, and for the bottom right corner,
 // cuDNN uses other, slower engines, and some of them refuse it. So a bound that hides nothing is
 // left out, and the top left corner is named if both coincide. cuDNN's left bound counts a query's
@@ -115,17 +137,78 @@ template <typename Attributes>
 Attributes attributes_of(const Problem& p) {
   Attributes attributes;
   attributes.set_attn_scale(static_cast<float>(p.softmax_scale()));
-  const bool hides_first = p.visible_keys(p.q_len - 1).first > 0;
-  const bool hides_last = p.visible_keys(0).end < p.kv_len;
+  const auto [hides_first, hides_last, off_diagonal] = Bounds(p);
   if (!hides_first && !hides_last) return attributes;
-  attributes.set_diagonal_alignment(p.diagonal() == 0 ? fe::DiagonalAlignment_t::TOP_LEFT
-                                                      : fe::DiagonalAlignment_t::BOTTOM_RIGHT);
+  attributes.set_diagonal_alignment(off_diagonal ? fe::DiagonalAlignment_t::BOTTOM_RIGHT
+                                                 : fe::DiagonalAlignment_t::TOP_LEFT);
   if (hides_first) attributes.set_diagonal_band_left_bound(static_cast<int>(*p.window_left + 1));
   if (hides_last) {
     attributes.set_diagonal_band_right_bound(
         p.mask == Mask::none ? static_cast<int>(*p.window_right) : 0);
   }
   return attributes;
+}
+
+// Arrays of integers for the device, one behind the other, each aligned as cuDNN expects it.
+class Arrays {
+ public:
+  template <typename Number>
+  void add(int64_t uid, int64_t count, const Number& number) {
+    places_.emplace_back(uid, numbers_.size());
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t value = number(i);
+      if (value > std::numeric_limits<int32_t>::max()) {
+        throw Unsupported("its ragged tensors begin after 2^31 elements, and offsets are 32 bits");
+      }
+      numbers_.push_back(static_cast<int32_t>(value));
+    }
+    numbers_.resize((numbers_.size() + kStep - 1) / kStep * kStep);
+  }
+
+  const std::vector<int32_t>& numbers() const { return numbers_; }
+
+  void add_addresses(const int32_t* numbers, std::unordered_map<int64_t, void*>& addresses) const {
+    for (const auto& [uid, first] : places_) {
+      addresses[uid] = const_cast<int32_t*>(numbers) + first;
+    }
+  }
+
+ private:
+  static constexpr size_t kStep = 64;  // 256 bytes
+
+  std::vector<int32_t> numbers_;
+  std::vector<std::pair<int64_t, size_t>> places_;
+};
+
+// Whether each request has one query, as in decoding.
+bool one_query_each(const Problem& p) {
+  return p.q_len == 1 && p.q_tokens() == p.batch;
+}
+
+bool has_queries_without_keys(const Problem& p) {
+  for (int64_t b = 0; p.lengths && b < p.batch; ++b) {
+    if (p.q_len_of(b) > 0 && p.kv_len_of(b) == 0) return true;
+  }
+  return false;
+}
+
+// Throws Unsupported for what cuDNN accepts, and fails or computes wrongly.
+void refuse_what_fails(const Problem& p) {
+  // The worker ends with a floating point exception (9.19).
+  if (p.kv_len == 0) throw Unsupported(told("there has to be a key in the batch"));
+  if (p.pass == Pass::backward) return;
+  // The tests of cudnn-frontend leave out lengths of 0 up to that version.
+  constexpr size_t kTakesNoKeys = 92500;
+  if (has_queries_without_keys(p) && fe::detail::get_backend_version() < kTakesNoKeys) {
+    throw Unsupported(told("before 9.25 queries of a request without keys get NaN"));
+  }
+  // Its engine for one query writes only the first head of each group (9.19).
+  const bool grouped = p.heads_per_kv_head() > 1;
+  if (p.is_ragged() && p.q_len == 1 && grouped && !one_query_each(p)) {
+    throw Unsupported(
+        told("a packed logsumexp of grouped heads stays incomplete if a request has no query and "
+             "the others have one"));
+  }
 }
 
 class Graph final : public CudnnGraph {
@@ -169,8 +252,11 @@ class Graph final : public CudnnGraph {
     return strides_of(tensors_of(problem_.pass, in, out)) == strides_;
   }
 
-  void run(const Inputs& in, const Outputs& out, void* workspace) override {
+  const std::vector<int32_t>& lengths() const override { return arrays_.numbers(); }
+
+  void run(const Inputs& in, const Outputs& out, const int32_t* lengths, void* workspace) override {
     std::unordered_map<int64_t, void*> addresses;
+    arrays_.add_addresses(lengths, addresses);
     for (const Tensor& tensor : tensors_of(problem_.pass, in, out)) {
       addresses[tensor.uid] = const_cast<void*>(tensor.view.data);
     }
@@ -182,29 +268,76 @@ class Graph final : public CudnnGraph {
  private:
   using Node = std::shared_ptr<fe::graph::Tensor_attributes>;
 
-  Node input(const Tensor& tensor) {
+  void describe(fe::graph::Tensor_attributes& attributes, const Tensor& tensor) {
+    attributes.set_uid(tensor.uid).set_dim(tensor.sizes()).set_stride(tensor.strides());
+    if (!problem_.lengths || (!tensor.of_keys() && one_query_each(problem_))) return;
+    const RequestRows* packed = tensor.view.ragged;
+    set_offsets(attributes, [&](int64_t b) {
+      return packed != nullptr ? packed->first(b) * tensor.view.row_stride
+                               : b * tensor.view.batch_stride;
+    });
+  }
+
+  // Says where request b begins, at first(b). Padded requests have offsets too: without them, cuDNN
+  // multiplies the rows behind a request's end by 0, which is NaN if they are. Single queries need
+  // none, and must not have any: see refuse_what_fails().
+  template <typename First>
+  void set_offsets(fe::graph::Tensor_attributes& attributes, const First& first) {
+    const int64_t uid = attributes.get_uid() + kOffsets;
+    attributes.set_ragged_offset(integers(uid, problem_.batch + 1));
+    arrays_.add(uid, problem_.batch + 1, first);
+  }
+
+  Node integers(int64_t uid, int64_t count) {
     return graph_.tensor(fe::graph::Tensor_attributes()
-                             .set_uid(tensor.uid)
-                             .set_dim(tensor.sizes())
-                             .set_stride(tensor.strides()));
+                             .set_uid(uid)
+                             .set_data_type(fe::DataType_t::INT32)
+                             .set_dim({count, 1, 1, 1})
+                             .set_stride({1, 1, 1, 1}));
   }
 
-  static void set_output(const Node& node, const Tensor& tensor) {
-    node->set_output(true).set_uid(tensor.uid).set_dim(tensor.sizes()).set_stride(tensor.strides());
+  Node input(const Tensor& tensor) {
+    fe::graph::Tensor_attributes attributes;
+    describe(attributes, tensor);
+    return graph_.tensor(attributes);
   }
 
-  // [batch, q_heads, q_len, 1], dense.
-  void describe_logsumexp(fe::graph::Tensor_attributes& attributes) const {
+  void set_output(const Node& node, const Tensor& tensor) {
+    describe(node->set_output(true), tensor);
+  }
+
+  // [batch, q_heads, q_len, 1], dense; ragged as run() says.
+  void describe_logsumexp(fe::graph::Tensor_attributes& attributes) {
     const Problem& p = problem_;
+    const bool by_token = p.is_ragged() && p.pass == Pass::backward;
+    const int64_t rows = p.is_ragged() ? p.q_tokens() : p.q_len;
+    const int64_t row_stride = by_token ? p.q_heads : 1;
+    const int64_t batch_stride = p.is_ragged() ? p.q_len * row_stride : p.q_heads * p.q_len;
     attributes.set_uid(kLogsumexp)
         .set_data_type(fe::DataType_t::FLOAT)
         .set_dim({p.batch, p.q_heads, p.q_len, 1})
-        .set_stride({p.q_heads * p.q_len, p.q_len, 1, 1});
+        .set_stride({batch_stride, by_token ? 1 : rows, row_stride, 1});
+    if (p.is_ragged() && !one_query_each(p)) {
+      set_offsets(attributes, [&](int64_t b) { return p.first_query(b) * row_stride; });
+    }
+  }
+
+  // cuDNN masks the keys behind a request's end, and skips queries there.
+  template <typename Attributes>
+  void set_lengths(Attributes& attributes) {
+    if (!problem_.lengths) return;
+    const int64_t batch = problem_.batch;
+    attributes.set_padding_mask(true)
+        .set_seq_len_q(integers(kQLen, batch))
+        .set_seq_len_kv(integers(kKvLen, batch));
+    arrays_.add(kQLen, batch, [&](int64_t b) { return problem_.q_len_of(b); });
+    arrays_.add(kKvLen, batch, [&](int64_t b) { return problem_.kv_len_of(b); });
   }
 
   void add_forward(const std::vector<Tensor>& t) {
     auto attributes = attributes_of<fe::graph::SDPA_attributes>(problem_);
     attributes.set_generate_stats(true);
+    set_lengths(attributes);
     const auto [o, stats] = graph_.sdpa(input(t[0]), input(t[1]), input(t[2]), attributes);
     set_output(o, t[3]);
     describe_logsumexp(stats->set_output(true));
@@ -213,6 +346,11 @@ class Graph final : public CudnnGraph {
   void add_backward(const std::vector<Tensor>& t, bool deterministic) {
     auto attributes = attributes_of<fe::graph::SDPA_backward_attributes>(problem_);
     attributes.set_deterministic_algorithm(deterministic);
+    set_lengths(attributes);
+    if (problem_.is_ragged()) {  // else its workspace would have room for padding
+      attributes.set_max_total_seq_len_q(problem_.q_tokens())
+          .set_max_total_seq_len_kv(problem_.kv_tokens());
+    }
     fe::graph::Tensor_attributes logsumexp;
     describe_logsumexp(logsumexp);
     const auto [dq, dk, dv] =
@@ -225,6 +363,7 @@ class Graph final : public CudnnGraph {
 
   Problem problem_;
   std::vector<std::vector<int64_t>> strides_;
+  Arrays arrays_;
   Handle handle_;
   fe::graph::Graph graph_;
 };
@@ -242,6 +381,7 @@ std::unique_ptr<CudnnGraph> make_cudnn_graph(const Problem& p, bool deterministi
                                              int compute_capability, const Inputs& in,
                                              const Outputs& out) {
   if (const auto why = why_no_cudnn()) throw Unsupported(*why);
+  refuse_what_fails(p);
   return std::make_unique<Graph>(p, deterministic, compute_capability, tensors_of(p.pass, in, out));
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "attention/tensors.h"
 #include "providers/provider.h"
@@ -37,8 +38,13 @@ class CudnnGraph {
   // Whether the graph was built for tensors with these strides.
   virtual bool fits(const Inputs&, const Outputs&) const = 0;
 
-  // Launches the plan. Throws CudnnError.
-  virtual void run(const Inputs&, const Outputs&, void* workspace) = 0;
+  // Of a graph for requests of different lengths: their lengths and where they begin in each ragged
+  // tensor, as cuDNN reads them in device memory. Empty for a graph of equal lengths.
+  virtual const std::vector<int32_t>& lengths() const = 0;
+
+  // Launches the plan. `lengths` are those above, on the device. A ragged logsumexp is [q_heads,
+  // tokens] in a forward pass and [tokens, q_heads] in a backward pass. Throws CudnnError.
+  virtual void run(const Inputs&, const Outputs&, const int32_t* lengths, void* workspace) = 0;
 };
 
 // Makes a graph for tensors with the strides of these views, whose data is not read, on the current

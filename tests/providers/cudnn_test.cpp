@@ -93,6 +93,35 @@ TEST_F(CudaCudnn, AllocatesTheWorkspaceThatItSays) {
   EXPECT_EQ(device_->used().workspace, 0);
 }
 
+Problem with_lengths(Pass pass, Layout layout, const std::vector<RequestLengths>& requests) {
+  Problem p = problem(pass);
+  p.layout = layout;
+  p.set_lengths(std::make_shared<const Lengths>(requests));
+  return p;
+}
+
+TEST_F(CudaCudnn, AllocatesTheWorkspaceThatItSaysForRequestsOfDifferentLengths) {
+  EXPECT_THAT(provider_->optional_axes(), testing::Contains("lengths"));
+  for (const Pass pass : kPasses) {
+    for (const Layout layout : kLayouts) {
+      const Problem p = with_lengths(pass, layout, {{300, 300}, {0, 7}, {20, 20}});
+      const auto session = provider_->prepare(p, *device_);
+      EXPECT_EQ(device_->used().workspace, provider_->workspace_bytes(p, device_->info()))
+          << p.id();
+    }
+  }
+}
+
+TEST_F(CudaCudnn, RefusesABatchWithoutKeys) {
+  for (const Pass pass : kPasses) {
+    EXPECT_THAT(provider_
+                    ->why_unsupported(with_lengths(pass, Layout::ragged, {{300, 0}, {20, 0}}),
+                                      device_->info())
+                    .value_or(""),
+                HasSubstr("there has to be a key in the batch"));
+  }
+}
+
 TEST_F(CudaCudnn, ServesDenseAndStridedTensorsInTurn) {
   const Problem p = problem(Pass::forward);
   const auto session = provider_->prepare(p, *device_);
