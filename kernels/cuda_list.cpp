@@ -6,13 +6,14 @@
 
 namespace flashbench::kernels {
 
-extern const AttentionKernel kSm90Forward, kSm90Backward, kSm90BackwardDeterministic;
+extern const AttentionKernel kSm90Decode, kSm90Forward, kSm90Backward, kSm90BackwardDeterministic;
 extern const AttentionKernel kSm80Forward, kSm80Backward, kSm80BackwardDeterministic;
 extern const AttentionKernel kSimtForward, kSimtBackward;
 extern const AttentionKernel kFa1Forward;
 
 std::span<const AttentionKernel* const> cuda_kernels() {
-  static constexpr std::array kKernels{&kSm90Forward,
+  static constexpr std::array kKernels{&kSm90Decode,
+                                       &kSm90Forward,
                                        &kSm90Backward,
                                        &kSm80Forward,
                                        &kSm80Backward,

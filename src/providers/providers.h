@@ -30,12 +30,13 @@ std::unique_ptr<Provider> make_cudnn_provider(CudnnSums);
 std::vector<std::unique_ptr<Provider>> make_cuda_providers();
 
 // The names of the providers that exist only on a GPU, known also to a build without CUDA.
-inline constexpr std::array<std::string_view, 10> kCudaOnlyNames{"naive:fp32",
+inline constexpr std::array<std::string_view, 11> kCudaOnlyNames{"naive:fp32",
                                                                  "blocked",
                                                                  "tiled:simt",
                                                                  "tiled:fa1",
                                                                  "tiled:sm80",
                                                                  "tiled:sm90",
+                                                                 "tiled:sm90_decode",
                                                                  "tiled:sm80_deterministic",
                                                                  "tiled:sm90_deterministic",
                                                                  "cudnn",

@@ -39,9 +39,13 @@ class CudaProblem {
       : CudaProblem(device, kernel, problem, kernel.choose(problem, device.info())) {}
   CudaProblem(Device& device, const AttentionKernel& kernel, const Problem& problem,
               const BlockSizes& blocks)
+      : CudaProblem(device, kernel, problem, blocks, device.info()) {}
+  // The kernel is told `info` of the device, e.g. of another number of multiprocessors.
+  CudaProblem(Device& device, const AttentionKernel& kernel, const Problem& problem,
+              const BlockSizes& blocks, const DeviceInfo& info)
       : kernel_(kernel),
         problem_(problem),
-        info_(device.info()),
+        info_(info),
         stream_(device.stream()),
         host_(problem, InputSpec{}, *stream_.threads),
         inputs_(device, problem, Placement::contiguous, host_.inputs()),

@@ -6,7 +6,9 @@
 
 #include "attention/half.h"
 #include "device/cuda.h"
+#include "kernels/ptx/atom.h"
 #include "kernels/ptx/barrier.h"
+#include "kernels/ptx/cluster.h"
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/cp_reduce_async_bulk.h"
 #include "kernels/ptx/mbarrier.h"
@@ -15,6 +17,7 @@
 #include "kernels/ptx/shared_address.h"
 #include "kernels/ptx/stmatrix.h"
 #include "kernels/ptx/wgmma.h"
+#include "kernels/sm90/cluster_launch.h"
 #include "kernels/sm90/tensor_map.h"
 #include "tests/kernels/on_gpu.h"
 
@@ -513,6 +516,86 @@ TEST_F(CudaPtxSm90, BulkStoresLeaveWhatIsOutsideAlone) {
     EXPECT_EQ(memory.to_host(), expected)
         << one.at.column << ", " << one.at.row << ", " << name(one.layout);
   }
+}
+
+// ---- Clusters
+
+constexpr int kClusterSize = 4, kClusters = 3;
+
+// Each thread block of a cluster sends six values to each: its number in the grid, that of its
+// cluster and that of the receiver, in each of both forms.
+struct ClusterArguments {
+  float* received;  // [thread blocks, kClusterSize senders, 6]
+};
+__global__ void cluster_kernel(const ClusterArguments a) {
+  __shared__ alignas(16) float4 fours[kClusterSize];
+  __shared__ alignas(8) float2 twos[kClusterSize];
+  __shared__ uint64_t barrier;
+  const int rank = ptx::cluster_ctarank(), to = static_cast<int>(threadIdx.x);
+  if (threadIdx.x == 0) {
+    ptx::mbarrier_init(ptx::shared_address(&barrier), 1);
+    ptx::fence_mbarrier_init();
+    ptx::mbarrier_arrive_expect_tx(ptx::shared_address(&barrier), sizeof(fours) + sizeof(twos));
+  }
+  ptx::barrier_cluster_arrive_relaxed();
+  ptx::barrier_cluster_wait();
+  const auto number = static_cast<float>(blockIdx.z);
+  const auto cluster = static_cast<float>(ptx::clusterid_z()), receiver = static_cast<float>(to);
+  const uint32_t there = ptx::mapa(ptx::shared_address(&barrier), to);
+  ptx::st_async_v4(ptx::mapa(ptx::shared_address(&fours[rank]), to), {number, cluster, receiver, 1},
+                   there);
+  ptx::st_async_v2(ptx::mapa(ptx::shared_address(&twos[rank]), to), {number, receiver}, there);
+  while (!ptx::mbarrier_try_wait_parity(ptx::shared_address(&barrier), 0)) {
+  }
+  const int from = static_cast<int>(threadIdx.x);
+  float* received = a.received + (blockIdx.z * kClusterSize + threadIdx.x) * 6;
+  const float4 four = fours[from];
+  const float2 two = twos[from];
+  received[0] = four.x, received[1] = four.y, received[2] = four.z, received[3] = four.w;
+  received[4] = two.x, received[5] = two.y;
+}
+
+TEST_F(CudaPtxSm90, ThreadBlocksOfAClusterSendToEachOther) {
+  constexpr int kBlocks = kClusterSize * kClusters;
+  OnGpu<float> received(kBlocks * kClusterSize * 6, kNan);
+  const CudaKernel<ClusterArguments> kernel{"cluster", cluster_kernel, kClusterSize, 0};
+  sm90::launch_clusters(kernel, {.z = kBlocks, .cluster_size = kClusterSize},
+                        ClusterArguments{received.data()}, Stream{});
+  finish_or_exit({Stream{}}, 20, "the cluster");
+  const std::vector<float> values = received.to_host();
+  for (int block = 0; block < kBlocks; ++block) {
+    for (int rank = 0; rank < kClusterSize; ++rank) {
+      const int cluster = block / kClusterSize;
+      const auto sender = static_cast<float>(cluster * kClusterSize + rank);
+      const auto own_rank = static_cast<float>(block % kClusterSize);
+      const float wanted[] = {sender, static_cast<float>(cluster), own_rank, 1, sender, own_rank};
+      for (int i = 0; i < 6; ++i) {
+        EXPECT_EQ(values[static_cast<size_t>((block * kClusterSize + rank) * 6 + i)], wanted[i])
+            << "thread block " << block << ", sender " << rank << ", value " << i;
+      }
+    }
+  }
+}
+
+// ---- atom
+
+constexpr unsigned kLimit = 6;
+
+// Every thread counts, and adds up what was there before.
+__global__ void count_kernel(unsigned* counter, unsigned* seen) {
+  atomicAdd(seen + ptx::atom_inc_acq_rel_gpu(counter, kLimit) % (kLimit + 2), 1u);
+}
+
+TEST_F(CudaPtxSm90, AtomIncCountsToItsLimitAndBeginsAgain) {
+  OnGpu<unsigned> counter(1, ~0u), seen(kLimit + 2, 0);
+  run(count_kernel, 10, 7 * 32, 0, counter.data(), seen.data());
+  // UINT_MAX is at or above the limit: the first of 2,240 counts sets the counter to 0. The others
+  // see 0 to 6 in turn.
+  EXPECT_EQ(counter.to_host()[0], 2239 % 7);
+  std::vector<unsigned> wanted(kLimit + 2, 0);
+  ++wanted[~0u % (kLimit + 2)];
+  for (unsigned i = 0; i < 2239; ++i) ++wanted[i % 7];
+  EXPECT_EQ(seen.to_host(), wanted);
 }
 
 // ---- setmaxnreg

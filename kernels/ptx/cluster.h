@@ -1,0 +1,59 @@
+// Clusters: thread blocks that run at the same time and read each other's shared memory (sm_90).
+// A thread block that is launched without a cluster is one of its own.
+#pragma once
+
+#include <cstdint>
+
+namespace flashbench::ptx {
+
+// The number of this thread block in its cluster.
+__device__ __forceinline__ int cluster_ctarank() {
+  int rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+// The number of this thread block's cluster in the third dimension of the grid.
+__device__ __forceinline__ int clusterid_z() {
+  int id;
+  asm volatile("mov.u32 %0, %%clusterid.z;" : "=r"(id));
+  return id;
+}
+
+// Arrives at the cluster's barrier. Of what this thread has written, only mbarriers whose
+// initialisation it has fenced are visible after the wait.
+__device__ __forceinline__ void barrier_cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" : : : "memory");
+}
+
+// Waits until all threads of the cluster have arrived.
+__device__ __forceinline__ void barrier_cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" : : : "memory");
+}
+
+// The address, for the functions below, of what lies at shared address `address` in thread block
+// `rank`.
+__device__ __forceinline__ uint32_t mapa(uint32_t address, int rank) {
+  uint32_t mapped;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
+  return mapped;
+}
+
+// Stores floats to shared memory of a thread block of the cluster, without waiting. `address` is
+// aligned to their size. Their bytes count towards those that the mbarrier at `barrier`, in the
+// same thread block, expects.
+__device__ __forceinline__ void st_async_v2(uint32_t address, float2 v, uint32_t barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
+               :
+               : "r"(address), "f"(v.x), "f"(v.y), "r"(barrier)
+               : "memory");
+}
+__device__ __forceinline__ void st_async_v4(uint32_t address, float4 v, uint32_t barrier) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
+      :
+      : "r"(address), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(barrier)
+      : "memory");
+}
+
+}  // namespace flashbench::ptx
