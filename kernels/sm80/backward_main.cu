@@ -13,16 +13,17 @@
 #include <cmath>
 #include <type_traits>
 
+#include "kernels/backward/accumulator.cuh"
+#include "kernels/backward/backward.h"
+#include "kernels/backward/turns.cuh"
+#include "kernels/backward/work.cuh"
 #include "kernels/ptx/cp_async.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
 #include "kernels/ptx/shared_address.h"
-#include "kernels/sm80/accumulator.cuh"
 #include "kernels/sm80/backward.h"
-#include "kernels/sm80/backward_work.cuh"
 #include "kernels/sm80/shared_tile.h"
 #include "kernels/sm80/tile_product.cuh"
-#include "kernels/sm80/turns.cuh"
 
 namespace flashbench::kernels::sm80 {
 namespace {
@@ -125,7 +126,7 @@ __device__ void add_seen_keys(const Element* ds, const Element* k, int visible, 
       sum += static_cast<float>(ds[SharedTile<B::kQ, B::kKv>::element(row, key)]) *
              static_cast<float>(k[SharedTile<B::kKv, B::kHeadDim>::element(key, column)]);
     }
-    atomicAdd(accumulator_of<B::kHeadDim>(tiles, row, column), sum);
+    atomicAdd(backward::accumulator_of<B::kHeadDim>(tiles, row, column), sum);
   }
 }
 
@@ -140,7 +141,7 @@ __device__ __forceinline__ int fresh_lane() {
 
 template <typename Element, typename B, bool kDeterministic>
 __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
-    backward_main(const __grid_constant__ BackwardArguments args) {
+    backward_main(const __grid_constant__ backward::Arguments args) {
   using QTile = SharedTile<B::kQ, B::kHeadDim>;
   using KvTile = SharedTile<B::kKv, B::kHeadDim>;
   using ScoreTile = SharedTile<B::kQ, B::kKv>;
@@ -164,7 +165,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     item = ticket;
     __syncthreads();
   }
-  const Work<B::kQ, B::kKv> work(args, item);
+  const backward::Work<B::kQ, B::kKv> work(args, item);
   const int kv_head = work.kv_head, batch = work.batch, first_key = work.first_key;
   const int first_query = max(0, first_key - args.diagonal);
 
@@ -194,8 +195,8 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     }
   };
 
-  Step load(work);  // next block to load
-  Step next(work);  // next block to compute scores of
+  backward::Step load(work);  // next block to load
+  backward::Step next(work);  // next block to compute scores of
 
   {
     const int64_t row = first_key;
@@ -339,9 +340,10 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
         args.dq_sums + (static_cast<int64_t>(q_head) * args.padded_q + first_row) * B::kHeadDim;
     [[maybe_unused]] const auto sync = [] { __syncthreads(); };
     [[maybe_unused]] int* turn =
-        args.turns + static_cast<int64_t>(q_head) * (args.padded_q / kTurnRows) + q_block;
+        args.turns + static_cast<int64_t>(q_head) * (args.padded_q / backward::kTurnRows) + q_block;
     if (careful) {
-      if constexpr (kDeterministic) wait_for_turn(turn, work.key_block, threadIdx.x == 0, sync);
+      if constexpr (kDeterministic)
+        backward::wait_for_turn(turn, work.key_block, threadIdx.x == 0, sync);
       add_seen_keys<Element, B>(scores.ds, shared.k, first_row + args.diagonal + 1 - first_key,
                                 min(args.key_end - first_key, B::kKv), tiles);
     } else {
@@ -355,25 +357,27 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
                          KvTile::offset(row_major_row(lane), dq_warp_d * 2 + row_major_chunk(lane));
       multiply<Element, ScoreTile, false, KvTile, true, B::kDqWarpsD, B::kKv / 16>(dq, a, b,
                                                                                    [](int) {});
-      if constexpr (kDeterministic) wait_for_turn(turn, work.key_block, threadIdx.x == 0, sync);
+      if constexpr (kDeterministic)
+        backward::wait_for_turn(turn, work.key_block, threadIdx.x == 0, sync);
       tiles += (dq_warp_q * (B::kDqQ / 16) * (B::kHeadDim / 8) + dq_warp_d * 2) * 128;
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
 #pragma unroll
         for (int n = 0; n < kN; ++n) {
           const int tile = m * (B::kHeadDim / 8) + n / 2 * 2 * B::kDqWarpsD + n % 2;
-          add_to_accumulator(tiles + tile * 128, lane, dq[m][n]);
+          backward::add_to_accumulator(tiles + tile * 128, lane, dq[m][n]);
         }
       }
     }
-    if constexpr (kDeterministic) pass_turn(turn, work.key_block + 1, threadIdx.x == 0, sync);
+    if constexpr (kDeterministic)
+      backward::pass_turn(turn, work.key_block + 1, threadIdx.x == 0, sync);
   };
 
   if constexpr (B::kStages == 3) {
     // Software pipeline: each iteration computes the gradients of one block of queries and the
     // scores of the next. After the barrier, P and dS are written, the loads have arrived, and the
     // oldest stage is free.
-    Step last = next;
+    backward::Step last = next;
     int last_stage = 2, stage = 0, next_stage = 1;
     bool careful = false;
     for (int step = 0;; ++step) {
@@ -430,9 +434,9 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
       for (int n = 0; n < B::kKeyD / 8; ++n) {
         const int tile = m * (B::kHeadDim / 8) + n / 2 * 2 * B::kKeyWarpsD + n % 2;
         if constexpr (kDeterministic) {
-          store_accumulator(tiles + tile * 128, lane, sum[m][n]);
+          backward::store_accumulator(tiles + tile * 128, lane, sum[m][n]);
         } else {
-          add_to_accumulator(tiles + tile * 128, lane, sum[m][n]);
+          backward::add_to_accumulator(tiles + tile * 128, lane, sum[m][n]);
         }
       }
     }
@@ -473,7 +477,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
 }
 
 template <typename Element, typename B, bool kDeterministic>
-constexpr CudaKernel<BackwardArguments> kernel_of() {
+constexpr CudaKernel<backward::Arguments> kernel_of() {
   return {"sm80_backward_main", backward_main<Element, B, kDeterministic>, B::kThreads,
           sizeof(Shared<Element, B>)};
 }

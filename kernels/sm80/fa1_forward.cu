@@ -12,13 +12,13 @@
 #include "kernels/common/half_types.h"
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
+#include "kernels/common/tensor_cores.h"
 #include "kernels/ptx/cp_async.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
 #include "kernels/ptx/ldmatrix.h"
 #include "kernels/ptx/mma.h"
 #include "kernels/ptx/shared_address.h"
-#include "kernels/sm80/requirements.h"
 #include "kernels/sm80/shared_tile.h"
 #include "kernels/sm80/strides.h"
 
@@ -365,7 +365,7 @@ std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& d
   if (variant_for(p).shared_bytes > device.shared_memory_bytes) {
     return "needs more shared memory than a thread block of this GPU can have";
   }
-  return sm80::why_unsupported(p, device);
+  return why_no_tensor_cores(p, device);
 }
 
 std::string variant(const Launch& at) {

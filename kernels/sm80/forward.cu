@@ -15,6 +15,7 @@
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/sections.cuh"
+#include "kernels/common/tensor_cores.h"
 #include "kernels/ptx/cp_async.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
@@ -22,7 +23,6 @@
 #include "kernels/ptx/mma.h"
 #include "kernels/ptx/shared_address.h"
 #include "kernels/ptx/tid.h"
-#include "kernels/sm80/requirements.h"
 #include "kernels/sm80/shared_tile.h"
 #include "kernels/sm80/strides.h"
 
@@ -586,7 +586,7 @@ extern const AttentionKernel kSm80Forward{.name = "sm80_forward",
                                           .device = DeviceKind::cuda,
                                           .pass = Pass::forward,
                                           .needs_aligned_rows = true,
-                                          .why_unsupported = sm80::why_unsupported,
+                                          .why_unsupported = why_no_tensor_cores,
                                           .candidates = sm80::candidates,
                                           .choose = sm80::choose,
                                           .variant = sm80::variant,

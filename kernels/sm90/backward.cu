@@ -1,5 +1,5 @@
-// Host code of the backward pass for Hopper: launches sm80's first and last kernels and, between
-// them, sm90's own main kernel.
+// Host code of the backward pass for Hopper: a main kernel of its own between the launches of
+// kernels/backward/backward.h.
 #include "kernels/sm90/backward.cuh"
 
 #include <algorithm>
@@ -8,12 +8,12 @@
 #include <string>
 
 #include "kernels/attention.h"
+#include "kernels/backward/backward.h"
+#include "kernels/backward/split.h"
 #include "kernels/common/blocks.h"
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
-#include "kernels/sm80/backward.h"
-#include "kernels/sm80/backward_split.h"
-#include "kernels/sm80/requirements.h"
+#include "kernels/common/tensor_cores.h"
 #include "kernels/sm90/backward_by_gradient.cuh"
 #include "kernels/sm90/tensor_map.h"
 #include "kernels/sm90/variant.h"
@@ -48,7 +48,7 @@ constexpr std::array kVariants<true>{
 };
 
 std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
-  if (auto why = sm80::why_unsupported(p, device)) return why;
+  if (auto why = why_no_tensor_cores(p, device)) return why;
   if (device.compute_capability != 90) {
     return "needs a GPU of compute capability 9.0: wgmma is Hopper's alone";
   }
@@ -79,15 +79,15 @@ CudaKernel<BackwardArguments> main_kernel(const Launch& at) {
 
 template <bool kDeterministic>
 std::vector<KernelFacts> facts(const Launch& at) {
-  return {kernel_facts(sm80::dot_do_o(at.problem).kernel),
+  return {kernel_facts(backward::dot_do_o(at.problem).kernel),
           kernel_facts(main_kernel<kDeterministic>(at)),
-          kernel_facts(sm80::convert(at.problem).kernel)};
+          kernel_facts(backward::convert(at.problem).kernel)};
 }
 
 template <bool kDeterministic>
 std::string describe_variant(const Launch& at) {
   return (kDeterministic ? "sm90_backward_deterministic " : "sm90_backward ") +
-         sm80::describe_main(at);
+         backward::describe_main(at);
 }
 
 // Rows [first, end) of a tensor.
@@ -112,62 +112,62 @@ std::array<ConstTensorView, 2> stored_columns(const ConstTensorView& t, const Bl
 // TMA reads rows outside of a tensor as zeros. The tensors leave out the queries that see no key
 // and the keys that no query sees, so these are read as zeros, whatever they hold.
 BackwardArguments main_arguments(const Launch& at, const Inputs& in, const Outputs& out,
-                                 const sm80::BackwardArguments& shared, bool deterministic) {
+                                 const backward::Arguments& shared, bool deterministic) {
   const Problem& p = at.problem;
   const int64_t first_live = std::max<int64_t>(0, -diagonal(p));
   const auto statistics = [&](const float* of_rows) {
     return float_rows_map(of_rows, p.batch * p.q_heads, shared.padded_q, at.blocks.q);
   };
   const auto dk = stored_columns(out.dk, at.blocks), dv = stored_columns(out.dv, at.blocks);
-  return {.q = tensor_map(rows(in.q, first_live, p.q_len), at.blocks.q),
-          .d_o = tensor_map(rows(in.d_o, first_live, p.q_len), at.blocks.q),
-          .k = tensor_map(rows(in.k, 0, shared.key_end), at.blocks.kv),
-          .v = tensor_map(rows(in.v, 0, shared.key_end), at.blocks.kv),
-          .dk = {tensor_map(dk[0], kWarpRows), tensor_map(dk[1], kWarpRows)},
-          .dv = {tensor_map(dv[0], kWarpRows), tensor_map(dv[1], kWarpRows)},
-          .logsumexp = statistics(shared.logsumexp_base_2),
-          .d = statistics(shared.d),
-          .dq_sums = shared.dq_sums,
-          .dk_sums = shared.dk_sums,
-          .dv_sums = shared.dv_sums,
-          .turns = shared.turns,
-          .tickets = shared.tickets,
-          .batch = shared.batch,
-          .q_heads = shared.q_heads,
-          .kv_heads = shared.kv_heads,
-          .group = shared.group,
-          .q_len = shared.q_len,
-          .key_end = shared.key_end,
-          .padded_q = shared.padded_q,
-          .padded_kv = shared.padded_kv,
-          .parts = shared.parts,
-          .first_live = static_cast<int>(first_live),
-          .diagonal = shared.diagonal,
-          .key_blocks = shared.key_blocks,
-          .section_heads = static_cast<int>(sm80::section_heads(at, shared.parts, deterministic)),
-          .scale = shared.scale,
-          .scale_log2 = shared.scale_log2};
+  return {
+      .q = tensor_map(rows(in.q, first_live, p.q_len), at.blocks.q),
+      .d_o = tensor_map(rows(in.d_o, first_live, p.q_len), at.blocks.q),
+      .k = tensor_map(rows(in.k, 0, shared.key_end), at.blocks.kv),
+      .v = tensor_map(rows(in.v, 0, shared.key_end), at.blocks.kv),
+      .dk = {tensor_map(dk[0], kWarpRows), tensor_map(dk[1], kWarpRows)},
+      .dv = {tensor_map(dv[0], kWarpRows), tensor_map(dv[1], kWarpRows)},
+      .logsumexp = statistics(shared.logsumexp_base_2),
+      .d = statistics(shared.d),
+      .dq_sums = shared.dq_sums,
+      .dk_sums = shared.dk_sums,
+      .dv_sums = shared.dv_sums,
+      .turns = shared.turns,
+      .tickets = shared.tickets,
+      .batch = shared.batch,
+      .q_heads = shared.q_heads,
+      .kv_heads = shared.kv_heads,
+      .group = shared.group,
+      .q_len = shared.q_len,
+      .key_end = shared.key_end,
+      .padded_q = shared.padded_q,
+      .padded_kv = shared.padded_kv,
+      .parts = shared.parts,
+      .first_live = static_cast<int>(first_live),
+      .diagonal = shared.diagonal,
+      .key_blocks = shared.key_blocks,
+      .section_heads = static_cast<int>(backward::section_heads(at, shared.parts, deterministic)),
+      .scale = shared.scale,
+      .scale_log2 = shared.scale_log2};
 }
 
 template <bool kDeterministic>
 void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
             Stream stream) {
-  const sm80::BackwardArguments shared =
-      sm80::backward_arguments(at, in, out, workspace, kDeterministic);
-  sm80::launch_first(at.problem, shared, stream);
-  launch_kernel(main_kernel<kDeterministic>(at), sm80::main_thread_blocks(shared),
+  const backward::Arguments shared = backward::arguments(at, in, out, workspace, kDeterministic);
+  backward::launch_first(at.problem, shared, stream);
+  launch_kernel(main_kernel<kDeterministic>(at), backward::main_thread_blocks(shared),
                 main_arguments(at, in, out, shared, kDeterministic), stream);
-  sm80::launch_last(at.problem, shared, stream);
+  backward::launch_last(at.problem, shared, stream);
 }
 
 template <bool kDeterministic>
 size_t workspace_bytes(const Launch& at) {
-  return sm80::backward_workspace_bytes(at, kDeterministic);
+  return backward::workspace_bytes(at, kDeterministic);
 }
 
 template <bool kDeterministic>
 int64_t requested_bytes(const Launch& at) {
-  return sm80::backward_requested_bytes(at, kDeterministic);
+  return backward::requested_bytes(at, kDeterministic);
 }
 
 }  // namespace

@@ -22,13 +22,15 @@
 // add it to memory than the products take, so TMA adds it.
 //
 // In the deterministic kernel, thread blocks go backwards over the blocks of queries (see
-// kernels/sm80/backward_work.cuh), and other warps add dQ to memory (see backward_dq.cuh).
+// kernels/backward/work.cuh), and other warps add dQ to memory (see backward_dq.cuh).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/backward/accumulator.cuh"
+#include "kernels/backward/work.cuh"
 #include "kernels/ptx/barrier.h"
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/cp_reduce_async_bulk.h"
@@ -40,8 +42,6 @@
 #include "kernels/ptx/shared_address.h"
 #include "kernels/ptx/stmatrix.h"
 #include "kernels/ptx/wgmma.h"
-#include "kernels/sm80/accumulator.cuh"
-#include "kernels/sm80/backward_work.cuh"
 #include "kernels/sm90/backward_arguments.cuh"
 #include "kernels/sm90/backward_dq.cuh"
 #include "kernels/sm90/roles.cuh"
@@ -149,8 +149,8 @@ struct Backward : Barriers<Delay> {
     int ticket;
   };
 
-  using Work = sm80::Work<kBlockQ, kBlockKv, kConfig.deterministic>;
-  using Step = sm80::Step;
+  using Work = backward::Work<kBlockQ, kBlockKv, kConfig.deterministic>;
+  using Step = backward::Step;
   using Block = BackwardBlock<kBlockQ, kBlockKv>;
 
   static __device__ void initialise_barriers(Shared& shared) {
@@ -513,7 +513,7 @@ struct Backward : Barriers<Delay> {
     for (int j = 0; j < kDqTiles; ++j) {
       if (!is_in_head(part.first_dq_column + 8 * j)) break;
       const float v[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
-      sm80::add_to_accumulator(tiles + j * kTileFloats, part.lane, v);
+      backward::add_to_accumulator(tiles + j * kTileFloats, part.lane, v);
     }
   }
 
@@ -528,8 +528,8 @@ struct Backward : Barriers<Delay> {
 #pragma unroll
     for (int j = 0; j < kStagedTiles; ++j) {
       const float* v = dq + 4 * (kHalf * kStagedTiles + j);
-      *reinterpret_cast<float4*>(staged + j * kTileFloats + sm80::accumulator_index(lane, 0)) = {
-          v[0], v[1], v[2], v[3]};
+      *reinterpret_cast<float4*>(staged + j * kTileFloats +
+                                 backward::accumulator_index(lane, 0)) = {v[0], v[1], v[2], v[3]};
     }
     ptx::fence_proxy_async();
     __syncwarp();
@@ -576,7 +576,7 @@ struct Backward : Barriers<Delay> {
       const int row = part.first_dq_row + i / kDqColumns;
       const int column = part.first_dq_column + i % kDqColumns;
       if (!is_in_head(column)) continue;
-      atomicAdd(sm80::accumulator_of<kHeadDim>(tiles, row, column),
+      atomicAdd(backward::accumulator_of<kHeadDim>(tiles, row, column),
                 sum_seen_keys(shared, ds, seen, row, column));
     }
   }
@@ -590,7 +590,7 @@ struct Backward : Barriers<Delay> {
     for (int piece = kFirst; piece < kEnd; ++piece) {
       float* tiles = Writers::room_for(*shared.dq_writers, part.consumer, step, piece) +
                      part.warp * Writers::kPieceColumns / 8 * kTileFloats +
-                     sm80::accumulator_index(part.lane, 0);
+                     backward::accumulator_index(part.lane, 0);
 #pragma unroll
       for (int j = 0; j < kTiles; ++j) {
         if (!is_in_head(part.first_dq_column + 8 * j)) break;
@@ -613,7 +613,7 @@ struct Backward : Barriers<Delay> {
     for (int i = static_cast<int>(threadIdx.x) % 128; i < kBlockQ * kColumns; i += 128) {
       const int row = i / kColumns, column = i % kColumns;
       if (!is_in_head(first_column + column)) continue;
-      *sm80::accumulator_of<Writers::kPieceColumns>(tiles, row, column) =
+      *backward::accumulator_of<Writers::kPieceColumns>(tiles, row, column) =
           sum_seen_keys(shared, ds, seen, row, first_column + column);
     }
   }
@@ -923,9 +923,9 @@ struct Backward : Barriers<Delay> {
     for (int j = 0; j < kKeyColumns / 8; ++j) {
       const float v[4] = {sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]};
       if constexpr (kConfig.deterministic) {
-        sm80::store_accumulator(tiles + j * kTileFloats, part.lane, v);
+        backward::store_accumulator(tiles + j * kTileFloats, part.lane, v);
       } else {
-        sm80::add_to_accumulator(tiles + j * kTileFloats, part.lane, v);
+        backward::add_to_accumulator(tiles + j * kTileFloats, part.lane, v);
       }
     }
   }

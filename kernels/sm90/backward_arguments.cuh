@@ -11,7 +11,7 @@ struct BackwardArguments {
   CUtensorMap q, d_o;        // queries from first_live on; boxes of block_q rows
   CUtensorMap k, v;          // keys before key_end; boxes of all keys of a thread block
   CUtensorMap dk[2], dv[2];  // all columns, or each consumer's half; boxes of 16 rows
-  CUtensorMap logsumexp, d;  // in the workspace (see kernels/sm80/backward.h); boxes of block_q
+  CUtensorMap logsumexp, d;  // in the workspace (see kernels/backward/backward.h); boxes of block_q
   // Also in the workspace. Only the deterministic kernel uses turns and tickets.
   float *dq_sums, *dk_sums, *dv_sums;
   int *turns, *tickets;

@@ -16,6 +16,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/backward/accumulator.cuh"
+#include "kernels/backward/work.cuh"
 #include "kernels/ptx/barrier.h"
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/cvt.h"
@@ -26,8 +28,6 @@
 #include "kernels/ptx/shared_address.h"
 #include "kernels/ptx/stmatrix.h"
 #include "kernels/ptx/wgmma.h"
-#include "kernels/sm80/accumulator.cuh"
-#include "kernels/sm80/backward_work.cuh"
 #include "kernels/sm90/backward_arguments.cuh"
 #include "kernels/sm90/roles.cuh"
 
@@ -68,8 +68,8 @@ struct BackwardByGradient : Barriers<Delay> {
   // A consumer sets its flags before it waits for ds_empty of the block kStages before.
   static constexpr int kFlags = 2 * kStages;
 
-  using Work = sm80::Work<kBlockQ, kBlockKv>;
-  using Step = sm80::Step;
+  using Work = backward::Work<kBlockQ, kBlockKv>;
+  using Step = backward::Step;
   using Block = BackwardBlock<kBlockQ, kBlockKv>;
 
   struct Shared {
@@ -363,8 +363,8 @@ struct BackwardByGradient : Barriers<Delay> {
           transpose(v[0], v[1]);
           transpose(v[2], v[3]);
           const int column = panel * 64 + warp * 16 + half * 8;
-          sm80::add_to_accumulator(block + (row / 16 * kHeadDim + column) / 8 * kTileFloats, lane,
-                                   v);
+          backward::add_to_accumulator(block + (row / 16 * kHeadDim + column) / 8 * kTileFloats,
+                                       lane, v);
         }
       }
     }
@@ -528,7 +528,8 @@ struct BackwardByGradient : Barriers<Delay> {
         for (int j = 0; j < kDqColumns / 8; ++j) {
           const float* x = dq[part % 2] + 4 * j;
           const float values[4] = {x[0], x[1], x[2], x[3]};
-          sm80::add_to_accumulator(tiles + (part * kDqColumns / 8 + j) * kTileFloats, lane, values);
+          backward::add_to_accumulator(tiles + (part * kDqColumns / 8 + j) * kTileFloats, lane,
+                                       values);
         }
       }
     }
@@ -559,7 +560,7 @@ struct BackwardByGradient : Barriers<Delay> {
       for (int key = 0; key < min(first + row, end); ++key) {
         sum += element(ds, key, row) * element(shared.k, key, column);
       }
-      atomicAdd(sm80::accumulator_of<kHeadDim>(tiles, row, column), sum);
+      atomicAdd(backward::accumulator_of<kHeadDim>(tiles, row, column), sum);
     }
   }
 

@@ -10,14 +10,14 @@
 
 #include <cstdint>
 
+#include "kernels/backward/accumulator.cuh"
+#include "kernels/backward/backward.h"
+#include "kernels/backward/turns.cuh"
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/cp_reduce_async_bulk.h"
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/shared_address.h"
 #include "kernels/ptx/st.h"
-#include "kernels/sm80/accumulator.cuh"
-#include "kernels/sm80/backward.h"
-#include "kernels/sm80/turns.cuh"
 #include "kernels/sm90/roles.cuh"
 
 namespace flashbench::kernels::sm90 {
@@ -44,7 +44,7 @@ struct DqWriters : Barriers<Delay> {
   static constexpr int kPartTiles = kPartColumns / 8;              // 16 queries x 8 columns each
   static constexpr int kRowTiles = kBlockQ / 16;
   static constexpr int kTileFloats = 128;
-  static_assert(kPieces <= kBlockQ / sm80::kTurnRows);
+  static_assert(kPieces <= kBlockQ / backward::kTurnRows);
 
   struct Shared {
     alignas(128) float pieces[kBuffers][kBlockQ * kPieceColumns];
@@ -117,16 +117,16 @@ struct DqWriters : Barriers<Delay> {
   static __device__ void write(const Arguments& a, Shared& shared, const Work& work) {
     float* dq_sums = a.dq_sums;
     int* turns = a.turns;
-    sm80::Step step(work);
+    backward::Step step(work);
     int piece = static_cast<int>(threadIdx.x) / 32 - 1;
     for (int i = 0; i < work.steps; ++i, step.advance(work)) {
       const int64_t row =
           int64_t{work.batch * a.q_heads + step.head} * a.padded_q + step.block * kBlockQ;
       for (; piece < kPieces; piece += kWriters) {
         const Place place(i, piece);
-        int* turn = turns + row / sm80::kTurnRows + piece;
+        int* turn = turns + row / backward::kTurnRows + piece;
         Delay::before_barrier();
-        sm80::wait_for_turn(turn, work.key_block, true, [] {});
+        backward::wait_for_turn(turn, work.key_block, true, [] {});
         ptx::fence_proxy_async_global();
         wait(shared.full[place.full], place.full_parity);
         add_to_memory(dq_sums + row * kHeadDim, shared.pieces[place.buffer], piece);

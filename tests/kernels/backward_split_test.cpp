@@ -1,5 +1,5 @@
 // How many thread blocks share a block of keys in the backward pass.
-#include "kernels/sm80/backward_split.h"
+#include "kernels/backward/split.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace flashbench::kernels {
 
 extern const AttentionKernel kSm90Backward, kSm90BackwardDeterministic;
 
-namespace sm80 {
+namespace backward {
 namespace {
 
 Problem problem(int64_t batch, int64_t q_heads, int64_t kv_heads, int64_t length, int64_t head_dim,
@@ -137,5 +137,5 @@ TEST(BackwardSplit, ChoosesBlocksOfTheKernelItself) {
 }
 
 }  // namespace
-}  // namespace sm80
+}  // namespace backward
 }  // namespace flashbench::kernels

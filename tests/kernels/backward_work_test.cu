@@ -1,7 +1,7 @@
 // Together, the thread blocks of the backward pass's main kernel process every block of queries
 // that sees any of their keys, for every query head, exactly once, for any number of parts; also
 // backwards, where the last blocks come first.
-#include "kernels/sm80/backward_work.cuh"
+#include "kernels/backward/work.cuh"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace flashbench::kernels::sm80 {
+namespace flashbench::kernels::backward {
 namespace {
 
 struct Arguments {
@@ -113,4 +113,4 @@ TEST(BackwardWork, IsEveryVisibleBlockOnce) {
 }
 
 }  // namespace
-}  // namespace flashbench::kernels::sm80
+}  // namespace flashbench::kernels::backward

@@ -1,4 +1,4 @@
-// The work of a thread block of the backward pass's main kernel: its part (see backward_split.h) of
+// The work of a thread block of the backward pass's main kernel: its part (see split.h) of
 // the blocks of queries that see any key of its block, one query head after the other.
 //
 // Thread blocks that add to dQ in the order of their keys can go backwards: from the last block of
@@ -13,7 +13,7 @@
 
 #include "kernels/common/sections.cuh"
 
-namespace flashbench::kernels::sm80 {
+namespace flashbench::kernels::backward {
 
 template <int kBlockQ, int kBlockKv, bool kBackwards = false>
 struct Work {
@@ -99,4 +99,4 @@ struct Step {
   }
 };
 
-}  // namespace flashbench::kernels::sm80
+}  // namespace flashbench::kernels::backward

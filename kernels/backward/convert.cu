@@ -3,13 +3,13 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "kernels/backward/accumulator.cuh"
+#include "kernels/backward/backward.h"
 #include "kernels/common/blocks.h"
 #include "kernels/common/half_types.h"
 #include "kernels/ptx/cvt.h"
-#include "kernels/sm80/accumulator.cuh"
-#include "kernels/sm80/backward.h"
 
-namespace flashbench::kernels::sm80 {
+namespace flashbench::kernels::backward {
 namespace {
 
 constexpr int kThreads = 128;
@@ -85,7 +85,7 @@ __device__ __forceinline__ void convert_span(const Converted& c, int span, int64
 // Converts dQ and then, where thread blocks share keys, dK and dV.
 template <typename Element, int kHeadDim>
 __global__ void __launch_bounds__(kThreads)
-    backward_convert(const __grid_constant__ BackwardArguments args) {
+    backward_convert(const __grid_constant__ Arguments args) {
   const int q_spans = args.batch * args.q_heads * (args.padded_q / kRows);
   int span = blockIdx.x;
   if (span < q_spans) {
@@ -116,4 +116,4 @@ RowKernel convert(const Problem& p) {
   });
 }
 
-}  // namespace flashbench::kernels::sm80
+}  // namespace flashbench::kernels::backward

@@ -1,4 +1,4 @@
-#include "kernels/sm80/backward_split.h"
+#include "kernels/backward/split.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include "kernels/common/blocks.h"
 #include "kernels/common/mask.h"
 
-namespace flashbench::kernels::sm80 {
+namespace flashbench::kernels::backward {
 namespace {
 
 constexpr int64_t divide_up(int64_t a, int64_t b) {
@@ -131,4 +131,4 @@ int64_t section_heads(const Launch& at, int64_t parts, bool backwards) {
   return divide_up(heads, divide_up(heads, most));
 }
 
-}  // namespace flashbench::kernels::sm80
+}  // namespace flashbench::kernels::backward

@@ -7,7 +7,7 @@
 #include "kernels/ptx/red.h"
 #include "kernels/ptx/target.h"
 
-namespace flashbench::kernels::sm80 {
+namespace flashbench::kernels::backward {
 
 // The index within a tile of value `i` of the four values that a lane holds.
 __device__ __forceinline__ int accumulator_index(int lane, int i) {
@@ -48,4 +48,4 @@ __device__ __forceinline__ void load_accumulator(const float* tile, int lane, fl
   }
 }
 
-}  // namespace flashbench::kernels::sm80
+}  // namespace flashbench::kernels::backward

@@ -5,7 +5,7 @@
 
 #include "kernels/attention.h"
 
-namespace flashbench::kernels::sm80 {
+namespace flashbench::kernels::backward {
 
 // The work of a block of keys is all pairs of a query head of its group and a block of queries that
 // sees it. choose_parts divides it into even parts, one thread block each. The cuts are the same
@@ -13,7 +13,7 @@ namespace flashbench::kernels::sm80 {
 int choose_parts(const Launch&);
 
 // The number of parts of K/V heads in a section (sections.cuh), for thread blocks that go backwards
-// or not (backward_work.cuh).
+// or not (work.cuh).
 int64_t section_heads(const Launch&, int64_t parts, bool backwards);
 
-}  // namespace flashbench::kernels::sm80
+}  // namespace flashbench::kernels::backward

@@ -5,7 +5,7 @@
 #include "kernels/ptx/ld.h"
 #include "kernels/ptx/st.h"
 
-namespace flashbench::kernels::sm80 {
+namespace flashbench::kernels::backward {
 
 // Waits for turn `mine`: all earlier thread blocks have added.
 template <typename Sync>
@@ -26,4 +26,4 @@ __device__ __forceinline__ void pass_turn(int* turn, int next, bool leads, const
   if (leads) ptx::st_release_gpu(turn, next);
 }
 
-}  // namespace flashbench::kernels::sm80
+}  // namespace flashbench::kernels::backward

@@ -7,11 +7,11 @@
 #include <numbers>
 #include <type_traits>
 
+#include "kernels/backward/backward.h"
 #include "kernels/common/blocks.h"
 #include "kernels/common/half_types.h"
-#include "kernels/sm80/backward.h"
 
-namespace flashbench::kernels::sm80 {
+namespace flashbench::kernels::backward {
 namespace {
 
 constexpr int kThreads = 256;
@@ -37,7 +37,7 @@ __host__ __device__ constexpr int rows_of_block(int head_dim) {
 
 template <typename Element, int kHeadDim>
 __global__ void __launch_bounds__(kThreads)
-    backward_dot_do_o(const __grid_constant__ BackwardArguments args) {
+    backward_dot_do_o(const __grid_constant__ Arguments args) {
   constexpr int kLanes = lanes_per_row(kHeadDim);
   constexpr int kRows = rows_of_block(kHeadDim), kPasses = kRows * kLanes / kThreads;
   const int spans = args.padded_q / kRows;
@@ -112,4 +112,4 @@ RowKernel dot_do_o(const Problem& p) {
   });
 }
 
-}  // namespace flashbench::kernels::sm80
+}  // namespace flashbench::kernels::backward

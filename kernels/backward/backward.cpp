@@ -1,0 +1,160 @@
+#include "kernels/backward/backward.h"
+
+#include <fmt/format.h>
+
+#include <numbers>
+
+#include "kernels/backward/split.h"
+#include "kernels/common/blocks.h"
+#include "kernels/common/mask.h"
+
+namespace flashbench::kernels::backward {
+namespace {
+
+constexpr size_t align_up(size_t bytes) {
+  return (bytes + 255) / 256 * 256;
+}
+
+int64_t padded(int64_t length) {
+  return (length + kRowPadding - 1) / kRowPadding * kRowPadding;
+}
+
+// The layout of the workspace. With a null base only `bytes` is meaningful.
+struct Workspace {
+  Workspace(const Problem& p, int64_t slices, void* base) {
+    const size_t rows = static_cast<size_t>(p.batch * p.q_heads * padded(p.q_len));
+    const auto head_dim = static_cast<size_t>(compiled_head_dim(p.head_dim));
+    char* at = static_cast<char*>(base);
+    const auto take = [&](size_t size) {
+      char* taken = at == nullptr ? nullptr : at + bytes;
+      bytes += align_up(size);
+      return taken;
+    };
+    const auto take_floats = [&](size_t count) {
+      return reinterpret_cast<float*>(take(count * sizeof(float)));
+    };
+    dq_sums = take_floats(rows * head_dim);
+    logsumexp_base_2 = take_floats(rows);
+    d = take_floats(rows);
+    turns = reinterpret_cast<int*>(take(rows / kTurnRows * sizeof(int)));
+    tickets = reinterpret_cast<int*>(take(sizeof(int)));
+    key_floats = static_cast<size_t>(slices * p.batch * p.kv_heads * padded(p.kv_len)) * head_dim;
+    dk_sums = take_floats(key_floats);
+    dv_sums = take_floats(key_floats);
+  }
+  float* dq_sums;
+  float* logsumexp_base_2;
+  float* d;
+  int* turns;
+  int* tickets;
+  float *dk_sums, *dv_sums;
+  size_t key_floats = 0;  // size of dk_sums
+  size_t bytes = 0;
+};
+
+int slices(int parts, bool deterministic) {
+  if (parts == 1) return 0;
+  return deterministic ? parts : 1;
+}
+
+Strided strided(const ConstTensorView& t) {
+  return {const_cast<void*>(t.data), t.batch_stride, t.head_stride, t.row_stride};
+}
+
+}  // namespace
+
+std::string describe_main(const Launch& at) {
+  const int parts = choose_parts(at);
+  return describe(at.blocks) + (parts > 1 ? fmt::format(", {} parts", parts) : "");
+}
+
+void launch_first(const Problem& p, const Arguments& args, Stream stream) {
+  const RowKernel rows = dot_do_o(p);
+  launch_kernel(rows.kernel, p.batch * p.q_heads * (args.padded_q / rows.rows), args, stream);
+}
+
+int64_t main_thread_blocks(const Arguments& args) {
+  return int64_t{args.batch} * args.kv_heads * args.parts * args.key_blocks;
+}
+
+void launch_last(const Problem& p, const Arguments& args, Stream stream) {
+  const RowKernel rows = convert(p);
+  const int64_t key_rows = args.slices > 0 ? 2 * p.batch * p.kv_heads * args.padded_kv : 0;
+  launch_kernel(rows.kernel, (p.batch * p.q_heads * args.padded_q + key_rows) / rows.rows, args,
+                stream);
+}
+
+size_t workspace_bytes(const Launch& at, bool deterministic) {
+  return Workspace(at.problem, slices(choose_parts(at), deterministic), nullptr).bytes;
+}
+
+Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
+                    bool deterministic) {
+  const Problem& p = at.problem;
+  const int parts = choose_parts(at);
+  const Workspace space(p, slices(parts, deterministic), workspace);
+  const double scale = p.softmax_scale();
+  return {.q = strided(in.q),
+          .k = strided(in.k),
+          .v = strided(in.v),
+          .o = strided(in.o),
+          .d_o = strided(in.d_o),
+          .dq = strided(out.dq),
+          .dk = strided(out.dk),
+          .dv = strided(out.dv),
+          .logsumexp = in.logsumexp,
+          .dq_sums = space.dq_sums,
+          .logsumexp_base_2 = space.logsumexp_base_2,
+          .d = space.d,
+          .turns = space.turns,
+          .tickets = space.tickets,
+          .dk_sums = space.dk_sums,
+          .dv_sums = space.dv_sums,
+          .slices = slices(parts, deterministic),
+          .zeros = deterministic ? 0 : static_cast<int64_t>(space.key_floats),
+          .batch = static_cast<int>(p.batch),
+          .q_heads = static_cast<int>(p.q_heads),
+          .kv_heads = static_cast<int>(p.kv_heads),
+          .group = static_cast<int>(p.heads_per_kv_head()),
+          .q_len = static_cast<int>(p.q_len),
+          .kv_len = static_cast<int>(p.kv_len),
+          .head_dim = static_cast<int>(p.head_dim),
+          .padded_q = static_cast<int>(padded(p.q_len)),
+          .padded_kv = static_cast<int>(padded(p.kv_len)),
+          .parts = parts,
+          .key_blocks = static_cast<int>((p.kv_len + at.blocks.kv - 1) / at.blocks.kv),
+          .section_heads = static_cast<int>(section_heads(at, parts, false)),
+          .key_end = static_cast<int>(p.visible_keys(p.q_len - 1).end),
+          .diagonal = static_cast<int>(diagonal(p)),
+          .scale = static_cast<float>(scale),
+          .scale_log2 = static_cast<float>(scale * std::numbers::log2e)};
+}
+
+// First kernel: reads O, dO and L; writes D, L in base 2 and zeros in dQ's accumulators. Main
+// kernel: reads K and V up to the last key that any query sees, and writes dK and dV. Every thread
+// block reads Q, dO, L and D of each block of queries that sees any of its keys, and adds to dQ's
+// accumulators, which counts once. Last kernel: reads the accumulators and writes dQ. If thread
+// blocks share keys, each part reads the keys and adds to accumulators of dK and dV, which counts
+// once. These are then read; if all parts add to the same ones, they are first set to zero.
+int64_t requested_bytes(const Launch& at, bool deterministic) {
+  const Problem& p = at.problem;
+  const int64_t element = element_size(p.dtype);
+  constexpr int64_t kFloat = sizeof(float);
+  const int64_t key_end = p.visible_keys(p.q_len - 1).end;
+  int64_t query_rows = 0;  // that all thread blocks of one query head visit
+  for (int64_t key = 0; key < key_end; key += at.blocks.kv) {
+    query_rows += p.q_len - p.queries_that_see(key).first / at.blocks.q * at.blocks.q;
+  }
+  const int64_t visited = p.batch * p.q_heads * query_rows;
+  const int64_t first = p.query_elements() * (2 * element + kFloat) + p.query_rows() * 3 * kFloat;
+  const int64_t parts = choose_parts(at), key_elements = p.batch * p.kv_heads * p.head_dim;
+  const int64_t keys = key_elements * (parts * key_end + p.kv_len) * 2 * element;
+  const int64_t read_and_zeroed = deterministic ? parts : 2;
+  const int64_t sums =
+      parts > 1 ? key_elements * p.kv_len * 2 * kFloat * (parts + read_and_zeroed) : 0;
+  const int64_t main = keys + visited * (p.head_dim * (2 * element + kFloat) + 2 * kFloat);
+  const int64_t last = p.query_elements() * (kFloat + element);
+  return first + main + sums + last;
+}
+
+}  // namespace flashbench::kernels::backward

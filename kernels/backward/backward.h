@@ -1,0 +1,78 @@
+// What the backward passes on tensor cores share, whatever their main kernel: dQ, dK and dV from Q,
+// K, V, O, dO and the logsumexp in three launches, with FlashAttention-2's schedule (Dao 2023,
+// algorithm 2):
+//   dot_do_o.cu       D = rowsum(dO o O), and a workspace to start from
+//   the main kernel   dK, dV and, as sums in fp32, dQ (kernels/sm80, kernels/sm90)
+//   convert.cu        dQ from its sums
+// Where thread blocks share a block of keys (split.h), dK and dV are sums in fp32 as well.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/attention.h"
+#include "kernels/common/launch.h"
+
+namespace flashbench::kernels::backward {
+
+struct Strided {
+  void* data;
+  int64_t batch_stride, head_stride, row_stride;
+
+  template <typename Element>
+  __device__ Element* head(int b, int h) const {
+    return static_cast<Element*>(data) + b * batch_stride + h * head_stride;
+  }
+};
+
+struct Arguments {
+  Strided q, k, v, o, d_o, dq, dk, dv;
+  const float* logsumexp;  // [batch, q_heads, q_len], base e
+
+  // The workspace.
+  float* dq_sums;           // [batch * q_heads, padded_q / 16, padded head_dim / 8, 128]
+  float* logsumexp_base_2;  // [batch * q_heads, padded_q], +inf for rows that see no key
+  float* d;                 // [batch * q_heads, padded_q]
+  int* turns;               // [batch * q_heads, padded_q / kTurnRows]
+  int* tickets;             // number of thread blocks started so far
+  // Accumulators of shared blocks of keys, laid out like dQ's: [slices, batch * kv_heads, padded_kv
+  // / 16, ...].
+  float *dk_sums, *dv_sums;
+  // Either each part has its own slice, or there is one slice, set to zero, to which all parts add.
+  int slices;
+  int64_t zeros;  // number of floats of dk_sums, and of dv_sums, to set to zero
+
+  int batch, q_heads, kv_heads, group, q_len, kv_len, head_dim, padded_q, padded_kv;
+  int parts;  // thread blocks that share a block of keys
+  int key_blocks;
+  int section_heads;  // in a section (sections.cuh), counted in parts of K/V heads
+  int key_end;        // no query sees this key or a later one
+  int diagonal;       // query q sees keys 0 to q + diagonal
+  float scale, scale_log2;
+};
+
+constexpr int kRowPadding = 128;  // lengths are rounded up to a multiple of this in the workspace
+constexpr int kTurnRows = 16;  // rows of Q per turn counter; a block of Q has one or more counters
+
+// A kernel in which each thread block processes `rows` rows of one head.
+struct RowKernel {
+  CudaKernel<Arguments> kernel;
+  int rows;
+};
+RowKernel dot_do_o(const Problem&);
+RowKernel convert(const Problem&);
+
+// If deterministic, each part of a block of keys has its own accumulators.
+size_t workspace_bytes(const Launch&, bool deterministic);
+Arguments arguments(const Launch&, const Inputs&, const Outputs&, void* workspace,
+                    bool deterministic);
+int64_t requested_bytes(const Launch&, bool deterministic);
+void launch_first(const Problem&, const Arguments&, Stream);
+int64_t main_thread_blocks(const Arguments&);
+void launch_last(const Problem&, const Arguments&, Stream);
+// Describes the block sizes and, if blocks of keys are shared, the number of parts.
+std::string describe_main(const Launch&);
+
+}  // namespace flashbench::kernels::backward
