@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
+#include "case/support.h"
 #include "plan/count_of.h"
 #include "plan/estimate.h"
 #include "providers/provider.h"
 #include "report/cells.h"
 #include "report/progress.h"
-#include "sweep/support.h"
 
 namespace flashbench {
 

@@ -13,7 +13,7 @@
 #include "report/csv.h"
 #include "report/json.h"
 #include "report/markdown.h"
-#include "sweep/interrupt.h"
+#include "worker/interrupt.h"
 
 namespace flashbench {
 

@@ -11,7 +11,7 @@
 #include "device/device.h"
 #include "plan/config.h"
 #include "report/record.h"
-#include "sweep/runner.h"
+#include "worker/runner.h"
 
 namespace flashbench {
 

@@ -11,7 +11,7 @@
 #include "plan/count_of.h"
 #include "report/environment.h"
 #include "report/json.h"
-#include "sweep/interrupt.h"
+#include "worker/interrupt.h"
 
 namespace flashbench {
 

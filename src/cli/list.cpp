@@ -2,12 +2,12 @@
 
 #include <memory>
 
+#include "case/support.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "device/cudnn_library.h"
 #include "kernels/attention.h"
 #include "providers/provider.h"
-#include "sweep/support.h"
 
 namespace flashbench {
 

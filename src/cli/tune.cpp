@@ -9,8 +9,8 @@
 #include "cli/numbers.h"
 #include "device/atomic_file.h"
 #include "device/read_file.h"
-#include "sweep/interrupt.h"
-#include "sweep/tune.h"
+#include "tune/tune.h"
+#include "worker/interrupt.h"
 
 namespace flashbench {
 

@@ -1,4 +1,4 @@
-#include "sweep/worker.h"
+#include "worker/worker.h"
 
 #include <limits>
 #include <memory>

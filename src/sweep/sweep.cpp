@@ -12,7 +12,7 @@
 #include "report/cells.h"
 #include "report/environment.h"
 #include "sweep/merge.h"
-#include "sweep/wire.h"
+#include "worker/wire.h"
 
 namespace flashbench {
 

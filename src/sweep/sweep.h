@@ -8,9 +8,9 @@
 #include "plan/config.h"
 #include "report/progress.h"
 #include "report/record.h"
-#include "sweep/interrupt.h"
 #include "sweep/journal.h"
-#include "sweep/runner.h"
+#include "worker/interrupt.h"
+#include "worker/runner.h"
 
 namespace flashbench {
 

@@ -7,8 +7,8 @@
 #include <tuple>
 #include <vector>
 
+#include "case/case_run.h"
 #include "mutants/mutant_provider.h"
-#include "sweep/case_run.h"
 
 namespace flashbench {
 namespace {

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "case/case_run.h"
+#include "case/choose.h"
 #include "mutants/mutant_provider.h"
 #include "plan/draw.h"
 #include "plan/random_cases.h"
-#include "sweep/case_run.h"
-#include "sweep/choose.h"
 
 namespace flashbench {
 namespace {

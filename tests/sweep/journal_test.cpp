@@ -7,8 +7,8 @@
 
 #include "attention/error.h"
 #include "report/json.h"
-#include "report/sample_result.h"
 #include "sweep/journal_line.h"
+#include "tests/report/sample_result.h"
 #include "tests/temporary_folder.h"
 
 namespace flashbench {

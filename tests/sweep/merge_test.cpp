@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "report/sample_result.h"
+#include "tests/report/sample_result.h"
 
 namespace flashbench {
 namespace {

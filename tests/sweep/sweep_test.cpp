@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "fake_provider.h"
 #include "report/json.h"
+#include "tests/case/fake_provider.h"
 
 namespace flashbench {
 namespace {

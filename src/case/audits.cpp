@@ -1,0 +1,133 @@
+#include "case/audits.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "attention/half.h"
+
+namespace flashbench {
+
+namespace {
+
+constexpr int kColdEvery = 4;
+
+// Checking that a device is idle takes some 10 us, and longer through another program. The shortest
+// of a few checks is free of disturbance by other processes. A time that is small beside the run
+// changes no figure.
+constexpr int kLooksBehind = 3;
+constexpr double kMostSecondsBehind = 50e-6;
+constexpr double kMostShareBehind = 0.02;
+
+double largest_lambda(const Verdict& verdict) {
+  double lambda = 0;
+  for (const TensorError& error : verdict.tensors) lambda = std::max(lambda, error.lambda);
+  return lambda;
+}
+
+// The tensors whose sign follows that of V or dO.
+std::vector<TensorView> signed_tensors(const Problem& p, const Outputs& outputs) {
+  if (p.pass == Pass::forward) return {outputs.o};
+  return {outputs.dq, outputs.dk, outputs.dv};
+}
+
+bool same_value(float a, float b) {
+  return a == b || (std::isnan(a) && std::isnan(b));
+}
+
+bool same_values(const ConstTensorView& a, const ConstTensorView& b) {
+  for (int64_t i = 0; i < a.elements(); ++i) {
+    if (!same_value(load_element(a.data, a.dtype, i), load_element(b.data, b.dtype, i))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Compares values, not bits: -0 equals 0, and all NaNs are equal.
+bool same_values(const Problem& p, const Outputs& a, const Outputs& b) {
+  const std::vector<TensorView> left = signed_tensors(p, a), right = signed_tensors(p, b);
+  for (size_t i = 0; i < left.size(); ++i) {
+    if (!same_values(left[i], right[i])) return false;
+  }
+  if (a.logsumexp == nullptr) return true;
+  return std::equal(a.logsumexp, a.logsumexp + p.query_rows(), b.logsumexp, same_value);
+}
+
+// Runs once more on poisoned outputs.
+void run_again(const Audited& a) {
+  a.outputs.poison();
+  a.session.run(a.inputs.view(), a.outputs.view());
+  a.device.synchronize();
+}
+
+}  // namespace
+
+HostOutputs take_outputs(const DeviceOutputs& outputs) {
+  HostOutputs taken = outputs.to_host();
+  if (const std::string damage = outputs.damage(); !damage.empty()) throw WrongResult(damage);
+  return taken;
+}
+
+Determinism repeat_runs(const Audited& a, int runs, const std::function<bool()>& interrupted,
+                        Verdict& failed) {
+  Determinism result{Determinism::Kind::bitwise, 1, 0};
+  while (result.runs < runs && !interrupted()) {
+    ++result.runs;
+    if (result.runs % kColdEvery == 0) a.device.evict_caches();
+    run_again(a);
+    if (a.outputs.hash() == a.verified_hash) continue;
+    HostOutputs found = take_outputs(a.outputs);
+    const Verdict verdict = a.judge(found);
+    result.max_lambda = std::max(result.max_lambda, largest_lambda(verdict));
+    result.kind = Determinism::Kind::bounded;
+    if (verdict.passed()) continue;
+    result.kind = Determinism::Kind::varies;
+    failed = verdict;
+    break;
+  }
+  return result;
+}
+
+void require_nothing_behind(const Audited& a) {
+  const auto run = [&] { a.session.run(a.inputs.view(), a.outputs.view()); };
+  double least = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kLooksBehind && least > kMostSecondsBehind; ++i) {
+    least = std::min(least, a.device.seconds_behind(run));
+  }
+  if (least <= kMostSecondsBehind) return;
+  if (least <= kMostShareBehind * a.device.time(run)) return;
+  throw WrongResult(
+      fmt::format("the device worked for {:.0f} us more after its stream was done: work on another "
+                  "stream, which the time does not include",
+                  least * 1e6));
+}
+
+void require_fresh_outputs(const Audited& a) {
+  a.inputs.negate();
+  const uint64_t hash = a.inputs.hash();
+  a.session.prepare_inputs(a.inputs.view());
+  run_again(a);
+  if (a.inputs.hash() != hash) {
+    a.inputs.refill(a.host_inputs);
+    throw WrongResult("it changed its inputs");
+  }
+  a.inputs.negate();
+
+  a.outputs.negate();
+  if (a.outputs.hash() == a.verified_hash) return;
+  HostOutputs found = take_outputs(a.outputs);
+  if (same_values(a.problem, found.view(), a.verified.view())) return;
+  if (const Verdict verdict = a.judge(found); !verdict.passed()) {
+    throw WrongResult(fmt::format(
+        "its outputs do not follow its inputs: with {} negated, and the outputs negated "
+        "back, {}",
+        a.problem.pass == Pass::forward ? "V" : "dO", verdict.reason));
+  }
+}
+
+}  // namespace flashbench

@@ -1,0 +1,455 @@
+#include "case/case_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <memory>
+#include <new>
+
+#include "attention/error.h"
+#include "case/at_work.h"
+#include "case/audits.h"
+#include "case/background.h"
+#include "case/distance.h"
+#include "case/dump.h"
+#include "case/room.h"
+#include "case/support.h"
+#include "verify/coarse.h"
+#include "verify/expectation.h"
+#include "verify/oracle.h"
+
+namespace flashbench {
+
+namespace {
+
+// A case's inputs on host and device, and its oracles.
+struct Scene {
+  // `scores`: the dtype of a provider's scores; the oracle for it is needed in any case.
+  Scene(const Case& c, Device& d, Dtype scores, const CaseRunOptions& o, const Watch& w,
+        PhaseClock& p)
+      : item(c),
+        device(d),
+        options(o),
+        watch(w),
+        clock(p),
+        problem(item.problem),
+        host(problem, item.inputs, *d.stream().threads),
+        inputs(d, problem, item.placement, with_exact_forward(scores)),
+        input_hash(inputs.hash()) {}
+
+  // A backward pass starts from the exact O and logsumexp, rounded: the same values for every
+  // provider.
+  Inputs with_exact_forward(Dtype scores) {
+    if (problem.pass == Pass::backward) {
+      oracle(scores).exact_forward(host.mutable_o(), host.mutable_logsumexp());
+    }
+    return host.inputs();
+  }
+
+  // The oracle for providers that keep scores in this dtype, made on first use.
+  const Oracle& oracle(Dtype scores) {
+    auto& made = oracles[static_cast<size_t>(scores)];
+    if (made == nullptr) {
+      const PhaseClock::Phase phase(clock, "reference");
+      made =
+          std::make_unique<Oracle>(problem, host.inputs(), scores,
+                                   OracleBudget{.fp64_flops = options.verify.fp64_flops}, device);
+    }
+    return *made;
+  }
+
+  // Judges a provider's outputs by the oracle, and by what else is known about these inputs.
+  Verdict judge(const Provider& provider, HostOutputs& outputs) {
+    const PhaseClock::Phase phase(clock, "judge");
+    const Dtype scores = provider.scores_dtype(problem);
+    Verdict verdict = oracle(scores).judge(outputs.view());
+    if (!verdict.passed()) return verdict;
+    verdict.reason = broken_expectation(problem, item.inputs, host.inputs(), outputs.view());
+    if (!verdict.reason.empty()) verdict.status = Verdict::Status::failed;
+    if (verdict.passed() && is_remarkable(verdict, problem.dtype)) {
+      verdict.coarse = why_coarse(oracle(Dtype::fp32).judge(outputs.view()), problem.dtype, scores);
+    }
+    return verdict;
+  }
+
+  void check_inputs() {
+    if (inputs.hash() == input_hash) return;
+    inputs.refill(host.inputs());
+    throw WrongResult("it changed its inputs");
+  }
+
+  const Case& item;
+  Device& device;
+  const CaseRunOptions& options;
+  const Watch& watch;
+  PhaseClock& clock;
+  Problem problem;
+  HostTensors host;
+  std::array<std::unique_ptr<Oracle>, kDtypes.size()> oracles;
+  DeviceInputs inputs;
+  uint64_t input_hash;
+};
+
+Scene make_scene(const Case& item, Device& device, Dtype scores, const CaseRunOptions& options,
+                 const Watch& watch, PhaseClock& clock) {
+  const PhaseClock::Phase phase(clock, "inputs");
+  return Scene(item, device, scores, options, watch, clock);
+}
+
+// The state of one provider in the case.
+struct Attempt {
+  const Provider* provider = nullptr;
+  int index = 0;  // index in the list
+  Record record;
+  std::unique_ptr<Session> session;
+  std::unique_ptr<DeviceOutputs> outputs;
+  std::unique_ptr<HostOutputs> verified_outputs;
+  uint64_t verified_hash = 0;  // of the device's outputs at the time they were copied
+
+  bool alive() const { return session != nullptr; }
+
+  void end(Status status, std::string reason) {
+    record.status = status;
+    record.reason = std::move(reason);
+    record.measurement.reset();
+    record.gemm.reset();
+    withdraw_verdict();
+    session.reset();
+    outputs.reset();
+  }
+
+ private:
+  // Removes a verdict that the outputs passed, because the row did not end well after all.
+  void withdraw_verdict() {
+    if (!record.verdict.passed()) return;
+    if (record.status == Status::failed) {
+      record.verdict.status = Verdict::Status::failed;
+      record.verdict.reason = record.reason;
+    } else {
+      record.verdict = {};
+    }
+  }
+};
+
+// Runs `work` in a phase; an exception becomes the attempt's status. The provider counts as at work
+// until its session has ended.
+template <typename Work>
+void guarded(Attempt& attempt, const Scene& scene, const char* phase, Work work) {
+  const AtWork at_work(scene.watch, attempt.index);
+  try {
+    const PhaseClock::Phase in(scene.clock, phase);
+    work();
+  } catch (const LeftRunning& error) {
+    attempt.end(Status::failed, error.what());
+    tell_left_running(scene.watch, attempt.index);
+  } catch (const WrongResult& error) {
+    attempt.end(Status::failed, error.what());
+  } catch (const Unsupported& error) {
+    attempt.end(Status::unsupported, error.what());
+  } catch (const OutOfMemory& error) {
+    attempt.end(Status::out_of_memory, error.what());
+  } catch (const std::bad_alloc&) {
+    attempt.end(Status::out_of_memory, "the host ran out of memory");
+  } catch (const FileError&) {
+    throw;
+  } catch (const std::exception& error) {
+    attempt.end(Status::error, error.what());
+  }
+  attempt.record.wall.add(scene.clock.take());
+}
+
+void require_passed(const Verdict& verdict) {
+  if (!verdict.passed()) throw WrongResult(verdict.reason);
+}
+
+// Asks whether the provider supports the case and prepares it. Both are timed, because the answer
+// may already be part of the preparation.
+void prepare(Attempt& attempt, Scene& scene) {
+  const PhaseClock::Phase phase(scene.clock, "prepare");
+  const auto start = std::chrono::steady_clock::now();
+  if (const auto why = why_unsupported(*attempt.provider, scene.item, scene.device.info())) {
+    throw Unsupported(*why);
+  }
+  attempt.session = attempt.provider->prepare(scene.problem, scene.device);
+  attempt.record.prepare_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+HostOutputs take_outputs(const DeviceOutputs& outputs, Scene& scene) {
+  const PhaseClock::Phase phase(scene.clock, "outputs");
+  return take_outputs(outputs);
+}
+
+// Checks for background work that a provider's run has started.
+class Quiet {
+ public:
+  Quiet(const Attempt& attempt, const Scene& scene)
+      : watched_(scene.device.info().kind == DeviceKind::cpu),
+        is_plugin_(attempt.provider->name().starts_with("plugin:")) {
+    if (watched_) before_ = background_tasks();
+  }
+
+  // Throws LeftRunning. Tasks that were at work before are not the provider's, unless it is a
+  // plugin, which may have started them when it was loaded.
+  void require() const {
+    if (!watched_) return;
+    const std::string found = what_goes_on(before_, [this](const Task& task) {
+      return is_plugin_ || std::none_of(before_.begin(), before_.end(), [&](const Task& known) {
+               return known.thread == task.thread && known.at_work;
+             });
+    });
+    if (!found.empty()) throw LeftRunning(found);
+  }
+
+ private:
+  bool watched_, is_plugin_;
+  std::vector<Task> before_;
+};
+
+// Prepares the provider, runs it once on poisoned outputs and judges what it wrote.
+void prepare_and_verify(Attempt& attempt, Scene& scene) {
+  Device& device = scene.device;
+  const Quiet quiet(attempt, scene);
+  const MemoryUsage before = device.used();
+  device.reset_peak();
+  device.watch_growth();
+
+  prepare(attempt, scene);
+  attempt.outputs = std::make_unique<DeviceOutputs>(device, scene.problem, scene.item.placement,
+                                                    attempt.provider->gives_logsumexp());
+  attempt.record.kernel = attempt.session->kernel();
+  attempt.record.requested_bytes = attempt.session->requested_bytes();
+  attempt.session->prepare_inputs(scene.inputs.view());
+  attempt.session->run(scene.inputs.view(), attempt.outputs->view());
+  device.synchronize();
+  attempt.record.kernel = attempt.session->kernel();  // another program's is known only now
+  attempt.record.kernels = device.kernels_of(
+      [&] { attempt.session->run(scene.inputs.view(), attempt.outputs->view()); });
+
+  const MemoryUsage& peak = device.peak();
+  if (device.counts_memory()) {
+    attempt.record.memory =
+        MemoryReport{{.input = before.input - scene.inputs.guard_bytes(),
+                      .output = peak.output - before.output - attempt.outputs->guard_bytes(),
+                      .workspace = peak.workspace - before.workspace},
+                     device.growth()};
+  }
+  attempt.verified_outputs = std::make_unique<HostOutputs>(take_outputs(*attempt.outputs, scene));
+  attempt.verified_hash = attempt.outputs->hash();
+  scene.check_inputs();
+  attempt.record.verdict = scene.judge(*attempt.provider, *attempt.verified_outputs);
+  require_passed(attempt.record.verdict);
+  if (attempt.outputs->hash() != attempt.verified_hash) {
+    throw WrongResult("its outputs changed after it had returned");
+  }
+  quiet.require();
+  attempt.record.status = Status::ok;
+}
+
+void dump(Attempt& attempt, const Scene& scene) {
+  if (scene.options.dump.empty() || !attempt.alive()) return;
+  dump_outputs(scene.options.dump / attempt.provider->name(), scene.problem,
+               attempt.verified_outputs->view());
+}
+
+Audited audited(Attempt& attempt, Scene& scene) {
+  return {scene.problem,
+          scene.device,
+          *attempt.session,
+          scene.inputs,
+          scene.host.inputs(),
+          *attempt.outputs,
+          *attempt.verified_outputs,
+          attempt.verified_hash,
+          [&scene, provider = attempt.provider](HostOutputs& outputs) {
+            return scene.judge(*provider, outputs);
+          }};
+}
+
+void repeat(Attempt& attempt, Scene& scene) {
+  Verdict failed;
+  const Determinism determinism =
+      repeat_runs(audited(attempt, scene), scene.options.repeat, scene.watch.interrupted, failed);
+  attempt.record.determinism = determinism;
+  scene.check_inputs();
+  if (determinism.kind != Determinism::Kind::varies) return;
+  attempt.record.verdict = failed;
+  throw WrongResult(fmt::format("the outputs of run {} differ from the first run: {}",
+                                determinism.runs, failed.reason));
+}
+
+// The last checks of a provider.
+void audit(Attempt& attempt, Scene& scene) {
+  if (!attempt.alive()) return;
+  guarded(attempt, scene, "audit", [&] {
+    const Quiet quiet(attempt, scene);
+    require_nothing_behind(audited(attempt, scene));
+    require_fresh_outputs(audited(attempt, scene));
+    quiet.require();
+  });
+}
+
+Attempt start(const Provider& provider, int index, const Case& item, Scene& scene) {
+  Attempt attempt;
+  attempt.provider = &provider;
+  attempt.index = index;
+  attempt.record.item = item;
+  attempt.record.provider = provider.name();
+  attempt.record.program = provider.program();
+  if (scene.watch.interrupted()) {
+    attempt.end(Status::skipped, "interrupted");
+    return attempt;
+  }
+  if (is_left_running(scene.watch)) {
+    attempt.end(Status::skipped, "another provider left something running");
+    return attempt;
+  }
+  guarded(attempt, scene, "verify", [&] {
+    prepare_and_verify(attempt, scene);
+    if (scene.options.repeat > 1) repeat(attempt, scene);
+  });
+  dump(attempt, scene);
+  return attempt;
+}
+
+Contender timed(Attempt& attempt, Scene& scene) {
+  return {.at_work = [&](bool working) { tell(scene.watch, working ? attempt.index : -1); },
+          .before = [&] { attempt.outputs->poison(); },
+          .run = [&] { attempt.session->run(scene.inputs.view(), attempt.outputs->view()); },
+          .after =
+              [&] {
+                const int64_t unwritten = attempt.outputs->unwritten_elements();
+                if (unwritten == 0) return;
+                throw WrongResult(
+                    fmt::format("a timed run left {} output elements unwritten", unwritten));
+              }};
+}
+
+// Verifies the outputs of the last timed run: equal to the verified ones bit for bit, or judged
+// again.
+void verify_timed(Attempt& attempt, Scene& scene) {
+  scene.check_inputs();
+  if (attempt.outputs->hash() == attempt.verified_hash) return;
+  HostOutputs outputs = take_outputs(*attempt.outputs, scene);
+  attempt.record.verdict = scene.judge(*attempt.provider, outputs);
+  require_passed(attempt.record.verdict);
+}
+
+void take_energy(Attempt& attempt, Scene& scene) {
+  const AtWork at_work(scene.watch, attempt.index);
+  const MeasureOptions& options = scene.options.measure;
+  if (options.energy_seconds == 0 || !scene.device.energy()) return;
+  const PhaseClock::Phase phase(scene.clock, "energy");
+  const Replay replay = scene.device.replayable(
+      [&] { attempt.session->run(scene.inputs.view(), attempt.outputs->view()); });
+  attempt.record.energy =
+      measure_energy(scene.device, replay.launch, options.energy_seconds, scene.watch.interrupted);
+}
+
+void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& gemm, uint64_t seed) {
+  std::vector<Attempt*> alive;
+  std::vector<Contender> contenders;
+  for (Attempt& attempt : attempts) {
+    if (!attempt.alive()) continue;
+    alive.push_back(&attempt);
+    contenders.push_back(timed(attempt, scene));
+  }
+  if (alive.empty()) return;
+  contenders.push_back(Contender::of([&] { gemm.run(); }));
+
+  const std::vector<Timing> timings = measure_interleaved(
+      scene.device, contenders, scene.options.measure, seed, scene.watch.interrupted);
+  const Timing& ceiling = timings.back();
+  alive.front()->record.wall.add("gemm", ceiling.warmup_seconds + ceiling.sample_seconds);
+  for (size_t i = 0; i < alive.size(); ++i) {
+    Attempt& attempt = *alive[i];
+    attempt.record.wall.add("warm_up", timings[i].warmup_seconds);
+    attempt.record.wall.add("samples", timings[i].sample_seconds);
+    guarded(attempt, scene, "verify", [&] {
+      if (timings[i].error) std::rethrow_exception(timings[i].error);
+      if (timings[i].measurement.seconds.empty()) {
+        return attempt.end(Status::skipped, "interrupted before it was timed");
+      }
+      attempt.record.measurement = timings[i].measurement;
+      attempt.record.gemm = ceiling.measurement;
+      attempt.record.gemm_flops = gemm.flops();
+      verify_timed(attempt, scene);
+      take_energy(attempt, scene);
+    });
+  }
+}
+
+void compare_with_naive(std::vector<Attempt>& attempts, Scene& scene) {
+  const auto naive = std::find_if(attempts.begin(), attempts.end(), [](const Attempt& attempt) {
+    return attempt.alive() && attempt.provider->name() == "naive";
+  });
+  if (naive == attempts.end()) return;
+  for (Attempt& attempt : attempts) {
+    if (!attempt.alive() || &attempt == &*naive) continue;
+    const PhaseClock::Phase phase(scene.clock, "distance");
+    attempt.record.from_naive = distance(scene.problem, *attempt.verified_outputs,
+                                         *naive->verified_outputs, *scene.device.stream().threads);
+  }
+}
+
+std::vector<Record> records_of(std::vector<Attempt>& attempts) {
+  std::vector<Record> records;
+  for (Attempt& attempt : attempts) records.push_back(std::move(attempt.record));
+  return records;
+}
+
+// The records of a case that could not even be set up.
+std::vector<Record> all_ended(const Case& item, const std::vector<const Provider*>& providers,
+                              Status status, const std::string& reason) {
+  std::vector<Record> records;
+  for (const Provider* provider : providers) {
+    Record record;
+    record.item = item;
+    record.provider = provider->name();
+    record.program = provider->program();
+    record.status = status;
+    record.reason = reason;
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+}  // namespace
+
+std::vector<Record> run_case(const Case& item, const std::vector<const Provider*>& providers,
+                             Device& device, GemmCeiling* gemm, const CaseRunOptions& options,
+                             const Watch& watch) {
+  if (providers.empty()) return {};
+  if (watch.interrupted()) return all_ended(item, providers, Status::skipped, "interrupted");
+  if (const std::string why = why_no_room(item.problem, device.info().kind); !why.empty()) {
+    return all_ended(item, providers, Status::skipped, why);
+  }
+  try {
+    PhaseClock clock;
+    Scene scene = make_scene(item, device, providers.front()->scores_dtype(item.problem), options,
+                             watch, clock);
+    if (!options.dump.empty()) dump_inputs(options.dump, scene.problem, scene.host.inputs());
+    std::vector<Attempt> attempts;
+    for (size_t i = 0; i < providers.size(); ++i) {
+      attempts.push_back(start(*providers[i], static_cast<int>(i), item, scene));
+    }
+    if (options.time && gemm != nullptr && !is_left_running(watch)) {
+      time_together(attempts, scene, *gemm, item.inputs.seed);
+    }
+    for (Attempt& attempt : attempts) audit(attempt, scene);
+    compare_with_naive(attempts, scene);
+    for (Attempt& attempt : attempts) {
+      guarded(attempt, scene, "end", [&] { attempt.session.reset(); });
+    }
+    return records_of(attempts);
+  } catch (const OutOfMemory& error) {
+    return all_ended(item, providers, Status::out_of_memory, error.what());
+  } catch (const std::bad_alloc&) {
+    return all_ended(item, providers, Status::out_of_memory,
+                     "the host ran out of memory for the inputs and their reference");
+  }
+}
+
+}  // namespace flashbench

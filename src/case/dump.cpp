@@ -1,0 +1,66 @@
+#include "case/dump.h"
+
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+#include "device/atomic_file.h"
+#include "device/inputs.h"
+#include "device/npy.h"
+
+namespace flashbench {
+
+namespace {
+
+void write_tensor(const std::filesystem::path& path, ConstTensorView t, Layout layout) {
+  write_npy(path, npy_type(t.dtype), shape_in(layout, t), t.data);
+}
+
+// As FlashAttention takes it.
+void write_cu_seqlens(const std::filesystem::path& path, const RequestRows& rows) {
+  std::vector<int32_t> starts;
+  for (const int64_t start : rows.starts()) {
+    if (start > std::numeric_limits<int32_t>::max()) {
+      throw std::runtime_error(path.string() + ": too many tokens for 32 bits");
+    }
+    starts.push_back(static_cast<int32_t>(start));
+  }
+  const std::vector<int64_t> shape{rows.requests() + 1};
+  write_npy(path, NpyArray::Type::int32, shape, starts.data());
+}
+
+void write_logsumexp(const std::filesystem::path& path, const float* logsumexp, const Problem& p) {
+  const std::vector<int64_t> shape = p.is_ragged()
+                                         ? std::vector<int64_t>{p.q_heads, p.q_tokens()}
+                                         : std::vector<int64_t>{p.batch, p.q_heads, p.q_len};
+  write_npy(path, NpyArray::Type::float32, shape, logsumexp);
+}
+
+}  // namespace
+
+void dump_inputs(const std::filesystem::path& folder, const Problem& p, const Inputs& inputs) {
+  make_folder(folder);
+  write_tensor(folder / "q.npy", inputs.q, p.layout);
+  write_tensor(folder / "k.npy", inputs.k, p.layout);
+  write_tensor(folder / "v.npy", inputs.v, p.layout);
+  if (p.pass == Pass::backward) write_tensor(folder / "do.npy", inputs.d_o, p.layout);
+  if (!p.lengths) return;
+  write_cu_seqlens(folder / "cu_seqlens_q.npy", p.lengths->queries());
+  write_cu_seqlens(folder / "cu_seqlens_k.npy", p.lengths->keys());
+}
+
+void dump_outputs(const std::filesystem::path& folder, const Problem& p, const Outputs& outputs) {
+  make_folder(folder);
+  if (p.pass == Pass::forward) {
+    write_tensor(folder / "o.npy", outputs.o, p.layout);
+    if (outputs.logsumexp != nullptr) {
+      write_logsumexp(folder / "logsumexp.npy", outputs.logsumexp, p);
+    }
+  } else {
+    write_tensor(folder / "dq.npy", outputs.dq, p.layout);
+    write_tensor(folder / "dk.npy", outputs.dk, p.layout);
+    write_tensor(folder / "dv.npy", outputs.dv, p.layout);
+  }
+}
+
+}  // namespace flashbench

@@ -1,0 +1,39 @@
+#include "case/room.h"
+
+#include <fmt/format.h>
+
+#include "device/proc.h"
+
+namespace flashbench {
+
+namespace {
+
+// Keep an eighth of the memory free: the system kills the process that takes the last of it.
+constexpr int64_t kKeptFree = 8;
+
+double gibibytes(int64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 30);
+}
+
+}  // namespace
+
+int64_t host_bytes_needed(const Problem& p, DeviceKind kind) {
+  const int64_t element = element_size(p.dtype), o = p.output_elements() * element;
+  const int64_t qkv = (p.query_elements() + p.key_elements() + p.value_elements()) * element;
+  const bool forward = p.pass == Pass::forward;
+  const int64_t inputs = forward ? qkv : qkv + 2 * o;
+  const int64_t outputs = forward ? o : qkv;
+  return inputs + 2 * outputs + (kind == DeviceKind::cpu ? inputs + outputs : 0);
+}
+
+std::string why_no_room(const Problem& p, DeviceKind kind) {
+  const int64_t needed = host_bytes_needed(p, kind);
+  const int64_t available = proc_bytes("/proc/meminfo", "MemAvailable:");
+  if (needed <= available - available / kKeptFree || available == 0) return "";  // 0: not known
+  return fmt::format(
+      "its tensors need {:.1f} GiB of host memory; {:.1f} GiB are available, of which 1/{} is "
+      "kept free",
+      gibibytes(needed), gibibytes(available), kKeptFree);
+}
+
+}  // namespace flashbench

@@ -1,0 +1,282 @@
+// Checks after a provider's outputs were judged right: guard bands, stale outputs, and determinism.
+#include "case/audits.h"
+
+#include <gtest/gtest.h>
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <thread>
+
+#include "case/case_run.h"
+#include "tests/case/fake_provider.h"
+
+namespace flashbench {
+namespace {
+
+class Audits : public testing::Test {
+ protected:
+  Audits() {
+    options_.measure.warmup_runs = 1;
+    options_.measure.warmup_seconds = 0;
+    options_.measure.min_samples = 3;
+    options_.measure.max_samples = 3;
+    options_.time = false;
+    item_.problem = {.q_heads = 2, .kv_heads = 1, .q_len = 33, .kv_len = 40, .head_dim = 16};
+  }
+
+  Record run(FakeProvider::Tamper tamper) {
+    const FakeProvider provider(std::move(tamper));
+    return run_case(item_, {&provider}, *device_, gemm_.get(), options_).at(0);
+  }
+
+  // The contiguous parts of every output.
+  std::vector<std::pair<void*, size_t>> memory(const Outputs& out) const {
+    const Problem& p = item_.problem;
+    const auto queries = static_cast<size_t>(p.query_elements()) * sizeof(float);
+    const auto keys = static_cast<size_t>(p.key_elements()) * sizeof(float);
+    if (p.pass == Pass::backward) {
+      return {{out.dq.data, queries}, {out.dk.data, keys}, {out.dv.data, keys}};
+    }
+    return {{out.o.data, queries},
+            {out.logsumexp, static_cast<size_t>(p.query_rows()) * sizeof(float)}};
+  }
+
+  static float* o(const Outputs& outputs) { return static_cast<float*>(outputs.o.data); }
+
+  std::unique_ptr<Device> device_ = make_host_device(2);
+  std::unique_ptr<GemmCeiling> gemm_ = make_gemm_ceiling(*device_, Dtype::fp32);
+  CaseRunOptions options_;
+  Case item_;
+};
+
+TEST_F(Audits, AWriteBesideAnOutputFailsAndNamesIt) {
+  for (const Placement placement : kPlacements) {
+    item_.placement = placement;
+    const Record record = run([](const Inputs&, const Outputs& out, int) { o(out)[-1] = 1; });
+    EXPECT_EQ(record.status, Status::failed);
+    EXPECT_EQ(record.reason, "4 bytes outside the elements of o were written") << name(placement);
+  }
+}
+
+TEST_F(Audits, AWriteIntoAGapFailsInATimedRunToo) {
+  item_.placement = Placement::strided;
+  options_.time = true;
+  const Record record = run([](const Inputs&, const Outputs& out, int n) {
+    if (n > 2) o(out)[out.o.offset(0, 1, 32) + out.o.head_dim] = 1;
+  });
+  EXPECT_EQ(record.status, Status::failed);
+  EXPECT_EQ(record.reason, "4 bytes outside the elements of o were written");
+  EXPECT_FALSE(record.measurement);
+}
+
+// Returns its first outputs, whatever the inputs are.
+TEST_F(Audits, StaleOutputsFailTimedOrNot) {
+  for (const bool time : {false, true}) {
+    for (const Pass pass : kPasses) {
+      options_.time = time;
+      item_.problem.pass = pass;
+      std::vector<std::vector<std::byte>> first;
+      const Record record = run([&](const Inputs&, const Outputs& out, int n) {
+        size_t i = 0;
+        for (const auto& [data, size] : memory(out)) {
+          const auto* bytes = static_cast<const std::byte*>(data);
+          if (n == 0) {
+            first.emplace_back(bytes, bytes + size);
+          } else {
+            std::memcpy(data, first[i++].data(), size);
+          }
+        }
+      });
+      EXPECT_EQ(record.status, Status::failed);
+      EXPECT_NE(record.reason.find("its outputs do not follow its inputs"), std::string::npos)
+          << record.reason;
+      EXPECT_FALSE(record.measurement);
+    }
+  }
+}
+
+TEST_F(Audits, AStaleLogsumexpAloneIsRight) {
+  // Its outputs do not depend on V, so that this is not wrong.
+  std::vector<float> first;
+  const Record record = run([&](const Inputs&, const Outputs& out, int n) {
+    const auto rows = static_cast<size_t>(item_.problem.query_rows());
+    if (n == 0) first.assign(out.logsumexp, out.logsumexp + rows);
+    std::copy(first.begin(), first.end(), out.logsumexp);
+  });
+  EXPECT_EQ(record.status, Status::ok) << record.reason;
+}
+
+TEST_F(Audits, OutputsThatDifferByRoundingAreJudgedNotRefused) {
+  const Record record = run([](const Inputs&, const Outputs& out, int n) {
+    if (n > 0) o(out)[7] = std::nextafter(o(out)[7], 10.0f);
+  });
+  EXPECT_EQ(record.status, Status::ok) << record.reason;
+}
+
+TEST_F(Audits, InputsAreRestoredForTheNextProvider) {
+  for (const Pass pass : kPasses) {
+    item_.problem.pass = pass;
+    std::map<int, std::vector<std::byte>> seen;
+    const auto watch = [&](const Inputs& in, const Outputs&, int n) {
+      const ConstTensorView& t = pass == Pass::forward ? in.v : in.d_o;
+      const auto* data = static_cast<const std::byte*>(t.data);
+      seen[n].assign(data, data + t.elements() * 4);
+    };
+    run(watch);
+    const auto first = seen;
+    run(watch);
+    EXPECT_EQ(seen, first);
+    ASSERT_EQ(seen.size(), 2u);  // the verified run, and one on negated inputs
+    EXPECT_NE(seen[0], seen[1]);
+    flip_signs(seen[1], 4);
+    EXPECT_EQ(seen[0], seen[1]);
+  }
+}
+
+TEST_F(Audits, InputsChangedInTheLastRunFail) {
+  const Record record = run([](const Inputs& in, const Outputs&, int n) {
+    if (n == 1) static_cast<float*>(const_cast<void*>(in.k.data))[3] = 100;
+  });
+  EXPECT_EQ(record.status, Status::failed);
+  EXPECT_EQ(record.reason, "it changed its inputs");
+}
+
+TEST_F(Audits, AThreadLeftSpinningFails) {
+  std::atomic<bool> end = false;
+  std::thread spinning;
+  const Record record = run([&](const Inputs&, const Outputs&, int n) {
+    if (n != 0) return;
+    spinning = std::thread([&] {
+      while (!end) {
+      }
+    });
+  });
+  end = true;
+  spinning.join();
+  EXPECT_EQ(record.status, Status::failed);
+  EXPECT_EQ(record.reason.find("1 thread continued to work after it had returned"), 0u)
+      << record.reason;
+}
+
+TEST_F(Audits, AChildProcessLeftAtWorkFails) {
+  pid_t child = -1;
+  const Record record = run([&](const Inputs&, const Outputs&, int n) {
+    if (n != 0) return;
+    child = fork();
+    volatile bool forever = child == 0;
+    while (forever) {
+    }
+  });
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ(record.status, Status::failed);
+  // After a fork OpenBLAS restarts its thread, which may work for a while too.
+  EXPECT_NE(record.reason.find("1 child process continued to work"), std::string::npos)
+      << record.reason;
+}
+
+TEST_F(Audits, ThreadsThatRestOrSoonDoAreNoneOfTheirs) {
+  std::atomic<bool> end = false;
+  std::thread resting, soon;
+  const Record record = run([&](const Inputs&, const Outputs&, int n) {
+    if (n != 0) return;
+    resting = std::thread([&] { end.wait(false); });
+    soon = std::thread([&] {  // like pool threads that poll for more work
+      timespec used{};
+      while (used.tv_nsec < 5'000'000) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+      end.wait(false);
+    });
+  });
+  end = true;
+  end.notify_all();
+  resting.join();
+  soon.join();
+  EXPECT_EQ(record.status, Status::ok) << record.reason;
+}
+
+TEST_F(Audits, WhatAnotherProviderLeftIsNotHeldAgainstTheNext) {
+  std::atomic<bool> end = false;
+  std::thread spinning([&] {
+    while (!end) {
+    }
+  });
+  const Record record = run([](const Inputs&, const Outputs&, int) {});
+  end = true;
+  spinning.join();
+  EXPECT_EQ(record.status, Status::ok) << record.reason;
+}
+
+TEST_F(Audits, RepeatedRunsOfARealProviderAgreeBitByBit) {
+  options_.repeat = 5;
+  for (const Pass pass : kPasses) {
+    item_.problem.pass = pass;
+    int runs = 0;
+    const Record record = run([&](const Inputs&, const Outputs&, int) { ++runs; });
+    EXPECT_EQ(record.status, Status::ok) << record.reason;
+    ASSERT_TRUE(record.determinism);
+    EXPECT_EQ(record.determinism->kind, Determinism::Kind::bitwise);
+    EXPECT_EQ(record.determinism->runs, 5);
+    EXPECT_EQ(runs, 5 + 1);  // and one on negated inputs
+  }
+}
+
+TEST_F(Audits, WithoutRepeatsNothingIsSaidOfThem) {
+  EXPECT_FALSE(run([](const Inputs&, const Outputs&, int) {}).determinism);
+}
+
+TEST_F(Audits, RoundingThatDiffersIsBounded) {
+  options_.repeat = 5;
+  const Record record = run([](const Inputs&, const Outputs& out, int n) {
+    if (n == 3) o(out)[7] += 2e-7f;
+  });
+  EXPECT_EQ(record.status, Status::ok) << record.reason;
+  ASSERT_TRUE(record.determinism);
+  EXPECT_EQ(record.determinism->kind, Determinism::Kind::bounded);
+  EXPECT_EQ(record.determinism->runs, 5);
+  EXPECT_GT(record.determinism->max_lambda, 0);
+  EXPECT_LE(record.determinism->max_lambda, 6);
+}
+
+TEST_F(Audits, ARepeatThatIsWrongVariesAndFails) {
+  options_.repeat = 5;
+  const Record record = run([](const Inputs&, const Outputs& out, int n) {
+    if (n == 2) o(out)[7] += 0.01f;
+  });
+  EXPECT_EQ(record.status, Status::failed);
+  EXPECT_EQ(record.verdict.status, Verdict::Status::failed);
+  ASSERT_TRUE(record.determinism);
+  EXPECT_EQ(record.determinism->kind, Determinism::Kind::varies);
+  EXPECT_EQ(record.determinism->runs, 3);
+  EXPECT_EQ(record.reason.find("the outputs of run 3 differ from the first run: o is off by"), 0u)
+      << record.reason;
+}
+
+TEST_F(Audits, ARepeatThatWritesNothingVaries) {
+  options_.repeat = 3;
+  const Record record = run([&](const Inputs&, const Outputs& out, int n) {
+    if (n != 2) return;
+    for (const auto& [data, size] : memory(out)) std::memset(data, kPoisonByte, size);
+  });
+  EXPECT_EQ(record.determinism->kind, Determinism::Kind::varies);
+  EXPECT_EQ(record.status, Status::failed);
+}
+
+TEST_F(Audits, WhatIsKnownOfTheInputsDecidesWhereTheReferencePasses) {
+  item_.inputs.distribution = Distribution::one_hot;
+  const Record record = run([](const Inputs&, const Outputs& out, int) {
+    o(out)[5] = std::nextafter(o(out)[5], 1000.0f);  // lambda allows no more than half an ulp
+  });
+  EXPECT_EQ(record.status, Status::failed);
+  EXPECT_NE(record.reason.find("bit for bit"), std::string::npos) << record.reason;
+  EXPECT_EQ(record.verdict.status, Verdict::Status::failed);
+}
+
+}  // namespace
+}  // namespace flashbench

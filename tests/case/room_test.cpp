@@ -1,0 +1,44 @@
+#include "case/room.h"
+
+#include <gtest/gtest.h>
+
+namespace flashbench {
+namespace {
+
+TEST(Room, CountsEveryTensorOnceForEachPlace) {
+  const Problem p{.dtype = Dtype::fp16, .q_heads = 2, .q_len = 10, .kv_len = 100, .head_dim = 8};
+  const int64_t queries = 2 * 10 * 8 * 2, keys = 100 * 8 * 2;
+  EXPECT_EQ(host_bytes_needed(p, DeviceKind::cuda), queries + 2 * keys + 2 * queries);
+  EXPECT_EQ(host_bytes_needed(p, DeviceKind::cpu), 2 * (queries + 2 * keys) + 3 * queries);
+  Problem backward = p;
+  backward.pass = Pass::backward;
+  EXPECT_EQ(host_bytes_needed(backward, DeviceKind::cpu),
+            2 * (3 * queries + 2 * keys) + 3 * (queries + 2 * keys));
+}
+
+TEST(Room, CountsTensorsWithAHeadDimOfTheirOwn) {
+  const Problem p{.dtype = Dtype::fp16,
+                  .q_heads = 2,
+                  .q_len = 10,
+                  .kv_len = 100,
+                  .head_dim = 8,
+                  .head_dim_v = 16};
+  const int64_t q = 2 * 10 * 8 * 2, o = 2 * q, k = 100 * 8 * 2, v = 2 * k;
+  EXPECT_EQ(host_bytes_needed(p, DeviceKind::cpu), 2 * (q + k + v) + 3 * o);
+  Problem backward = p;
+  backward.pass = Pass::backward;
+  EXPECT_EQ(host_bytes_needed(backward, DeviceKind::cpu),
+            2 * (q + k + v + 2 * o) + 3 * (q + k + v));
+}
+
+TEST(Room, IsThereForASmallProblemAndNotForAPetabyte) {
+  Problem p{.q_len = 10, .kv_len = 100};
+  EXPECT_EQ(why_no_room(p, DeviceKind::cpu), "");
+  p.kv_len = int64_t{1} << 40;
+  EXPECT_NE(why_no_room(p, DeviceKind::cpu).find("its tensors need 1048576.0 GiB"),
+            std::string::npos)
+      << why_no_room(p, DeviceKind::cpu);
+}
+
+}  // namespace
+}  // namespace flashbench

@@ -1,0 +1,69 @@
+#include "case/support.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/case/fake_provider.h"
+
+namespace flashbench {
+namespace {
+
+using testing::Optional;
+
+// An optional axis of problems: the batch, by another name.
+Axis made_up_axis(std::string_view name) {
+  return {.name = name,
+          .title = "",
+          .role = Axis::Role::optional,
+          .values = Axis::Integers{1, 9},
+          .of_problem = true,
+          .get = [](const Case& c) { return Axis::Json(c.problem.batch); },
+          .set = nullptr};
+}
+
+class Support : public testing::Test {
+ protected:
+  std::optional<std::string> why() const { return why_unsupported(provider_, item_, {}, table_); }
+
+  std::vector<Axis> table_{made_up_axis("spam"), made_up_axis("eggs")};
+  FakeProvider provider_{nullptr};
+  Case item_;
+};
+
+TEST_F(Support, AProviderIsNotOfferedWhatItDoesNotKnow) {
+  item_.problem.batch = 2;
+  EXPECT_THAT(why(), Optional(std::string("it does not support spam and eggs")));
+  provider_.axes = {"eggs"};
+  EXPECT_THAT(why(), Optional(std::string("it does not support spam")));
+  provider_.axes = {"eggs", "spam"};
+  EXPECT_EQ(why(), std::nullopt);
+}
+
+TEST_F(Support, DefaultsAreOfferedToAll) {
+  EXPECT_EQ(why(), std::nullopt);
+}
+
+// It could not be asked whether it supports a problem that it does not understand.
+TEST_F(Support, AxesComeFirst) {
+  provider_.refusal = "the provider's";
+  provider_.placement_refusal = "the placement's";
+  item_.placement = Placement::offset;
+  EXPECT_THAT(why(), Optional(std::string("the provider's")));
+  item_.problem.batch = 2;
+  EXPECT_THAT(why(), Optional(std::string("it does not support spam and eggs")));
+  provider_.axes = {"eggs", "spam"};
+  provider_.refusal.reset();
+  EXPECT_THAT(why(), Optional(std::string("the placement's")));
+}
+
+TEST(SupportTable, ProvidersNameOptionalAxesOfProblems) {
+  for (const auto& provider : all_providers()) {
+    for (const std::string_view name : provider->optional_axes()) {
+      EXPECT_EQ(axis(name).role, Axis::Role::optional) << provider->name();
+      EXPECT_TRUE(axis(name).of_problem) << provider->name();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace flashbench
