@@ -14,8 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "attention/problem.h"
 #include "device/device.h"
-#include "plan/config.h"
+#include "measure/options.h"
 
 namespace flashbench {
 

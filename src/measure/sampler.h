@@ -8,7 +8,7 @@
 
 #include "device/device.h"
 #include "measure/load.h"
-#include "plan/config.h"
+#include "measure/options.h"
 
 namespace flashbench {
 

@@ -111,22 +111,6 @@ SweepConfig read_config(const Json& json, const std::filesystem::path& folder,
 
 }  // namespace
 
-std::string_view name(CacheState cache) {
-  return cache == CacheState::warm ? "warm" : "cold";
-}
-
-std::string_view name(CounterMode mode) {
-  switch (mode) {
-    case CounterMode::automatic:
-      return "auto";
-    case CounterMode::on:
-      return "on";
-    case CounterMode::off:
-      return "off";
-  }
-  return "?";
-}
-
 ConfigError::ConfigError(std::string source, std::vector<ConfigIssue> issues)
     : std::runtime_error(list(source, issues)), issues_(std::move(issues)) {}
 
