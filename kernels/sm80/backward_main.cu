@@ -17,13 +17,13 @@
 #include "kernels/backward/backward.h"
 #include "kernels/backward/turns.cuh"
 #include "kernels/backward/work.cuh"
+#include "kernels/mma/shared_tile.h"
+#include "kernels/mma/tile_product.cuh"
 #include "kernels/ptx/cp_async.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
 #include "kernels/ptx/shared_address.h"
 #include "kernels/sm80/backward.h"
-#include "kernels/sm80/shared_tile.h"
-#include "kernels/sm80/tile_product.cuh"
 
 namespace flashbench::kernels::sm80 {
 namespace {
@@ -69,17 +69,17 @@ struct Blocks {
 template <typename Element, typename B>
 struct alignas(128) Shared {
   struct Stage {
-    Element q[SharedTile<B::kQ, B::kHeadDim>::kElements];
-    Element d_o[SharedTile<B::kQ, B::kHeadDim>::kElements];
+    Element q[mma::SharedTile<B::kQ, B::kHeadDim>::kElements];
+    Element d_o[mma::SharedTile<B::kQ, B::kHeadDim>::kElements];
     float logsumexp[B::kQ];  // base 2
     float d[B::kQ];
   };
   struct Scores {
-    Element p[SharedTile<B::kQ, B::kKv>::kElements];
-    Element ds[SharedTile<B::kQ, B::kKv>::kElements];
+    Element p[mma::SharedTile<B::kQ, B::kKv>::kElements];
+    Element ds[mma::SharedTile<B::kQ, B::kKv>::kElements];
   };
-  Element k[SharedTile<B::kKv, B::kHeadDim>::kElements];
-  Element v[SharedTile<B::kKv, B::kHeadDim>::kElements];
+  Element k[mma::SharedTile<B::kKv, B::kHeadDim>::kElements];
+  Element v[mma::SharedTile<B::kKv, B::kHeadDim>::kElements];
   Stage stages[B::kStages];
   Scores scores[B::kScoreBuffers];
 };
@@ -90,7 +90,7 @@ struct alignas(128) Shared {
 template <int kRows, int kColumns, int kThreads, int kParts = 1, typename Element>
 __device__ __forceinline__ void load_tile(uint32_t tile, const Element* from, int64_t row_stride,
                                           int begin, int end, int head_dim, int part = 0) {
-  using To = SharedTile<kRows, kColumns>;
+  using To = mma::SharedTile<kRows, kColumns>;
   // Threads side by side along a row: one per chunk of a whole row or, if the number of threads is
   // not a multiple of that, of a panel's row.
   constexpr int kWidth = kThreads % (kColumns / 8) == 0 ? kColumns / 8 : To::kRowChunks;
@@ -123,8 +123,8 @@ __device__ void add_seen_keys(const Element* ds, const Element* k, int visible, 
     float sum = 0;
 #pragma unroll 1
     for (int key = 0; key < min(visible + row, key_end); ++key) {
-      sum += static_cast<float>(ds[SharedTile<B::kQ, B::kKv>::element(row, key)]) *
-             static_cast<float>(k[SharedTile<B::kKv, B::kHeadDim>::element(key, column)]);
+      sum += static_cast<float>(ds[mma::SharedTile<B::kQ, B::kKv>::element(row, key)]) *
+             static_cast<float>(k[mma::SharedTile<B::kKv, B::kHeadDim>::element(key, column)]);
     }
     atomicAdd(backward::accumulator_of<B::kHeadDim>(tiles, row, column), sum);
   }
@@ -142,9 +142,9 @@ __device__ __forceinline__ int fresh_lane() {
 template <typename Element, typename B, bool kDeterministic>
 __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     backward_main(const __grid_constant__ backward::Arguments args) {
-  using QTile = SharedTile<B::kQ, B::kHeadDim>;
-  using KvTile = SharedTile<B::kKv, B::kHeadDim>;
-  using ScoreTile = SharedTile<B::kQ, B::kKv>;
+  using QTile = mma::SharedTile<B::kQ, B::kHeadDim>;
+  using KvTile = mma::SharedTile<B::kKv, B::kHeadDim>;
+  using ScoreTile = mma::SharedTile<B::kQ, B::kKv>;
   using SharedMemory = Shared<Element, B>;
   using Stage = typename SharedMemory::Stage;
   using Scores = typename SharedMemory::Scores;
@@ -233,12 +233,12 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     const int lane = fresh_lane();
     const Stage& from = shared.stages[stage];
     const int row_in_block = score_warp_q * B::kScoreQ + lane / 4;
-    const uint32_t a_offset =
-        QTile::offset(score_warp_q * B::kScoreQ + row_major_row(lane), row_major_chunk(lane));
-    const uint32_t b_offset = KvTile::offset(score_warp_kv * B::kScoreKv + column_major_row(lane),
-                                             column_major_chunk(lane));
+    const uint32_t a_offset = QTile::offset(score_warp_q * B::kScoreQ + mma::row_major_row(lane),
+                                            mma::row_major_chunk(lane));
+    const uint32_t b_offset = KvTile::offset(
+        score_warp_kv * B::kScoreKv + mma::column_major_row(lane), mma::column_major_chunk(lane));
     float s[kM][kN][4] = {};
-    multiply<Element, QTile, false, KvTile, false, 1, kK>(
+    mma::multiply<Element, QTile, false, KvTile, false, 1, kK>(
         s, shared_address(from.q) + a_offset, shared_address(shared.k) + b_offset, beside);
 
     const bool masked = min(args.key_end, first_row + args.diagonal + 1) < first_key + B::kKv;
@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
         for (int n = 0; n < kN; ++n) dp[m][n][2 * half] = dp[m][n][2 * half + 1] = -d;
       }
     }
-    multiply<Element, QTile, false, KvTile, false, 1, kK>(
+    mma::multiply<Element, QTile, false, KvTile, false, 1, kK>(
         dp, shared_address(from.d_o) + a_offset, shared_address(shared.v) + b_offset, [&](int k) {
           constexpr int kValues = kM * kN * 4;
 #pragma unroll
@@ -296,8 +296,8 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
 
     Scores& to = shared.scores[buffer];
     const uint32_t offset =
-        ScoreTile::offset(score_warp_q * B::kScoreQ + stored_row(lane),
-                          score_warp_kv * (B::kScoreKv / 8) + stored_chunk(lane));
+        ScoreTile::offset(score_warp_q * B::kScoreQ + mma::stored_row(lane),
+                          score_warp_kv * (B::kScoreKv / 8) + mma::stored_chunk(lane));
     const uint32_t p_address = shared_address(to.p) + offset;
     const uint32_t ds_address = shared_address(to.ds) + offset;
 #pragma unroll
@@ -313,8 +313,8 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
           p[i] = ptx::cvt_rn_x2<Element>(x[j], x[j + 1]);
           ds[i] = ptx::cvt_rn_x2<Element>(x[j] * y[j], x[j + 1] * y[j + 1]);
         }
-        store_matrices<ScoreTile>(p_address, m * 16, n, p);
-        store_matrices<ScoreTile>(ds_address, m * 16, n, ds);
+        mma::store_matrices<ScoreTile>(p_address, m * 16, n, p);
+        mma::store_matrices<ScoreTile>(ds_address, m * 16, n, ds);
       }
     }
     return !finite;
@@ -327,12 +327,14 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     const Stage& queries = shared.stages[stage];
     const Scores& scores = shared.scores[buffer];
     {
-      const uint32_t a =
-          shared_address(owns_dv ? scores.p : scores.ds) +
-          ScoreTile::offset(column_major_row(lane), key_warp_kv * 8 + column_major_chunk(lane));
-      const uint32_t b = shared_address(owns_dv ? queries.d_o : queries.q) +
-                         QTile::offset(row_major_row(lane), key_warp_d * 2 + row_major_chunk(lane));
-      multiply<Element, ScoreTile, true, QTile, true, B::kKeyWarpsD, B::kQ / 16>(sum, a, b, beside);
+      const uint32_t a = shared_address(owns_dv ? scores.p : scores.ds) +
+                         ScoreTile::offset(mma::column_major_row(lane),
+                                           key_warp_kv * 8 + mma::column_major_chunk(lane));
+      const uint32_t b =
+          shared_address(owns_dv ? queries.d_o : queries.q) +
+          QTile::offset(mma::row_major_row(lane), key_warp_d * 2 + mma::row_major_chunk(lane));
+      mma::multiply<Element, ScoreTile, true, QTile, true, B::kKeyWarpsD, B::kQ / 16>(sum, a, b,
+                                                                                      beside);
     }
 
     const int q_head = batch * args.q_heads + h, first_row = q_block * B::kQ;
@@ -350,13 +352,14 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
       const int dq_warp_q = warp / B::kDqWarpsD, dq_warp_d = warp % B::kDqWarpsD;
       constexpr int kM = B::kDqQ / 16, kN = B::kDqD / 8;
       float dq[kM][kN][4] = {};
-      const uint32_t a =
-          shared_address(scores.ds) +
-          ScoreTile::offset(dq_warp_q * B::kDqQ + row_major_row(lane), row_major_chunk(lane));
-      const uint32_t b = shared_address(shared.k) +
-                         KvTile::offset(row_major_row(lane), dq_warp_d * 2 + row_major_chunk(lane));
-      multiply<Element, ScoreTile, false, KvTile, true, B::kDqWarpsD, B::kKv / 16>(dq, a, b,
-                                                                                   [](int) {});
+      const uint32_t a = shared_address(scores.ds) +
+                         ScoreTile::offset(dq_warp_q * B::kDqQ + mma::row_major_row(lane),
+                                           mma::row_major_chunk(lane));
+      const uint32_t b =
+          shared_address(shared.k) +
+          KvTile::offset(mma::row_major_row(lane), dq_warp_d * 2 + mma::row_major_chunk(lane));
+      mma::multiply<Element, ScoreTile, false, KvTile, true, B::kDqWarpsD, B::kKv / 16>(dq, a, b,
+                                                                                        [](int) {});
       if constexpr (kDeterministic)
         backward::wait_for_turn(turn, work.key_block, threadIdx.x == 0, sync);
       tiles += (dq_warp_q * (B::kDqQ / 16) * (B::kHeadDim / 8) + dq_warp_d * 2) * 128;

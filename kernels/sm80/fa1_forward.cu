@@ -12,20 +12,18 @@
 #include "kernels/common/half_types.h"
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
+#include "kernels/common/strides.h"
 #include "kernels/common/tensor_cores.h"
+#include "kernels/mma/shared_tile.h"
 #include "kernels/ptx/cp_async.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
 #include "kernels/ptx/ldmatrix.h"
 #include "kernels/ptx/mma.h"
 #include "kernels/ptx/shared_address.h"
-#include "kernels/sm80/shared_tile.h"
-#include "kernels/sm80/strides.h"
 
 namespace flashbench::kernels::fa1 {
 namespace {
-
-using sm80::SharedTile, sm80::Strides, sm80::strides_of;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
@@ -55,8 +53,8 @@ struct Forward {
   static constexpr int kDimSteps = kHeadDim / 16;
   static_assert(kWarpKeys % 16 == 0);
 
-  using QTile = SharedTile<kRows, kHeadDim>;
-  using KvTile = SharedTile<kBlockKv, kHeadDim>;
+  using QTile = mma::SharedTile<kRows, kHeadDim>;
+  using KvTile = mma::SharedTile<kBlockKv, kHeadDim>;
   // A warp's part of O. 8 floats of padding per row keep the 8 rows of a store in different banks.
   using PartialO = float[kRows][kHeadDim + 8];
   struct Shared {

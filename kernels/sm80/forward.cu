@@ -15,7 +15,9 @@
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/sections.cuh"
+#include "kernels/common/strides.h"
 #include "kernels/common/tensor_cores.h"
+#include "kernels/mma/shared_tile.h"
 #include "kernels/ptx/cp_async.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
@@ -23,8 +25,6 @@
 #include "kernels/ptx/mma.h"
 #include "kernels/ptx/shared_address.h"
 #include "kernels/ptx/tid.h"
-#include "kernels/sm80/shared_tile.h"
-#include "kernels/sm80/strides.h"
 
 namespace flashbench::kernels::sm80 {
 namespace {
@@ -87,8 +87,8 @@ struct Forward {
   // shared memory until P is complete.
   static constexpr bool kTryMaximum = kHeadDim <= 64 && kStages == 2;
 
-  using QTile = SharedTile<kBlockQ, kHeadDim>;
-  using KvTile = SharedTile<kBlockKv, kHeadDim>;
+  using QTile = mma::SharedTile<kBlockQ, kHeadDim>;
+  using KvTile = mma::SharedTile<kBlockKv, kHeadDim>;
   // Byte offsets in shared memory.
   static constexpr int kSharedQ = 0;
   static constexpr int kSharedK = QTile::kBytes;

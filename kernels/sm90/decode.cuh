@@ -14,6 +14,9 @@
 #include <limits>
 #include <numbers>
 
+#include "kernels/common/strides.h"
+#include "kernels/mma/shared_tile.h"
+#include "kernels/mma/tile_product.cuh"
 #include "kernels/ptx/atom.h"
 #include "kernels/ptx/cluster.h"
 #include "kernels/ptx/cp_async.h"
@@ -23,9 +26,6 @@
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/mma.h"
 #include "kernels/ptx/shared_address.h"
-#include "kernels/sm80/shared_tile.h"
-#include "kernels/sm80/strides.h"
-#include "kernels/sm80/tile_product.cuh"
 #include "kernels/sm90/decode_splits.h"
 #include "kernels/sm90/roles.cuh"
 
@@ -48,7 +48,7 @@ struct DecodeArguments {
   const void *q, *k, *v;
   void* o;
   float* logsumexp;
-  sm80::Strides q_strides, k_strides, v_strides, o_strides;
+  Strides q_strides, k_strides, v_strides, o_strides;
   int kv_heads, group, q_len, kv_len, head_dim;
   int diagonal;                // query i sees keys 0 to i + diagonal
   float inverse_group;         // 1 / group
@@ -96,8 +96,8 @@ struct Decode {
   // Q stays in registers where there is room beside S and O.
   static constexpr bool kKeepQ = kRowTiles * (kDimSteps + kKeyTiles + kDimTiles) * 4 <= 160;
 
-  using QTile = sm80::SharedTile<kBlockQ, kHeadDim>;
-  using KvTile = sm80::SharedTile<kKeys, kHeadDim>;
+  using QTile = mma::SharedTile<kBlockQ, kHeadDim>;
+  using KvTile = mma::SharedTile<kKeys, kHeadDim>;
 
   // Rows of O in shared memory. The padding spares bank conflicts to stores of accumulators.
   static constexpr int kORow = kHeadDim + 8;
@@ -165,7 +165,7 @@ struct Decode {
     __device__ Row(const DecodeArguments& a, const Place& place, const Rows& rows, int row)
         : query(rows.query(a, row)),
           head(place.kv_head * a.group + rows.first + row - query * a.group) {}
-    __device__ int64_t offset(const Place& place, const sm80::Strides& strides) const {
+    __device__ int64_t offset(const Place& place, const Strides& strides) const {
       return place.batch * strides.batch + head * strides.head + query * strides.row;
     }
   };
@@ -386,7 +386,7 @@ struct Decode {
     // The first key that not every row sees.
     const int first_masked = a.visible_keys(rows.query(a, 0));
 
-    const auto rows_of = [&](const void* tensor, const sm80::Strides& strides) {
+    const auto rows_of = [&](const void* tensor, const Strides& strides) {
       return KeyRows<T>{static_cast<const T*>(tensor) + place.batch * strides.batch +
                             place.kv_head * strides.head,
                         static_cast<unsigned>(strides.row * sizeof(T))};
@@ -412,16 +412,16 @@ struct Decode {
     __syncthreads();
     const uint32_t q_lane =
         ptx::shared_address(shared.q) +
-        QTile::chunk_offset(sm80::row_major_row(lane), sm80::row_major_chunk(lane));
+        QTile::chunk_offset(mma::row_major_row(lane), mma::row_major_chunk(lane));
     uint32_t kept_q[kKeepQ ? kDimSteps : 1][kRowTiles][4];
     if constexpr (kKeepQ) {
 #pragma unroll
       for (int step = 0; step < kDimSteps; ++step) load_q_step(kept_q[step], q_lane, step);
     }
     const uint32_t k_lane =
-        ring + KvTile::chunk_offset(sm80::column_major_row(lane), sm80::column_major_chunk(lane));
+        ring + KvTile::chunk_offset(mma::column_major_row(lane), mma::column_major_chunk(lane));
     const uint32_t v_lane =
-        ring + kV + KvTile::chunk_offset(sm80::row_major_row(lane), sm80::row_major_chunk(lane));
+        ring + kV + KvTile::chunk_offset(mma::row_major_row(lane), mma::row_major_chunk(lane));
 
     // The copies of a tile of K, and of V, are a group each. All but the last 2 kStages - 1 are
     // complete when a tile is needed.

@@ -10,7 +10,7 @@
 #include "kernels/ptx/stmatrix.h"
 #include "kernels/ptx/target.h"
 
-namespace flashbench::kernels::sm80 {
+namespace flashbench::kernels::mma {
 
 // The row and chunk of a 16 x 16 block that a lane passes to ldmatrix, so that the four registers
 // hold an A operand stored as [m, k] or two B operands stored as [k, n] ...
@@ -87,4 +87,4 @@ __device__ __forceinline__ void multiply(float (&c)[kM][kN][4], uint32_t a_addre
   }
 }
 
-}  // namespace flashbench::kernels::sm80
+}  // namespace flashbench::kernels::mma

@@ -5,7 +5,7 @@
 
 #include "attention/tensors.h"
 
-namespace flashbench::kernels::sm80 {
+namespace flashbench::kernels {
 
 // [batch, heads, rows, head_dim] in memory, strides in elements.
 struct Strides {
@@ -17,4 +17,4 @@ Strides strides_of(const BasicTensorView<Data>& t) {
   return {t.batch_stride, t.head_stride, t.row_stride};
 }
 
-}  // namespace flashbench::kernels::sm80
+}  // namespace flashbench::kernels

@@ -6,7 +6,7 @@
 
 #include "kernels/ptx/cp_async.h"
 
-namespace flashbench::kernels::sm80 {
+namespace flashbench::kernels::mma {
 
 // A [kRows, kColumns] tile, stored as panels of 64 columns (32 where 64 does not divide kColumns),
 // each [kRows, panel]. The swizzle combines the chunk index with the row index by exclusive or, so
@@ -52,4 +52,4 @@ struct SharedTile {
   }
 };
 
-}  // namespace flashbench::kernels::sm80
+}  // namespace flashbench::kernels::mma
