@@ -42,6 +42,7 @@ struct AttentionKernel {
   bool knows_windows = false;       // Problem::window_left and window_right
   bool knows_head_dim_v = false;    // Problem::head_dim_v
   bool knows_lengths = false;       // Problem::lengths, padded and ragged
+  bool knows_pages = false;         // Problem::page_size: K and V through a block table
 
   // A sentence that says why this problem cannot run; empty if it can.
   std::optional<std::string> (*why_unsupported)(const Problem&, const DeviceInfo&);

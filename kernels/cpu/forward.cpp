@@ -255,18 +255,21 @@ size_t workspace_bytes(const Launch& at) {
 }
 
 // Q is read once; O and L are written once. Every query tile reads the keys and values that it
-// sees.
+// sees, and the block table's entries of their pages, for K and for V.
 int64_t requested_bytes(const Launch& at) {
   const Tile tile = choose_tile(at.problem, at.device.threads);
   return at.problem.sum_of_requests([&](const Problem& p) {
-    int64_t keys = 0;
+    int64_t keys = 0, pages = 0;
     for (int64_t first = 0; first < p.q_len; first += tile.queries) {
-      keys += p.visible_keys(std::min(p.q_len, first + tile.queries) - 1).end -
-              p.visible_keys(first).first;
+      const RowRange seen{p.visible_keys(first).first,
+                          p.visible_keys(std::min(p.q_len, first + tile.queries) - 1).end};
+      keys += seen.size();
+      pages += at.problem.pages_with(seen);
     }
     return element_size(p.dtype) * (p.query_elements() + p.output_elements() +
                                     p.q_heads * keys * (p.head_dim + p.value_dim())) +
-           static_cast<int64_t>(sizeof(float)) * p.query_rows();
+           static_cast<int64_t>(sizeof(float)) * p.query_rows() +
+           2 * static_cast<int64_t>(sizeof(int32_t)) * p.q_heads * pages;
   });
 }
 
@@ -297,6 +300,7 @@ extern const AttentionKernel kCpuTiledForward{.name = "cpu_tiled_forward",
                                               .knows_windows = true,
                                               .knows_head_dim_v = true,
                                               .knows_lengths = true,
+                                              .knows_pages = true,
                                               .why_unsupported = why_unsupported,
                                               .variant = variant,
                                               .workspace_bytes = workspace_bytes,

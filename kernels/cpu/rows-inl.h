@@ -8,6 +8,7 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -158,13 +159,18 @@ HWY_INLINE void* row_address(const TensorView& t, int64_t b, int64_t h, int64_t 
 // Loads rows [first, first + rows) of one head; rows are `stride` floats apart in `to`.
 HWY_INLINE void load_rows(const ConstTensorView& t, int64_t b, int64_t h, int64_t first,
                           size_t rows, float* to, size_t stride) {
-  const auto* from = static_cast<const char*>(row_address(t, b, h, first));
   const int64_t row_bytes = t.row_stride * element_size(t.dtype);
-  for (size_t i = 0; i < rows; ++i, from += row_bytes) {
-    load_row(from, t.dtype, static_cast<size_t>(t.head_dim), to + i * stride);
+  const int64_t end = first + static_cast<int64_t>(rows);
+  while (first < end) {
+    const auto* from = static_cast<const char*>(row_address(t, b, h, first));
+    const int64_t run_end = std::min(end, t.end_of_run(first));
+    for (; first < run_end; ++first, from += row_bytes, to += stride) {
+      load_row(from, t.dtype, static_cast<size_t>(t.head_dim), to);
+    }
   }
 }
 
+// The rows of a tensor that is not paged.
 HWY_INLINE void store_rows(const float* from, size_t stride, float scale, size_t rows,
                            const TensorView& t, int64_t b, int64_t h, int64_t first) {
   auto* to = static_cast<char*>(row_address(t, b, h, first));
@@ -180,21 +186,28 @@ HWY_INLINE void store_rows(const float* from, size_t stride, float scale, size_t
 class RowPrefetcher {
  public:
   RowPrefetcher(const ConstTensorView& t, int64_t b, int64_t h, int64_t first, int64_t rows)
-      : next_(rows > 0 ? static_cast<const char*>(row_address(t, b, h, first)) : nullptr),
-        stride_(t.row_stride * element_size(t.dtype)),
-        row_bytes_(t.head_dim * element_size(t.dtype)),
-        rows_(rows) {}
+      : t_(t), b_(b), h_(h), row_(first), end_(first + std::max<int64_t>(rows, 0)) {
+    if (row_ < end_) begin_run();
+  }
 
   void step() {
-    if (rows_ <= 0) return;
-    --rows_;
+    if (row_ == end_) return;
     for (int64_t byte = 0; byte < row_bytes_; byte += 64) __builtin_prefetch(next_ + byte, 0, 2);
     next_ += stride_;
+    if (++row_ == run_end_ && row_ < end_) begin_run();
   }
 
  private:
-  const char* next_;
-  int64_t stride_, row_bytes_, rows_;
+  void begin_run() {
+    next_ = static_cast<const char*>(row_address(t_, b_, h_, row_));
+    run_end_ = t_.end_of_run(row_);
+  }
+
+  const ConstTensorView& t_;
+  int64_t b_, h_, row_, end_, run_end_ = 0;
+  int64_t stride_ = t_.row_stride * element_size(t_.dtype);
+  int64_t row_bytes_ = t_.head_dim * element_size(t_.dtype);
+  const char* next_ = nullptr;
 };
 
 // to[column, row] = from[row, column] * scale; rows are a multiple of 8.

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "attention/hash.h"
+
 namespace flashbench {
 
 namespace {
@@ -15,20 +17,6 @@ std::vector<int64_t> counts_of(const std::vector<RequestLengths>& requests, Coun
   for (const RequestLengths& request : requests) counts.push_back(request.*count);
   return counts;
 }
-
-// FNV-1a (Fowler, Noll and Vo): part of keys, so that it must stay the same.
-class Hash {
- public:
-  void add(int64_t number) {
-    for (int byte = 0; byte < 8; ++byte) {
-      value_ = (value_ ^ (static_cast<uint64_t>(number) >> (8 * byte) & 0xff)) * 0x100000001b3;
-    }
-  }
-  uint64_t value() const { return value_; }
-
- private:
-  uint64_t value_ = 0xcbf29ce484222325;
-};
 
 }  // namespace
 

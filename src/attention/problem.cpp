@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
 namespace flashbench {
 
@@ -26,6 +28,27 @@ int64_t pairs_up_to(int64_t q_len, int64_t kv_len, int64_t offset) {
   const int64_t rows = full - first;
   const int64_t ramp = rows * (first + 1 + offset) + rows * (rows - 1) / 2;
   return ramp + (q_len - full) * kv_len;
+}
+
+constexpr int64_t kTableEntryBytes = sizeof(int32_t);
+constexpr int64_t kUsedPagesOfUnused = 4;  // the pool has one unused page for so many used ones
+constexpr double kMostPages = 0x1p30;      // used ones: any pool's pages are int32
+constexpr double kMostPoolElements = 0x1p40;
+
+int64_t pages_in(int64_t rows, int64_t page_size) {
+  return rows / page_size + (rows % page_size == 0 ? 0 : 1);
+}
+
+// The number of rows that are in any of these ranges.
+int64_t rows_in_any(std::vector<RowRange> ranges) {
+  std::sort(ranges.begin(), ranges.end(),
+            [](const RowRange& a, const RowRange& b) { return a.first < b.first; });
+  int64_t count = 0, counted_to = 0;
+  for (const RowRange& range : ranges) {
+    count += std::max<int64_t>(0, range.end - std::max(range.first, counted_to));
+    counted_to = std::max(counted_to, range.end);
+  }
+  return count;
 }
 
 }  // namespace
@@ -72,6 +95,28 @@ std::string_view name(Layout layout) {
       return "bhsd";
     case Layout::ragged:
       return "ragged";
+  }
+  return "?";
+}
+
+std::string_view name(KvLayout layout) {
+  switch (layout) {
+    case KvLayout::paged_nhd:
+      return "paged_nhd";
+    case KvLayout::paged_hnd:
+      return "paged_hnd";
+  }
+  return "?";
+}
+
+std::string_view name(PageOrder order) {
+  switch (order) {
+    case PageOrder::shuffled:
+      return "shuffled";
+    case PageOrder::linear:
+      return "linear";
+    case PageOrder::reversed:
+      return "reversed";
   }
   return "?";
 }
@@ -135,6 +180,14 @@ std::optional<Layout> parse(std::string_view text) {
   return find_by_name(kLayouts, text);
 }
 template <>
+std::optional<KvLayout> parse(std::string_view text) {
+  return find_by_name(kKvLayouts, text);
+}
+template <>
+std::optional<PageOrder> parse(std::string_view text) {
+  return find_by_name(kPageOrders, text);
+}
+template <>
 std::optional<Distribution> parse(std::string_view text) {
   return find_by_name(kDistributions, text);
 }
@@ -165,6 +218,10 @@ void Problem::set_lengths(std::shared_ptr<const Lengths> given) {
 Problem Problem::request(int64_t b) const {
   Problem one = *this;
   one.batch = 1;
+  one.page_size = one.shared_prefix = std::nullopt;
+  one.kv_layout = KvLayout::paged_nhd;
+  one.page_order = PageOrder::shuffled;
+  one.block_table = nullptr;
   if (!lengths) return one;
   one.q_len = lengths->queries().count(b);
   one.kv_len = lengths->keys().count(b);
@@ -248,6 +305,15 @@ double Problem::flops_convention() const {
 }
 
 int64_t Problem::compulsory_bytes() const {
+  if (is_paged()) {
+    const auto seen = [&](int64_t b) { return request(b).seen_keys(); };
+    const int64_t entries = sum_by_number([&](int64_t b) { return pages_with(seen(b)); });
+    const int64_t repeated =
+        sum_by_number([&](int64_t b) { return seen(b).size(); }) - distinct_rows(seen);
+    return sum_of_requests([](const Problem& one) { return one.compulsory_bytes(); }) -
+           element_size(dtype) * kv_heads * repeated * (head_dim + value_dim()) +
+           kTableEntryBytes * entries;
+  }
   if (lengths) {
     return sum_of_requests([](const Problem& one) { return one.compulsory_bytes(); });
   }
@@ -257,17 +323,154 @@ int64_t Problem::compulsory_bytes() const {
          element_size(dtype) * batch * kv_heads * unseen * (head_dim + value_dim());
 }
 
-int64_t Problem::tensor_bytes() const {
-  const int64_t elements = query_elements() + output_elements() + key_elements() + value_elements();
+int64_t Problem::bytes_of_rows(int64_t queries, int64_t keys) const {
   const int64_t of_each_shape = pass == Pass::forward ? 1 : 2;  // backward also the gradients
-  return element_size(dtype) * of_each_shape * elements +
-         static_cast<int64_t>(sizeof(float)) * query_rows();
+  return element_size(dtype) * of_each_shape * (queries + keys) * (head_dim + value_dim()) +
+         static_cast<int64_t>(sizeof(float)) * queries;
+}
+
+int64_t Problem::tensor_bytes() const {
+  const int64_t table = is_paged() ? kTableEntryBytes * batch * table_width() : 0;
+  return bytes_of_rows(query_rows(), key_rows()) + table;
 }
 
 double Problem::padding() const {
-  if (!is_padded()) return 0;
-  const int64_t without = sum_of_requests([](const Problem& one) { return one.tensor_bytes(); });
-  return 1 - static_cast<double>(without) / static_cast<double>(tensor_bytes());
+  if (!is_padded() && !is_paged()) return 0;
+  const int64_t keys_with = is_paged() ? kv_heads * used_pages() * *page_size : key_rows();
+  const int64_t keys = is_paged() ? distinct_rows([&](int64_t b) {
+    return RowRange{0, kv_len_of(b)};
+  })
+                                  : kv_tokens();
+  const int64_t without = bytes_of_rows(q_heads * q_tokens(), kv_heads * keys);
+  return 1 -
+         static_cast<double>(without) / static_cast<double>(bytes_of_rows(query_rows(), keys_with));
+}
+
+int64_t Problem::key_rows() const {
+  if (is_paged()) return kv_heads * pool_pages() * *page_size;
+  return kv_heads * (is_ragged() ? kv_tokens() : batch * kv_len);
+}
+
+int64_t Problem::pages_with(RowRange rows) const {
+  if (!is_paged() || rows.empty()) return 0;
+  return pages_in(rows.end, *page_size) - rows.first / *page_size;
+}
+
+int64_t Problem::shared_pages(int64_t rows) const {
+  return std::min(shared_prefix.value_or(0), rows) / *page_size;
+}
+
+int64_t Problem::used_pages() const {
+  if (block_table) {
+    std::unordered_set<int32_t> used;
+    for (int64_t b = 0; b < batch; ++b) {
+      for (int64_t i = 0; i < pages_of(b); ++i) used.insert(block_table->at(b, i));
+    }
+    return static_cast<int64_t>(used.size());
+  }
+  return shared_pages(kv_len) +
+         sum_by_number([&](int64_t b) { return pages_of(b) - shared_pages(kv_len_of(b)); });
+}
+
+int64_t Problem::pool_pages() const {
+  if (block_table) return block_table->pages();
+  const int64_t used = used_pages();
+  return used + pages_in(used, kUsedPagesOfUnused);
+}
+
+int64_t Problem::table_width() const {
+  return block_table ? block_table->width() : pages_in(kv_len, *page_size) + 1;
+}
+
+BlockTable Problem::linear_table() const {
+  BlockTable table(batch, table_width(), pool_pages());
+  auto next = static_cast<int32_t>(shared_pages(kv_len));
+  for (int64_t b = 0; b < batch; ++b) {
+    const int64_t shared = shared_pages(kv_len_of(b));
+    for (int64_t i = 0; i < pages_of(b); ++i) {
+      table.at(b, i) = block_table  ? block_table->at(b, i)
+                       : i < shared ? static_cast<int32_t>(i)
+                                    : next++;
+    }
+  }
+  return table;
+}
+
+template <typename Rows>
+int64_t Problem::distinct_rows(const Rows& rows) const {
+  if (block_table) {
+    std::vector<RowRange> in_pool;
+    for (int64_t b = 0; b < batch; ++b) {
+      const RowRange own = rows(b);
+      for (int64_t i = own.first / *page_size; i * *page_size < own.end; ++i) {
+        const int64_t behind = (block_table->at(b, i) - i) * *page_size;
+        in_pool.push_back({std::max(own.first, i * *page_size) + behind,
+                           std::min(own.end, (i + 1) * *page_size) + behind});
+      }
+    }
+    return rows_in_any(std::move(in_pool));
+  }
+  std::vector<RowRange> in_prefix;
+  const int64_t apart = sum_by_number([&](int64_t b) {
+    const int64_t prefix = shared_pages(kv_len_of(b)) * *page_size;
+    const RowRange own = rows(b);
+    in_prefix.push_back({std::min(own.first, prefix), std::min(own.end, prefix)});
+    return own.end - std::max(own.first, std::min(own.end, prefix));
+  });
+  return apart + rows_in_any(std::move(in_prefix));
+}
+
+// Used ones, if none are shared. In double, because sizes are not bounded yet.
+double Problem::most_pages() const {
+  return sum_by_number([&](int64_t b) { return static_cast<double>(pages_of(b)); });
+}
+
+std::optional<std::string> Problem::invalid_pages() const {
+  if (!is_paged()) {
+    if (kv_layout == KvLayout::paged_nhd && page_order == PageOrder::shuffled && !shared_prefix &&
+        !block_table) {
+      return std::nullopt;
+    }
+    return "kv_layout, page_order, shared_prefix and block_table need page_size";
+  }
+  if (pass == Pass::backward) return "a paged K/V cache is for pass forward, got backward";
+  if (*page_size < 1 || shared_prefix.value_or(1) < 1) {
+    return fmt::format("page_size and shared_prefix must be at least 1, got {} and {}", *page_size,
+                       shared_prefix.value_or(1));
+  }
+  const double pages = block_table ? static_cast<double>(block_table->pages()) : most_pages();
+  const double elements = pages * static_cast<double>(*page_size) * static_cast<double>(kv_heads) *
+                          static_cast<double>(std::max(head_dim, value_dim()));
+  if (pages > kMostPages || elements > kMostPoolElements) {
+    return fmt::format(
+        "expected pools of at most 2^30 pages and 2^40 elements, got up to {:.4g} pages of {} rows "
+        "and {:.4g} elements",
+        pages, *page_size, elements);
+  }
+  return block_table ? invalid_table() : std::nullopt;
+}
+
+std::optional<std::string> Problem::invalid_table() const {
+  if (block_table->pages() == 0 && kv_tokens() > 0) {
+    return "block_table: expected the number of pages of the pool";
+  }
+  if (block_table->requests() != batch) {
+    return fmt::format("block_table: expected a row for each of {} requests, found {}", batch,
+                       block_table->requests());
+  }
+  for (int64_t b = 0; b < batch; ++b) {
+    if (pages_of(b) > block_table->width()) {
+      return fmt::format("block_table: request {} has {} keys and needs {} pages of {}, found {}",
+                         b, kv_len_of(b), pages_of(b), *page_size, block_table->width());
+    }
+    for (int64_t i = 0; i < pages_of(b); ++i) {
+      const int32_t page = block_table->at(b, i);
+      if (page >= 0 && page < block_table->pages()) continue;
+      return fmt::format("block_table: request {}, page {}: expected a page from 0 to {}, found {}",
+                         b, i, block_table->pages() - 1, page);
+    }
+  }
+  return std::nullopt;
 }
 
 std::optional<std::string> Problem::invalid() const {
@@ -298,7 +501,7 @@ std::optional<std::string> Problem::invalid() const {
   if (scale && !std::isfinite(*scale)) {
     return fmt::format("scale must be finite, got {}", *scale);
   }
-  return std::nullopt;
+  return invalid_pages();
 }
 
 std::string Problem::id() const {

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "attention/block_table.h"
 #include "attention/lengths.h"
 
 namespace flashbench {
@@ -19,10 +20,20 @@ enum class Dtype { fp32, fp16, bf16 };
 enum class Mask { none, causal_top_left, causal_bottom_right };
 enum class Layout { bshd, bhsd, ragged };  // attention/tensors.h
 
+// A pool of pages in memory, K and V each: [pages, page_size, heads, dim] or [pages, heads,
+// page_size, dim].
+enum class KvLayout { paged_nhd, paged_hnd };
+
+// Which pages of the pool the requests have (device/page_order.h).
+enum class PageOrder { shuffled, linear, reversed };
+
 inline constexpr std::array kPasses{Pass::forward, Pass::backward};
 inline constexpr std::array kDtypes{Dtype::fp32, Dtype::fp16, Dtype::bf16};
 inline constexpr std::array kMasks{Mask::none, Mask::causal_top_left, Mask::causal_bottom_right};
 inline constexpr std::array kLayouts{Layout::bshd, Layout::bhsd, Layout::ragged};
+inline constexpr std::array kKvLayouts{KvLayout::paged_nhd, KvLayout::paged_hnd};
+inline constexpr std::array kPageOrders{PageOrder::shuffled, PageOrder::linear,
+                                        PageOrder::reversed};
 // Those in which every request has as many rows, padded where lengths differ.
 inline constexpr std::array kDenseLayouts{Layout::bshd, Layout::bhsd};
 
@@ -31,6 +42,8 @@ std::string_view name(Pass);
 std::string_view name(Dtype);
 std::string_view name(Mask);
 std::string_view name(Layout);
+std::string_view name(KvLayout);
+std::string_view name(PageOrder);
 
 // Bytes of one element.
 int64_t element_size(Dtype);
@@ -99,18 +112,55 @@ struct Problem {
   bool is_ragged() const { return layout == Layout::ragged; }
   bool is_padded() const { return lengths && !is_ragged(); }
 
-  // Request b by itself: a problem of batch 1 and equal lengths. Its lengths may be 0.
+  // Request b by itself: a problem of batch 1 and equal lengths, without pages. Its lengths may be
+  // 0.
   Problem request(int64_t b) const;
   int64_t q_len_of(int64_t b) const { return lengths ? lengths->queries().count(b) : q_len; }
   int64_t kv_len_of(int64_t b) const { return lengths ? lengths->keys().count(b) : kv_len; }
 
-  // The sum of a number of each request: of(Problem of the request).
+  // A paged K/V cache, for the forward pass: K and V lie in pages of page_size rows, anywhere in a
+  // pool, and a block table says which pages hold a request's rows. Absent: no pages. `layout` is
+  // then that of Q and O alone. Pages that no request has, and the rows of a last page behind the
+  // request's end, are no part of the problem, like padding.
+  std::optional<int64_t> page_size = std::nullopt;
+  KvLayout kv_layout = KvLayout::paged_nhd;
+  PageOrder page_order = PageOrder::shuffled;
+  std::optional<int64_t> shared_prefix = std::nullopt;  // rows; the requests share its full pages
+  std::shared_ptr<const BlockTable> block_table = nullptr;  // in place of those two
+  bool is_paged() const { return page_size.has_value(); }
+  bool shares_pages() const { return is_paged() && (shared_prefix || block_table); }
+
+  // Pages of a request, and of these rows of one, 0 without pages; pages that any request has;
+  // pages of the pool, of which a fifth is unused unless a table is given.
+  int64_t pages_of(int64_t b) const { return pages_with({0, kv_len_of(b)}); }
+  int64_t pages_with(RowRange rows) const;
+  int64_t used_pages() const;
+  int64_t pool_pages() const;
+
+  // The table that is given, or that of the page order `linear`: request after request, shared
+  // pages first. Its width is one more than any request needs, so that an entry behind every
+  // request's last page is no page.
+  BlockTable linear_table() const;
+  int64_t table_width() const;
+
+  // The order of the dimensions of K and V in memory. In a pool, a page takes the place of a
+  // request.
+  Layout pool_layout() const {
+    return kv_layout == KvLayout::paged_nhd ? Layout::bshd : Layout::bhsd;
+  }
+  Layout key_layout() const { return is_paged() ? pool_layout() : layout; }
+
+  // The sum of a number of each request: of(its number), of(Problem of the request).
+  template <typename Of>
+  auto sum_by_number(const Of& of) const {
+    auto sum = of(int64_t{0});
+    if (!lengths) return sum * static_cast<decltype(sum)>(batch);
+    for (int64_t b = 1; b < batch; ++b) sum += of(b);
+    return sum;
+  }
   template <typename Of>
   auto sum_of_requests(const Of& of) const {
-    auto sum = of(request(0));
-    if (!lengths) return sum * static_cast<decltype(sum)>(batch);
-    for (int64_t b = 1; b < batch; ++b) sum += of(request(b));
-    return sum;
+    return sum_by_number([&](int64_t b) { return of(request(b)); });
   }
 
   // Queries and keys of all requests, without padding.
@@ -160,14 +210,16 @@ struct Problem {
   double flops_convention() const;
 
   // Bytes that any implementation must move: each input read once, each output written once; of K
-  // and V only what a window leaves in sight; no padding.
+  // and V only what a window leaves in sight; no padding. Of pages: each row once, however many
+  // requests share it, and the requests' entries of the block table.
   // Forward: Q, K, V; O, logsumexp. Backward: Q, K, V, O, dO, logsumexp; dQ, dK, dV.
   int64_t compulsory_bytes() const;
 
-  // Bytes of all tensors of the pass, padding included.
+  // Bytes of all tensors of the pass, padding, unused pages and the block table included.
   int64_t tensor_bytes() const;
 
-  // The share of tensor_bytes() that is padding.
+  // The share of the tensors that is padding, or the rest of a request's last page. Unused pages do
+  // not count.
   double padding() const;
 
   // Elements of Q (and dQ), of O (and dO), of K (and dK), of V (and dV) and of the logsumexp,
@@ -177,7 +229,7 @@ struct Problem {
   int64_t key_elements() const { return key_rows() * head_dim; }
   int64_t value_elements() const { return key_rows() * value_dim(); }
   int64_t query_rows() const { return q_heads * (is_ragged() ? q_tokens() : batch * q_len); }
-  int64_t key_rows() const { return kv_heads * (is_ragged() ? kv_tokens() : batch * kv_len); }
+  int64_t key_rows() const;
 
   // The index of a query row in the logsumexp: [batch, q_heads, q_len], or ragged [q_heads,
   // tokens], as FlashAttention has it.
@@ -189,10 +241,27 @@ struct Problem {
   // A sentence that says what is wrong with the shapes; empty for a valid problem.
   std::optional<std::string> invalid() const;
 
+  // The same of the block table that is given, once the lengths and the page size are known.
+  std::optional<std::string> invalid_table() const;
+
   // Stable text key, e.g. "forward/fp32/none/bshd/b2/hq8/hkv8/q1024/k1024/d64".
   std::string id() const;
 
   bool operator==(const Problem&) const = default;
+
+ private:
+  std::optional<std::string> invalid_pages() const;
+  double most_pages() const;
+
+  // Full pages of the shared prefix that a request has, or any.
+  int64_t shared_pages(int64_t rows) const;
+
+  // Bytes of the tensors of a pass with so many rows of Q and O, and of K and V.
+  int64_t bytes_of_rows(int64_t queries, int64_t keys) const;
+
+  // Rows of the pool that hold any of these rows of each request. rows(b): a RowRange.
+  template <typename Rows>
+  int64_t distinct_rows(const Rows& rows) const;
 };
 
 // How Q, K, V and dO are filled (device/inputs.h). The second and third row are adversarial: for
@@ -236,6 +305,10 @@ template <>
 std::optional<Mask> parse(std::string_view text);
 template <>
 std::optional<Layout> parse(std::string_view text);
+template <>
+std::optional<KvLayout> parse(std::string_view text);
+template <>
+std::optional<PageOrder> parse(std::string_view text);
 template <>
 std::optional<Distribution> parse(std::string_view text);
 template <>

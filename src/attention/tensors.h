@@ -11,7 +11,9 @@ namespace flashbench {
 
 // A tensor [batch, heads, length, head_dim] in memory; strides in elements, head_dim contiguous. Or
 // a ragged one, in which request b has its own number of rows, behind those of request b - 1;
-// `length` is then that of the longest, and the batch has no stride.
+// `length` is then that of the longest, and the batch has no stride. Or a paged one, in which the
+// block table says where the rows of a request are; the batch stride is then that of a page, and
+// the other numbers are of the requests' rows.
 template <typename Data>
 struct BasicTensorView {
   Data* data = nullptr;
@@ -20,19 +22,45 @@ struct BasicTensorView {
   int64_t batch_stride = 0, head_stride = 0, row_stride = 0;
   const RequestRows* ragged = nullptr;  // the problem's
 
+  // Page `number` of request b is entry b * stride + number of the table, and has `size` rows.
+  struct Pages {
+    const int32_t* table = nullptr;  // in the memory that the data are in
+    int64_t stride = 0, size = 0;
+  };
+  Pages pages = {};
+  bool is_paged() const { return pages.size != 0; }
+
   // Rows of a head in memory: of request b, and of all.
   int64_t rows(int64_t b) const { return ragged == nullptr ? length : ragged->count(b); }
   int64_t all_rows() const { return ragged == nullptr ? batch * length : ragged->total(); }
 
   int64_t elements() const { return heads * all_rows() * head_dim; }
   int64_t offset(int64_t b, int64_t h, int64_t row) const {
+    if (is_paged()) {
+      const int64_t page = pages.table[b * pages.stride + row / pages.size];
+      return page * batch_stride + h * head_stride + row % pages.size * row_stride;
+    }
     const int64_t first = ragged == nullptr ? b * batch_stride : ragged->first(b) * row_stride;
     return first + h * head_stride + row * row_stride;
   }
 
+  // Rows [row, end of the run) of a request lie row_stride apart.
+  int64_t end_of_run(int64_t row) const {
+    return is_paged() ? (row / pages.size + 1) * pages.size : length;
+  }
+
   operator BasicTensorView<const Data>() const {
-    return {data,     dtype,        batch,       heads,      length,
-            head_dim, batch_stride, head_stride, row_stride, ragged};
+    return {data,
+            dtype,
+            batch,
+            heads,
+            length,
+            head_dim,
+            batch_stride,
+            head_stride,
+            row_stride,
+            ragged,
+            {pages.table, pages.stride, pages.size}};
   }
 };
 using TensorView = BasicTensorView<void>;
@@ -42,6 +70,14 @@ using ConstTensorView = BasicTensorView<const void>;
 // one has more, up to the longest.
 template <typename Data>
 BasicTensorView<Data> request_view(const BasicTensorView<Data>& t, int64_t b, int64_t rows) {
+  if (t.is_paged()) {
+    BasicTensorView<Data> one = t;
+    one.batch = 1;
+    one.length = rows;
+    one.ragged = nullptr;
+    one.pages.table += b * t.pages.stride;
+    return one;
+  }
   using Byte = std::conditional_t<std::is_const_v<Data>, const std::byte, std::byte>;
   Data* const data = t.data == nullptr
                          ? nullptr
@@ -76,7 +112,8 @@ BasicTensorView<Data> ragged_view(Data* data, Dtype dtype, const RequestRows& ro
 }
 
 // Dense views in a problem's dtype and layout, shaped like Q (and dQ), O (and dO), K (and dK) or V
-// (and dV). A ragged view must not outlive the problem and its copies.
+// (and dV). A ragged view must not outlive the problem and its copies. Of a paged K or V it is the
+// pool: each page stands where a request does elsewhere.
 template <typename Data>
 BasicTensorView<Data> query_side_view(Data* data, const Problem& p, int64_t head_dim) {
   if (p.is_ragged()) return ragged_view(data, p.dtype, p.lengths->queries(), p.q_heads, head_dim);
@@ -84,6 +121,10 @@ BasicTensorView<Data> query_side_view(Data* data, const Problem& p, int64_t head
 }
 template <typename Data>
 BasicTensorView<Data> key_side_view(Data* data, const Problem& p, int64_t head_dim) {
+  if (p.is_paged()) {
+    return dense_view(data, p.dtype, p.key_layout(), p.pool_pages(), p.kv_heads, *p.page_size,
+                      head_dim);
+  }
   if (p.is_ragged()) return ragged_view(data, p.dtype, p.lengths->keys(), p.kv_heads, head_dim);
   return dense_view(data, p.dtype, p.layout, p.batch, p.kv_heads, p.kv_len, head_dim);
 }
@@ -102,6 +143,17 @@ BasicTensorView<Data> key_view(Data* data, const Problem& p) {
 template <typename Data>
 BasicTensorView<Data> value_view(Data* data, const Problem& p) {
   return key_side_view(data, p, p.value_dim());
+}
+
+// The keys or values of the requests in this pool; `table` has rows of `stride` entries.
+template <typename Data>
+BasicTensorView<Data> paged_view(BasicTensorView<Data> pool, const Problem& p, const int32_t* table,
+                                 int64_t stride) {
+  pool.batch = p.batch;
+  pool.length = p.kv_len;
+  if (p.lengths) pool.ragged = &p.lengths->keys();
+  pool.pages = {table, stride, *p.page_size};
+  return pool;
 }
 
 // A view over a logsumexp, with one column: row i of a head is at Problem::query_index.

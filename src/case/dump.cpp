@@ -29,6 +29,11 @@ void write_cu_seqlens(const std::filesystem::path& path, const RequestRows& rows
   write_npy(path, NpyArray::Type::int32, shape, starts.data());
 }
 
+void write_block_table(const std::filesystem::path& path, const Problem& p, const int32_t* table) {
+  const std::vector<int64_t> shape{p.batch, p.table_width()};
+  write_npy(path, NpyArray::Type::int32, shape, table);
+}
+
 void write_logsumexp(const std::filesystem::path& path, const float* logsumexp, const Problem& p) {
   const std::vector<int64_t> shape = p.is_ragged()
                                          ? std::vector<int64_t>{p.q_heads, p.q_tokens()}
@@ -41,8 +46,9 @@ void write_logsumexp(const std::filesystem::path& path, const float* logsumexp, 
 void dump_inputs(const std::filesystem::path& folder, const Problem& p, const Inputs& inputs) {
   make_folder(folder);
   write_tensor(folder / "q.npy", inputs.q, p.layout);
-  write_tensor(folder / "k.npy", inputs.k, p.layout);
-  write_tensor(folder / "v.npy", inputs.v, p.layout);
+  write_tensor(folder / "k.npy", key_view(inputs.k.data, p), p.key_layout());
+  write_tensor(folder / "v.npy", value_view(inputs.v.data, p), p.key_layout());
+  if (p.is_paged()) write_block_table(folder / "block_table.npy", p, inputs.k.pages.table);
   if (p.pass == Pass::backward) write_tensor(folder / "do.npy", inputs.d_o, p.layout);
   if (!p.lengths) return;
   write_cu_seqlens(folder / "cu_seqlens_q.npy", p.lengths->queries());

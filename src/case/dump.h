@@ -12,8 +12,9 @@ namespace flashbench {
 // o.npy and logsumexp.npy, or dq.npy, dk.npy, dv.npy. A tensor is written in its own layout, as
 // [batch, length, heads, head_dim], [batch, heads, length, head_dim] or [tokens, heads, head_dim],
 // bf16 as uint16 bits; a logsumexp as [batch, q_heads, q_len] or [q_heads, tokens]. Beside the
-// inputs, cu_seqlens_q.npy and cu_seqlens_k.npy where requests have lengths of their own. Throws
-// FileError.
+// inputs, cu_seqlens_q.npy and cu_seqlens_k.npy where requests have lengths of their own. A paged
+// k.npy or v.npy is the pool, [pages, page_size, heads, head_dim] or [pages, heads, page_size,
+// head_dim], beside block_table.npy. Throws FileError.
 void dump_inputs(const std::filesystem::path& folder, const Problem&, const Inputs&);
 void dump_outputs(const std::filesystem::path& folder, const Problem&, const Outputs&);
 

@@ -43,6 +43,10 @@ ConstTensorView value_shape(const Problem& p) {
 ConstTensorView row_shape(const Problem& p) {
   return logsumexp_view<const void>(nullptr, p);
 }
+// A table's entries are as wide as fp32's: a tensor of one head, whose rows are the requests'.
+ConstTensorView table_shape(const Problem& p) {
+  return dense_view<const void>(nullptr, Dtype::fp32, Layout::bhsd, 1, 1, p.batch, p.table_width());
+}
 
 // The rows of each request where there are others behind them.
 const RequestRows* own_queries(const Problem& p) {
@@ -70,6 +74,9 @@ DeviceInputs::DeviceInputs(Device& device, const Problem& problem, Placement pla
     logsumexp_ =
         PlacedTensor(device, row_shape(problem), row_placement(placement), MemoryUse::input);
   }
+  if (problem.is_paged()) {
+    table_ = PlacedTensor(device, table_shape(problem), placement, MemoryUse::input);
+  }
   refill(host);
 }
 
@@ -80,6 +87,7 @@ void DeviceInputs::refill(const Inputs& host) {
   o_.write(host.o.data);
   d_o_.write(host.d_o.data);
   logsumexp_.write(host.logsumexp);
+  table_.write(host.k.pages.table);
 }
 
 void DeviceInputs::negate() {
@@ -91,6 +99,11 @@ Inputs DeviceInputs::view() const {
   inputs.q = q_.view();
   inputs.k = k_.view();
   inputs.v = v_.view();
+  if (problem_.is_paged()) {
+    const auto* table = static_cast<const int32_t*>(table_.view().data);
+    inputs.k = paged_view(inputs.k, problem_, table, table_.view().row_stride);
+    inputs.v = paged_view(inputs.v, problem_, table, table_.view().row_stride);
+  }
   if (problem_.pass == Pass::backward) {
     inputs.o = o_.view();
     inputs.d_o = d_o_.view();
@@ -99,17 +112,20 @@ Inputs DeviceInputs::view() const {
   return inputs;
 }
 
+std::array<const PlacedTensor*, 7> DeviceInputs::tensors() const {
+  return {&q_, &k_, &v_, &o_, &d_o_, &logsumexp_, &table_};
+}
+
 uint64_t DeviceInputs::hash() const {
   uint64_t hash = 0;
-  for (const PlacedTensor* tensor : {&q_, &k_, &v_, &o_, &d_o_, &logsumexp_}) {
-    hash = tensor->hash(hash);
-  }
+  for (const PlacedTensor* tensor : tensors()) hash = tensor->hash(hash);
   return hash;
 }
 
 int64_t DeviceInputs::guard_bytes() const {
-  return q_.guard_bytes() + k_.guard_bytes() + v_.guard_bytes() + o_.guard_bytes() +
-         d_o_.guard_bytes() + logsumexp_.guard_bytes();
+  int64_t bytes = 0;
+  for (const PlacedTensor* tensor : tensors()) bytes += tensor->guard_bytes();
+  return bytes;
 }
 
 HostOutputs::HostOutputs(const Problem& problem, bool logsumexp) : problem_(problem) {

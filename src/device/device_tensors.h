@@ -1,6 +1,7 @@
 // The tensors of one problem in device memory.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -13,7 +14,8 @@
 namespace flashbench {
 
 // A problem's inputs on the device, copied from the host. The logsumexp has no strides: it is dense
-// in every placement.
+// in every placement. So is the block table of a paged problem, but for a gap behind each row where
+// the placement is strided.
 class DeviceInputs {
  public:
   DeviceInputs(Device& device, const Problem& problem, Placement placement, const Inputs& host);
@@ -31,8 +33,10 @@ class DeviceInputs {
   int64_t guard_bytes() const;
 
  private:
+  std::array<const PlacedTensor*, 7> tensors() const;
+
   Problem problem_;
-  PlacedTensor q_, k_, v_, o_, d_o_, logsumexp_;
+  PlacedTensor q_, k_, v_, o_, d_o_, logsumexp_, table_;
 };
 
 // Output tensors in host memory, dense. Padding is poison, whatever a provider wrote there.

@@ -2,18 +2,21 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 #include <memory>
 #include <mutex>
 #include <numbers>
+#include <optional>
 #include <utility>
 
 #include "attention/error.h"
 #include "attention/half.h"
 #include "device/npy.h"
 #include "device/padding.h"
+#include "device/page_order.h"
 #include "device/patterns.h"
 #include "device/split_mix.h"
 
@@ -23,13 +26,6 @@ namespace {
 
 constexpr double kOutlierProbability = 0.001;
 constexpr double kOutlierDeviation = 10.0;
-
-// Returns 64 random bits: element `index` of the stream identified by `seed` and `stream`.
-uint64_t random_bits(uint64_t seed, uint64_t stream, uint64_t index) {
-  constexpr uint64_t kGamma = kSplitMixIncrement;
-  const uint64_t start = split_mix(split_mix(seed + kGamma) + (stream + 1) * kGamma);
-  return split_mix(start + (index + 1) * kGamma);
-}
 
 // Box-Muller transform of the two halves of `bits`.
 double normal(uint64_t bits) {
@@ -54,25 +50,74 @@ const RequestRows* rows_of(const Problem& p, int tensor) {
   return keys ? &p.lengths->keys() : &p.lengths->queries();
 }
 
+// Where the keys of requests are in a pool, and which of them a request fills: where requests share
+// a page, the first that has a row.
+class PagedRows {
+ public:
+  PagedRows(const Problem& p, const BlockTable& table) : table_(table), page_size_(*p.page_size) {
+    std::vector<int64_t> filled(static_cast<size_t>(table.pages()), 0);
+    for (int64_t b = 0; b < p.batch; ++b) {
+      first_own_.emplace_back();
+      for (int64_t i = 0; i < p.pages_of(b); ++i) {
+        int64_t& rows = filled[static_cast<size_t>(table.at(b, i))];
+        first_own_.back().push_back(rows);
+        rows = std::max(rows, std::min(page_size_, p.kv_len_of(b) - i * page_size_));
+      }
+    }
+    rows_of_pages_ = RequestRows(filled);
+  }
+
+  const BlockTable& table() const { return table_; }
+
+  // The rows of each page that any request has.
+  const RequestRows& rows_of_pages() const { return rows_of_pages_; }
+
+  bool fills(int64_t b, int64_t row) const {
+    const std::vector<int64_t>& first = first_own_[static_cast<size_t>(b)];
+    return row % page_size_ >= first[static_cast<size_t>(row / page_size_)];
+  }
+
+ private:
+  const BlockTable& table_;
+  int64_t page_size_;
+  std::vector<std::vector<int64_t>> first_own_;  // in each page of each request
+  RequestRows rows_of_pages_{{}};
+};
+
+// A tensor to fill.
+struct Target {
+  const Problem& p;
+  int tensor;         // its number
+  TensorView memory;  // as a file has it
+  const PagedRows* pages = nullptr;
+
+  TensorView rows() const {  // of the requests
+    if (pages == nullptr) return memory;
+    return paged_view(memory, p, pages->table().data(), pages->table().width());
+  }
+};
+
 // Calls body(batch, row, index of the row's first element) for each row, in parallel. Padding has
 // no index, so that each layout holds the same values.
 template <typename Body>
-void for_rows(const Problem& p, const TensorView& view, int tensor, ThreadPool& pool,
-              const Body& body) {
-  const RequestRows* rows = rows_of(p, tensor);
+void for_rows(const Target& target, ThreadPool& pool, const Body& body) {
+  const TensorView view = target.rows();
+  const RequestRows* rows = rows_of(target.p, target.tensor);
   const int64_t count = rows == nullptr ? view.all_rows() : rows->total();
   pool.parallel_for(count, [&](int64_t item, int) {
     const int64_t b = rows == nullptr ? item / view.length : rows->request_of(item);
     const int64_t row = rows == nullptr ? item % view.length : item - rows->first(b);
+    if (target.pages != nullptr && !target.pages->fills(b, row)) return;
     body(b, row, static_cast<uint64_t>(item * view.heads * view.head_dim));
   });
 }
 
-void fill_pattern(const Problem& p, TensorView view, const InputSpec& spec, int tensor,
-                  ThreadPool& pool) {
-  for_rows(p, view, tensor, pool, [&](int64_t b, int64_t row, uint64_t index) {
+void fill_pattern(const Target& target, const InputSpec& spec, ThreadPool& pool) {
+  const TensorView view = target.rows();
+  for_rows(target, pool, [&](int64_t b, int64_t row, uint64_t index) {
     for (int64_t h = 0; h < view.heads; ++h) {
-      fill_pattern_row(p, spec.distribution, spec.seed, tensor, b, h, row, index, view);
+      fill_pattern_row(target.p, spec.distribution, spec.seed, target.tensor, b, h, row, index,
+                       view);
       index += static_cast<uint64_t>(view.head_dim);
     }
   });
@@ -118,53 +163,67 @@ RandomTensors& random_tensors() {
   return tensors;
 }
 
-void fill_random(const Problem& p, TensorView view, const InputSpec& spec, int tensor,
-                 ThreadPool& pool) {
-  for_rows(p, view, tensor, pool, [&](int64_t b, int64_t row, uint64_t index) {
+void fill_random(const Target& target, const InputSpec& spec, ThreadPool& pool) {
+  const TensorView view = target.rows();
+  for_rows(target, pool, [&](int64_t b, int64_t row, uint64_t index) {
     for (int64_t h = 0; h < view.heads; ++h) {
       for (int64_t column = 0; column < view.head_dim; ++column) {
         store_element(view.data, view.dtype, view.offset(b, h, row) + column,
-                      random_value(spec.distribution, spec.seed, tensor, index++));
+                      random_value(spec.distribution, spec.seed, target.tensor, index++));
       }
     }
   });
 }
 
-void fill_from_file(TensorView view, Layout layout, const std::string& path) {
+void fill_from_file(const Target& target, const std::string& path) {
+  const TensorView& memory = target.memory;
+  const bool paged = target.pages != nullptr;
   const NpyArray array = read_npy(path);
-  const std::vector<int64_t> expected = shape_in(layout, view);
+  const std::vector<int64_t> expected =
+      shape_in(paged ? target.p.key_layout() : target.p.layout, memory);
   if (array.shape != expected) {
-    throw BadInput(fmt::format("{}: expected shape [{}] ({}), found [{}]", path,
-                               fmt::join(expected, ", "), name(layout),
-                               fmt::join(array.shape, ", ")));
+    throw BadInput(fmt::format(
+        "{}: expected shape [{}] ({}), found [{}]", path, fmt::join(expected, ", "),
+        paged ? name(target.p.kv_layout) : name(target.p.layout), fmt::join(array.shape, ", ")));
   }
-  if (array.type != npy_type(view.dtype)) {
+  if (array.type != npy_type(memory.dtype)) {
     throw BadInput(fmt::format("{}: expected {} for dtype {}, found {}", path,
-                               name(npy_type(view.dtype)), name(view.dtype), name(array.type)));
+                               name(npy_type(memory.dtype)), name(memory.dtype), name(array.type)));
   }
-  if (!array.data.empty()) std::memcpy(view.data, array.data.data(), array.data.size());
+  if (!array.data.empty()) std::memcpy(memory.data, array.data.data(), array.data.size());
 }
 
-// Makes the tensor with this number; `shape` is a view of it without data.
-std::shared_ptr<const Bytes> filled(TensorView shape, const Problem& problem, const InputSpec& spec,
-                                    int tensor, const std::string& path, ThreadPool& pool) {
+// Rows that no request has.
+void poison_other_rows(const Target& target) {
+  if (target.pages != nullptr) {
+    poison_padding(target.memory, target.pages->rows_of_pages());
+  } else if (target.p.is_padded()) {
+    poison_padding(target.memory, *rows_of(target.p, target.tensor));
+  }
+}
+
+// Makes a tensor; the target's memory has no data yet.
+std::shared_ptr<const Bytes> filled(Target target, const InputSpec& spec, const std::string& path,
+                                    ThreadPool& pool) {
+  TensorView& memory = target.memory;
   const bool random = spec.distribution != Distribution::files && !is_pattern(spec.distribution);
-  const bool in_order = random && problem.layout != Layout::bhsd && !problem.is_padded();
+  const bool in_order =
+      random && target.p.layout != Layout::bhsd && !target.p.is_padded() && target.pages == nullptr;
   if (in_order) {
-    auto kept = random_tensors().find(spec, tensor, shape.dtype, bytes_of(shape));
+    auto kept = random_tensors().find(spec, target.tensor, memory.dtype, bytes_of(memory));
     if (kept != nullptr) return kept;
   }
-  auto bytes = std::make_shared<Bytes>(bytes_of(shape));
-  shape.data = bytes->data();
+  auto bytes = std::make_shared<Bytes>(bytes_of(memory));
+  memory.data = bytes->data();
   if (random) {
-    fill_random(problem, shape, spec, tensor, pool);
+    fill_random(target, spec, pool);
   } else if (spec.distribution == Distribution::files) {
-    fill_from_file(shape, problem.layout, path);
+    fill_from_file(target, path);
   } else {
-    fill_pattern(problem, shape, spec, tensor, pool);
+    fill_pattern(target, spec, pool);
   }
-  if (problem.is_padded()) poison_padding(shape, *rows_of(problem, tensor));
-  if (in_order) random_tensors().keep(spec, tensor, shape.dtype, bytes);
+  poison_other_rows(target);
+  if (in_order) random_tensors().keep(spec, target.tensor, memory.dtype, bytes);
   return bytes;
 }
 
@@ -208,12 +267,16 @@ float random_value(Distribution distribution, uint64_t seed, int tensor, uint64_
 
 HostTensors::HostTensors(const Problem& problem, const InputSpec& spec, ThreadPool& pool)
     : problem_(problem) {
+  if (problem.is_paged()) table_ = make_block_table(problem, spec.seed);
+  const std::optional<PagedRows> paged =
+      table_ ? std::optional<PagedRows>(std::in_place, problem, *table_) : std::nullopt;
+  const PagedRows* pages = paged ? &*paged : nullptr;
   const TensorView output = output_view<void>(nullptr, problem);
-  q_ = filled(query_view<void>(nullptr, problem), problem, spec, 0, spec.q, pool);
-  k_ = filled(key_view<void>(nullptr, problem), problem, spec, 1, spec.k, pool);
-  v_ = filled(value_view<void>(nullptr, problem), problem, spec, 2, spec.v, pool);
+  q_ = filled({problem, 0, query_view<void>(nullptr, problem)}, spec, spec.q, pool);
+  k_ = filled({problem, 1, key_view<void>(nullptr, problem), pages}, spec, spec.k, pool);
+  v_ = filled({problem, 2, value_view<void>(nullptr, problem), pages}, spec, spec.v, pool);
   if (problem.pass == Pass::backward) {
-    d_o_ = filled(output, problem, spec, 3, spec.d_o, pool);
+    d_o_ = filled({problem, 3, output}, spec, spec.d_o, pool);
     o_.resize(bytes_of(output));
     logsumexp_.resize(static_cast<size_t>(problem.query_rows()));
     if (problem.is_padded()) {
@@ -228,6 +291,10 @@ Inputs HostTensors::inputs() const {
   inputs.q = query_view<const void>(q_->data(), problem_);
   inputs.k = key_view<const void>(k_->data(), problem_);
   inputs.v = value_view<const void>(v_->data(), problem_);
+  if (table_) {
+    inputs.k = paged_view(inputs.k, problem_, table_->data(), table_->width());
+    inputs.v = paged_view(inputs.v, problem_, table_->data(), table_->width());
+  }
   if (problem_.pass == Pass::backward) {
     inputs.o = output_view<const void>(o_.data(), problem_);
     inputs.d_o = output_view<const void>(d_o_->data(), problem_);

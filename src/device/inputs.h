@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,8 @@ struct InputSpec {
 };
 
 // The tensors of one problem in host memory, in its dtype and layout. Padding is poison, so that
-// what is read from it shows.
+// what is read from it shows; so are unused pages, and what is behind a request's end in its last
+// page. Pages that requests share hold the values of the first of them.
 class HostTensors {
  public:
   // Fills Q, K, V and, for the backward pass, dO. Of a backward problem, O and the logsumexp are
@@ -50,16 +52,17 @@ class HostTensors {
   std::shared_ptr<const Bytes> q_, k_, v_, d_o_;
   Bytes o_;
   HostVector<float> logsumexp_;
+  std::optional<BlockTable> table_;
 };
 
 // The shape of a tensor's .npy file: the order of its dimensions in memory.
 std::vector<int64_t> shape_in(Layout, const ConstTensorView&);
 
 // Element `index` of tensor number `tensor` (0 Q, 1 K, 2 V, 3 dO) before rounding to a dtype. The
-// index order is [batch, length, heads, head_dim], whatever the layout, without padding. A pure
-// function of its arguments, so that any program can make the same inputs: SplitMix64 (Steele, Lea
-// and Flood 2014) as a counter-based generator, then Box-Muller; docs/verifying.md has the formula.
-// The distributions of device/patterns.h use normal noise.
+// index order is [batch, length, heads, head_dim], whatever layout and pages, without padding. A
+// pure function of its arguments, so that any program can make the same inputs: SplitMix64 (Steele,
+// Lea and Flood 2014) as a counter-based generator, then Box-Muller; docs/verifying.md has the
+// formula. The distributions of device/patterns.h use normal noise.
 float random_value(Distribution, uint64_t seed, int tensor, uint64_t index);
 
 }  // namespace flashbench

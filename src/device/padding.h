@@ -6,7 +6,7 @@
 namespace flashbench {
 
 // Makes these rows of a tensor in host memory poison (NaN in every dtype). `rows`: the requests'
-// own.
+// own; of a pool those of each page.
 void poison_padding(const TensorView& tensor, const RequestRows& rows);
 
 }  // namespace flashbench

@@ -15,4 +15,11 @@ constexpr uint64_t split_mix(uint64_t z) {
   return z ^ (z >> 31);
 }
 
+// 64 random bits: element `index` of the stream identified by `seed` and `stream`.
+constexpr uint64_t random_bits(uint64_t seed, uint64_t stream, uint64_t index) {
+  constexpr uint64_t kGamma = kSplitMixIncrement;
+  const uint64_t start = split_mix(split_mix(seed + kGamma) + (stream + 1) * kGamma);
+  return split_mix(start + (index + 1) * kGamma);
+}
+
 }  // namespace flashbench

@@ -7,8 +7,10 @@
 #include <type_traits>
 #include <utility>
 
+#include "device/patterns.h"
 #include "plan/axis.h"
 #include "plan/batch_spec.h"
+#include "plan/block_table.h"
 #include "plan/lengths.h"
 
 namespace flashbench {
@@ -22,6 +24,7 @@ using DrawValue = std::function<void(Case&, Draw&, int64_t longest)>;
 constexpr Axis::Integers kSizes{1, 1 << 20};
 constexpr Axis::Integers kLengths{1, kLongestRequest};
 constexpr Axis::Integers kWindows{0, kLengths.most};
+constexpr Axis::Integers kPageSizes{1, 1 << 20};
 constexpr Axis::Integers kHeadDims{kHeadDimStep, kMaxHeadDim, kHeadDimStep};
 
 // ---- the member of a case that holds an axis
@@ -195,6 +198,20 @@ void draw_windows(Case& c, Draw& draw, int64_t longest) {
   if (sides != 2) c.problem.window_right = draw_window(draw, longest);
 }
 
+// Of some forward passes: a paged K/V cache, mostly with a page size that is in use.
+void draw_pages(Case& c, Draw& draw, int64_t longest) {
+  Problem& p = c.problem;
+  if (p.pass == Pass::backward || !draw.chance(5)) return;
+  p.page_size = draw.chance(4) ? draw.integer(1, 300)
+                               : draw.one_of(std::array{1, 8, 16, 32, 48, 64, 128, 256});
+  p.kv_layout = draw.one_of(kKvLayouts);
+  p.page_order = draw.one_of(kPageOrders);
+  if (draw.chance(4)) p.shared_prefix = draw.integer(1, longest / 2);
+}
+
+// Drawn with another axis.
+void draw_nothing(Case&, Draw&, int64_t) {}
+
 // ---- shorthands
 
 int64_t divided(int64_t total, std::string_view divisor_name, int64_t divisor) {
@@ -251,7 +268,7 @@ Axis lengths_axis() {
       .argument = [](const Case& c) { return batch_spec(*c.problem.lengths); },
       .from_option = lengths_of_option};
   return {.name = "lengths",
-          .title = "Lengths of each request of the batch (docs/verifying.md)",
+          .title = "Lengths of each request of the batch (docs/measuring.md)",
           .role = Role::optional,
           .values = values,
           .of_problem = true,
@@ -260,6 +277,33 @@ Axis lengths_axis() {
           .draw = draw_lengths,
           .sets = {"batch", "seq", "q_len", "kv_len", "total_tokens"},
           .why = "lengths gives the batch and the lengths of its requests"};
+}
+
+Json get_block_table(const Case& c) {
+  return c.problem.block_table ? block_table_json(*c.problem.block_table) : Json();
+}
+void set_block_table(Case& c, const StrictJson& json) {
+  c.problem.block_table =
+      json.is_null() ? nullptr : std::make_shared<const BlockTable>(read_block_table(json));
+}
+
+Axis block_table_axis() {
+  const Axis::Objects values{
+      .schema = block_table_schema(),
+      .example = {{"pages", 5}, {"table", "3,1_0,4"}},
+      .text =
+          [](const Case& c) { return c.problem.block_table ? c.problem.block_table->id() : ""; },
+      .argument = [](const Case& c) { return block_table_argument(*c.problem.block_table); },
+      .from_option = block_table_of_option};
+  return {.name = "block_table",
+          .title = "Pages of each request, in place of page_order (docs/measuring.md)",
+          .role = Role::optional,
+          .values = values,
+          .of_problem = true,
+          .get = get_block_table,
+          .set = set_block_table,
+          .sets = {"page_order", "shared_prefix"},
+          .why = "block_table gives the pages of each request"};
 }
 
 // ---- the table
@@ -299,6 +343,15 @@ std::vector<Axis> make_axes() {
                   &Problem::window_right, kWindows, nullptr),  // drawn with window_left
       head_dim_v_axis(),
       lengths_axis(),
+      number_axis("page_size", "Rows of a page of a paged K/V cache (default: no pages)", optional,
+                  &Problem::page_size, kPageSizes, draw_pages),
+      named_axis("kv_layout", "Order of dimensions in a paged K/V cache", optional,
+                 &Problem::kv_layout, kKvLayouts, draw_nothing),
+      named_axis("page_order", "Which pages of the pool the requests have", optional,
+                 &Problem::page_order, kPageOrders, draw_nothing),
+      number_axis("shared_prefix", "First keys whose full pages all requests share (default: none)",
+                  optional, &Problem::shared_prefix, kLengths, nullptr),
+      block_table_axis(),
 
       // After all that they are divided by.
       shorthand_axis("hidden", "Hidden size", {8, 1 << 28}, get_hidden, set_hidden, {"q_heads"},
@@ -374,6 +427,18 @@ Case make_case(const AxisValues& values) {
   }
   if (c.problem.kv_heads == 0) c.problem.kv_heads = c.problem.q_heads;
   return c;
+}
+
+std::optional<std::string> Case::invalid() const {
+  if (auto wrong = problem.invalid()) return wrong;
+  if (problem.is_paged() && !problem.block_table && inputs.distribution == Distribution::files) {
+    return "distribution files with page_size needs block_table";
+  }
+  if (problem.shares_pages() && is_pattern(inputs.distribution)) {
+    return fmt::format("distribution {} gives each request keys of its own: none can be shared",
+                       name(inputs.distribution));
+  }
+  return std::nullopt;
 }
 
 std::string Case::key() const {

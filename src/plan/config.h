@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -28,6 +29,10 @@ struct Case {
   Placement placement = Placement::contiguous;
 
   std::string key() const;  // stable and unique within a sweep
+
+  // A sentence that says what does not go together; empty for a valid case.
+  std::optional<std::string> invalid() const;
+
   bool operator==(const Case&) const = default;
 };
 

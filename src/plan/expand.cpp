@@ -160,6 +160,10 @@ std::optional<Case> Block::finish() {
     if (result.inputs.distribution == Distribution::files) {
       set_files(result.inputs, result.problem.pass);
     }
+    if (const auto wrong = result.invalid()) {
+      issue("", *wrong);
+      return std::nullopt;
+    }
     return result;
   } catch (const BadAxis& bad) {
     issue(bad.name, bad.what());

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <stdexcept>
 #include <utility>
 
 namespace flashbench {
@@ -170,6 +171,12 @@ JsonText parse_json(std::string_view text, const JsonLimits& limits) {
   Builder builder(text, limits);
   const bool complete = Json::sax_parse(text, &builder);
   return builder.result(complete);
+}
+
+Json parse_json_option(std::string_view text) {
+  JsonText parsed = parse_json(text);
+  if (!parsed.issues.empty()) throw std::invalid_argument(parsed.issues.front().message);
+  return std::move(*parsed.value);
 }
 
 std::string shown(const Json& value) {

@@ -29,6 +29,9 @@ struct JsonText {
 };
 JsonText parse_json(std::string_view text, const JsonLimits& limits = {});
 
+// A value that an option of the command line gives. Throws std::invalid_argument.
+nlohmann::ordered_json parse_json_option(std::string_view text);
+
 // A value as compact JSON for a message, cut to a few dozen characters.
 std::string shown(const nlohmann::ordered_json& value);
 

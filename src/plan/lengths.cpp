@@ -255,10 +255,8 @@ Json lengths_schema() {
 }
 
 Json lengths_of_option(const std::string& text) {
-  if (!text.starts_with('{')) return {{"batch_spec", text}};
-  JsonText parsed = parse_json(text);
-  if (!parsed.issues.empty()) throw std::invalid_argument(parsed.issues.front().message);
-  return std::move(*parsed.value);
+  if (text.starts_with('{')) return parse_json_option(text);
+  return {{"batch_spec", text}};
 }
 
 }  // namespace flashbench

@@ -23,7 +23,7 @@
 // A problem is {pass, dtype, mask, batch, q_heads, kv_heads, q_len, kv_len, head_dim,
 // softmax_scale} and, where they have not their default, the optional axes of problems
 // (plan/axes.cpp). A provider is asked only for those that its `axes` names; without `axes`, for
-// none.
+// none. No program is asked for pages: a tensor cannot say where a request's rows are.
 //
 // A tensor is {address, dtype, shape, strides} in the order [batch, heads, length, head_dim], the
 // strides in elements. providers: the names of those wanted; none: all but those that are on

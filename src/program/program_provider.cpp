@@ -110,6 +110,7 @@ class ProgramProvider final : public Provider {
 
   // Other unsupported problems are found only when they run.
   std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo&) const override {
+    if (p.is_paged()) return "another program is told of K and V without pages only";
     return CuSeqlens::why_none(p);
   }
   int64_t workspace_bytes(const Problem&, const DeviceInfo&) const override { return 0; }

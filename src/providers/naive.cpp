@@ -1,6 +1,6 @@
 // Standard attention on the CPU: BLAS sgemm for all products, S and P [batch, q_heads, q_len,
 // kv_len] in fp32 in memory, a vectorised softmax between them. The products also compute masked
-// pairs, as in standard attention, but no padding.
+// pairs, as in standard attention, but no padding. Paged K and V are gathered first.
 #include <numbers>
 
 #include "providers/naive_steps.h"
@@ -12,17 +12,25 @@ namespace {
 
 constexpr int64_t kFloat = sizeof(float);
 
-// Sizes of the parts of the workspace in floats. Tensors of 16 bits are converted to fp32 for BLAS.
+// Sizes of the parts of the workspace in floats. Tensors of 16 bits are converted to fp32 for BLAS,
+// and paged ones become contiguous.
 struct Sizes {
-  explicit Sizes(const Problem& p)
-      : scores(NaiveSteps::scores(p)),
-        query_room(p.dtype == Dtype::fp32 ? 0 : p.query_elements()),
-        output_room(p.dtype == Dtype::fp32 ? 0 : p.output_elements()),
-        key_room(p.dtype == Dtype::fp32 ? 0 : p.key_elements()),
-        value_room(p.dtype == Dtype::fp32 ? 0 : p.value_elements()),
-        rows(p.query_rows()) {}
+  explicit Sizes(const Problem& p) : Sizes(p, p.is_paged()) {}
 
-  int64_t scores, query_room, output_room, key_room, value_room, rows;
+  // `gathers`: also of a request of a paged problem.
+  Sizes(const Problem& p, bool gathers) : scores(NaiveSteps::scores(p)), rows(p.query_rows()) {
+    if (p.dtype != Dtype::fp32) {
+      query_room = p.query_elements();
+      output_room = p.output_elements();
+    }
+    if (p.dtype != Dtype::fp32 || gathers) {
+      const int64_t keys = p.is_paged() ? p.kv_heads * p.kv_tokens() : p.key_rows();
+      key_room = keys * p.head_dim;
+      value_room = keys * p.value_dim();
+    }
+  }
+
+  int64_t scores, query_room = 0, output_room = 0, key_room = 0, value_room = 0, rows;
 
   int64_t forward_rooms() const { return query_room + output_room + key_room + value_room; }
   int64_t backward_rooms() const {
@@ -60,13 +68,17 @@ class NaiveForward final : public Session {
 
   std::string kernel() const override { return "naive_forward sgemm"; }
 
-  // The tensors once, S and P written and read once each, and the conversions.
+  // The tensors once, S and P written and read once each, and the conversions. Each K/V head reads
+  // the block table for K and for V.
   std::optional<int64_t> requested_bytes() const override {
-    return p_.sum_of_requests([](const Problem& request) {
-      const Sizes size(request);
+    const int64_t entries =
+        2 * p_.kv_heads * p_.sum_by_number([&](int64_t b) { return p_.pages_of(b); });
+    const int64_t requests = p_.sum_of_requests([&](const Problem& request) {
+      const Sizes size(request, p_.is_paged());
       const int64_t conversions = 2 * kFloat * size.forward_rooms();
       return request.tensor_bytes() + 4 * kFloat * size.scores + conversions;
     });
+    return requests + static_cast<int64_t>(sizeof(int32_t)) * entries;
   }
 
  private:
@@ -152,9 +164,7 @@ class NaiveProvider final : public Provider {
     return "standard attention: OpenBLAS products, S and P in memory";
   }
   DeviceKind device_kind() const override { return DeviceKind::cpu; }
-  std::vector<std::string_view> optional_axes() const override {
-    return {"window_left", "window_right", "head_dim_v", "lengths"};
-  }
+  std::vector<std::string_view> optional_axes() const override { return kEveryOptionalAxis; }
 
   std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const override {
     return std::nullopt;

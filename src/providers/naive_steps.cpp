@@ -188,7 +188,7 @@ TensorView NaiveSteps::fp32_room(TensorView t, float* room) {
 }
 
 ConstTensorView NaiveSteps::as_fp32(const RowTiles& tiles, ConstTensorView t, float* room) const {
-  if (t.dtype == Dtype::fp32) return t;
+  if (t.dtype == Dtype::fp32 && !t.is_paged()) return t;
   const auto copy = head_by_head<const void>(t, room);
   for_rows(tiles, [&](const Problem&, const RowTile& at) {
     kernels::naive_to_fp32(t, at.batch, at.head, at.first, at.rows,

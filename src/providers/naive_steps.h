@@ -37,7 +37,7 @@ class NaiveSteps {
   void softmax_gradient(const float* p, float* dp, const float* delta) const;
   void row_dots(ConstTensorView o, ConstTensorView d_o, float* delta) const;
 
-  // Returns `t` in fp32: itself, or a copy in `room` (t.elements() floats).
+  // Returns `t` in fp32, without pages: itself, or a copy in `room` (t.elements() floats).
   ConstTensorView queries_as_fp32(ConstTensorView t, float* room) const;  // Q, dO
   ConstTensorView keys_as_fp32(ConstTensorView t, float* room) const;     // K, V
 

@@ -38,6 +38,11 @@ class Session {
   virtual std::optional<int64_t> requested_bytes() const = 0;
 };
 
+// What Provider::optional_axes returns for one that knows all of them.
+inline const std::vector<std::string_view> kEveryOptionalAxis{
+    "window_left", "window_right", "head_dim_v",    "lengths",    "page_size",
+    "kv_layout",   "page_order",   "shared_prefix", "block_table"};
+
 // Thrown if a problem turns out to be unsupported only while it is prepared or run; the message
 // says why.
 class Unsupported : public std::runtime_error {

@@ -17,6 +17,7 @@ std::optional<std::string> why_not(const AttentionKernel& kernel, const Problem&
   if (p.has_window() && !kernel.knows_windows) return "it has no sliding windows";
   if (p.head_dim_v && !kernel.knows_head_dim_v) return "it takes V and O as wide as Q and K only";
   if (p.lengths && !kernel.knows_lengths) return "it takes requests of equal lengths only";
+  if (p.is_paged() && !kernel.knows_pages) return "it takes K and V without pages only";
   return kernel.why_unsupported(p, info);
 }
 
@@ -65,9 +66,7 @@ class TiledProvider final : public Provider {
   }
   DeviceKind device_kind() const override { return device_; }
   bool on_request_only() const override { return !family_.empty(); }
-  std::vector<std::string_view> optional_axes() const override {
-    return {"window_left", "window_right", "head_dim_v", "lengths"};
-  }
+  std::vector<std::string_view> optional_axes() const override { return kEveryOptionalAxis; }
 
   std::optional<std::string> why_unsupported(const Problem& p,
                                              const DeviceInfo& info) const override {

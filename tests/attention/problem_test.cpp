@@ -312,6 +312,125 @@ TEST(Problem, ProblemsOfEqualLengthsAreEqual) {
   EXPECT_FALSE(of_lengths({{3, 5}, {2, 5}}) == of_lengths({{3, 5}, {1, 5}}));
 }
 
+// ---- pages
+
+Problem in_pages(const std::vector<RequestLengths>& requests, int64_t page_size) {
+  Problem p = of_lengths(requests);
+  p.page_size = page_size;
+  return p;
+}
+
+TEST(Problem, PagesHoldTheKeysOfEachRequest) {
+  const Problem p = in_pages({{1, 50}, {2, 16}, {1, 0}, {1, 17}}, 16);
+  EXPECT_EQ(p.pages_of(0), 4);
+  EXPECT_EQ(p.pages_of(1), 1);
+  EXPECT_EQ(p.pages_of(2), 0);
+  EXPECT_EQ(p.pages_of(3), 2);
+  EXPECT_EQ(p.pages_with({16, 33}), 2);
+  EXPECT_EQ(p.pages_with({15, 17}), 2);
+  EXPECT_EQ(p.pages_with({5, 5}), 0);
+  EXPECT_EQ(p.used_pages(), 7);
+  EXPECT_EQ(p.pool_pages(), 9);
+  EXPECT_EQ(p.table_width(), 5);
+  EXPECT_EQ(p.key_elements(), 9 * 16 * 2 * 64);
+  EXPECT_EQ(p.query_elements(), 5 * 4 * 64);
+  EXPECT_EQ(p.invalid(), std::nullopt);
+  EXPECT_EQ(of_lengths({{1, 50}}).pages_of(0), 0);
+  EXPECT_EQ((Problem{.batch = 3, .kv_len = 33, .page_size = 16}).used_pages(), 9);
+  EXPECT_EQ(in_pages({{1, 0}}, 16).pool_pages(), 0);
+}
+
+TEST(Problem, ARequestByItselfHasNoPages) {
+  Problem p = in_pages({{3, 50}, {20, 7}}, 16);
+  p.kv_layout = KvLayout::paged_hnd;
+  p.page_order = PageOrder::linear;
+  p.shared_prefix = 16;
+  EXPECT_EQ(p.request(1), of_lengths({{3, 50}, {20, 7}}).request(1));
+}
+
+TEST(Problem, PagesChangeNoFlopsAndAddTheTableToTheBytes) {
+  for (const int64_t page_size : {1, 16, 64}) {
+    const Problem p = in_pages({{1, 50}, {2, 16}, {1, 0}, {0, 17}}, page_size);
+    const Problem contiguous = of_lengths({{1, 50}, {2, 16}, {1, 0}, {0, 17}});
+    EXPECT_DOUBLE_EQ(p.flops(), contiguous.flops());
+    EXPECT_DOUBLE_EQ(p.flops_convention(), contiguous.flops_convention());
+    // Of the last request nothing is read: it has no queries.
+    const int64_t entries = (50 + page_size - 1) / page_size + (16 + page_size - 1) / page_size;
+    EXPECT_EQ(p.compulsory_bytes(), contiguous.compulsory_bytes() + 4 * entries);
+  }
+}
+
+TEST(Problem, SharedPagesAreReadOnce) {
+  Problem p = in_pages({{1, 50}, {1, 40}, {1, 20}}, 16);
+  const int64_t apart = p.compulsory_bytes(), row = 2 * 2 * 2 * 64;  // of K and V in bf16, 2 heads
+  p.shared_prefix = 33;  // two full pages; of the last request one
+  EXPECT_EQ(p.used_pages(), 2 + 2 + 1 + 1);
+  EXPECT_EQ(p.compulsory_bytes(), apart - row * (32 + 16));
+  BlockTable same(3, 5, 4);
+  for (int64_t b = 0; b < 3; ++b) {
+    for (int64_t i = 0; i < p.pages_of(b); ++i) same.at(b, i) = static_cast<int32_t>(3 - i);
+  }
+  p.shared_prefix = std::nullopt;
+  p.block_table = std::make_shared<const BlockTable>(same);
+  EXPECT_EQ(p.invalid(), std::nullopt);
+  EXPECT_EQ(p.used_pages(), 4);
+  EXPECT_EQ(p.pool_pages(), 4);
+  EXPECT_EQ(p.compulsory_bytes(), apart - row * (40 + 20));
+  // Windows at the ends of the requests: keys [40, 50), [30, 40) and [10, 20) of the same pages.
+  p.window_left = 9;
+  Problem windowed_apart = p;
+  windowed_apart.block_table = nullptr;
+  EXPECT_EQ(p.compulsory_bytes(), windowed_apart.compulsory_bytes());
+  p.window_left = 14;  // [35, 50), [25, 40) and [5, 20): five rows twice
+  windowed_apart.window_left = 14;
+  EXPECT_EQ(p.compulsory_bytes(), windowed_apart.compulsory_bytes() - row * 5);
+}
+
+TEST(Problem, TheRestOfALastPageIsPadding) {
+  Problem p{.batch = 2, .q_len = 1, .kv_len = 24, .head_dim = 64, .page_size = 16};
+  const double rows = 2 * 24 + 2, with = 2 * 32 + 2;  // of K and Q
+  EXPECT_NEAR(p.padding(), 1 - (rows * 128 * 4 + 8) / (with * 128 * 4 + 8), 1e-12);
+  p.page_size = 24;
+  EXPECT_EQ(p.padding(), 0);
+}
+
+TEST(Problem, SaysWhatIsWrongWithPages) {
+  Problem p = in_pages({{1, 50}, {1, 0}}, 16);
+  p.pass = Pass::backward;
+  EXPECT_EQ(p.invalid(), "a paged K/V cache is for pass forward, got backward");
+  p = of_lengths({{1, 50}});
+  p.page_order = PageOrder::linear;
+  EXPECT_EQ(p.invalid(), "kv_layout, page_order, shared_prefix and block_table need page_size");
+  p = {.batch = 1 << 20, .kv_len = 1 << 20, .page_size = 1};
+  EXPECT_EQ(p.invalid(),
+            "expected pools of at most 2^30 pages and 2^40 elements, got up to 1.1e+12 pages of 1 "
+            "rows and 7.037e+13 elements");
+  EXPECT_NE((Problem{.page_size = 0}).invalid(), std::nullopt);
+}
+
+TEST(Problem, SaysWhatIsWrongWithABlockTable) {
+  const auto wrong = [](const BlockTable& table) {
+    Problem p = in_pages({{1, 50}, {1, 0}, {1, 3}}, 16);
+    p.block_table = std::make_shared<const BlockTable>(table);
+    return p.invalid().value_or("");
+  };
+  BlockTable table(3, 4, 9);
+  for (const int64_t i : {0, 1, 2, 3}) table.at(0, i) = static_cast<int32_t>(2 * i);
+  EXPECT_EQ(wrong(table),
+            "block_table: request 2, page 0: expected a page from 0 to 8, found 2147480000");
+  table.at(2, 0) = 9;
+  EXPECT_EQ(wrong(table), "block_table: request 2, page 0: expected a page from 0 to 8, found 9");
+  table.at(2, 0) = -1;
+  EXPECT_EQ(wrong(table), "block_table: request 2, page 0: expected a page from 0 to 8, found -1");
+  table.at(2, 0) = 8;
+  EXPECT_EQ(wrong(table), "");
+  EXPECT_EQ(wrong(table.in_pool_of(0)), "block_table: expected the number of pages of the pool");
+  EXPECT_EQ(wrong(BlockTable(2, 4, 9)),
+            "block_table: expected a row for each of 3 requests, found 2");
+  EXPECT_EQ(wrong(BlockTable(3, 3, 9)),
+            "block_table: request 0 has 50 keys and needs 4 pages of 16, found 3");
+}
+
 template <typename Enum, size_t N>
 void expect_names_parse(const std::array<Enum, N>& values) {
   for (Enum value : values) EXPECT_EQ(parse<Enum>(name(value)), value);
@@ -323,6 +442,8 @@ TEST(Problem, NamesParseBack) {
   expect_names_parse(kDtypes);
   expect_names_parse(kMasks);
   expect_names_parse(kLayouts);
+  expect_names_parse(kKvLayouts);
+  expect_names_parse(kPageOrders);
   expect_names_parse(kDistributions);
 }
 

@@ -70,6 +70,34 @@ TEST(Tensors, ARequestHasTheElementsThatItHasInItsBatch) {
   }
 }
 
+TEST(Tensors, APagedViewGoesThroughTheTable) {
+  Problem p = with_lengths({{2, 4}, {0, 1}, {5, 6}}, Layout::ragged);
+  p.page_size = 4;
+  const std::vector<int32_t> table{4, 99, 99, 0, 99, 99, 2, 3, 99};
+  for (const KvLayout layout : kKvLayouts) {
+    p.kv_layout = layout;
+    const ConstTensorView pool = key_view<const void>(nullptr, p);
+    EXPECT_EQ(pool.batch, 5);  // four pages and one more
+    EXPECT_EQ(pool.length, 4);
+    EXPECT_EQ(pool.elements(), 5 * 4 * 3 * 8);
+    const ConstTensorView k = paged_view(pool, p, table.data(), 3);
+    EXPECT_EQ(k.batch, 3);
+    EXPECT_EQ(k.length, 6);
+    EXPECT_EQ(k.rows(2), 6);
+    EXPECT_EQ(k.elements(), 11 * 3 * 8);
+    const bool nhd = layout == KvLayout::paged_nhd;
+    EXPECT_EQ(k.offset(0, 1, 3), 4 * 96 + (nhd ? (3 * 3 + 1) * 8 : (1 * 4 + 3) * 8));
+    EXPECT_EQ(k.offset(1, 0, 0), 0);
+    EXPECT_EQ(k.offset(2, 2, 5), 3 * 96 + (nhd ? (1 * 3 + 2) * 8 : (2 * 4 + 1) * 8));
+    EXPECT_EQ(k.end_of_run(3), 4);
+    EXPECT_EQ(k.end_of_run(4), 8);
+    EXPECT_EQ(pool.end_of_run(3), 4);
+    const ConstTensorView one = request_view(k, 2, 6);
+    EXPECT_EQ(one.elements(), 6 * 3 * 8);
+    for (const int64_t row : {0, 3, 5}) EXPECT_EQ(one.offset(0, 1, row), k.offset(2, 1, row));
+  }
+}
+
 TEST(Tensors, ALogsumexpIsWhereTheProblemSays) {
   for (const Layout layout : kLayouts) {
     const Problem p = with_lengths({{2, 4}, {0, 1}, {5, 0}}, layout);

@@ -56,6 +56,14 @@ TEST_F(Support, AxesComeFirst) {
   EXPECT_THAT(why(), Optional(std::string("the placement's")));
 }
 
+TEST(SupportTable, EveryOptionalAxisIsNamed) {
+  std::vector<std::string_view> names;
+  for (const Axis& axis : axes()) {
+    if (axis.role == Axis::Role::optional && axis.of_problem) names.push_back(axis.name);
+  }
+  EXPECT_EQ(kEveryOptionalAxis, names);
+}
+
 TEST(SupportTable, ProvidersNameOptionalAxesOfProblems) {
   for (const auto& provider : all_providers()) {
     for (const std::string_view name : provider->optional_axes()) {

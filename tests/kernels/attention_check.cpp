@@ -6,7 +6,10 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <numeric>
 #include <optional>
+#include <random>
 #include <utility>
 
 #include "attention/half.h"
@@ -195,6 +198,65 @@ void RandomInputs::fill(int tensor,
     }
   }
   if (problem_.pass == Pass::backward) compute_forward();
+}
+
+PagedInputs::PagedInputs(const RandomInputs& contiguous, int64_t page_size, KvLayout layout,
+                         const BlockTable& table)
+    : problem_(contiguous.problem()), contiguous_(contiguous.view()) {
+  problem_.page_size = page_size;
+  problem_.kv_layout = layout;
+  problem_.block_table = std::make_shared<const BlockTable>(table);
+  k_ = in_pages(contiguous_.k);
+  v_ = in_pages(contiguous_.v);
+}
+
+Bytes PagedInputs::in_pages(const ConstTensorView& from) const {
+  const BlockTable& table = *problem_.block_table;
+  const int64_t page_size = *problem_.page_size, columns = from.head_dim;
+  Bytes pool =
+      poisoned(table.pages() * page_size * from.heads * columns * element_size(from.dtype));
+  for (int64_t b = 0; b < from.batch; ++b) {
+    for (int64_t row = 0; row < problem_.kv_len_of(b); ++row) {
+      const int64_t page = table.at(b, row / page_size), place = row % page_size;
+      for (int64_t h = 0; h < from.heads; ++h) {
+        const int64_t at = problem_.kv_layout == KvLayout::paged_nhd
+                               ? ((page * page_size + place) * from.heads + h) * columns
+                               : ((page * from.heads + h) * page_size + place) * columns;
+        for (int64_t c = 0; c < columns; ++c) {
+          store_element(pool.data(), from.dtype, at + c,
+                        load_element(from.data, from.dtype, from.offset(b, h, row) + c));
+        }
+      }
+    }
+  }
+  return pool;
+}
+
+Inputs PagedInputs::view() const {
+  const BlockTable& table = *problem_.block_table;
+  Inputs in = contiguous_;
+  in.k =
+      paged_view(key_view<const void>(k_.data(), problem_), problem_, table.data(), table.width());
+  in.v = paged_view(value_view<const void>(v_.data(), problem_), problem_, table.data(),
+                    table.width());
+  return in;
+}
+
+BlockTable random_table(const Problem& p, int64_t page_size, int64_t unused, uint64_t seed) {
+  const auto pages_of = [&](int64_t b) { return (p.kv_len_of(b) + page_size - 1) / page_size; };
+  int64_t used = 0;
+  for (int64_t b = 0; b < p.batch; ++b) used += pages_of(b);
+  std::vector<int32_t> pages(static_cast<size_t>(used + unused));
+  std::iota(pages.begin(), pages.end(), 0);
+  std::shuffle(pages.begin(), pages.end(), std::mt19937_64(seed));
+  BlockTable table(p.batch, (p.kv_len + page_size - 1) / page_size + 1, used + unused);
+  for (int64_t b = 0; b < p.batch; ++b) {
+    for (int64_t i = 0; i < pages_of(b); ++i) {
+      table.at(b, i) = pages.back();
+      pages.pop_back();
+    }
+  }
+  return table;
 }
 
 CheckedOutputs::CheckedOutputs(const Problem& p) : problem_(p) {

@@ -45,6 +45,27 @@ class RandomInputs {
   Bytes q_, k_, v_, o_, d_o_, logsumexp_;
 };
 
+// The keys and values of other inputs in pages of a pool that is otherwise poison: the same problem
+// with a block table that is given, with strides computed apart from those of views.
+class PagedInputs {
+ public:
+  PagedInputs(const RandomInputs& contiguous, int64_t page_size, KvLayout, const BlockTable&);
+
+  Inputs view() const;
+  const Problem& problem() const { return problem_; }
+
+ private:
+  Bytes in_pages(const ConstTensorView& contiguous) const;
+
+  Problem problem_;
+  Inputs contiguous_;
+  Bytes k_, v_;
+};
+
+// A table of random pages, each of one request, in a pool with `unused` pages more.
+BlockTable random_table(const Problem& contiguous, int64_t page_size, int64_t unused,
+                        uint64_t seed);
+
 // A problem's outputs, poisoned.
 class CheckedOutputs {
  public:
@@ -59,6 +80,12 @@ class CheckedOutputs {
   float logsumexp(int64_t b, int64_t h, int64_t row) const;
 
   bool operator==(const CheckedOutputs&) const = default;  // bit for bit
+
+  // The same of outputs of another problem.
+  bool same_bits(const CheckedOutputs& other) const {
+    return o_ == other.o_ && dq_ == other.dq_ && dk_ == other.dk_ && dv_ == other.dv_ &&
+           logsumexp_ == other.logsumexp_;
+  }
 
  private:
   Problem problem_;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "tests/kernels/attention_check.h"
 #include "tests/kernels/run_kernel.h"
 
@@ -67,6 +69,44 @@ INSTANTIATE_TEST_SUITE_P(, EveryProblem,
                            return std::string(name(std::get<0>(test_info.param))) + "_" +
                                   std::string(name(std::get<1>(test_info.param))) + "_d" +
                                   std::to_string(std::get<2>(test_info.param));
+                         });
+
+class EveryForwardProblem : public testing::TestWithParam<std::tuple<Mask, int64_t>> {};
+
+// Where the keys are changes no bit, whatever the size and order of the pages and the size of the
+// pool.
+TEST_P(EveryForwardProblem, GetsTheSameBitsFromPages) {
+  const auto [mask, head_dim] = GetParam();
+  ThreadPool pool(2);
+  std::vector<Problem> problems = problems_of_lengths(Pass::forward, mask, head_dim);
+  for (const Problem& p : varied_problems(Pass::forward, mask, head_dim)) problems.push_back(p);
+  uint64_t turn = 0;
+  for (const Problem& p : problems) {
+    const RandomInputs contiguous(p);
+    constexpr std::array<int64_t, 6> kPageSizes{1, 8, 16, 48, 64, 256};
+    const int64_t page_size = kPageSizes[turn % kPageSizes.size()];
+    const auto unused = static_cast<int64_t>(turn % 5);
+    const PagedInputs paged(contiguous, page_size, kKvLayouts[turn % 4 / 2],
+                            random_table(p, page_size, unused, turn));
+    ++turn;
+    for (const AttentionKernel* kernel : cpu_kernels(Pass::forward)) {
+      SCOPED_TRACE(p.id() + " page_size " + std::to_string(page_size) + " " +
+                   std::string(kernel->name));
+      ASSERT_TRUE(kernel->knows_pages);
+      CheckedOutputs expected(p), found(paged.problem());
+      run_kernel(*kernel, contiguous, expected, pool);
+      run_kernel(*kernel, paged, found, pool);
+      EXPECT_TRUE(found.same_bits(expected));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, EveryForwardProblem,
+                         testing::Combine(testing::ValuesIn(kMasks),
+                                          testing::Values<int64_t>(8, 24, 64, 96, 128, 256)),
+                         [](const auto& test_info) {
+                           return std::string(name(std::get<0>(test_info.param))) + "_d" +
+                                  std::to_string(std::get<1>(test_info.param));
                          });
 
 // Both above and below, in each of the kernels' tables of tiles and where a panel is not full.

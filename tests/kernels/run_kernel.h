@@ -31,8 +31,9 @@ inline DeviceInfo host_with_threads(int threads) {
 }
 
 // Launches `kernel` on a poisoned workspace of exactly the size that it requests.
-inline void run_kernel(const AttentionKernel& kernel, const RandomInputs& inputs,
-                       CheckedOutputs& outputs, ThreadPool& pool) {
+template <typename Inputs>  // RandomInputs, PagedInputs
+void run_kernel(const AttentionKernel& kernel, const Inputs& inputs, CheckedOutputs& outputs,
+                ThreadPool& pool) {
   const Problem& p = inputs.problem();
   const DeviceInfo host = host_with_threads(pool.threads());
   const Launch at{p, host};

@@ -13,9 +13,7 @@ class MutantProvider : public Provider {
   std::string_view name() const override { return verify::name(simulation_.defect); }
   std::string_view description() const override { return "a simulated kernel, wrong on purpose"; }
   DeviceKind device_kind() const override { return DeviceKind::cpu; }
-  std::vector<std::string_view> optional_axes() const override {
-    return {"window_left", "window_right", "head_dim_v", "lengths"};
-  }
+  std::vector<std::string_view> optional_axes() const override { return kEveryOptionalAxis; }
   std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const override {
     return std::nullopt;
   }

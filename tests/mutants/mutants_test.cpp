@@ -127,6 +127,44 @@ TEST_P(Mutants, OfLengthsAreCaught) {
   }
 }
 
+class ForwardMutants : public Mutants {};
+
+INSTANTIATE_TEST_SUITE_P(All, ForwardMutants,
+                         testing::Combine(testing::Values(Pass::forward),
+                                          testing::ValuesIn(kDtypes)),
+                         [](const auto& instance) {
+                           return std::string(name(std::get<1>(instance.param)));
+                         });
+
+// Of equal lengths and others: request b has its own pages, each with K and V, and nothing behind
+// its last key.
+TEST_P(ForwardMutants, OfPagesAreCaught) {
+  const auto lengths = std::make_shared<const Lengths>(
+      std::vector<RequestLengths>{{20, 90}, {0, 5}, {40, 40}, {7, 130}, {9, 0}, {3, 129}});
+  for (const auto& given : {std::shared_ptr<const Lengths>(), lengths}) {
+    for (const int64_t page_size : {1, 8, 16, 48, 64, 128}) {
+      for (const Mask mask : kMasks) {
+        set_shape(4, 2, 70, 130);
+        item_.problem.batch = 3;
+        item_.problem.mask = mask;
+        item_.problem.page_size = page_size;
+        item_.problem.kv_layout = kKvLayouts[page_size % 3 % 2];
+        item_.problem.set_lengths(given);
+        EXPECT_EQ(name(run(Defect::none).status), "ok");
+        int shown = 0;
+        for (const Defect defect : verify::kPagesDefects) {
+          if (!shows(defect, item_.problem, kTile)) continue;
+          ++shown;
+          const Record record = run(defect);
+          EXPECT_EQ(name(record.status), "failed") << name(defect) << " " << item_.key();
+          EXPECT_NE(record.reason, "") << name(defect);
+        }
+        EXPECT_GE(shown, page_size == 1 || mask == Mask::causal_top_left ? 4 : 5);
+      }
+    }
+  }
+}
+
 // The longer the rows, the less one tile of keys weighs.
 TEST_P(Mutants, ADroppedTileIsCaughtAmongManyKeys) {
   for (const int64_t kv_len : {8192, 32768}) {

@@ -21,9 +21,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 struct Head {
   Head(const ConstTensorView& tensor, int64_t batch, int64_t head, int64_t length)
       : rows(length), cols(tensor.head_dim) {
-    const int64_t last = tensor.ragged == nullptr
-                             ? tensor.length - 1
-                             : tensor.all_rows() - 1 - tensor.ragged->first(batch);
+    const int64_t last = last_row(tensor, batch);
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t at = tensor.offset(batch, head, std::min(row, last));
       for (int64_t column = 0; column < cols; ++column) {
@@ -35,7 +33,37 @@ struct Head {
 
   int64_t rows, cols;
   std::vector<float> values;
+
+ private:
+  static int64_t last_row(const ConstTensorView& tensor, int64_t batch) {
+    if (tensor.is_paged())
+      return tensor.end_of_run(std::max<int64_t>(tensor.rows(batch), 1) - 1) - 1;
+    if (tensor.ragged == nullptr) return tensor.length - 1;
+    return tensor.all_rows() - 1 - tensor.ragged->first(batch);
+  }
 };
+
+// The pages of one request, as a kernel with the defect finds them. An entry that is no page leads
+// to one of the pool here, where it would lead anywhere.
+std::vector<int32_t> pages_found(const Problem& p, const ConstTensorView& tensor, int64_t request,
+                                 bool of_v, Defect defect) {
+  const int64_t count = p.pages_of(request);
+  std::vector<int32_t> found;
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t at = request * tensor.pages.stride + i;
+    if (defect == Defect::pages_of_next_request) {
+      at = (request + 1) % p.batch * tensor.pages.stride + i;
+    } else if (defect == Defect::table_entry_too_far) {
+      ++at;
+    } else if (defect == Defect::table_stride_floored) {
+      at = request * (p.kv_len / *p.page_size) + i;
+    } else if (defect == Defect::v_from_next_page && of_v) {
+      at += (i + 1) % count - i;
+    }
+    found.push_back(static_cast<int32_t>(tensor.pages.table[at] % p.pool_pages()));
+  }
+  return found;
+}
 
 // The transposed rows, so that a row's scores are computed side by side.
 std::vector<float> transposed(const Head& head) {
@@ -122,6 +150,11 @@ RowRange keys_seen(const Problem& whole, const Problem& p, int64_t row, Defect d
     case Defect::end_of_keys_unmasked:
       if (keys.end < p.kv_len || keys.empty()) return keys;
       return {keys.first, (keys.end + key_tile - 1) / key_tile * key_tile};
+    case Defect::page_tail_unmasked: {
+      if (keys.end < p.kv_len || keys.empty() || !whole.is_paged()) return keys;
+      const int64_t page_size = *whole.page_size;
+      return {keys.first, (keys.end + page_size - 1) / page_size * page_size};
+    }
     case Defect::longest_diagonal: {
       if (p.mask == Mask::none) return keys;
       const int64_t longest = p.mask == Mask::causal_top_left ? 0 : whole.kv_len - whole.q_len;
@@ -167,11 +200,20 @@ class Kernel {
 
   // Rows of K and V that the kernel reads.
   Head key_rows(const ConstTensorView& tensor, int64_t batch, int64_t head) const {
-    const int64_t tile = simulation_.key_tile;
-    const int64_t length =
-        is(Defect::end_of_keys_unmasked) ? (p_.kv_len + tile - 1) / tile * tile : p_.kv_len;
+    const int64_t whole_tiles = is(Defect::end_of_keys_unmasked) ? simulation_.key_tile
+                                : is(Defect::page_tail_unmasked) ? *whole_.page_size
+                                                                 : 1;
+    const int64_t length = (p_.kv_len + whole_tiles - 1) / whole_tiles * whole_tiles;
     const bool next = is(Defect::keys_of_next_request);
-    return Head(tensor, next ? (batch + 1) % whole_.batch : batch, head, length);
+    if (!tensor.is_paged()) {
+      return Head(tensor, next ? (batch + 1) % whole_.batch : batch, head, length);
+    }
+    const bool of_v = tensor.data == in_.v.data;
+    const std::vector<int32_t> pages = pages_found(whole_, tensor, batch, of_v, simulation_.defect);
+    ConstTensorView found = tensor;
+    found.pages.table = pages.data();
+    found.pages.stride = 0;
+    return Head(found, batch, head, length);
   }
 
   // Calls body(tile, keys) for each tile of which the row sees these keys. Tiles are named by their
@@ -416,6 +458,16 @@ std::string_view name(Defect defect) {
       return "end_of_keys_unmasked";
     case Defect::longest_diagonal:
       return "longest_diagonal";
+    case Defect::pages_of_next_request:
+      return "pages_of_next_request";
+    case Defect::table_entry_too_far:
+      return "table_entry_too_far";
+    case Defect::table_stride_floored:
+      return "table_stride_floored";
+    case Defect::v_from_next_page:
+      return "v_from_next_page";
+    case Defect::page_tail_unmasked:
+      return "page_tail_unmasked";
   }
   return "?";
 }
@@ -450,9 +502,17 @@ bool shows(Defect defect, const Problem& p, int64_t key_tile) {
       return false;
     case Defect::keys_of_next_request:
       return p.lengths && p.batch > 1;
+    case Defect::table_entry_too_far:
+      return p.is_paged();
+    case Defect::pages_of_next_request:
+    case Defect::table_stride_floored:
+      return p.is_paged() && p.batch > 1;
+    case Defect::v_from_next_page:
+      return p.is_paged() && p.kv_len > *p.page_size;
     case Defect::end_of_keys_unmasked:
     case Defect::longest_diagonal:
-      for (int64_t b = 0; p.lengths && b < p.batch; ++b) {
+    case Defect::page_tail_unmasked:
+      for (int64_t b = 0; (p.lengths || p.is_paged()) && b < p.batch; ++b) {
         const Problem request = p.request(b);
         for (int64_t row = 0; row < request.q_len; ++row) {
           if (keys_seen(p, request, row, defect, key_tile) != request.visible_keys(row)) {

@@ -41,6 +41,11 @@ enum class Defect {
   keys_of_next_request,   // K and V begin one request later
   end_of_keys_unmasked,   // the rows behind a request's last key are seen, up to a tile's end
   longest_diagonal,       // the mask is aligned by the longest lengths
+  pages_of_next_request,  // the row of the block table after its own
+  table_entry_too_far,    // each page is the one after
+  table_stride_floored,   // rows of the table are kv_len / page_size entries apart
+  v_from_next_page,       // K's page is right
+  page_tail_unmasked,     // all rows of a request's last page are seen
 };
 inline constexpr std::array kDefects{Defect::zeros,
                                      Defect::dropped_key_tile,
@@ -66,6 +71,9 @@ inline constexpr std::array kHeadDimVDefects{Defect::v_stride_of_head_dim, Defec
                                              Defect::scale_from_head_dim_v};
 inline constexpr std::array kLengthsDefects{Defect::keys_of_next_request,
                                             Defect::end_of_keys_unmasked, Defect::longest_diagonal};
+inline constexpr std::array kPagesDefects{Defect::pages_of_next_request,
+                                          Defect::table_entry_too_far, Defect::table_stride_floored,
+                                          Defect::v_from_next_page, Defect::page_tail_unmasked};
 std::string_view name(Defect);
 
 struct Simulation {
@@ -79,7 +87,8 @@ struct Simulation {
 };
 
 // Whether the defect can change the outputs of one run with key tiles of this size. Defects of
-// lengths show only where a problem has lengths, and all others are told for equal lengths.
+// lengths and of pages show only where a problem has them, and all others are told for equal
+// lengths without pages.
 bool shows(Defect, const Problem&, int64_t key_tile);
 
 void simulate(const Problem&, const Inputs&, const Outputs&, const Simulation&, ThreadPool&);

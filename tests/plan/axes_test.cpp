@@ -196,6 +196,29 @@ TEST(RandomCases, HaveRequestsOfDifferentLengthsPaddedAndRagged) {
   EXPECT_GT(without_keys, 5);
 }
 
+TEST(RandomCases, HavePagesOfEverySizeAndOrder) {
+  std::set<int64_t> sizes;
+  std::set<std::pair<KvLayout, PageOrder>> orders;
+  int paged = 0, shared = 0, with_lengths = 0;
+  for (uint64_t seed = 1; seed <= 500; ++seed) {
+    const Case item = random_case(seed, 3000);
+    const Problem& p = item.problem;
+    EXPECT_EQ(item.invalid(), std::nullopt);
+    if (!p.is_paged()) continue;
+    ++paged;
+    sizes.insert(*p.page_size);
+    orders.insert({p.kv_layout, p.page_order});
+    shared += p.shared_prefix ? 1 : 0;
+    with_lengths += p.lengths ? 1 : 0;
+  }
+  EXPECT_GT(paged, 30);
+  EXPECT_LT(paged, 80);
+  EXPECT_GT(sizes.size(), 8u);
+  EXPECT_EQ(orders.size(), 6u);
+  EXPECT_GT(shared, 3);
+  EXPECT_GT(with_lengths, 3);
+}
+
 TEST(RandomCases, HaveWindowsOnEitherSideAndOnBoth) {
   std::set<std::pair<bool, bool>> sides;
   int windowed = 0;

@@ -129,6 +129,22 @@ TEST(Config, TokensAndHiddenSizeStandForBatchAndHeads) {
                                        "forward/fp32/none/bshd/b1/hq2/hkv2/q1024/k1024/d128"));
 }
 
+TEST(Config, PagesAreAxesLikeOthers) {
+  const SweepConfig config = parse_text(with_block(
+      R"({"head_dim": 8, "q_heads": 1, "lengths": {"batch_spec": "q1s40_q1s9"},
+         "page_size": [8, 16], "page_order": ["shuffled", "reversed"], "kv_layout": "paged_hnd"})"));
+  const std::string start = "forward/fp32/none/bshd/b2/hq1/hkv1/q1/k40/d8/normal/seed1/lengths" +
+                            config.cases.at(0).problem.lengths->id();
+  std::vector<std::string> keys;
+  for (const Case& item : config.cases) keys.push_back(item.key());
+  EXPECT_THAT(keys, ElementsAre(start + "/page_size8/paged_hnd",           //
+                                start + "/page_size8/paged_hnd/reversed",  //
+                                start + "/page_size16/paged_hnd",          //
+                                start + "/page_size16/paged_hnd/reversed"));
+  EXPECT_TRUE(CaseFilter("page_size=8,page_order=reversed").keeps(config.cases[1]));
+  EXPECT_FALSE(CaseFilter("page_size=8,page_order=reversed").keeps(config.cases[2]));
+}
+
 TEST(Config, TokensAreQueriesWhereLengthsDiffer) {
   const SweepConfig config = parse_text(with_block(
       R"({"total_tokens": 64, "q_heads": 1, "q_len": 16, "kv_len": 48, "head_dim": 8})"));
@@ -340,6 +356,53 @@ const BadConfig kBadConfigs[] = {
      with_block(R"({"head_dim": 8, "q_heads": 2, "seq": 4, "layout": "ragged"})"),
      "/cases/0/layout",
      {"needs \"lengths\""}},
+    {"pages_of_a_backward_pass",
+     with_block(R"({"head_dim": 8, "seq": 8, "q_heads": 1, "pass": "backward", "page_size": 4})"),
+     "/cases/0",
+     {"a paged K/V cache is for pass forward, got backward"}},
+    {"page_order_without_page_size",
+     with_block(R"({"head_dim": 8, "seq": 8, "q_heads": 1, "page_order": "linear"})"),
+     "/cases/0",
+     {"page_order, shared_prefix and block_table need page_size"}},
+    {"no_such_page_order",
+     with_block(
+         R"({"head_dim": 8, "seq": 8, "q_heads": 1, "page_size": 4, "page_order": "lineal"})"),
+     "/cases/0/page_order",
+     {"\"shuffled\"", "\"linear\"?"}},
+    {"pages_of_no_rows",
+     with_block(R"({"head_dim": 8, "seq": 8, "q_heads": 1, "page_size": 0})"),
+     "/cases/0/page_size",
+     {"from 1 to 1048576", "got 0"}},
+    {"pages_of_more_than_memory",
+     with_block(
+         R"({"head_dim": 8, "q_len": 1, "kv_len": 16777216, "q_heads": 1, "batch": 1024, "page_size": 1})"),
+     "/cases/0",
+     {"at most 2^30 pages", "1.718e+10 pages"}},
+    {"block_table_and_page_order",
+     with_block(R"({"head_dim": 8, "seq": 8, "q_heads": 1, "page_size": 8, "page_order": "linear",
+                  "block_table": {"pages": 1, "table": "0"}})"),
+     "/cases/0/block_table",
+     {"cannot be combined with \"page_order\"", "gives the pages"}},
+    {"block_table_of_a_page_that_is_not_there",
+     with_block(R"({"head_dim": 8, "seq": 8, "q_heads": 1, "page_size": 4,
+                  "block_table": {"pages": 3, "table": "0,3"}})"),
+     "/cases/0",
+     {"request 0, page 1: expected a page from 0 to 2, found 3"}},
+    {"block_table_of_no_number",
+     with_block(R"({"head_dim": 8, "seq": 8, "q_heads": 1, "page_size": 4,
+                  "block_table": {"pages": 3, "table": "0,x"}})"),
+     "/cases/0/block_table",
+     {"/table: request 0, page 1: expected a number"}},
+    {"shared_pages_of_an_adversary",
+     with_block(R"({"head_dim": 8, "seq": 8, "q_heads": 1, "page_size": 4, "shared_prefix": 4,
+                  "distribution": "one_hot"})"),
+     "/cases/0",
+     {"one_hot gives each request keys of its own"}},
+    {"files_in_pages_of_an_order",
+     with_block(R"({"head_dim": 8, "seq": 8, "q_heads": 1, "page_size": 4, "distribution": "files",
+                  "q": "a", "k": "b", "v": "c"})"),
+     "/cases/0",
+     {"files with page_size needs block_table"}},
     {"no_heads",
      with_block(R"({"head_dim": 8, "seq": 8})"),
      "/cases/0",

@@ -179,6 +179,71 @@ TEST(CpuProviders, ARequestAloneGetsTheBitsThatItGetsInItsBatch) {
   }
 }
 
+// Runs `inputs` (RandomInputs, PagedInputs).
+template <typename Inputs>
+CheckedOutputs outputs_of(const Provider& provider, Device& device, const Inputs& inputs) {
+  const auto session = provider.prepare(inputs.problem(), device);
+  EXPECT_EQ(device.used().workspace, provider.workspace_bytes(inputs.problem(), device.info()));
+  EXPECT_GE(session->requested_bytes(), inputs.problem().compulsory_bytes());
+  CheckedOutputs outputs(inputs.problem());
+  session->run(inputs.view(), outputs.view());
+  return outputs;
+}
+
+// Pages are read at the same values in the same order, wherever they are in a pool of any size; a
+// request alone has the pages that it has in its batch.
+TEST(CpuProviders, PagesChangeNoBit) {
+  const auto device = make_host_device(2);
+  for (const Provider* provider : cpu_providers()) {
+    for (const std::string_view axis :
+         {"page_size", "kv_layout", "page_order", "shared_prefix", "block_table"}) {
+      EXPECT_THAT(provider->optional_axes(), testing::Contains(axis)) << provider->name();
+    }
+    uint64_t seed = 0;
+    for (const Mask mask : kMasks) {
+      for (const Problem& p : problems_of_lengths(Pass::forward, mask, 32)) {
+        const RandomInputs contiguous(p);
+        const CheckedOutputs expected = outputs_of(*provider, *device, contiguous);
+        for (const int64_t page_size : {1, 7, 16, 48, 128}) {
+          for (const KvLayout layout : kKvLayouts) {
+            SCOPED_TRACE(std::string(provider->name()) + " " + p.id() + " page_size " +
+                         std::to_string(page_size) + " " + std::string(name(layout)));
+            const auto unused = static_cast<int64_t>(++seed % 9);
+            const PagedInputs paged(contiguous, page_size, layout,
+                                    random_table(p, page_size, unused, seed));
+            EXPECT_TRUE(outputs_of(*provider, *device, paged).same_bits(expected));
+          }
+        }
+      }
+    }
+  }
+}
+
+// A sequence in two requests, by the same pages or by two copies of them.
+TEST(CpuProviders, SharedPagesChangeNoBit) {
+  const auto device = make_host_device(2);
+  for (const Provider* provider : cpu_providers()) {
+    Problem p = problem(Pass::forward, Dtype::bf16);
+    p.set_lengths(
+        std::make_shared<const Lengths>(std::vector<RequestLengths>{{9, 50}, {3, 50}, {5, 37}}));
+    RandomInputs contiguous(p);
+    for (const int tensor : {1, 2}) {  // of all requests alike
+      contiguous.fill(tensor, [&](int64_t, int64_t h, int64_t row, int64_t c) {
+        return static_cast<float>((tensor * 31 + h * 17 + row * 7 + c * 3) % 23) / 8 - 1;
+      });
+    }
+    const CheckedOutputs expected = outputs_of(*provider, *device, contiguous);
+    BlockTable shared(3, 5, 6);
+    for (int64_t b = 0; b < 3; ++b) {
+      for (int64_t i = 0; i < 4 && i * 16 < p.kv_len_of(b); ++i) {
+        shared.at(b, i) = static_cast<int32_t>(5 - i);
+      }
+    }
+    const PagedInputs paged(contiguous, 16, KvLayout::paged_nhd, shared);
+    EXPECT_TRUE(outputs_of(*provider, *device, paged).same_bits(expected)) << provider->name();
+  }
+}
+
 // A session serves one set of inputs after another, and each as often as it likes.
 TEST(CpuProviders, ServeNewInputsAndRepeatTheirBits) {
   const auto device = make_host_device(2);

@@ -95,6 +95,41 @@ TEST(Json, LengthsThatContradictTheirBatchAreRefused) {
   }
 }
 
+SweepResult result_of_pages(std::shared_ptr<const BlockTable> table) {
+  SweepResult result = result_of_lengths(Layout::ragged);
+  for (Record& record : result.records) {
+    Problem& p = record.item.problem;
+    p.pass = Pass::forward;
+    p.page_size = 16;
+    p.kv_layout = KvLayout::paged_hnd;
+    p.block_table = std::move(table);
+    if (!p.block_table) p.page_order = PageOrder::reversed;
+  }
+  return result;
+}
+
+TEST(Json, PagesComeBack) {
+  const auto table = std::make_shared<BlockTable>(3, 5, 20);
+  for (const auto& [b, i] : {std::pair{0, 0}, {0, 1}, {0, 2}, {0, 3}, {1, 0}, {2, 0}}) {
+    table->at(b, i) = 3 * i + 5 * b;
+  }
+  for (const auto& given : {std::shared_ptr<const BlockTable>(), {table}}) {
+    SweepResult result = result_of_pages(given);
+    result.records.resize(1);
+    const std::string text = to_json(result);
+    EXPECT_THAT(text, HasSubstr(given ? " --page-size 16 --kv-layout paged_hnd --block-table "
+                                        "20:0,3,6,9_5_10"
+                                      : " --page-size 16 --kv-layout paged_hnd --page-order "
+                                        "reversed"));
+    const SweepResult again = result_from_json(text, "memory");
+    EXPECT_EQ(again.records[0].item, result.records[0].item);
+    EXPECT_EQ(to_json(again), text);
+    EXPECT_EQ(to_csv(again), to_csv(result));
+    EXPECT_THAT(to_csv(result), HasSubstr("page_size"));
+  }
+  EXPECT_THAT(to_csv(result_of_lengths(Layout::ragged)), testing::Not(HasSubstr("page_size")));
+}
+
 TEST(Json, PaddingHasAColumnWhereThereIsAny) {
   EXPECT_THAT(to_csv(result_of_lengths(Layout::bshd)), HasSubstr("pct_padding"));
   EXPECT_THAT(to_csv(result_of_lengths(Layout::ragged)), testing::Not(HasSubstr("pct_padding")));

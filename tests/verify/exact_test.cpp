@@ -289,6 +289,36 @@ TEST(Bounds, AreTheFormulaWithTheHeadDimOfEachSum) {
   }
 }
 
+// Keys in pages are the same keys: the reference and its bounds are, bit for bit.
+TEST(Exact, PagesChangeNothing) {
+  const std::unique_ptr<Device> device = make_host_device(1);
+  for (const Mask mask : kMasks) {
+    Problem contiguous{.mask = mask, .q_heads = 4, .kv_heads = 2, .head_dim = 8};
+    contiguous.set_lengths(std::make_shared<const Lengths>(
+        std::vector<RequestLengths>{{5, 40}, {9, 3}, {1, 300}, {2, 0}}));
+    Problem paged = contiguous;
+    paged.page_size = 16;
+    const AttentionCase one(contiguous, {}, *device), other(paged, {}, *device);
+    for (const RowBlock& block : all_query_blocks(contiguous)) {
+      const ForwardRows expected = forward_rows(contiguous, one.inputs(), block);
+      const ForwardRows found = forward_rows(paged, other.inputs(), block);
+      const auto rows = static_cast<int64_t>(block.rows.size());
+      Matrix<float> o_bounds[2]{{rows, 8}, {rows, 8}}, l_bounds[2]{{rows, 1}, {rows, 1}};
+      forward_bounds(contiguous, one.inputs(), Dtype::fp32, block, expected, o_bounds[0].ref(),
+                     l_bounds[0].ref());
+      forward_bounds(paged, other.inputs(), Dtype::fp32, block, found, o_bounds[1].ref(),
+                     l_bounds[1].ref());
+      EXPECT_EQ(found.logsumexp, expected.logsumexp);
+      for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t c = 0; c < 8; ++c) {
+          EXPECT_EQ(found.o.row(i)[c], expected.o.row(i)[c]);
+          EXPECT_EQ(o_bounds[1].row(i)[c], o_bounds[0].row(i)[c]);
+        }
+      }
+    }
+  }
+}
+
 TEST(Exact, LargeScoresDoNotOverflow) {
   const std::unique_ptr<Device> device = make_host_device(1);
   Problem p = problem_of({Mask::none, 9, 40}, Pass::forward);
