@@ -20,12 +20,13 @@ struct Shape {
   int64_t batch, length, heads, head_dim;  // ragged: all tokens are one length
 };
 
-Shape read_shape(const std::string& path, Layout layout) {
+// `called`: the name of the layout in messages.
+Shape read_shape(const std::string& path, Layout layout, std::string_view called) {
   const NpyArray array = read_npy(path);
   const size_t dimensions = layout == Layout::ragged ? 3 : 4;
   if (array.shape.size() != dimensions) {
     throw BadInput(fmt::format("{}: expected {} dimensions ({}), found {}", path, dimensions,
-                               name(layout), array.shape.size()));
+                               called, array.shape.size()));
   }
   const auto dtype = dtype_of(array.type);
   if (!dtype) {
@@ -58,6 +59,23 @@ void require_lengths(const std::string& path, const Problem& p, const Shape& sha
   }
 }
 
+// A pool of K gives the number of pages and their size; kv_len stays as it is.
+void take_pool(Problem& p, const std::string& path) {
+  const Shape pool = read_shape(path, p.pool_layout(), name(p.kv_layout));
+  const int64_t pages = pool.batch, page_size = pool.length;
+  const int64_t pages_said = p.block_table->pages();
+  if (pages_said != 0 && pages_said != pages) {
+    throw BadInput(fmt::format("{}: expected a pool of {} pages, as block_table says, found {}",
+                               path, pages_said, pages));
+  }
+  if (p.page_size.value_or(page_size) != page_size) {
+    throw BadInput(fmt::format("{}: expected pages of {} rows, as page_size says, found {}", path,
+                               *p.page_size, page_size));
+  }
+  p.page_size = page_size;
+  p.block_table = std::make_shared<const BlockTable>(p.block_table->in_pool_of(pages));
+}
+
 RequestRows read_starts(const std::string& path) {
   const NpyArray array = read_npy(path);
   if (array.type != NpyArray::Type::int32 || array.shape.size() != 1 || array.shape[0] < 2) {
@@ -85,20 +103,28 @@ RequestRows read_starts(const std::string& path) {
 }  // namespace
 
 void take_shapes(Problem& problem, const InputSpec& files) {
-  const Shape q = read_shape(files.q, problem.layout);
-  const Shape k = read_shape(files.k, problem.layout);
+  if (problem.block_table) take_pool(problem, files.k);
+  const std::string_view keys_called =
+      problem.is_paged() ? name(problem.kv_layout) : name(problem.layout);
+  const Shape q = read_shape(files.q, problem.layout, name(problem.layout));
+  const Shape k = read_shape(files.k, problem.key_layout(), keys_called);
   problem.dtype = q.dtype;
   problem.q_heads = q.heads;
   problem.head_dim = q.head_dim;
   problem.kv_heads = k.heads;
-  problem.set_value_dim(read_shape(files.v, problem.layout).head_dim);
+  problem.set_value_dim(read_shape(files.v, problem.key_layout(), keys_called).head_dim);
   if (problem.lengths) {
     require_lengths(files.q, problem, q, problem.lengths->queries());
-    require_lengths(files.k, problem, k, problem.lengths->keys());
   } else {
     problem.batch = q.batch;
     problem.q_len = q.length;
-    problem.kv_len = k.length;
+  }
+  if (!problem.is_paged()) {
+    if (problem.lengths) {
+      require_lengths(files.k, problem, k, problem.lengths->keys());
+    } else {
+      problem.kv_len = k.length;
+    }
   }
   if (const auto wrong = problem.invalid()) {
     throw BadInput(fmt::format("{}, {}, {}: {}", files.q, files.k, files.v, *wrong));

@@ -11,7 +11,8 @@ namespace flashbench {
 
 // Sets the sizes of `problem` from the shapes of the files, read in its layout, and its dtype from
 // their type: float32 is fp32, float16 fp16, uint16 bf16. Where the problem has lengths, the files
-// must have as many tokens. Throws BadInput, FileError.
+// must have as many tokens. Where it has a block table, the files of K and V are pools of pages,
+// which give page_size; kv_len or the lengths are the problem's. Throws BadInput, FileError.
 void take_shapes(Problem& problem, const InputSpec& files);
 
 // The lengths of FlashAttention's cu_seqlens_q and cu_seqlens_k: int32, each request's first token

@@ -118,11 +118,22 @@ void take_cu_seqlens(const RunFlags& flags, Problem& problem) {
   problem.set_lengths(read_cu_seqlens(flags.cu_seqlens_q, flags.cu_seqlens_k));
 }
 
+// Pages do not say how many of their rows are a request's.
+void require_key_lengths(const RunFlags& flags, const Problem& problem) {
+  if (!problem.block_table || problem.lengths || is_given(flags, "kv_len") ||
+      is_given(flags, "seq")) {
+    return;
+  }
+  throw BadInput(
+      "--block-table with --k and --v needs the lengths of the keys: --cu-seqlens-q and "
+      "--cu-seqlens-k, --lengths or --kv-len");
+}
+
 Case case_of(const RunFlags& flags) {
   Case item = make_case_of(flags);
   take_cu_seqlens(flags, item.problem);
-  if (const auto wrong = item.problem.invalid()) throw BadInput(*wrong);
   if (has_files(flags)) {
+    require_key_lengths(flags, item.problem);
     const Dtype asked = item.problem.dtype;
     item.inputs = files_of(flags, item.problem.pass);
     take_shapes(item.problem, item.inputs);
@@ -131,6 +142,7 @@ Case case_of(const RunFlags& flags) {
                                  flags.q, name(asked), name(item.problem.dtype)));
     }
   }
+  if (const auto wrong = item.invalid()) throw BadInput(*wrong);
   return item;
 }
 
@@ -203,7 +215,10 @@ void add_tensor_flags(CLI::App& command, RunFlags& flags) {
                   "Q as .npy in the order of --layout, 4-D or ragged 3-D; the files give dtype and "
                   "sizes")
       ->type_name("FILE");
-  command.add_option("--k", flags.k, "K as .npy")->type_name("FILE");
+  command
+      .add_option("--k", flags.k,
+                  "K as .npy; with --block-table the pool, in the order of --kv-layout")
+      ->type_name("FILE");
   command.add_option("--v", flags.v, "V as .npy")->type_name("FILE");
   command.add_option("--do", flags.d_o, "dO as .npy, for --pass backward")->type_name("FILE");
   command
