@@ -304,23 +304,24 @@ double Problem::flops_convention() const {
   return all * (mask == Mask::none ? 1.0 : 0.5) * passes;
 }
 
+RowRange Problem::keys_to_read() const {
+  return has_window() || q_len == 0 ? seen_keys() : RowRange{0, kv_len};
+}
+
 int64_t Problem::compulsory_bytes() const {
+  const int64_t key_bytes = element_size(dtype) * kv_heads * (head_dim + value_dim());
   if (is_paged()) {
-    const auto seen = [&](int64_t b) { return request(b).seen_keys(); };
-    const int64_t entries = sum_by_number([&](int64_t b) { return pages_with(seen(b)); });
+    const auto keys = [&](int64_t b) { return request(b).keys_to_read(); };
+    const int64_t entries = sum_by_number([&](int64_t b) { return pages_with(keys(b)); });
     const int64_t repeated =
-        sum_by_number([&](int64_t b) { return seen(b).size(); }) - distinct_rows(seen);
+        sum_by_number([&](int64_t b) { return keys(b).size(); }) - distinct_rows(keys);
     return sum_of_requests([](const Problem& one) { return one.compulsory_bytes(); }) -
-           element_size(dtype) * kv_heads * repeated * (head_dim + value_dim()) +
-           kTableEntryBytes * entries;
+           key_bytes * repeated + kTableEntryBytes * entries;
   }
   if (lengths) {
     return sum_of_requests([](const Problem& one) { return one.compulsory_bytes(); });
   }
-  if (!has_window() && q_len > 0) return tensor_bytes();
-  const int64_t unseen = kv_len - seen_keys().size();
-  return tensor_bytes() -
-         element_size(dtype) * batch * kv_heads * unseen * (head_dim + value_dim());
+  return tensor_bytes() - key_bytes * batch * (kv_len - keys_to_read().size());
 }
 
 int64_t Problem::bytes_of_rows(int64_t queries, int64_t keys) const {
@@ -358,6 +359,10 @@ int64_t Problem::pages_with(RowRange rows) const {
 
 int64_t Problem::shared_pages(int64_t rows) const {
   return std::min(shared_prefix.value_or(0), rows) / *page_size;
+}
+
+bool Problem::shares_pages() const {
+  return is_paged() && used_pages() < sum_by_number([&](int64_t b) { return pages_of(b); });
 }
 
 int64_t Problem::used_pages() const {

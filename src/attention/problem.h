@@ -128,7 +128,7 @@ struct Problem {
   std::optional<int64_t> shared_prefix = std::nullopt;  // rows; the requests share its full pages
   std::shared_ptr<const BlockTable> block_table = nullptr;  // in place of those two
   bool is_paged() const { return page_size.has_value(); }
-  bool shares_pages() const { return is_paged() && (shared_prefix || block_table); }
+  bool shares_pages() const;  // whether a page has a place in two requests, or two in one
 
   // Pages of a request, and of these rows of one, 0 without pages; pages that any request has;
   // pages of the pool, of which a fifth is unused unless a table is given.
@@ -252,6 +252,9 @@ struct Problem {
  private:
   std::optional<std::string> invalid_pages() const;
   double most_pages() const;
+
+  // The keys that compulsory_bytes counts, of a problem without lengths.
+  RowRange keys_to_read() const;
 
   // Full pages of the shared prefix that a request has, or any.
   int64_t shared_pages(int64_t rows) const;

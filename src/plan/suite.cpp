@@ -13,6 +13,7 @@
 #include "attention/error.h"
 #include "plan/random_cases.h"
 #include "plan/suite_of_lengths.h"
+#include "plan/suite_of_pages.h"
 
 namespace flashbench {
 
@@ -370,8 +371,9 @@ Suite adversarial() {
        {"many heads", "65537 batches or heads", many_heads()},
        {"placement", "rows in strided buffers, and tensors off by one element", placements()}},
       {}};
-  std::vector<SuiteGroup> of_lengths = groups_of_lengths();
-  std::move(of_lengths.begin(), of_lengths.end(), std::back_inserter(suite.groups));
+  for (std::vector<SuiteGroup> more : {groups_of_lengths(), groups_of_pages()}) {
+    std::move(more.begin(), more.end(), std::back_inserter(suite.groups));
+  }
   return suite;
 }
 
@@ -400,7 +402,8 @@ Suite large() {
       "Tensors past 2^31 elements.",
       {{"many keys", "K and V past 2^31 elements: O is one row of V, bit for bit", {keys}},
        {"many queries", "Q and O past 2^31 elements: O is one row of V, bit for bit", {queries}},
-       {"many gradients", "K, V, dK and dV past 2^31 elements", {gradients}}},
+       {"many gradients", "K, V, dK and dV past 2^31 elements", {gradients}},
+       {"large pool", "pages past 2^31 elements: O is one row of V, bit for bit", {large_pool()}}},
       {.fp64_flops = 1e9}};
 }
 

@@ -363,7 +363,12 @@ TEST(Problem, PagesChangeNoFlopsAndAddTheTableToTheBytes) {
 TEST(Problem, SharedPagesAreReadOnce) {
   Problem p = in_pages({{1, 50}, {1, 40}, {1, 20}}, 16);
   const int64_t apart = p.compulsory_bytes(), row = 2 * 2 * 2 * 64;  // of K and V in bf16, 2 heads
+  EXPECT_FALSE(p.shares_pages());
+  p.shared_prefix = 15;  // no full page
+  EXPECT_FALSE(p.shares_pages());
+  EXPECT_EQ(p.compulsory_bytes(), apart);
   p.shared_prefix = 33;  // two full pages; of the last request one
+  EXPECT_TRUE(p.shares_pages());
   EXPECT_EQ(p.used_pages(), 2 + 2 + 1 + 1);
   EXPECT_EQ(p.compulsory_bytes(), apart - row * (32 + 16));
   BlockTable same(3, 5, 4);
@@ -373,6 +378,7 @@ TEST(Problem, SharedPagesAreReadOnce) {
   p.shared_prefix = std::nullopt;
   p.block_table = std::make_shared<const BlockTable>(same);
   EXPECT_EQ(p.invalid(), std::nullopt);
+  EXPECT_TRUE(p.shares_pages());
   EXPECT_EQ(p.used_pages(), 4);
   EXPECT_EQ(p.pool_pages(), 4);
   EXPECT_EQ(p.compulsory_bytes(), apart - row * (40 + 20));

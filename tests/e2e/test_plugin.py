@@ -62,7 +62,7 @@ def test_the_adversarial_suite_takes_plugins_too(with_plain_c):
     with_lengths = [row for row in own if "lengths" in row["case"]]
     assert len(with_options) > 50 and len(own) > len(with_options) + 50 and len(with_lengths) > 50
     for row in own:
-        assert row["status"] == "ok", row["key"]
+        assert row["status"] == ("unsupported" if "page_size" in row["case"] else "ok"), row["key"]
 
 
 def test_a_plugin_without_features_is_not_asked_about_windows(with_faults):

@@ -394,7 +394,8 @@ const BadConfig kBadConfigs[] = {
      "/cases/0/block_table",
      {"/table: request 0, page 1: expected a number"}},
     {"shared_pages_of_an_adversary",
-     with_block(R"({"head_dim": 8, "seq": 8, "q_heads": 1, "page_size": 4, "shared_prefix": 4,
+     with_block(
+         R"({"head_dim": 8, "seq": 8, "q_heads": 1, "batch": 2, "page_size": 4, "shared_prefix": 4,
                   "distribution": "one_hot"})"),
      "/cases/0",
      {"one_hot gives each request keys of its own"}},

@@ -184,6 +184,44 @@ TEST(Suite, AdversarialHasRequestsOfDifferentLengths) {
   }
 }
 
+TEST(Suite, AdversarialHasPagesOfEverySizeOrderAndPlace) {
+  const std::vector<Case> cases = all_cases(make_suite("adversarial"));
+  const auto has = [&](auto wanted) {
+    return std::any_of(cases.begin(), cases.end(),
+                       [&](const Case& c) { return c.problem.is_paged() && wanted(c); });
+  };
+  for (const Case& item : cases) EXPECT_EQ(item.invalid(), std::nullopt) << item.key();
+  for (const int64_t page_size : {1, 8, 16, 48, 64, 128, 256}) {
+    for (const KvLayout layout : kKvLayouts) {
+      for (const Layout of_q : {Layout::ragged, Layout::bshd}) {
+        EXPECT_TRUE(has([&](const Case& c) {
+          return c.problem.page_size == page_size && c.problem.kv_layout == layout &&
+                 c.problem.layout == of_q;
+        })) << page_size;
+      }
+    }
+  }
+  for (const PageOrder order : kPageOrders) {
+    for (const Dtype dtype : kDtypes) {
+      EXPECT_TRUE(has([&](const Case& c) {
+        return c.problem.page_order == order && c.problem.dtype == dtype;
+      }));
+    }
+  }
+  for (const Placement placement : kPlacements) {
+    for (const KvLayout layout : kKvLayouts) {
+      EXPECT_TRUE(has([&](const Case& c) {
+        return c.placement == placement && c.problem.kv_layout == layout;
+      }));
+    }
+  }
+  EXPECT_TRUE(has([](const Case& c) { return c.problem.block_table && c.problem.shares_pages(); }));
+  EXPECT_TRUE(has([](const Case& c) { return c.problem.shared_prefix == 1000; }));
+  for (const int64_t group : {1, 3, 5, 7, 16, 71}) {
+    EXPECT_TRUE(has([&](const Case& c) { return c.problem.heads_per_kv_head() == group; }));
+  }
+}
+
 TEST(Suite, AdversarialStaysSmall) {
   double flops = 0;
   for (const Case& item : all_cases(make_suite("adversarial"))) {
