@@ -217,7 +217,7 @@ def test_pages_of_files_need_a_table(flashbench, tmp_path):
     (["--page-size", 16, "--block-table", "5:0,9", "--kv-len", 20], "expected a page from 0 to 4, found 9"),
     (["--page-size", 16, "--block-table", "{}", "--kv-len", 20],
      "--block-table: expected exactly one of the keys table, file"),
-    (["--page-size", 16, "--shared-prefix", 16, "--distribution", "one_hot"],
+    (["--batch", 2, "--page-size", 16, "--shared-prefix", 16, "--distribution", "one_hot"],
      "one_hot gives each request keys of its own"),
 ], ids=str)
 def test_axes_that_do_not_go_together_are_refused(flashbench, options, said):

@@ -83,6 +83,14 @@ def test_requests_of_different_lengths_reach_the_program(flashbench, lengths):
         ("unsupported", "it does not support window_left and lengths")}
 
 
+def test_pages_are_unsupported(flashbench):
+    case = {"seq": 40, "q_heads": 2, "head_dim": 16, "page_size": 16, "page_order": ["shuffled", "linear"]}
+    rows, _, _ = sweep(flashbench, "--providers", "exact", cases=[case])
+    assert [(row["status"], row["reason"]) for row in rows["exact"]] == [
+        ("unsupported", "it does not support page_size"),
+        ("unsupported", "it does not support page_size and page_order")]
+
+
 def test_an_axis_that_the_program_does_not_know_is_unsupported():
     request = {"do": "prepare", "provider": "exact", "problem": {"pass": "forward", "sink": 4}}
     process = subprocess.run([PROGRAM, "serve"], input=json.dumps(request), text=True,
