@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -262,9 +263,8 @@ struct Problem {
   // Bytes of the tensors of a pass with so many rows of Q and O, and of K and V.
   int64_t bytes_of_rows(int64_t queries, int64_t keys) const;
 
-  // Rows of the pool that hold any of these rows of each request. rows(b): a RowRange.
-  template <typename Rows>
-  int64_t distinct_rows(const Rows& rows) const;
+  // Rows of the pool that hold any of the rows(b) of each request.
+  int64_t distinct_rows(const std::function<RowRange(int64_t)>& rows) const;
 };
 
 // How Q, K, V and dO are filled (device/inputs.h). The second and third row are adversarial: for
