@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Plots result files of flashbench: time, FLOP/s, memory, traffic and roofline.
+"""Plots result files of flashbench: time, FLOP/s, memory, traffic and roofline. Where they have rows of
+one query beside rows of as many queries as keys, also the time to generate a token with a cache and
+without one.
 
     scripts/plot.py results/cpu/cpu.csv -o plots
 
@@ -210,6 +212,11 @@ def draw_all(rows, bandwidth, folder):
                 suffix = f"_{number}" if len(pages) > 1 else ""
                 figure = draw_page(f"{title}, {kind}, {dtype}", page, styles, draw, bandwidth)
                 written += save(figure, folder / f"{name}_{kind}_{dtype}{suffix}")
+        generating = generating_panels(group) if kind == "forward" else []
+        if generating:
+            figure = draw_page(f"Attention of a layer for the next token, {dtype}", generating, styles,
+                               draw_generation, bandwidth)
+            written += save(figure, folder / f"generation_{dtype}")
     return written
 
 
@@ -237,6 +244,19 @@ def split_into_panels(rows):
         rest = [described(name, value) for name, value in words.items() if value != ""]
         panels.append((title + "\n" + ", ".join(rest) if rest else title,
                        mark_series(panel.sort_values(["kv_len", "batch"]))))
+    return panels
+
+
+def generating_panels(rows):
+    """[(title, rows)] of what generates text with a cache (`cached`: one query) and without one (as many
+    queries as keys), wherever both are there at two lengths."""
+    rows = rows[(rows["kv_len"] > 1) & (rows["q_len"].eq(1) | rows["q_len"].eq(rows["kv_len"]))]
+    rows = rows.assign(cached=rows["q_len"] == 1, in_series=True)
+    rows = rows.sort_values(["kv_heads", "kv_len"], ascending=[False, True])
+    panels = []
+    for (head_dim, heads, batch, _), panel in rows.groupby(["head_dim", "heads", "batch", "device"], sort=False):
+        if all(panel[panel["cached"] == cached]["kv_len"].nunique() > 1 for cached in (True, False)):
+            panels.append((f"head_dim {head_dim:g}, {heads}" + (f", batch {batch:g}" if batch > 1 else ""), panel))
     return panels
 
 
@@ -394,6 +414,21 @@ def draw_time(axis, panel, styles, _):
     axis.set_ylabel("median time (ms)")
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     length_axis(axis, panel)
+
+
+def draw_generation(axis, panel, styles, _):
+    for line, rows in panel.groupby("line", sort=False):
+        cached = rows[rows["cached"]]
+        draw_line(axis, cached, cached["median_ms"], styles[line], line)
+        recomputed = rows[~rows["cached"]]
+        draw_line(axis, recomputed, recomputed["median_ms"], styles[line], None, linestyle=":", **HOLLOW)
+    explain(axis, "with the cache of K and V", linestyle="-")
+    explain(axis, "computing all tokens again", linestyle=":", marker="o", **HOLLOW)
+    axis.set_yscale("log")
+    axis.set_ylabel("median time (ms)")
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    length_axis(axis, panel)
+    axis.set_xlabel("tokens so far")
 
 
 def draw_flops(axis, panel, styles, rate):

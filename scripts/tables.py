@@ -14,6 +14,8 @@
   scripts/tables.py beside FILE.csv      times of the cases that are not of the grid
   scripts/tables.py models FILE.json     times of tiled for each model of a config, and those of the
                                          rivals over them
+  scripts/tables.py generation FILE.csv  milliseconds for the next token, with a cache of K and V and by
+                                         computing all tokens again, over the tokens so far
   scripts/tables.py traffic FILE.csv     measured over compulsory bytes of memory / bytes through the
                                          L2 over those that the loops request
   scripts/tables.py value FILE.csv --as STATISTIC (--column NAME | --rival NAME)
@@ -371,6 +373,25 @@ def calibration(paths):
     return table(["tensor", "dtype", *(f"`{name}`" for name in providers)], rows)
 
 
+def generation(frame, arguments):
+    """A row for each number of K/V heads, and the bytes that a token adds to the cache of a layer."""
+    frame = frame[(frame.provider == arguments.provider[0]) & (frame["pass"] == "forward") & (frame.kv_len > 1)]
+    lengths = sorted(frame.kv_len.unique())
+    rows = []
+    for (dtype, q_heads, kv_heads, head_dim), part in frame.groupby(["dtype", "q_heads", "kv_heads", "head_dim"],
+                                                                    sort=False):
+        def cell(tokens, part=part):
+            at = part[part.kv_len == tokens]
+            cached, again = at[at.q_len == 1].median_ms, at[at.q_len == tokens].median_ms
+            return f"{cached.iloc[0]:.3g} / {again.iloc[0]:.3g}" if len(cached) == len(again) == 1 else ""
+
+        token = 2 * kv_heads * head_dim * (4 if dtype == "fp32" else 2)
+        rows.append([f"{q_heads} query heads, {kv_heads} K/V, d{head_dim}", f"{token}", *map(cell, lengths)])
+    if not any(any(row[2:]) for row in rows):
+        raise ValueError("expected rows of one query and of as many queries as keys, found no two of one length")
+    return table(["", "cache, bytes a token", *map(length, lengths)], rows)
+
+
 def models(paths):
     """A row for each model, batch and length: tiled's milliseconds, and the rivals' times over them."""
     times = collections.defaultdict(dict)
@@ -417,7 +438,8 @@ def shape_of(case):
 
 
 TABLES = {"speed": speed, "memory": memory, "column": column, "ladder": ladder, "crossover": crossover,
-          "rivals": rivals, "rival": rival, "grouped": grouped, "beside": beside, "traffic": traffic, "value": value}
+          "rivals": rivals, "rival": rival, "grouped": grouped, "beside": beside, "generation": generation, "traffic": traffic,
+          "value": value}
 OF_JSON = {"models": models, "wall": wall, "ncu": ncu, "calibration": calibration}
 
 

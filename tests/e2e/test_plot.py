@@ -165,6 +165,17 @@ def test_points_of_another_batch_are_not_joined(tiny_result, tmp_path):
     assert "not joined: of another batch" in (tmp_path / "time_forward_fp32.svg").read_text()
 
 
+def test_one_query_beside_as_many_as_keys_shows_what_a_cache_is_for(tiny_result, tmp_path):
+    def change(rows):
+        row = rows[0]
+        rows[:] = [{**row, "batch": 1, "kv_len": keys, "q_len": queries, "median_ms": keys * queries}
+                   for keys in (256, 512) for queries in (1, keys)]
+
+    plot(edited(tiny_result, tmp_path / "generation.csv", change), "-o", tmp_path)
+    text = (tmp_path / "generation_fp32.svg").read_text()
+    assert "with the cache of K and V" in text and "computing all tokens again" in text
+
+
 def test_lines_look_different_for_long():
     command = "import sys; sys.path.insert(0, 'scripts'); import plot; print(len({plot.style(i) for i in range(49)}))"
     process = subprocess.run(["/usr/bin/python3", "-c", command], cwd=REPOSITORY, capture_output=True, text=True)

@@ -213,3 +213,13 @@ def test_wall_adds_up_phases_over_rows(tables, tmp_path):
 
 def test_what_is_no_result_is_a_sentence(tables):
     assert "0.csv: expected the CSV of a sweep" in tables("speed", [{"a": 1}], expect=1)
+
+
+def test_generation_has_the_time_with_a_cache_and_without_one(tables):
+    rows = [row("tiled", ms, batch=1, kv_heads=kv_heads, q_len=queries, kv_len=keys)
+            for kv_heads in (32, 8) for keys, queries, ms in [(512, 1, 0.25), (512, 512, 8), (1024, 1, 0.5)]]
+    assert tables("generation", rows, options=["--grid", "any"]) == [
+        "| 32 query heads, 32 K/V, d64 | 8192 | 0.25 / 8 |  |",
+        "| 32 query heads, 8 K/V, d64 | 2048 | 0.25 / 8 |  |",
+    ]
+    assert "expected rows of one query" in tables("generation", [row("tiled", 1.0)], options=["--grid", "any"], expect=1)
