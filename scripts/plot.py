@@ -410,9 +410,7 @@ def draw_time(axis, panel, styles, _):
         axis.fill_between(joined["kv_len"], joined["ci_low_ms"], joined["ci_high_ms"],
                           color=styles[line][0], alpha=0.25, linewidth=0)
     explain_others(axis, panel)
-    axis.set_yscale("log")
-    axis.set_ylabel("median time (ms)")
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    time_axis(axis)
     length_axis(axis, panel)
 
 
@@ -424,9 +422,7 @@ def draw_generation(axis, panel, styles, _):
         draw_line(axis, recomputed, recomputed["median_ms"], styles[line], None, linestyle=":", **HOLLOW)
     explain(axis, "with the cache of K and V", linestyle="-")
     explain(axis, "computing all tokens again", linestyle=":", marker="o", **HOLLOW)
-    axis.set_yscale("log")
-    axis.set_ylabel("median time (ms)")
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    time_axis(axis)
     length_axis(axis, panel)
     axis.set_xlabel("tokens so far")
 
@@ -554,6 +550,12 @@ def length_axis(axis, panel):
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: length_text(value)))
     axis.set_xlabel("sequence length" if (panel["shape"] == "").all() else "K/V length")
+
+
+def time_axis(axis):
+    axis.set_yscale("log")
+    axis.set_ylabel("median time (ms)")
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def bytes_axis(axis, label):
