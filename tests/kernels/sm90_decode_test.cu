@@ -11,6 +11,7 @@
 #include "kernels/sm90/cluster_launch.h"
 #include "kernels/sm90/decode.cuh"
 #include "kernels/sm90/decode_splits.h"
+#include "tests/kernels/captured_launch.h"
 #include "tests/kernels/cuda_problem.h"
 #include "tests/kernels/on_gpu.h"
 #include "tests/kernels/random_delay.cuh"
@@ -161,31 +162,6 @@ std::vector<Sample> samples() {
           {grouped_problem(Dtype::bf16, Mask::none, 3, 2, 900, 64), d64}};
 }
 
-// The arguments and thread blocks of a kernel's launch.
-struct Captured {
-  DecodeArguments arguments;
-  ClusterGrid grid;
-};
-Captured capture(const CudaProblem& problem, cudaStream_t stream) {
-  FLASHBENCH_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  problem.launch();
-  cudaGraph_t graph = nullptr;
-  FLASHBENCH_CUDA(cudaStreamEndCapture(stream, &graph));
-  size_t count = 1;
-  cudaGraphNode_t node;
-  FLASHBENCH_CUDA(cudaGraphGetNodes(graph, &node, &count));
-  cudaKernelNodeParams launched;
-  FLASHBENCH_CUDA(cudaGraphKernelNodeGetParams(node, &launched));
-  const auto arguments = *static_cast<const DecodeArguments*>(launched.kernelParams[0]);
-  const Captured captured{arguments,
-                          {.x = launched.gridDim.x,
-                           .y = launched.gridDim.y,
-                           .z = launched.gridDim.z,
-                           .cluster_size = arguments.cluster_size}};
-  FLASHBENCH_CUDA(cudaGraphDestroy(graph));
-  return captured;
-}
-
 class CudaSm90DecodeDelays : public testing::TestWithParam<int> {};
 
 TEST_P(CudaSm90DecodeDelays, ChangeNoBit) {
@@ -196,11 +172,15 @@ TEST_P(CudaSm90DecodeDelays, ChangeNoBit) {
   ASSERT_EQ(facts[0].dynamic_shared_bytes, delayed.kernel.shared_bytes) << "no such variant";
   CudaProblem one(*device, kSm90Decode, p, delayed.blocks);
   const auto stream = static_cast<cudaStream_t>(device->stream().cuda);
-  const Captured captured = capture(one, stream);
+  const auto captured = captured_launch<DecodeArguments>(one, stream);
+  const ClusterGrid grid{.x = captured.grid.x,
+                         .y = captured.grid.y,
+                         .z = captured.grid.z,
+                         .cluster_size = captured.arguments.cluster_size};
   const auto hash_of_run = [&](unsigned warpgroups, unsigned run) {
     one.outputs().poison();
     hold_up(warpgroups, run, stream);
-    launch_clusters(delayed.kernel, captured.grid, captured.arguments, device->stream());
+    launch_clusters(delayed.kernel, grid, captured.arguments, device->stream());
     finish_or_exit({device->stream()}, 10, p.id() + " in run " + std::to_string(run));
     return one.outputs().hash();
   };

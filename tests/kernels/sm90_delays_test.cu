@@ -9,6 +9,7 @@
 #include "device/cuda.h"
 #include "kernels/common/launch.h"
 #include "kernels/sm90/forward.cuh"
+#include "tests/kernels/captured_launch.h"
 #include "tests/kernels/cuda_problem.h"
 #include "tests/kernels/on_gpu.h"
 #include "tests/kernels/random_delay.cuh"
@@ -61,27 +62,6 @@ std::vector<Sample> samples() {
           {grouped_problem(Dtype::bf16, kBottom, 2, 700, 701, 256), d256}};
 }
 
-// A kernel's arguments and number of thread blocks.
-struct Captured {
-  Arguments arguments;
-  int64_t thread_blocks;
-};
-Captured capture(const CudaProblem& problem, cudaStream_t stream) {
-  FLASHBENCH_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  problem.launch();
-  cudaGraph_t graph = nullptr;
-  FLASHBENCH_CUDA(cudaStreamEndCapture(stream, &graph));
-  size_t count = 1;
-  cudaGraphNode_t node;
-  FLASHBENCH_CUDA(cudaGraphGetNodes(graph, &node, &count));
-  cudaKernelNodeParams launched;
-  FLASHBENCH_CUDA(cudaGraphKernelNodeGetParams(node, &launched));
-  const Captured captured{*static_cast<const Arguments*>(launched.kernelParams[0]),
-                          launched.gridDim.x};
-  FLASHBENCH_CUDA(cudaGraphDestroy(graph));
-  return captured;
-}
-
 class CudaSm90Delays : public testing::TestWithParam<int> {};
 
 TEST_P(CudaSm90Delays, ChangeNoBit) {
@@ -93,7 +73,8 @@ TEST_P(CudaSm90Delays, ChangeNoBit) {
 
   CudaProblem one(*device, kSm90Forward, p, delayed.blocks);
   const auto stream = static_cast<cudaStream_t>(device->stream().cuda);
-  const Captured captured = capture(one, stream);
+  const auto captured = captured_launch<Arguments>(one, stream);
+  const int64_t all_thread_blocks = captured.grid.x;
   const auto hash_of_run = [&](unsigned warpgroups, unsigned run, int64_t thread_blocks) {
     one.outputs().poison();
     hold_up(warpgroups, run, stream);
@@ -102,7 +83,7 @@ TEST_P(CudaSm90Delays, ChangeNoBit) {
     return one.outputs().hash();
   };
 
-  const uint64_t undelayed = hash_of_run(0, 0, captured.thread_blocks);
+  const uint64_t undelayed = hash_of_run(0, 0, all_thread_blocks);
   EXPECT_EQ(one.outputs().damage(), "");
   HostOutputs host = one.outputs().to_host();
   const Oracle oracle(p, one.host_inputs(), Dtype::fp32, {}, *device);
@@ -110,9 +91,9 @@ TEST_P(CudaSm90Delays, ChangeNoBit) {
   EXPECT_TRUE(verdict.passed()) << verdict.reason;
 
   constexpr unsigned kRuns = 100, kSubsets = 16;  // of a producer and up to three consumers
-  const int64_t grids[] = {1, 3, captured.thread_blocks};
+  const int64_t grids[] = {1, 3, all_thread_blocks};
   for (unsigned run = 1; run <= kRuns; ++run) {
-    const int64_t thread_blocks = std::min(grids[run % 3], captured.thread_blocks);
+    const int64_t thread_blocks = std::min(grids[run % 3], all_thread_blocks);
     ASSERT_EQ(hash_of_run(run % kSubsets, run, thread_blocks), undelayed)
         << "run " << run << ", warpgroups held up " << run % kSubsets << ", " << thread_blocks
         << " thread blocks";

@@ -1,0 +1,38 @@
+// The arguments and the grid with which a kernel is launched, for tests that launch another kernel
+// in its place.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "device/cuda_call.h"
+#include "tests/kernels/cuda_problem.h"
+
+namespace flashbench::kernels {
+
+template <typename Arguments>
+struct CapturedLaunch {
+  Arguments arguments;
+  dim3 grid;
+};
+
+// Of a problem that is one launch.
+template <typename Arguments>
+CapturedLaunch<Arguments> captured_launch(const CudaProblem& problem, cudaStream_t stream) {
+  FLASHBENCH_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  problem.launch();
+  cudaGraph_t graph = nullptr;
+  FLASHBENCH_CUDA(cudaStreamEndCapture(stream, &graph));
+  size_t count = 1;
+  cudaGraphNode_t node;
+  FLASHBENCH_CUDA(cudaGraphGetNodes(graph, &node, &count));
+  cudaKernelNodeParams launched;
+  FLASHBENCH_CUDA(cudaGraphKernelNodeGetParams(node, &launched));
+  const CapturedLaunch<Arguments> captured{*static_cast<const Arguments*>(launched.kernelParams[0]),
+                                           launched.gridDim};
+  FLASHBENCH_CUDA(cudaGraphDestroy(graph));
+  return captured;
+}
+
+}  // namespace flashbench::kernels
