@@ -31,6 +31,11 @@ struct Launch {
   const Problem& problem;
   const DeviceInfo& device;
   BlockSizes blocks = {};
+
+  // In device memory, [batch + 1]: how many queries, or keys, the requests before request b have.
+  // Null for a problem of equal lengths, and where nothing is launched.
+  const int32_t* cu_seqlens_q = nullptr;
+  const int32_t* cu_seqlens_k = nullptr;
 };
 
 struct AttentionKernel {

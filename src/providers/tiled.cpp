@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "device/cu_seqlens.h"
 #include "kernels/attention.h"
 #include "providers/providers.h"
 
@@ -33,6 +34,7 @@ class TiledSession final : public Session {
         blocks_(blocks),
         problem_(problem),
         device_(device),
+        cu_seqlens_(device, problem),
         workspace_(device.allocate(kernel.workspace_bytes(at()), MemoryUse::workspace)) {}
 
   void run(const Inputs& in, const Outputs& out) override {
@@ -42,12 +44,15 @@ class TiledSession final : public Session {
   std::optional<int64_t> requested_bytes() const override { return kernel_.requested_bytes(at()); }
 
  private:
-  Launch at() const { return {problem_, device_.info(), blocks_}; }
+  Launch at() const {
+    return {problem_, device_.info(), blocks_, cu_seqlens_.queries(), cu_seqlens_.keys()};
+  }
 
   const AttentionKernel& kernel_;
   BlockSizes blocks_;
   Problem problem_;
   Device& device_;
+  CuSeqlens cu_seqlens_;
   Buffer workspace_;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "device/cu_seqlens.h"
 #include "device/device_tensors.h"
 #include "device/inputs.h"
 #include "kernels/attention.h"
@@ -51,6 +52,7 @@ class CudaProblem {
         inputs_(device, problem, Placement::contiguous, host_.inputs()),
         outputs_(device, problem, Placement::contiguous),
         blocks_(blocks),
+        cu_seqlens_(device, problem),
         workspace_(device.allocate(kernel.workspace_bytes(at()), MemoryUse::workspace)) {}
 
   void launch() const {
@@ -60,7 +62,9 @@ class CudaProblem {
   DeviceOutputs& outputs() { return outputs_; }
 
  private:
-  Launch at() const { return {problem_, info_, blocks_}; }
+  Launch at() const {
+    return {problem_, info_, blocks_, cu_seqlens_.queries(), cu_seqlens_.keys()};
+  }
 
   const AttentionKernel& kernel_;
   Problem problem_;
@@ -70,6 +74,7 @@ class CudaProblem {
   DeviceInputs inputs_;
   DeviceOutputs outputs_;
   BlockSizes blocks_;
+  CuSeqlens cu_seqlens_;
   Buffer workspace_;
 };
 
