@@ -137,7 +137,6 @@ BackwardArguments main_arguments(const Launch& at, const Inputs& in, const Outpu
       .q_heads = shared.q_heads,
       .kv_heads = shared.kv_heads,
       .group = shared.group,
-      .head_dim = shared.head_dim,
       .q_len = shared.q_len,
       .key_end = shared.key_end,
       .padded_q = shared.padded_q,

@@ -15,7 +15,7 @@ struct BackwardArguments {
   // Also in the workspace. Only the deterministic kernel uses turns and tickets.
   float *dq_sums, *dk_sums, *dv_sums;
   int *turns, *tickets;
-  int batch, q_heads, kv_heads, group, head_dim, q_len, key_end, padded_q, padded_kv;
+  int batch, q_heads, kv_heads, group, q_len, key_end, padded_q, padded_kv;
   int parts;       // thread blocks that share a block of keys
   int first_live;  // queries before this one see no key
   int diagonal;    // query q sees keys 0 to q + diagonal

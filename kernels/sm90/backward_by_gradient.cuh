@@ -524,8 +524,6 @@ struct BackwardByGradient : Barriers<Delay> {
         ptx::keep_here(dq[part % 2]);
         if (leads && part % 2 == 0) loads.next_if_empty();
         __syncwarp();
-        // Nobody reads the columns behind head_dim, and additions to memory rule this kernel's time.
-        if (part * kDqColumns >= a.head_dim) continue;
 #pragma unroll
         for (int j = 0; j < kDqColumns / 8; ++j) {
           const float* x = dq[part % 2] + 4 * j;
