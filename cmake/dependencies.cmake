@@ -2,10 +2,10 @@
 # internet. CI builds with those of Debian 12 and 13; the pins are Debian 12's.
 #
 #   CLI11 2.1 to 2.x, fmt 8 to 10, nlohmann/json 3.10 to 3.x, valijson 1.0 to 1.x, Highway 1.0 to 1.x,
-#   xxHash 0.8, GoogleTest 1.10 to 1.x. OpenBLAS is opened at run time (src/device/blas.h).
+#   xxHash 0.8, zlib 1.2 to 1.x, GoogleTest 1.10 to 1.x. OpenBLAS is opened at run time (src/device/blas.h).
 #
 # After this file: Threads::Threads CLI11::CLI11 fmt::fmt nlohmann_json::nlohmann_json
-# flashbench_valijson hwy::hwy flashbench_xxhash, and GTest::gtest_main GTest::gmock for the tests.
+# flashbench_valijson hwy::hwy flashbench_xxhash ZLIB::ZLIB, and GTest::gtest_main GTest::gmock for the tests.
 
 # A compiler cache where there is one, and the caller has not chosen otherwise.
 find_program(FLASHBENCH_CCACHE ccache)
@@ -108,6 +108,16 @@ if(FLASHBENCH_XXHASH_INCLUDE_DIR)
 else()
   flashbench_fetch_headers(xxhash https://github.com/Cyan4973/xxHash.git v0.8.1)
   target_include_directories(flashbench_xxhash SYSTEM INTERFACE ${xxhash_SOURCE_DIR})
+endif()
+
+# zlib: its CMake project does not say where its headers are.
+find_package(ZLIB 1.2 QUIET)
+if(NOT ZLIB_FOUND)
+  set(ZLIB_BUILD_EXAMPLES OFF)
+  set(SKIP_INSTALL_ALL ON)
+  flashbench_fetch(zlib https://github.com/madler/zlib.git v1.3.1 zlibstatic)
+  target_include_directories(zlibstatic SYSTEM INTERFACE ${zlib_SOURCE_DIR} ${zlib_BINARY_DIR})
+  add_library(ZLIB::ZLIB ALIAS zlibstatic)
 endif()
 
 set(FLASHBENCH_WITH_TESTS OFF)

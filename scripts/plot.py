@@ -8,8 +8,8 @@ without one.
 Writes DIR/<plot>_<pass>_<dtype>.png and .svg, with one panel for each head_dim and mask (and for
 whatever else differs but length and batch) and one line for each provider: of the lengths at which
 batch times length is the same, or else the batch. Other points are not joined. Rows that did not run or
-did not verify are left out, and counted on stderr. The roofline's bandwidth comes from the .json
-beside the .csv. It needs pandas and matplotlib.
+did not verify are left out, and counted on stderr. The roofline's bandwidth comes from the .json or
+.json.gz beside the .csv. It needs pandas and matplotlib.
 """
 
 import argparse
@@ -20,6 +20,8 @@ import os
 import sys
 from collections import namedtuple
 from pathlib import Path
+
+from lib.json_file import read_json
 
 # The interpreter for which the distribution's packages are installed.
 SYSTEM_PYTHON = "/usr/bin/python3"
@@ -153,11 +155,11 @@ def read_bandwidth(arguments):
     if arguments.json:
         candidates = [arguments.json]
     else:
-        candidates = [path.with_suffix(".json") for path in arguments.csv]
+        candidates = [path.with_suffix(suffix) for path in arguments.csv for suffix in (".json", ".json.gz")]
         candidates = [path for path in candidates if path.exists()]
     for path in candidates:
         try:
-            ceilings = json.loads(path.read_text())["ceilings"]
+            ceilings = read_json(path)["ceilings"]
             rates = [ceiling["rate"] for ceiling in ceilings if ceiling["name"] == "copy"]
         except (ValueError, KeyError, TypeError) as error:
             raise BadFile(f"{path}: not a result of flashbench: {error!r}") from None

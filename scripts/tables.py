@@ -24,9 +24,9 @@
   scripts/tables.py calibration FILE.json    the largest lambda of each provider
   scripts/tables.py ncu FILE.json...     our counts over those of Nsight Compute
 
-All that read CSVs take verified rows of self-attention with as many K/V heads as query heads, and
-of a grid: hidden size and tokens of the FlashAttention papers, unless --grid names others. With
-`--grid any` they take every case.
+A FILE.json may be compressed (FILE.json.gz). All that read CSVs take verified rows of
+self-attention with as many K/V heads as query heads, and of a grid: hidden size and tokens of the
+FlashAttention papers, unless --grid names others. With `--grid any` they take every case.
 """
 import argparse
 import collections
@@ -36,6 +36,7 @@ import sys
 
 import numpy as np
 import pandas as pd
+from lib.json_file import read_json
 
 GRID = "hidden=2048,tokens=16384"
 SHORT = "hidden=2048,batch=16"  # of configs/short.json
@@ -320,20 +321,15 @@ def traffic(frame, _):
     return over_length(counted(frame, "l2_bytes"), ["pass", "head_dim", "mask", "provider"], described, cell)
 
 
-def load(path):
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
-
-
 def results(paths):
     """The rows of results in JSON, each with its file."""
-    return [(path, row) for path in paths for row in load(path)["results"]]
+    return [(path, row) for path in paths for row in read_json(path)["results"]]
 
 
 def ncu(paths):
     """Our counts relative to Nsight Compute's; of a case in several files the last one counts."""
     cases = {}
-    for compared in map(load, paths):
+    for compared in map(read_json, paths):
         cases |= {row["case"]: {} for row in compared}
         for row in compared:
             metric = next(name for prefix, name in METRICS.items() if row["metric"].startswith(prefix))
@@ -396,7 +392,7 @@ def models(paths):
     """A row for each model, batch and length: tiled's milliseconds, and the rivals' times over them."""
     times = collections.defaultdict(dict)
     for path in paths:
-        document = load(path)
+        document = read_json(path)
         for row in document["results"]:
             for model in models_of(row["case"], document["config"]["cases"]) if row["status"] == "ok" else []:
                 times[model, shape_of(row["case"])].setdefault(row["case"]["pass"], {})[row["provider"]] = (

@@ -7,7 +7,8 @@ repository=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.." && pwd)
 python=/usr/bin/python3
 
 build_packages=(ca-certificates cmake g++ ninja-build
-  libcli11-dev libfmt-dev libhwy-dev libopenblas0-pthread libxxhash-dev nlohmann-json3-dev)
+  libcli11-dev libfmt-dev libhwy-dev libopenblas0-pthread libxxhash-dev nlohmann-json3-dev
+  zlib1g-dev)
 plot_packages=(python3 python3-matplotlib python3-numpy python3-pandas)
 test_packages=(git libgmock-dev libgtest-dev clang libclang-rt-dev clang-format-14
   python3-jsonschema python3-pytest python3-pytest-xdist python3-yaml "${plot_packages[@]}")

@@ -61,10 +61,10 @@ void add_compare(CLI::App& app, Invocation& invocation) {
   auto flags = std::make_shared<Flags>();
   command
       .add_option("base", flags->base,
-                  "Result file to compare with (JSON), or - for standard input")
+                  "Result file to compare with (.json or .json.gz), or - for standard input")
       ->required()
       ->type_name("FILE");
-  command.add_option("new", flags->now, "Result file to judge (JSON)")
+  command.add_option("new", flags->now, "Result file to judge (.json or .json.gz)")
       ->required()
       ->type_name("FILE");
   flags->comparison.add(command);

@@ -64,7 +64,7 @@ void add_report(CLI::App& app, Invocation& invocation) {
   auto flags = std::make_shared<Flags>();
   command
       .add_option("result", flags->paths,
-                  "Result files (.json; - for standard input) or journals (.journal)")
+                  "Result files (.json or .json.gz; - for standard input) or journals (.journal)")
       ->required()
       ->type_name("FILE");
   command.add_option("-f,--format", flags->format, "table, csv, md, json or html")

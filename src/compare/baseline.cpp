@@ -13,8 +13,12 @@ namespace flashbench {
 
 namespace {
 
-constexpr std::string_view kExtension = ".json";
+constexpr std::string_view kExtension = ".json", kCompressed = ".json.gz";
 constexpr size_t kLongestName = 64;
+
+bool is_file_name(const std::string& name) {
+  return name.ends_with(kExtension) || name.ends_with(kCompressed);
+}
 
 bool is_name_character(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
@@ -34,20 +38,19 @@ std::filesystem::path named_baseline(const std::filesystem::path& folder, const 
   const bool right = !name.empty() && name.size() <= kLongestName &&
                      std::isalnum(static_cast<unsigned char>(name[0])) &&
                      std::all_of(name.begin(), name.end(), is_name_character) &&
-                     !name.ends_with(kExtension);
+                     !is_file_name(name);
   if (!right) {
-    throw BadInput(
-        fmt::format("a baseline's name is 1 to {} letters, digits, '.', '_' and '-', beginning "
-                    "with a letter or a digit and not ending in \".json\", got \"{}\"",
-                    kLongestName, name));
+    throw BadInput(fmt::format(
+        "a baseline's name is 1 to {} letters, digits, '.', '_' and '-', beginning "
+        "with a letter or a digit and not ending in \".json\" or \".json.gz\", got \"{}\"",
+        kLongestName, name));
   }
   return folder / "baselines" / (name + std::string(kExtension));
 }
 
 std::filesystem::path baseline_path(const std::filesystem::path& folder,
                                     const std::string& file_or_name) {
-  const bool is_file =
-      file_or_name.find('/') != std::string::npos || file_or_name.ends_with(kExtension);
+  const bool is_file = file_or_name.find('/') != std::string::npos || is_file_name(file_or_name);
   return is_file ? std::filesystem::path(file_or_name) : named_baseline(folder, file_or_name);
 }
 

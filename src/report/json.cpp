@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "attention/error.h"
+#include "device/gzip.h"
 #include "device/read_file.h"
 #include "plan/axis.h"
 #include "plan/strict_json.h"
@@ -628,7 +629,9 @@ SweepResult result_from_json(std::string_view text, const std::string& source) {
 }
 
 SweepResult read_result(const std::filesystem::path& path) {
-  return result_from_json(read_file(path, kResultLimits.bytes), path.string());
+  std::string text = read_file(path, kResultLimits.bytes);
+  if (is_gzip(text)) text = gunzip(text, kResultLimits.bytes, path.string());
+  return result_from_json(text, path.string());
 }
 
 }  // namespace flashbench

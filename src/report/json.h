@@ -35,6 +35,7 @@ nlohmann::ordered_json parse_strictly(std::string_view text);
 
 // Throws FileError, naming the source and the place, if it is not a result file of this version.
 SweepResult result_from_json(std::string_view text, const std::string& source);
+// Reads a file as it was written, or compressed by gzip.
 SweepResult read_result(const std::filesystem::path&);
 
 }  // namespace flashbench

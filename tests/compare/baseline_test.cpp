@@ -55,11 +55,13 @@ TEST(BaselineName, LiesInTheFolderOfTheSweep) {
   EXPECT_EQ(baseline_path("out", "main"), "out/baselines/main.json");
   EXPECT_EQ(baseline_path("out", "v1.2_rc-3"), "out/baselines/v1.2_rc-3.json");
   EXPECT_EQ(baseline_path("out", "main.json"), "main.json");
+  EXPECT_EQ(baseline_path("out", "main.json.gz"), "main.json.gz");
   EXPECT_EQ(baseline_path("out", "a/main"), "a/main");
 }
 
 TEST(BaselineName, IsNoPath) {
-  for (const char* name : {"", ".", "..", "../x", "a/b", "-x", ".x", "a b", "main.json", "a\nb"}) {
+  for (const char* name :
+       {"", ".", "..", "../x", "a/b", "-x", ".x", "a b", "main.json", "main.json.gz", "a\nb"}) {
     EXPECT_THROW(named_baseline("out", name), BadInput) << name;
   }
   EXPECT_THROW(named_baseline("out", std::string(65, 'x')), BadInput);

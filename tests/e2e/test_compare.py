@@ -1,5 +1,6 @@
 """Comparisons of results, and sweeps with a baseline: verdicts, exit codes, baselines by name."""
 
+import gzip
 import importlib.util
 import json
 import os
@@ -206,6 +207,33 @@ def test_a_corrupt_baseline(results, flashbench, text, said):
     for arguments, code in [(["bad.json", results["plain"]], 5), ([results["plain"], "bad.json"], 7)]:
         process = flashbench("compare", *arguments, expect=code)
         assert "bad.json" in process.stderr and said in process.stderr
+        assert process.stdout == ""
+
+
+def test_compressed_results_are_compared_as_others_are(results, flashbench):
+    compressed = flashbench.folder / "plain.json.gz"
+    compressed.write_bytes(gzip.compress(results["plain"].read_bytes()))
+    document = json.loads(flashbench("compare", compressed, results["plain"], "-f", "json").stdout)
+    assert document["counts"] == json.loads(flashbench("compare", results["plain"], results["plain"], "-f", "json").stdout)["counts"]
+
+
+@pytest.mark.parametrize(
+    "damage, said",
+    [
+        (lambda data: data[:-1], "cut off"),
+        (lambda data: data[: len(data) // 2], "cut off"),
+        (lambda data: data[:-8] + bytes(4) + data[-4:], "incorrect data check"),
+        (lambda data: data + b"more", "incorrect header"),
+        (lambda data: gzip.compress(b"{}"), "/schema_version: missing"),
+    ],
+    ids=range(5),
+)
+def test_a_damaged_compressed_result(results, flashbench, damage, said):
+    (flashbench.folder / "bad.json.gz").write_bytes(damage(gzip.compress(results["plain"].read_bytes())))
+    for arguments, code in [(["compare", "bad.json.gz", results["plain"]], 5),
+                            (["compare", results["plain"], "bad.json.gz"], 7), (["report", "bad.json.gz"], 7)]:
+        process = flashbench(*arguments, expect=code)
+        assert "bad.json.gz" in process.stderr and said in process.stderr
         assert process.stdout == ""
 
 

@@ -1,6 +1,7 @@
 """scripts/plot.py on a real result, and on files that it cannot plot."""
 
 import csv
+import gzip
 import subprocess
 
 import matplotlib.image
@@ -107,6 +108,16 @@ def test_without_bandwidth_the_roofline_has_no_slope(tiny_result, tmp_path):
     assert "copy bandwidth" not in (tmp_path / "roofline_forward_fp32.svg").read_text()
     plot(alone, "-o", tmp_path, "--json", tiny_result[0] / "tiny.json")
     assert "copy bandwidth" in (tmp_path / "roofline_forward_fp32.svg").read_text()
+
+
+def test_the_bandwidth_comes_from_a_compressed_result_too(tiny_result, tmp_path):
+    beside = edited(tiny_result, tmp_path / "beside.csv", lambda rows: None)
+    compressed = gzip.compress((tiny_result[0] / "tiny.json").read_bytes())
+    (tmp_path / "beside.json.gz").write_bytes(compressed)
+    assert plot(beside, "-o", tmp_path).stderr == ""
+    assert "copy bandwidth" in (tmp_path / "roofline_forward_fp32.svg").read_text()
+    (tmp_path / "beside.json.gz").write_bytes(compressed[:-1])
+    assert "beside.json.gz: not a result of flashbench" in plot(beside, "-o", tmp_path, expect=1).stderr
 
 
 @pytest.mark.parametrize("providers", [["naive"], ["naive", "tiled"]])
