@@ -4,9 +4,10 @@ import json
 
 import pytest
 from conftest import REPOSITORY, Flashbench
+from lib.json_file import read_json
 from page import HOSTILE, LARGEST, SHOWN, Page, in_browser
 
-H200 = REPOSITORY / "results/h200/h200.json"
+H200 = REPOSITORY / "results/h200/h200.json.gz"
 
 
 def change(result):
@@ -28,7 +29,7 @@ def change(result):
 def pages(binary, tmp_path_factory):
     """The folder of new.json, which differs from H200, and of their comparison: c.html, c.json."""
     flashbench = Flashbench(binary, tmp_path_factory.mktemp("comparison"))
-    result = json.loads(H200.read_text())
+    result = read_json(H200)
     change(result)
     (flashbench.folder / "new.json").write_text(json.dumps(result))
     flashbench("compare", H200, "new.json", "--format", "html", "--out", "c.html", "--json", "c.json")
@@ -70,7 +71,7 @@ def test_the_page_has_every_verdict_with_its_figures(page, comparison):
 
 
 def test_each_row_has_the_samples_of_both_sides(pages, page):
-    results = [json.loads(path.read_text())["results"] for path in [H200, pages / "new.json"]]
+    results = [read_json(path)["results"] for path in [H200, pages / "new.json"]]
     there = {"base": 0, "new": 0}
     for row in page.shown()["comparison"]["rows"]:
         for side, source, shown in zip(there, results, page.results()):
@@ -108,7 +109,7 @@ def test_the_exit_code_is_that_of_the_comparison(pages, flashbench):
 @pytest.mark.parametrize("base, new, code, said", [
     ("bad.json", H200, 5, "bad.json"),
     (H200, "bad.json", 7, "bad.json"),
-    (H200, REPOSITORY / "results/cpu/cpu.json", 5, "device_kind"),
+    (H200, REPOSITORY / "results/cpu/cpu.json.gz", 5, "device_kind"),
     ("none.json", H200, 5, "none.json"),
 ])
 def test_bad_input_leaves_no_page(flashbench, base, new, code, said):
@@ -190,7 +191,7 @@ def test_a_row_opens_to_the_samples_of_both_sides_and_its_command(pages, compari
     browser.open(pages / "c.html")
     row = open_row(browser, comparison, "SLOWER")
     browser.wait("document.querySelectorAll('.row-details svg').length === 6")  # time, SM clock and power, twice
-    sources = [next(source for source in json.loads(path.read_text())["results"]
+    sources = [next(source for source in read_json(path)["results"]
                     if (source["key"], source["provider"]) == (row["key"], row["provider"])) for path in [H200, pages / "new.json"]]
     symbols = browser.evaluate("[...document.querySelectorAll('.row-details svg')].map(s => s.querySelectorAll('.mark-symbol path').length)")
     assert symbols == [len(source["performance"]["measurement"]["samples_s"]) for source in sources for _ in range(3)]
@@ -221,7 +222,7 @@ def test_the_keyboard_opens_a_row(pages, browser):
 
 @in_browser
 def test_conditions_and_the_rule_are_shown(pages, flashbench, browser):
-    result = json.loads(H200.read_text())
+    result = read_json(H200)
     result["meta"]["compiler"] = "GNU 99"
     (flashbench.folder / "other.json").write_text(json.dumps(result))
     flashbench("compare", H200, "other.json", "-f", "html", "-o", "c.html", "--allow-different", "compiler", "--noise-threshold", "3%")

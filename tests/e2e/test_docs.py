@@ -20,7 +20,7 @@ def copy(tmp_path):
     for path in ["scripts", "docs", "configs"]:
         shutil.copytree(REPOSITORY / path, tmp_path / path, ignore=shutil.ignore_patterns("__pycache__"))
     for path in [REPOSITORY / "README.md", *(REPOSITORY / "results").rglob("*.csv"),
-                 *(REPOSITORY / "results").rglob("*.json")]:
+                 *(REPOSITORY / "results").rglob("*.json*")]:
         target = tmp_path / path.relative_to(REPOSITORY)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
@@ -31,6 +31,10 @@ def test_the_documents_are_what_the_results_say(binary):
     process = docs(REPOSITORY, binary, "--check")
     assert process.returncode == 0, process.stderr
     assert "not run" not in process.stderr
+
+
+def test_results_with_samples_are_compressed():
+    assert [path for path in (REPOSITORY / "results").rglob("*.json") if path.stat().st_size > 1 << 17] == []
 
 
 def anchors(page):

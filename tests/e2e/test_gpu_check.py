@@ -6,10 +6,12 @@ import subprocess
 
 import pytest
 from conftest import REPOSITORY
+from lib.json_file import read_json
 
 NVIDIA_SMI = "#!/bin/sh\necho 'NVIDIA H200'\n"
 FLASHBENCH = """#!/bin/sh
 echo "cudnn=$FLASHBENCH_CUDNN $*" >>"$CALLS"
+[ -z "$RESULT" ] || echo '{}' >"$RESULT"
 [ -n "$STATUS" ] || exit 0
 mkdir -p "$TORCH_RESULT"
 printf 'provider,status\ntorch:flash,ok\ntorch:math,%s\n' "$STATUS" >"$TORCH_RESULT/h200.csv"
@@ -66,6 +68,14 @@ def test_the_sweeps_that_make_the_committed_results(gpu_check, tmp_path):
     assert calls == expected
     assert "python3 has no PyTorch: no rows of its backends" in said
     assert "the grid goes without FlashAttention-2" in said
+
+
+def test_results_are_compressed_over_older_ones(gpu_check, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/fp16.json.gz").write_bytes(b"older")
+    gpu_check("fp16", RESULT=str(tmp_path / "out/fp16.json"))
+    assert read_json(tmp_path / "out/fp16.json.gz") == {}
+    assert not (tmp_path / "out/fp16.json").exists()
 
 
 def test_rivals_run_where_ours_are_compared(gpu_check, tmp_path):

@@ -4,10 +4,11 @@ import json
 
 import pytest
 from conftest import REPOSITORY, Flashbench
+from lib.json_file import read_json
 from page import HOSTILE, LARGEST, SHOWN, Page, in_browser
 
-H200 = REPOSITORY / "results/h200/h200.json"
-CPU = REPOSITORY / "results/cpu/cpu.json"
+H200 = REPOSITORY / "results/h200/h200.json.gz"
+CPU = REPOSITORY / "results/cpu/cpu.json.gz"
 
 
 def make(flashbench, *files, name="report.html"):
@@ -48,7 +49,7 @@ def test_the_file_is_small_and_needs_no_other(pages, path):
 
 @pytest.mark.parametrize("path", [H200, CPU], ids=["h200", "cpu"])
 def test_the_page_has_every_row_with_its_figures(pages, path):
-    committed = json.loads(path.read_text())["results"]
+    committed = read_json(path)["results"]
     (result,) = Page(pages[path].read_text()).results()
     assert len(result["rows"]) == len(committed)
     for row, source in zip(result["rows"], committed):
@@ -168,7 +169,7 @@ def test_axes_that_tell_rows_apart_have_a_column(flashbench, browser):
 @in_browser
 def test_a_row_opens_to_its_samples_and_command(pages, browser):
     browser.open(pages[H200])
-    row = json.loads(H200.read_text())["results"][1]
+    row = read_json(H200)["results"][1]
     browser.evaluate("document.querySelectorAll('#table .open')[1].click()")
     browser.wait("document.querySelectorAll('.row-details svg').length === 3")  # time, SM clock, power
     symbols = browser.evaluate("document.querySelector('.row-details svg').querySelectorAll('.mark-symbol path').length")
