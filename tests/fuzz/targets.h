@@ -15,6 +15,7 @@ namespace flashbench::fuzz {
 void baseline(std::string_view bytes);
 void config(std::string_view bytes);
 void filter(std::string_view bytes);
+void gzip(std::string_view bytes);
 void journal(std::string_view bytes);
 void npy(std::string_view bytes);
 void result(std::string_view bytes);
@@ -27,6 +28,7 @@ struct Target {
 inline constexpr std::array kTargets{Target{"baseline", baseline},
                                      Target{"config", config},
                                      Target{"filter", filter},
+                                     Target{"gzip", gzip},
                                      Target{"journal", journal},
                                      Target{"npy", npy},
                                      Target{"result", result},
