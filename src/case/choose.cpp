@@ -11,11 +11,19 @@ namespace flashbench {
 
 namespace {
 
+// A build without CUDA has no list of the families of our GPU kernels: here a family, on any
+// device, is one of them.
 bool is_for_gpus_only(std::string_view name) {
-  return std::find(kCudaOnlyNames.begin(), kCudaOnlyNames.end(), name) != kCudaOnlyNames.end();
+  return name.starts_with(kFamilyPrefix) ||
+         std::find(kCudaOnlyNames.begin(), kCudaOnlyNames.end(), name) != kCudaOnlyNames.end();
 }
 
 }  // namespace
+
+bool is_meant_by(std::string_view name, std::string_view wanted) {
+  return wanted.ends_with('*') ? name.starts_with(wanted.substr(0, wanted.size() - 1))
+                               : name == wanted;
+}
 
 std::vector<const Provider*> choose_providers(
     const std::vector<std::string>& names, DeviceKind kind,
@@ -44,9 +52,13 @@ std::vector<const Provider*> choose_providers(
     }
   };
   for (const std::string& wanted : names) {
-    const auto found = std::find_if(available.begin(), available.end(),
-                                    [&](const Provider* p) { return p->name() == wanted; });
-    if (found == available.end()) {
+    bool found = false;
+    for (const Provider* provider : available) {
+      if (!is_meant_by(provider->name(), wanted)) continue;
+      found = true;
+      add(provider);
+    }
+    if (!found) {
       if (kind == DeviceKind::cpu && is_for_gpus_only(wanted)) {
         throw BadInput(
             fmt::format("providers: \"{}\" needs a cuda device; this is the CPU", wanted));
@@ -55,7 +67,6 @@ std::vector<const Provider*> choose_providers(
                                  fmt::join(known, ", "), name(kind), wanted,
                                  wanted.starts_with("plugin:") ? "; --plugin takes its file" : ""));
     }
-    add(*found);
   }
   for (const auto& plugin : plugins) add(plugin.get());
   return chosen;

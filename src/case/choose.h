@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "device/device.h"
@@ -10,8 +11,12 @@
 
 namespace flashbench {
 
+// Whether `wanted` is this name, or the beginning of it and an asterisk.
+bool is_meant_by(std::string_view name, std::string_view wanted);
+
 // Returns the providers with these names on this kind of device, in the order given; without names,
-// all of them. Plugins that are named keep their place; the others follow. Throws BadInput for an
+// all of them. A name that ends with * stands for all that begin so: tiled:* for each family of our
+// GPU kernels. Plugins that are named keep their place; the others follow. Throws BadInput for an
 // unknown name, listing the known ones.
 std::vector<const Provider*> choose_providers(
     const std::vector<std::string>& names, DeviceKind,

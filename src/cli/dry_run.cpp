@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "case/choose.h"
 #include "case/support.h"
 #include "plan/count_of.h"
 #include "plan/estimate.h"
@@ -25,11 +26,26 @@ std::vector<const Provider*> cpu_providers(const SweepConfig& config) {
   for (const auto& provider : all_providers()) {
     if (provider->device_kind() != DeviceKind::cpu) continue;
     const auto& names = config.providers;
-    if (names.empty() || std::find(names.begin(), names.end(), provider->name()) != names.end()) {
+    const auto means_it = [&](const std::string& wanted) {
+      return is_meant_by(provider->name(), wanted);
+    };
+    if (names.empty() || std::ranges::any_of(names, means_it)) {
       chosen.push_back(provider.get());
     }
   }
   return chosen;
+}
+
+// The names of these providers, and those that are of no provider of the CPU.
+std::vector<std::string> all_names(const SweepConfig& config,
+                                   const std::vector<const Provider*>& providers) {
+  std::vector<std::string> names;
+  for (const Provider* provider : providers) names.emplace_back(provider->name());
+  for (const std::string& wanted : config.providers) {
+    const auto means = [&](const Provider* p) { return is_meant_by(p->name(), wanted); };
+    if (std::ranges::none_of(providers, means)) names.push_back(wanted);
+  }
+  return names;
 }
 
 // The sum over all providers: all workspaces exist while the providers are timed in turns.
@@ -59,11 +75,7 @@ int print_dry_run(const SweepConfig& config, double assumed_gflops) {
   const auto providers =
       runs_on_gpu(config) ? std::vector<const Provider*>{} : cpu_providers(config);
   const DeviceInfo device = make_host_device(config.threads)->info();
-  std::vector<std::string> names = config.providers;
-  if (names.empty()) {
-    for (const Provider* provider : providers) names.emplace_back(provider->name());
-  }
-
+  std::vector<std::string> names = all_names(config, providers);
   for (const PluginFile& plugin : config.plugins) {
     if (!names.empty() && std::find(names.begin(), names.end(), plugin.provider) == names.end()) {
       names.push_back(plugin.provider);

@@ -63,7 +63,8 @@ void DeviceFlags::add(CLI::App& app) {
   // Does not use CLI11's delimiter(), which drops empty names.
   app.add_option_function<std::string>(
          "--providers", [this](const std::string& text) { providers = names_in(text); },
-         "Providers to run, comma separated (see: list)")
+         "Providers to run, comma separated (see: list); tiled:* stands for all whose names begin "
+         "so")
       ->type_name("NAME,...");
   add_plugin_flag(app, plugins);
   add_cudnn_option(app);

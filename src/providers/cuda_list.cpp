@@ -1,6 +1,24 @@
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "kernels/attention.h"
 #include "providers/providers.h"
 
 namespace flashbench {
+
+namespace {
+
+// Of our GPU kernels, each once, in the order of their list.
+std::vector<std::string_view> families() {
+  std::vector<std::string_view> found;
+  for (const kernels::AttentionKernel* kernel : kernels::cuda_kernels()) {
+    if (std::ranges::find(found, kernel->family) == found.end()) found.push_back(kernel->family);
+  }
+  return found;
+}
+
+}  // namespace
 
 std::vector<std::unique_ptr<Provider>> make_cuda_providers() {
   std::vector<std::unique_ptr<Provider>> list;
@@ -8,8 +26,7 @@ std::vector<std::unique_ptr<Provider>> make_cuda_providers() {
   list.push_back(make_cuda_naive_provider(CudaNaiveScores::fp32));
   list.push_back(make_blocked_provider());
   list.push_back(make_tiled_provider(DeviceKind::cuda));
-  for (const char* family :
-       {"simt", "fa1", "sm80", "sm80_deterministic", "sm90", "sm90_decode", "sm90_deterministic"}) {
+  for (const std::string_view family : families()) {
     list.push_back(make_tiled_provider(DeviceKind::cuda, family));
   }
   list.push_back(make_cudnn_provider(CudnnSums::any_order));

@@ -29,18 +29,11 @@ std::unique_ptr<Provider> make_cudnn_provider(CudnnSums);
 // The GPU providers; none in a build without CUDA.
 std::vector<std::unique_ptr<Provider>> make_cuda_providers();
 
-// The names of the providers that exist only on a GPU, known also to a build without CUDA.
-inline constexpr std::array<std::string_view, 11> kCudaOnlyNames{"naive:fp32",
-                                                                 "blocked",
-                                                                 "tiled:simt",
-                                                                 "tiled:fa1",
-                                                                 "tiled:sm80",
-                                                                 "tiled:sm90",
-                                                                 "tiled:sm90_decode",
-                                                                 "tiled:sm80_deterministic",
-                                                                 "tiled:sm90_deterministic",
-                                                                 "cudnn",
-                                                                 "cudnn:deterministic"};
+// The names of the providers that exist only on a GPU, known also to a build without CUDA; so are
+// those that begin with kFamilyPrefix.
+inline constexpr std::array<std::string_view, 4> kCudaOnlyNames{"naive:fp32", "blocked", "cudnn",
+                                                                "cudnn:deterministic"};
+inline constexpr std::string_view kFamilyPrefix = "tiled:";
 
 // Runs the first of our own kernels for this kind of device that supports the problem; with a
 // family, only kernels of that family.

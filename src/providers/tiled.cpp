@@ -59,8 +59,8 @@ class TiledSession final : public Session {
 class TiledProvider final : public Provider {
  public:
   TiledProvider(DeviceKind device, std::string_view family)
-      : device_(device), family_(family), name_(family.empty() ? "tiled" : "tiled:") {
-    name_ += family;
+      : device_(device), family_(family), name_("tiled") {
+    if (!family.empty()) name_ = std::string(kFamilyPrefix) += family;
   }
 
   std::string_view name() const override { return name_; }

@@ -20,8 +20,19 @@ TEST(Choose, NamesInTheOrderGiven) {
   EXPECT_EQ(chosen[1]->name(), "naive");
 }
 
+TEST(Choose, AnAsteriskStandsForTheRestOfTheName) {
+  const auto chosen = choose_providers({"naive", "t*", "*"}, DeviceKind::cpu);
+  ASSERT_EQ(chosen.size(), 2u);
+  EXPECT_EQ(chosen[0]->name(), "naive");
+  EXPECT_EQ(chosen[1]->name(), "tiled");
+  EXPECT_THAT([] { choose_providers({"x*"}, DeviceKind::cpu); },
+              testing::ThrowsMessage<BadInput>(testing::HasSubstr("\"x*\"")));
+}
+
 TEST(Choose, AProviderForGpusSaysThatItNeedsOne) {
-  for (const std::string_view name : kCudaOnlyNames) {
+  std::vector<std::string_view> for_gpus(kCudaOnlyNames.begin(), kCudaOnlyNames.end());
+  for_gpus.insert(for_gpus.end(), {"tiled:*", "tiled:sm80"});
+  for (const std::string_view name : for_gpus) {
     EXPECT_THAT([&] { choose_providers({std::string(name)}, DeviceKind::cpu); },
                 testing::ThrowsMessage<BadInput>(testing::HasSubstr("needs a cuda device")));
   }
@@ -30,10 +41,8 @@ TEST(Choose, AProviderForGpusSaysThatItNeedsOne) {
     EXPECT_THAT([&] { choose_providers({std::string(provider->name())}, DeviceKind::cuda); },
                 testing::Not(testing::Throws<BadInput>()));
     const bool on_cpu = provider->name() == "naive" || provider->name() == "tiled";
-    EXPECT_EQ(std::find(kCudaOnlyNames.begin(), kCudaOnlyNames.end(), provider->name()) ==
-                  kCudaOnlyNames.end(),
-              on_cpu)
-        << provider->name();
+    const bool known = std::ranges::find(kCudaOnlyNames, provider->name()) != kCudaOnlyNames.end();
+    EXPECT_NE(known || provider->name().starts_with(kFamilyPrefix), on_cpu) << provider->name();
   }
 }
 

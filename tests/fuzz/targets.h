@@ -25,14 +25,10 @@ struct Target {
   const char* name;
   void (*run)(std::string_view bytes);
 };
-inline constexpr std::array kTargets{Target{"baseline", baseline},
-                                     Target{"config", config},
-                                     Target{"filter", filter},
-                                     Target{"gzip", gzip},
-                                     Target{"journal", journal},
-                                     Target{"npy", npy},
-                                     Target{"result", result},
-                                     Target{"set", set}};
+inline constexpr std::array kTargets{Target{"baseline", baseline}, Target{"config", config},
+                                     Target{"filter", filter},     Target{"gzip", gzip},
+                                     Target{"journal", journal},   Target{"npy", npy},
+                                     Target{"result", result},     Target{"set", set}};
 
 // Prints targets in the names of tests.
 inline std::ostream& operator<<(std::ostream& out, const Target& target) {
