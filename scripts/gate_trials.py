@@ -17,6 +17,7 @@ summary has already, whose sweeps may be gone.
 import argparse
 import collections
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -180,7 +181,7 @@ def pairs_of(folder):
     """{slow-down in percent: [(base, new)]}: a sweep and the next one, and planted ones with their bases."""
     steps = sweeps_of(folder)
     pairs = collections.defaultdict(list)
-    for step, following in zip(steps, steps[1:]):
+    for step, following in itertools.pairwise(steps):
         pairs[UNCHANGED].append((step["unchanged"], following["unchanged"]))
     for step in steps:
         for name, file in step.items():
@@ -216,7 +217,7 @@ def noise(folders):
     says_slower = []
     for folder in folders:
         sweeps = [samples_of(step["unchanged"]) for step in sweeps_of(folder)]
-        says_slower += [rank_test_finds_slower(*pair) for pair in zip(sweeps, sweeps[1:])]
+        says_slower += [rank_test_finds_slower(*pair) for pair in itertools.pairwise(sweeps)]
         for statistic, found in deviations.items():
             for key in sweeps[0]:
                 found.append(deviation([statistic(sweep[key]) for sweep in sweeps]))

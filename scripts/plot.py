@@ -236,7 +236,7 @@ def split_into_panels(rows):
     keys = always + [name for name in if_different if rows[name].nunique() > 1]
     # The seed may change with the length: it separates panels only if nothing else tells rows
     # apart.
-    if rows.duplicated(keys + ["line", "q_len", "kv_len", "batch"]).any():
+    if rows.duplicated([*keys, "line", "q_len", "kv_len", "batch"]).any():
         keys.append("seed")
     rows = rows.assign(mask=pd.Categorical(rows["mask"], list(MASKS)))
     panels = []
@@ -564,11 +564,9 @@ def bytes_axis(axis, label):
     def text(value, _):
         for unit in ["B", "KiB", "MiB", "GiB"]:
             if value < 1024:
-                break
+                return f"{value:g} {unit}"
             value /= 1024
-        else:
-            unit = "TiB"
-        return f"{value:g} {unit}"
+        return f"{value:g} TiB"
 
     axis.set_yscale("log", base=2)
     axis.yaxis.set_major_formatter(FuncFormatter(text))

@@ -51,7 +51,7 @@ PASSES = ["forward", "backward"]
 OURS = [("tiled", "forward"), ("tiled", "backward"), ("tiled:sm80", "forward"), ("tiled:sm80", "backward")]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def read(path):
     """The verified rows, with the sizes that name grids."""
     try:

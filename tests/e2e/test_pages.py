@@ -3,8 +3,19 @@
 import numpy as np
 import pytest
 import reference
-from test_numpy import (DTYPES, MASKS, REQUESTS, Shape, assert_requests, request_tensors, run_on_files,
-                        save, save_cu_seqlens, save_padded, save_ragged)
+from test_numpy import (
+    DTYPES,
+    MASKS,
+    REQUESTS,
+    Shape,
+    assert_requests,
+    request_tensors,
+    run_on_files,
+    save,
+    save_cu_seqlens,
+    save_padded,
+    save_ragged,
+)
 
 NO_PAGE = 2_147_480_000
 NAMES = ["q", "k", "v"]

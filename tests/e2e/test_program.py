@@ -136,7 +136,7 @@ def test_a_sweep_of_a_program_has_a_folder_of_its_own(flashbench):
 
 def test_a_sweep_with_a_program_is_resumed(flashbench):
     sweep(flashbench, "--providers", "exact,dies", expect=4)
-    _, document, process = sweep(flashbench, "--providers", "exact,dies", "--resume", expect=4)
+    _, document, _ = sweep(flashbench, "--providers", "exact,dies", "--resume", expect=4)
     assert document["meta"]["resumed"]
 
 

@@ -27,7 +27,7 @@ class CpuClock:
     def memory_growth(self):
         """The bytes in use beyond those at watch_memory(): the peak since, and now. None if they are
         not counted."""
-        return None
+        return
 
     def evict_caches(self):
         """Reads a clean buffer: dirty lines would be written back while the next work is timed."""

@@ -7,14 +7,13 @@ description of a problem. It returns O, which autograd can differentiate.
 import functools
 import importlib.util
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Callable
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
-
 
 WINDOWS = ["window_left", "window_right"]
 

@@ -5,7 +5,6 @@ import os
 import sys
 
 import torch
-
 from torch_program import sessions
 from torch_program.clock import make_clock
 from torch_program.memory import Memory

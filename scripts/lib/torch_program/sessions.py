@@ -1,7 +1,6 @@
 """Sessions that run repeatedly: one provider on one problem, or the GEMM of the ceiling."""
 
 import torch
-
 from torch_program import providers
 from torch_program.memory import DTYPES, poison
 
