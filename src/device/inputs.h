@@ -17,7 +17,7 @@ namespace flashbench {
 
 // What Q, K, V and dO are filled with.
 //   normal    N(0, 1)
-//   uniform   U[-1, 1): zero mean, because a mean hides errors (docs/verifying.md)
+//   uniform   U[-1, 1): zero mean, because a mean hides errors (docs/problems.md)
 //   outliers  N(0, 1) + Bernoulli(0.001) * N(0, 100): FlashAttention-3's outlier model
 //             (arXiv 2407.08608, section 4.3)
 //   files     .npy tensors
@@ -61,7 +61,7 @@ std::vector<int64_t> shape_in(Layout, const ConstTensorView&);
 // Element `index` of tensor number `tensor` (0 Q, 1 K, 2 V, 3 dO) before rounding to a dtype. The
 // index order is [batch, length, heads, head_dim], whatever layout and pages, without padding. A
 // pure function of its arguments, so that any program can make the same inputs: SplitMix64 (Steele,
-// Lea and Flood 2014) as a counter-based generator, then Box-Muller; docs/verifying.md has the
+// Lea and Flood 2014) as a counter-based generator, then Box-Muller; docs/problems.md has the
 // formula. The distributions of device/patterns.h use normal noise.
 float random_value(Distribution, uint64_t seed, int tensor, uint64_t index);
 

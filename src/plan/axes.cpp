@@ -268,7 +268,7 @@ Axis lengths_axis() {
       .argument = [](const Case& c) { return batch_spec(*c.problem.lengths); },
       .from_option = lengths_of_option};
   return {.name = "lengths",
-          .title = "Lengths of each request of the batch (docs/measuring.md)",
+          .title = "Lengths of each request of the batch (docs/problems.md)",
           .role = Role::optional,
           .values = values,
           .of_problem = true,
@@ -296,7 +296,7 @@ Axis block_table_axis() {
       .argument = [](const Case& c) { return block_table_argument(*c.problem.block_table); },
       .from_option = block_table_of_option};
   return {.name = "block_table",
-          .title = "Pages of each request, in place of page_order (docs/measuring.md)",
+          .title = "Pages of each request, in place of page_order (docs/problems.md)",
           .role = Role::optional,
           .values = values,
           .of_problem = true,
@@ -331,7 +331,7 @@ std::vector<Axis> make_axes() {
                   kHeadDims, draw_head_dim),
       number_axis("scale", "Softmax scale (default: 1/sqrt(head_dim))", defaulted, &Problem::scale,
                   Axis::Reals{-1e6, 1e6}, draw_scale),
-      named_axis("distribution", "Distribution of the inputs (docs/verifying.md)", defaulted,
+      named_axis("distribution", "Distribution of the inputs (docs/problems.md)", defaulted,
                  &InputSpec::distribution, kDistributions, draw_distribution),
       number_axis("seed", "Seed of the inputs", defaulted, &InputSpec::seed,
                   Axis::Integers{0, kAny}, nullptr),  // of the case, if that is drawn
