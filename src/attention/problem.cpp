@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "attention/pages.h"
+
 namespace flashbench {
 
 namespace {
@@ -195,12 +197,8 @@ void Problem::set_lengths(std::shared_ptr<const Lengths> given) {
 }
 
 Problem Problem::request(int64_t b) const {
-  Problem one = *this;
+  Problem one = without_pages(*this);
   one.batch = 1;
-  one.page_size = one.shared_prefix = std::nullopt;
-  one.kv_layout = KvLayout::paged_nhd;
-  one.page_order = PageOrder::shuffled;
-  one.block_table = nullptr;
   if (!lengths) return one;
   one.q_len = lengths->queries().count(b);
   one.kv_len = lengths->keys().count(b);

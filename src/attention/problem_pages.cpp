@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/pages.h"
 #include "attention/problem.h"
 
 namespace flashbench {
@@ -34,6 +35,14 @@ int64_t rows_in_any(std::vector<RowRange> ranges) {
 }
 
 }  // namespace
+
+Problem without_pages(Problem same) {
+  same.page_size = same.shared_prefix = std::nullopt;
+  same.kv_layout = KvLayout::paged_nhd;
+  same.page_order = PageOrder::shuffled;
+  same.block_table = nullptr;
+  return same;
+}
 
 int64_t Problem::pages_with(RowRange rows) const {
   if (!is_paged() || rows.empty()) return 0;

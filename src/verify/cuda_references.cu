@@ -213,7 +213,7 @@ GpuReferences::GpuReferences(const Problem& p, const Inputs& inputs, Dtype score
       stream_(stream),
       cublas_workspace_(static_cast<int64_t>(kCublasWorkspaceBytes)),
       cublas_(stream, cublas_workspace_.data(), kCublasWorkspaceBytes),
-      inputs_(p, inputs, stream),
+      inputs_(p, inputs, pool, stream),
       exact_(p, scores, inputs_, cublas_, stream),
       naive_(p, inputs_, exact_.tile(0), exact_.tile(1), cublas_, stream),
       statistics_(p.pass == Pass::backward ? p.query_rows() : 0),
@@ -362,9 +362,10 @@ bool better_on_gpu(const Problem& p, const Selection& selection, Device& device)
   size_t free = 0, total = 0;
   FLASHBENCH_CUDA(cudaMemGetInfo(&free, &total));
   constexpr double kWorkspace = 2.0 * (int64_t{1} << 30);
+  const Problem held = on_gpu(p);
   const double inputs = static_cast<double>(element_size(p.dtype)) *
                         static_cast<double>(p.query_elements() + 2 * p.output_elements() +
-                                            p.key_elements() + p.value_elements());
+                                            held.key_elements() + held.value_elements());
   const double statistics = 48.0 * static_cast<double>(p.query_rows());
   return kWorkspace + inputs + statistics < static_cast<double>(free);
 }

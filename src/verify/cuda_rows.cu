@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 
+#include "attention/host_memory.h"
+#include "attention/pages.h"
 #include "verify/cuda_dtype.h"
 #include "verify/cuda_rows.h"
 
@@ -68,6 +71,20 @@ const T* head_of(const GpuTensor& tensor, const GpuRows& rows) {
   return static_cast<const T*>(view.data) + view.offset(rows.batch, rows.head, 0);
 }
 
+// Copies the keys or values of all requests from their pages to `to`.
+void copy_from_pages(const ConstTensorView& from, const TensorView& to, ThreadPool& pool) {
+  const int64_t element = element_size(from.dtype);
+  const auto bytes = static_cast<size_t>(from.head_dim * element);
+  pool.parallel_for(from.batch * from.heads, [&](int64_t item, int) {
+    const int64_t b = item / from.heads, h = item % from.heads;
+    for (int64_t row = 0; row < from.rows(b); ++row) {
+      std::memcpy(static_cast<std::byte*>(to.data) + to.offset(b, h, row) * element,
+                  static_cast<const std::byte*>(from.data) + from.offset(b, h, row) * element,
+                  bytes);
+    }
+  });
+}
+
 }  // namespace
 
 void* allocate_on_gpu(size_t bytes) {
@@ -113,13 +130,28 @@ GpuTensor::GpuTensor(const ConstTensorView& host, const RequestRows* own, cudaSt
   FLASHBENCH_CUDA(cudaStreamSynchronize(stream));
 }
 
-GpuInputs::GpuInputs(const Problem& p, const Inputs& host, cudaStream_t stream)
+Problem on_gpu(const Problem& p) {
+  if (!p.is_paged()) return p;
+  Problem flat = without_pages(p);
+  flat.layout = p.lengths ? Layout::ragged : Layout::bshd;
+  return flat;
+}
+
+GpuInputs::GpuInputs(const Problem& p, const Inputs& host, ThreadPool& pool, cudaStream_t stream)
     : lengths(p.lengths) {
   const RequestRows* queries = lengths ? &lengths->queries() : nullptr;
   const RequestRows* keys = lengths ? &lengths->keys() : nullptr;
+  const auto upload_keys = [&](const ConstTensorView& tensor, TensorView flat) {
+    if (!p.is_paged()) return GpuTensor(tensor, keys, stream);
+    HostVector<std::byte> copy(static_cast<size_t>(flat.elements() * element_size(p.dtype)));
+    flat.data = copy.data();
+    copy_from_pages(tensor, flat, pool);
+    return GpuTensor(flat, keys, stream);
+  };
+  const Problem flat = on_gpu(p);
   q = GpuTensor(host.q, queries, stream);
-  k = GpuTensor(host.k, keys, stream);
-  v = GpuTensor(host.v, keys, stream);
+  k = upload_keys(host.k, key_view<void>(nullptr, flat));
+  v = upload_keys(host.v, value_view<void>(nullptr, flat));
   if (p.pass == Pass::backward) d_o = GpuTensor(host.d_o, queries, stream);
   std::vector<RowRange> seen;
   for (int64_t b = 0; b < (lengths ? p.batch : 1); ++b) {

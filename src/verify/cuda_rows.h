@@ -13,6 +13,7 @@
 #include "attention/tensors.h"
 #include "device/cuda_call.h"
 #include "device/device.h"
+#include "device/thread_pool.h"
 
 namespace flashbench::verify {
 
@@ -92,8 +93,13 @@ class GpuTensor {
   std::vector<int> not_finite_;  // per head of a request: whether it has a NaN or Inf
 };
 
+// The problem with its keys and values as the GPU has them: without pages, request behind request.
+Problem on_gpu(const Problem&);
+
 struct GpuInputs {
-  GpuInputs(const Problem&, const Inputs& host, cudaStream_t);
+  // Paged keys and values are copied out of their pages on the host: the reference has no kernel
+  // that follows a block table, and so no error in common with a provider's.
+  GpuInputs(const Problem&, const Inputs& host, ThreadPool&, cudaStream_t);
 
   // The visible keys of each query row of a request.
   const RowRange* visible_in(int64_t batch) const {

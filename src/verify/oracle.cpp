@@ -70,8 +70,7 @@ struct Oracle::Impl {
 Oracle::Impl::Impl(const Problem& asked, const Inputs& given, Dtype scores,
                    const OracleBudget& budget, Device& device)
     : problem(asked), inputs(given), pool(*device.stream().threads) {
-  // The GPU's oracle takes keys without pages.
-  if (device.info().kind == DeviceKind::cuda && !problem.is_paged()) {
+  if (device.info().kind == DeviceKind::cuda) {
     const OracleBudget larger{budget.fp64_flops * kGpuBudgetFactor, budget.sample_seed};
     selection = select_rows(problem, larger);
     if (better_on_gpu(problem, selection, device)) {

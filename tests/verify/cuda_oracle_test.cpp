@@ -316,6 +316,76 @@ TEST_P(CudaOracle, AgreesOnPlantedErrorsInRequests) {
   }
 }
 
+// Forward problems of equal lengths and of different ones, in pages. The ends of last pages and the
+// unused pages are NaN.
+std::vector<Problem> paged_problems(Dtype dtype, Mask mask) {
+  std::vector<Problem> problems;
+  for (const KvLayout kv_layout : kKvLayouts) {
+    for (const int64_t page_size : {1, 48}) {
+      Problem p = problem_of(Pass::forward, dtype, mask, {3, 4, 2, 33, 257, 40, Layout::bhsd, 24});
+      p.page_size = page_size;
+      p.kv_layout = kv_layout;
+      problems.push_back(p);
+      p.set_lengths(unequal_lengths());
+      p.layout = page_size == 1 ? Layout::ragged : Layout::bshd;
+      problems.push_back(p);
+    }
+  }
+  return problems;
+}
+
+TEST_P(CudaOracle, AgreesOnPagedCaches) {
+  if (pass() == Pass::backward) GTEST_SKIP() << "caches are for the forward pass";
+  for (const Mask mask : kMasks) {
+    for (const Problem& p : paged_problems(dtype(), mask)) {
+      const AttentionCase attention(p, {}, *device_);
+      expect_same(p.id() + " pages ", p, *both(attention, Dtype::fp32));
+    }
+  }
+}
+
+TEST_P(CudaOracle, AgreesOnSharedPagesAndSamples) {
+  if (pass() == Pass::backward) GTEST_SKIP() << "caches are for the forward pass";
+  for (Problem p : paged_problems(dtype(), Mask::causal_bottom_right)) {
+    p.shared_prefix = 100;
+    const AttentionCase attention(p, {}, *device_);
+    expect_same(p.id() + " shared ", p, *both(attention, Dtype::fp32));
+    expect_same(p.id() + " sampled ", p, *both(attention, Dtype::fp32, {1e6, 3}), false);
+  }
+}
+
+TEST_P(CudaOracle, AgreesWhereAKeyInAPageIsNotFinite) {
+  if (pass() == Pass::backward) GTEST_SKIP() << "caches are for the forward pass";
+  for (const Distribution distribution : {Distribution::nan_key, Distribution::nan_unseen}) {
+    for (const Problem& p : paged_problems(dtype(), Mask::causal_bottom_right)) {
+      const AttentionCase attention(p, {.distribution = distribution}, *device_);
+      expect_same(p.id() + " pages ", p, *both(attention, Dtype::fp32), false);
+    }
+  }
+}
+
+TEST_P(CudaOracle, AgreesOnPlantedErrorsInPages) {
+  if (pass() == Pass::backward) GTEST_SKIP() << "caches are for the forward pass";
+  constexpr int64_t kTile = 64;
+  for (const KvLayout kv_layout : kKvLayouts) {
+    Problem p = problem_of(pass(), dtype(), Mask::causal_bottom_right, {1, 4, 2, 1, 1, 64});
+    p.set_lengths(std::make_shared<const Lengths>(
+        std::vector<RequestLengths>{{200, 700}, {100, 90}, {0, 10}, {150, 150}}));
+    p.page_size = 16;
+    p.kv_layout = kv_layout;
+    AttentionCase attention(p, {}, *device_);
+    attention.make_oracle();
+    const std::unique_ptr<Both> references = both(attention, Dtype::fp32);
+    attention.run({kTile, true, false, false, Defect::none});
+    expect_same_verdicts("correct ", *references, attention, true);
+    for (const Defect defect : kPagesDefects) {
+      ASSERT_TRUE(shows(defect, p, kTile)) << name(defect);
+      attention.run({kTile, true, false, false, defect});
+      expect_same_verdicts(std::string(name(defect)) + " ", *references, attention, false);
+    }
+  }
+}
+
 // Several blocks of rows, and several tiles for each.
 TEST_P(CudaOracle, AgreesOnLongSequences) {
   for (const Shape& shape : {Shape{1, 2, 1, 20001, 2500, 8}, Shape{1, 2, 1, 2500, 20001, 8}}) {
@@ -432,6 +502,19 @@ TEST_P(CudaOracle, JudgesFromTheDevice) {
   EXPECT_FALSE(verdict.sampled);
   EXPECT_EQ(verdict.checked_fraction, 1);
   EXPECT_FALSE(attention.judge({64, true, false, false, Defect::last_key_ignored}).passed());
+}
+
+TEST_P(CudaOracle, JudgesLongPagedCachesFromTheDevice) {
+  if (pass() == Pass::backward) GTEST_SKIP() << "caches are for the forward pass";
+  Problem p = problem_of(pass(), dtype(), Mask::causal_bottom_right, {2, 8, 4, 2048, 4096, 64});
+  p.page_size = 16;
+  AttentionCase attention(p, {}, *device_);
+  EXPECT_TRUE(better_on_gpu(p, select_rows(p, {}), *device_));
+  attention.make_oracle({1e9, 1});
+  const Verdict verdict = attention.judge({});
+  EXPECT_TRUE(verdict.passed()) << verdict.reason;
+  EXPECT_FALSE(verdict.sampled);
+  EXPECT_FALSE(attention.judge({64, true, false, false, Defect::v_from_next_page}).passed());
 }
 
 }  // namespace
