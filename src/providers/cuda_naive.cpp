@@ -2,12 +2,15 @@
 // q_len, kv_len] in memory, one softmax kernel between them. Causal problems are divided into
 // blocks of rows: keys after the last one that a row of the block sees are neither multiplied nor
 // read or written. Keys before a window are only masked. Requests of different lengths are computed
-// one after the other, each by launches of its own, which the host makes from their lengths.
+// one after the other, each by launches of its own, which the host makes from their lengths. Paged
+// K and V are first copied out of their pages.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <vector>
 
+#include "attention/pages.h"
+#include "kernels/naive/gather_pages.h"
 #include "kernels/naive/softmax_cuda.h"
 #include "providers/cuda_products.h"
 #include "providers/providers.h"
@@ -48,9 +51,10 @@ std::vector<RowBlock> row_blocks(const Problem& p) {
   return blocks;
 }
 
-// The problems that are computed at once: the whole one, or each request of different lengths.
+// The problems that are computed at once, without pages: the whole one, or each request of
+// different lengths.
 std::vector<Problem> parts_of(const Problem& p) {
-  if (!p.lengths) return {p};
+  if (!p.lengths) return {without_pages(p)};
   std::vector<Problem> parts;
   for (int64_t b = 0; b < p.batch; ++b) parts.push_back(p.request(b));
   return parts;
@@ -160,10 +164,11 @@ class NaiveSteps {
   HeadProducts& products_;
 };
 
-// What a problem of equal lengths needs of the workspace, in bytes, each a multiple of 256.
+// What a part of a problem needs of the workspace, in bytes, each a multiple of 256.
 struct Sizes {
   Sizes() = default;
-  Sizes(const Problem& p, Dtype scores_dtype) {
+  // `gathers`: K and V are copied out of pages.
+  Sizes(const Problem& p, Dtype scores_dtype, bool gathers = false) {
     const auto padded = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
     const ScoreBlock all = ScoreBlock::whole(p, scores_dtype);
     const int64_t elements = all.heads * all.head_stride;
@@ -177,9 +182,12 @@ struct Sizes {
     };
     dk_sums = sums(p.key_elements());
     dv_sums = sums(p.value_elements());
+    if (!gathers) return;
+    keys = padded(p.key_elements() * element_size(p.dtype));
+    values = padded(p.value_elements() * element_size(p.dtype));
   }
 
-  int64_t probabilities = 0, scores = 0, rows = 0, dk_sums = 0, dv_sums = 0;
+  int64_t probabilities = 0, scores = 0, rows = 0, dk_sums = 0, dv_sums = 0, keys = 0, values = 0;
 
   int64_t key_sums() const { return std::max(dk_sums, dv_sums); }  // one after the other
 };
@@ -189,10 +197,11 @@ struct Sizes {
 struct WorkspaceSizes : Sizes {
   WorkspaceSizes(const Problem& whole, Dtype scores_dtype) {
     for (const Problem& part : parts_of(whole)) {
-      const Sizes size(part, scores_dtype);
+      const Sizes size(part, scores_dtype, whole.is_paged());
       all_probabilities += size.probabilities;
-      for (int64_t Sizes::*member : {&Sizes::probabilities, &Sizes::scores, &Sizes::rows,
-                                     &Sizes::dk_sums, &Sizes::dv_sums}) {
+      for (int64_t Sizes::*member :
+           {&Sizes::probabilities, &Sizes::scores, &Sizes::rows, &Sizes::dk_sums, &Sizes::dv_sums,
+            &Sizes::keys, &Sizes::values}) {
         this->*member = std::max(this->*member, size.*member);
       }
     }
@@ -200,7 +209,7 @@ struct WorkspaceSizes : Sizes {
 
   int64_t all_probabilities = 0;
 
-  int64_t forward() const { return probabilities + scores; }
+  int64_t forward() const { return probabilities + scores + keys + values; }
   int64_t backward() const {
     return all_probabilities + probabilities + scores + rows + key_sums();
   }
@@ -218,7 +227,8 @@ class NaiveSession : public Session {
   }
 
   std::string kernel() const override {
-    return fmt::format("naive_{} cuBLAS, scores in {}{}", name(p_.pass), name(scores_dtype_),
+    return fmt::format("naive_{} cuBLAS, scores in {}{}{}", name(p_.pass), name(scores_dtype_),
+                       p_.is_paged() ? ", K and V copied from their pages" : "",
                        p_.lengths ? ", request by request" : "");
   }
 
@@ -253,10 +263,17 @@ class NaiveForward final : public NaiveSession {
     workspace_ = device.allocate(static_cast<size_t>(size.forward()), MemoryUse::workspace);
     probabilities_ = workspace_.as<std::byte>();
     scores_ = size.scores == 0 ? probabilities_ : probabilities_ + size.probabilities;
+    keys_ = probabilities_ + size.probabilities + size.scores;
+    values_ = keys_ + size.keys;
   }
 
   void run(const Inputs& in, const Outputs& out) override {
-    for (size_t i = 0; i < parts_.size(); ++i) run_part(parts_[i], part_of(in, i), part_of(out, i));
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      Inputs own = part_of(in, i);
+      own.k = out_of_pages(parts_[i], own.k, keys_);
+      own.v = out_of_pages(parts_[i], own.v, values_);
+      run_part(parts_[i], own, part_of(out, i));
+    }
   }
 
  private:
@@ -277,19 +294,35 @@ class NaiveForward final : public NaiveSession {
     }
   }
 
+  // K or V of a part without pages, copied to `room` if they have some.
+  static ConstTensorView out_of_pages(const NaiveSteps& part, const ConstTensorView& t,
+                                      std::byte* room) {
+    if (!t.is_paged()) return t;
+    const Problem& p = part.p;
+    const TensorView copy =
+        dense_view<void>(room, t.dtype, Layout::bhsd, p.batch, p.kv_heads, p.kv_len, t.head_dim);
+    kernels::gather_pages(t, copy, part.stream);
+    return copy;
+  }
+
   // The operands of both products; S read and P written by the softmax; L; and O, checked for
-  // values that are not finite.
+  // values that are not finite. Of pages also the copies, and a table entry for each of their rows.
   int64_t requested_bytes_of(const NaiveSteps& part) const override {
     const Problem& p = part.p;
     const int64_t rows = p.query_rows() * static_cast<int64_t>(sizeof(float));
     const int64_t looked_at = !p.is_masked() ? 0 : p.output_elements() * element_size(p.dtype);
     return part.product_bytes(part.scores_dtype, p.head_dim) +
            part.product_bytes(p.dtype, p.value_dim()) + part.score_bytes(part.scores_dtype) +
-           part.score_bytes(p.dtype) + rows + looked_at;
+           part.score_bytes(p.dtype) + rows + looked_at + (p_.is_paged() ? copied_bytes(p) : 0);
+  }
+  static int64_t copied_bytes(const Problem& p) {
+    const int64_t elements = p.key_elements() + p.value_elements();
+    return 2 * elements * element_size(p.dtype) +
+           2 * p.key_rows() * static_cast<int64_t>(sizeof(int32_t));
   }
 
   Buffer workspace_;
-  std::byte *probabilities_, *scores_;
+  std::byte *probabilities_, *scores_, *keys_, *values_;
 };
 
 class NaiveBackward final : public NaiveSession {
@@ -403,9 +436,7 @@ class CudaNaiveProvider final : public Provider {
   }
   DeviceKind device_kind() const override { return DeviceKind::cuda; }
   bool on_request_only() const override { return scores_ == CudaNaiveScores::fp32; }
-  std::vector<std::string_view> optional_axes() const override {
-    return {"window_left", "window_right", "head_dim_v", "lengths"};
-  }
+  std::vector<std::string_view> optional_axes() const override { return kEveryOptionalAxis; }
   Dtype scores_dtype(const Problem& p) const override {
     return scores_ == CudaNaiveScores::own_dtype ? p.dtype : Dtype::fp32;
   }
