@@ -95,6 +95,7 @@ enum {
   FLASHBENCH_FEATURE_WINDOW = 1,     /* reads window_left and window_right */
   FLASHBENCH_FEATURE_HEAD_DIM_V = 2, /* reads head_dim_v */
   FLASHBENCH_FEATURE_LENGTHS = 4,    /* reads lengths, cu_seqlens_q and cu_seqlens_k */
+  FLASHBENCH_FEATURE_PAGES = 8,      /* reads page_size and block_table */
 };
 
 /* Structures that a later tool may extend begin with their size in that tool. Members are only
@@ -122,6 +123,14 @@ typedef struct flashbench_problem {
   int64_t q_tokens, kv_tokens; /* of all requests together, without padding */
 
   int32_t rows_without_keys; /* not 0: some query row sees no key */
+
+  /* Not 0: a paged K/V cache, forward only. k and v are then pools of pages of so many rows, and a
+   * block table, which only flashbench_tensors has, on the device, says which pages hold the rows
+   * of a request. layout is that of q and o alone. What is in no request's rows is NaN: unused
+   * pages, and the rows of a last page behind the request's end. Requests may share pages. */
+  int64_t page_size;
+  int64_t pool_pages;
+  int64_t table_width; /* entries for each request: at least the pages of the longest */
 } flashbench_problem;
 
 typedef struct flashbench_device {
@@ -133,7 +142,8 @@ typedef struct flashbench_device {
 } flashbench_device;
 
 /* A tensor [batch, heads, length, head_dim], whatever its layout. Of a ragged one the length is the
- * longest and the stride of the batch 0: row i of request b is row cu_seqlens[b] + i. */
+ * longest and the stride of the batch 0: row i of request b is row cu_seqlens[b] + i. A pool of
+ * pages is [pool_pages, kv_heads, page_size, head_dim], in any order of dimensions in memory. */
 typedef struct flashbench_tensor {
   void* data; /* of the first element; in the device's memory */
   int32_t dtype;
@@ -158,6 +168,12 @@ typedef struct flashbench_tensors {
    * together; [batch + 1], so that the last number is the total. In the device's memory, at the
    * same address in every run of a session. Else null. */
   const int32_t *cu_seqlens_q, *cu_seqlens_k;
+
+  /* If the problem has pages: row i of request b is row i % page_size of page
+   * block_table[b * block_table_stride + i / page_size]. In the device's memory. Entries behind a
+   * request's last page are 2,147,480,000, which is no page of any pool. Else null. */
+  const int32_t* block_table;
+  int64_t block_table_stride; /* at least table_width */
 } flashbench_tensors;
 
 /* A prepared problem: the plugin's own type. */

@@ -13,7 +13,7 @@
 //   hash {address, bytes, seed}                           {hash}
 //   prepare {provider, problem}                           {session}
 //   prepare_gemm {dtype, size}                            {session}
-//   prepare_inputs {session, inputs: {q, k, v, d_o, cu_seqlens_q, cu_seqlens_k}}
+//   prepare_inputs {session, inputs: {q, k, v, d_o, cu_seqlens_q, cu_seqlens_k, block_table}}
 //   run {session, outputs: {o, logsumexp | dq, dk, dv}, timed}
 //                               {kernel, seconds} or, not timed, {kernel} and, where they are
 //                               known, {host_seconds, seconds_behind, workspace_bytes}
@@ -23,7 +23,7 @@
 // A problem is {pass, dtype, mask, batch, q_heads, kv_heads, q_len, kv_len, head_dim,
 // softmax_scale} and, where they have not their default, the optional axes of problems
 // (plan/axes.cpp). A provider is asked only for those that its `axes` names; without `axes`, for
-// none. No program is asked for pages: a tensor cannot say where a request's rows are.
+// none.
 //
 // A tensor is {address, dtype, shape, strides} in the order [batch, heads, length, head_dim], the
 // strides in elements. providers: the names of those wanted; none: all but those that are on
@@ -34,6 +34,12 @@
 // tokens, head_dim]. The inputs cu_seqlens_q and cu_seqlens_k are int32 [batch + 1]: how many
 // queries, or keys, the requests before each request have. Padding is NaN in inputs, and does not
 // count in outputs.
+//
+// If the problem has a `page_size`, k and v are pools [pages, kv_heads, page_size, head_dim], and
+// the input block_table, int32 [batch, pages of the longest request or more], has the pages of each
+// request; entries behind its last are no page. What is in no request's rows is NaN. The axes
+// kv_layout, page_order, shared_prefix and block_table, which a provider names too, are told by the
+// strides and the table alone.
 //
 // Any answer may instead be {"error": {kind, message}}. The kind is out_of_memory, unsupported,
 // bad_input, device_lost (the program cannot continue) or other.

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <array>
+
+#include "attention/pages.h"
 #include "device/cu_seqlens.h"
 #include "plan/axis.h"
 #include "program/program.h"
@@ -8,14 +12,21 @@ namespace {
 
 using Json = ProgramDevice::Json;
 
-// The axes of the problem; its layout is in the strides of the tensors.
+// Axes of a problem that the tensors tell: their strides, or what is in the block table.
+constexpr std::array<std::string_view, 5> kToldByTensors{"layout", "kv_layout", "page_order",
+                                                         "shared_prefix", "block_table"};
+
+bool is_told_by_tensors(const Axis& axis) {
+  return std::find(kToldByTensors.begin(), kToldByTensors.end(), axis.name) != kToldByTensors.end();
+}
+
 Json problem_json(const Problem& p) {
   Case item;
   item.problem = p;
   Json json;
   for (const Axis& axis : axes()) {
     if (!axis.of_problem || !axis.is_mentioned(item)) continue;
-    if (axis.name == "layout" || axis.name == "scale" || axis.name == "lengths") continue;
+    if (is_told_by_tensors(axis) || axis.name == "scale" || axis.name == "lengths") continue;
     json[std::string(axis.name)] = axis.get(item);
   }
   if (p.lengths) json["lengths"] = p.is_ragged() ? "ragged" : "padded";
@@ -40,7 +51,14 @@ Json tensor_json(const ConstTensorView& t) {
 }
 
 Json inputs_json(const Problem& p, const Inputs& in, const CuSeqlens& cu_seqlens) {
-  Json json{{"q", tensor_json(in.q)}, {"k", tensor_json(in.k)}, {"v", tensor_json(in.v)}};
+  const auto keys_json = [&](const ConstTensorView& t) {
+    return tensor_json(t.is_paged() ? pool_view(t, p) : t);
+  };
+  Json json{{"q", tensor_json(in.q)}, {"k", keys_json(in.k)}, {"v", keys_json(in.v)}};
+  if (p.is_paged()) {
+    json["block_table"] =
+        memory_json(in.k.pages.table, "int32", {p.batch, p.table_width()}, {in.k.pages.stride, 1});
+  }
   if (in.d_o.data != nullptr) json["d_o"] = tensor_json(in.d_o);
   if (p.lengths) {
     json["cu_seqlens_q"] = memory_json(cu_seqlens.queries(), "int32", {p.batch + 1}, {1});
@@ -110,7 +128,6 @@ class ProgramProvider final : public Provider {
 
   // Other unsupported problems are found only when they run.
   std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo&) const override {
-    if (p.is_paged()) return "another program is told of K and V without pages only";
     return CuSeqlens::why_none(p);
   }
   int64_t workspace_bytes(const Problem&, const DeviceInfo&) const override { return 0; }

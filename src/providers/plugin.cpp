@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "attention/error.h"
+#include "attention/pages.h"
 #include "device/checksum.h"
 #include "device/cu_seqlens.h"
 #include "flashbench/plugin.h"
@@ -24,6 +25,9 @@ constexpr size_t kMostText = 500;  // of a plugin's texts, to fit a table cell
 constexpr size_t kFirstTableBytes = offsetof(flashbench_plugin, features);
 
 constexpr int64_t kNoLimit = -1;  // of a window
+
+constexpr std::array<std::string_view, 5> kPageAxes{"page_size", "kv_layout", "page_order",
+                                                    "shared_prefix", "block_table"};
 
 // Returns a plugin's text as one line that any terminal and any file can show.
 std::string line(const char* text) {
@@ -217,7 +221,10 @@ flashbench_problem as_plugin_sees(const Problem& p, Placement placement) {
           .lengths = p.lengths ? 1 : 0,
           .q_tokens = p.q_tokens(),
           .kv_tokens = p.kv_tokens(),
-          .rows_without_keys = has_rows_without_keys(p) ? 1 : 0};
+          .rows_without_keys = has_rows_without_keys(p) ? 1 : 0,
+          .page_size = p.page_size.value_or(0),
+          .pool_pages = p.is_paged() ? p.pool_pages() : 0,
+          .table_width = p.is_paged() ? p.table_width() : 0};
 }
 
 uint64_t features(const flashbench_plugin& table) {
@@ -239,13 +246,16 @@ flashbench_tensor as_plugin_sees(const ConstTensorView& t) {
           .strides = {t.batch_stride, t.head_stride, t.row_stride, 1}};
 }
 
-flashbench_tensors as_plugin_sees(Pass pass, const Inputs& in, const Outputs& out,
+flashbench_tensors as_plugin_sees(const Problem& p, const Inputs& in, const Outputs& out,
                                   const CuSeqlens& cu_seqlens) {
-  const bool forward = pass == Pass::forward;
+  const bool forward = p.pass == Pass::forward;
+  const auto keys = [&](const ConstTensorView& t) {
+    return as_plugin_sees(t.is_paged() ? pool_view(t, p) : t);
+  };
   return {.size = sizeof(flashbench_tensors),
           .q = as_plugin_sees(in.q),
-          .k = as_plugin_sees(in.k),
-          .v = as_plugin_sees(in.v),
+          .k = keys(in.k),
+          .v = keys(in.v),
           .o = as_plugin_sees(forward ? ConstTensorView(out.o) : in.o),
           .logsumexp = forward ? out.logsumexp : const_cast<float*>(in.logsumexp),
           .d_o = as_plugin_sees(in.d_o),
@@ -253,7 +263,9 @@ flashbench_tensors as_plugin_sees(Pass pass, const Inputs& in, const Outputs& ou
           .dk = as_plugin_sees(out.dk),
           .dv = as_plugin_sees(out.dv),
           .cu_seqlens_q = cu_seqlens.queries(),
-          .cu_seqlens_k = cu_seqlens.keys()};
+          .cu_seqlens_k = cu_seqlens.keys(),
+          .block_table = in.k.pages.table,
+          .block_table_stride = in.k.pages.stride};
 }
 
 // ---- provider and session
@@ -263,7 +275,7 @@ class PluginSession final : public Session {
   PluginSession(const flashbench_plugin& plugin, const Problem& p, Device& device,
                 int64_t workspace_bytes)
       : plugin_(plugin),
-        pass_(p.pass),
+        problem_(p),
         device_(device),
         workspace_(device.allocate(static_cast<size_t>(workspace_bytes), MemoryUse::workspace)),
         cu_seqlens_(device, p) {
@@ -281,7 +293,7 @@ class PluginSession final : public Session {
   PluginSession& operator=(const PluginSession&) = delete;
 
   void run(const Inputs& in, const Outputs& out) override {
-    const flashbench_tensors tensors = as_plugin_sees(pass_, in, out, cu_seqlens_);
+    const flashbench_tensors tensors = as_plugin_sees(problem_, in, out, cu_seqlens_);
     Why why;
     require_ok(plugin_.run(session_, &tensors, device_.stream().cuda, why.data(), why.bytes()), why,
                "run");
@@ -297,7 +309,7 @@ class PluginSession final : public Session {
 
  private:
   const flashbench_plugin& plugin_;
-  Pass pass_;
+  Problem problem_;
   Device& device_;
   Buffer workspace_;
   CuSeqlens cu_seqlens_;
@@ -324,6 +336,8 @@ class PluginProvider final : public Provider {
     if (known & FLASHBENCH_FEATURE_WINDOW) axes.insert(axes.end(), {"window_left", "window_right"});
     if (known & FLASHBENCH_FEATURE_HEAD_DIM_V) axes.push_back("head_dim_v");
     if (known & FLASHBENCH_FEATURE_LENGTHS) axes.push_back("lengths");
+    if (known & FLASHBENCH_FEATURE_PAGES)
+      axes.insert(axes.end(), kPageAxes.begin(), kPageAxes.end());
     return axes;
   }
 

@@ -17,8 +17,9 @@ PROVIDERS = ["exact", "without_logsumexp", "wrong", "stale", "changes_inputs", "
              "no_memory", "works_on", "loses_device", "dies"]
 ON_REQUEST_ONLY = PROVIDERS[2:]
 WINDOW = ["window_left", "window_right"]
+PAGES = ["page_size", "kv_layout", "page_order", "shared_prefix", "block_table"]
 KNOWN = {"pass", "dtype", "mask", "batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim",
-         "softmax_scale", *WINDOW, "head_dim_v", "lengths"}  # of a problem
+         "softmax_scale", *WINDOW, "head_dim_v", "lengths", "page_size"}  # of a problem
 
 
 def serve():
@@ -45,7 +46,7 @@ def at(address, size):
 def tensor(view):
     dtype = np.dtype(DTYPES[view["dtype"]])
     strides = [n * dtype.itemsize for n in view["strides"]]
-    size = sum((n - 1) * s for n, s in zip(view["shape"], strides)) + dtype.itemsize
+    size = sum(max(n - 1, 0) * s for n, s in zip(view["shape"], strides)) + dtype.itemsize
     return np.lib.stride_tricks.as_strided(at(view["address"], size).view(dtype), view["shape"],
                                            strides)
 
@@ -58,6 +59,11 @@ def load(view):
 def store(view, values):
     tensor(view)[...] = (reference.to_bf16(values) if view["dtype"] == "bf16"
                          else values.astype(DTYPES[view["dtype"]]))
+
+
+def side(name):
+    """Whether the rows of a tensor are queries or keys."""
+    return "k" if name in ("k", "v", "dk", "dv") else "q"
 
 
 def tell_that_it_runs():
@@ -102,30 +108,41 @@ class Session:
             tensor(self.inputs["q"])[0, 0, 0, 0] = 0
 
     def run_requests(self, outputs):
-        for views in self.requests(outputs):
-            if views["q"]["shape"][2] == 0 and views["k"]["shape"][2] == 0:
-                continue
-            results = self.results({name: views[name] for name in ("q", "k", "v", "d_o") if name in views})
-            for name in outputs:
-                store(views[name], results[name].reshape(views[name]["shape"]))
-
-    def requests(self, outputs):
-        """The views of each request's own rows, by name."""
-        tensors = dict(self.inputs)
-        q, k = (tensor(tensors.pop(f"cu_seqlens_{side}")) for side in "qk")
+        q_starts, k_starts = (self.starts(side) for side in "qk")
         for b in range(self.problem["batch"]):
-            yield {name: self.rows(view, b, *(k if name in ("k", "v", "dk", "dv") else q)[b:b + 2])
-                   for name, view in {**tensors, **outputs}.items()}
+            own = {"q": q_starts[b:b + 2], "k": k_starts[b:b + 2]}
+            if not any(end > first for first, end in own.values()):
+                continue
+            inputs = {name: self.pages(view, b, *own["k"]) if name in "kv" and "page_size" in self.problem
+                      else load(self.rows(view, b, *own[side(name)]))
+                      for name, view in self.inputs.items() if name in ("q", "k", "v", "d_o")}
+            results = self.results(inputs)
+            for name, view in outputs.items():
+                view = self.rows(view, b, *own[side(name)])
+                store(view, results[name].reshape(view["shape"]))
+
+    def starts(self, side):
+        """The first row of each request, and the end of the last."""
+        if "lengths" in self.problem:
+            return tensor(self.inputs[f"cu_seqlens_{side}"])
+        return np.arange(self.problem["batch"] + 1) * self.problem["q_len" if side == "q" else "kv_len"]
+
+    def pages(self, view, b, first, end):
+        """The keys or values of a request, out of their pages."""
+        count = -(-int(end - first) // self.problem["page_size"])
+        pages = load(view)[tensor(self.inputs["block_table"])[b, :count]]
+        _, heads, _, columns = pages.shape
+        return pages.swapaxes(0, 1).reshape(heads, -1, columns)[None, :, :end - first]
 
     def rows(self, view, b, first, end):
-        ragged = self.problem["lengths"] == "ragged"
+        ragged = self.problem.get("lengths") == "ragged"
         element = np.dtype(DTYPES[view["dtype"]]).itemsize
         offset = first * view["strides"][2] if ragged else b * view["strides"][0]
         return {**view, "address": view["address"] + int(offset) * element,
                 "shape": [1, view["shape"][1], int(end - first), view["shape"][3]]}
 
-    def results(self, inputs):
-        p, x = self.problem, {name: load(view) for name, view in inputs.items()}
+    def results(self, x):
+        p = self.problem
         arguments = (p["mask"], p["softmax_scale"] * (1.01 if self.provider == "wrong" else 1),
                      [p.get(side) for side in WINDOW])
         if p["pass"] == "forward":
@@ -153,7 +170,7 @@ class Program:
         chosen = providers or [name for name in PROVIDERS if name not in ON_REQUEST_ONLY]
         return {"providers": [{"name": name, "description": "NumPy",
                                "logsumexp": name != "without_logsumexp",
-                               **({"axes": [*WINDOW, "head_dim_v", "lengths"]} if name == "exact" else {})}
+                               **({"axes": [*WINDOW, "head_dim_v", "lengths", *PAGES]} if name == "exact" else {})}
                               for name in chosen],
                 "facts": {"numpy": np.__version__}}
 

@@ -83,12 +83,16 @@ def test_requests_of_different_lengths_reach_the_program(flashbench, lengths):
         ("unsupported", "it does not support window_left and lengths")}
 
 
-def test_pages_are_unsupported(flashbench):
-    case = {"seq": 40, "q_heads": 2, "head_dim": 16, "page_size": 16, "page_order": ["shuffled", "linear"]}
-    rows, _, _ = sweep(flashbench, "--providers", "exact", cases=[case])
-    assert [(row["status"], row["reason"]) for row in rows["exact"]] == [
-        ("unsupported", "it does not support page_size"),
-        ("unsupported", "it does not support page_size and page_order")]
+@pytest.mark.parametrize("requests", [{"seq": 40, "batch": 3},
+                                      {"lengths": {"list": [[0, 4], [7, 32], [5, 0], [20, 20]]},
+                                       "layout": ["ragged", "bshd"]}], ids=str)
+def test_pages_reach_the_program(flashbench, requests):
+    case = {**requests, "q_heads": 4, "kv_heads": 2, "head_dim": 16, "mask": ["none", "causal_bottom_right"],
+            "page_size": [1, 16], "kv_layout": ["paged_nhd", "paged_hnd"], "page_order": ["shuffled", "reversed"]}
+    rows, _, _ = sweep(flashbench, "--providers", "exact,without_logsumexp",
+                       cases=[case, {**case, "shared_prefix": 16, "window_left": 5, "placement": "strided"}])
+    assert {row["status"] for row in rows["exact"]} == {"ok"}
+    assert {row["status"] for row in rows["without_logsumexp"]} == {"unsupported"}
 
 
 def test_an_axis_that_the_program_does_not_know_is_unsupported():

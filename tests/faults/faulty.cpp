@@ -103,7 +103,7 @@ __attribute__((constructor)) void crash_at_load() {
 // ---- what it computes
 
 tensor tensor_of(const flashbench_tensor& t) {
-  return {static_cast<float*>(t.data), t.strides[0], t.strides[1], t.strides[2]};
+  return {static_cast<float*>(t.data), t.strides[0], t.strides[1], t.strides[2], nullptr, 0, 0};
 }
 
 attention_problem problem_of(const flashbench_problem& p) {

@@ -81,6 +81,32 @@ TEST(Plugin, TakesRequestsOfDifferentLengths) {
   }
 }
 
+// Other pages, another pool and another order of its dimensions.
+TEST(Plugin, TakesPages) {
+  const auto device = make_host_device(1);
+  const auto provider = plugin("plain_c");
+  EXPECT_THAT(provider->optional_axes(),
+              testing::IsSupersetOf(
+                  {"page_size", "kv_layout", "page_order", "shared_prefix", "block_table"}));
+  for (const Mask mask : kMasks) {
+    for (Problem p : problems_of_lengths(Pass::forward, mask, 40)) {
+      p.dtype = Dtype::fp32;
+      const RandomInputs contiguous(p);
+      for (const int64_t page_size : {1, 16, 48}) {
+        for (const KvLayout layout : kKvLayouts) {
+          SCOPED_TRACE(p.id() + " " + p.lengths->id() + " page_size " + std::to_string(page_size));
+          const PagedInputs paged(contiguous, page_size, layout, random_table(p, page_size, 3, 1));
+          ASSERT_EQ(provider->why_unsupported(paged.problem(), device->info()), std::nullopt);
+          const auto session = provider->prepare(paged.problem(), *device);
+          CheckedOutputs outputs(paged.problem());
+          session->run(paged.view(), outputs.view());
+          expect_requests_correct(contiguous, outputs);
+        }
+      }
+    }
+  }
+}
+
 TEST(Plugin, IsNotAskedAboutMoreTokensThanCuSeqlensCounts) {
   const auto device = make_host_device(1);
   Problem p = small(Pass::forward);

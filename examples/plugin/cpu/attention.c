@@ -7,6 +7,10 @@
 enum { kLanes = 8 };
 
 static float* row(tensor t, int64_t batch, int64_t head, int64_t index) {
+  if (t.pages != NULL) {
+    batch = t.pages[batch * t.pages_stride + index / t.page_size];
+    index %= t.page_size;
+  }
   return t.data + batch * t.batch_stride + head * t.head_stride + index * t.row_stride;
 }
 

@@ -9,6 +9,11 @@
 typedef struct tensor {
   float* data;
   int64_t batch_stride, head_stride, row_stride;
+
+  /* Null, or: row i of request b is row i % page_size of page pages[b * pages_stride + i /
+   * page_size] of k or v, in which a page takes the place of a request. */
+  const int32_t* pages;
+  int64_t pages_stride, page_size;
 } tensor;
 
 typedef struct attention_problem {
