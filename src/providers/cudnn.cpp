@@ -16,8 +16,9 @@ namespace flashbench {
 
 namespace {
 
-// Views without data. A graph is built for strides. Each gradient has the layout in memory of its
-// own tensor. O has that of Q; with a head_dim_v, whose O is not as wide as Q, all are dense.
+// Views without data, and without a block table. A graph is built for strides. Each gradient has
+// the layout in memory of its own tensor. O has that of Q; with a head_dim_v, whose O is not as
+// wide as Q, all are dense.
 struct Tensors {
   Inputs in;
   Outputs out;
@@ -25,8 +26,17 @@ struct Tensors {
   static Tensors like(const Problem& p, const ConstTensorView& q, const ConstTensorView& k,
                       const ConstTensorView& v) {
     const auto no_data = [](const ConstTensorView& t) {
-      return TensorView{nullptr,    t.dtype,        t.batch,       t.heads,      t.length,
-                        t.head_dim, t.batch_stride, t.head_stride, t.row_stride, t.ragged};
+      return TensorView{nullptr,
+                        t.dtype,
+                        t.batch,
+                        t.heads,
+                        t.length,
+                        t.head_dim,
+                        t.batch_stride,
+                        t.head_stride,
+                        t.row_stride,
+                        t.ragged,
+                        {nullptr, t.pages.stride, t.pages.size}};
     };
     const TensorView query = no_data(q), key = no_data(k), value = no_data(v);
     const TensorView output = p.head_dim_v ? output_view<void>(nullptr, p) : query;
@@ -34,8 +44,12 @@ struct Tensors {
             .out = {.o = output, .dq = query, .dk = key, .dv = value}};
   }
   static Tensors dense(const Problem& p) {
-    return like(p, query_view<const void>(nullptr, p), key_view<const void>(nullptr, p),
-                value_view<const void>(nullptr, p));
+    const auto of_requests = [&](const ConstTensorView& t) {
+      return p.is_paged() ? paged_view(t, p, nullptr, p.table_width()) : t;
+    };
+    return like(p, query_view<const void>(nullptr, p),
+                of_requests(key_view<const void>(nullptr, p)),
+                of_requests(value_view<const void>(nullptr, p)));
   }
 };
 
@@ -126,9 +140,7 @@ class CudnnProvider final : public Provider {
   DeviceKind device_kind() const override { return DeviceKind::cuda; }
   std::optional<std::string> why_absent() const override { return why_no_cudnn(); }
   bool on_request_only() const override { return deterministic_; }
-  std::vector<std::string_view> optional_axes() const override {
-    return {"window_left", "window_right", "head_dim_v", "lengths"};
-  }
+  std::vector<std::string_view> optional_axes() const override { return kEveryOptionalAxis; }
 
   std::optional<std::string> why_unsupported(const Problem& p,
                                              const DeviceInfo& info) const override {

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "attention/pages.h"
 #include "device/cudnn_library.h"
 
 // The frontend finds cuDNN's entry points through this handle.
@@ -70,21 +71,18 @@ class Handle {
 };
 
 // The tensors of a pass; the numbers identify them in the graph. The offsets of a ragged tensor
-// have its number and kOffsets.
+// have its number and kOffsets, the block table of a paged one its number and kTable.
 enum Uid : int64_t { kQ = 1, kK, kV, kO, kDO, kLogsumexp, kDQ, kDK, kDV, kQLen, kKvLen };
-constexpr int64_t kOffsets = 100;
+constexpr int64_t kOffsets = 100, kTable = 200;
 
 struct Tensor {
   Uid uid;
   ConstTensorView view;
 
-  std::vector<int64_t> sizes() const {
-    return {view.batch, view.heads, view.length, view.head_dim};
-  }
   // A ragged tensor has the batch stride of requests as long as the longest: it counts if all are.
   std::vector<int64_t> strides() const {
-    const int64_t batch =
-        view.ragged == nullptr ? view.batch_stride : view.length * view.row_stride;
+    const int64_t batch = view.ragged == nullptr || view.is_paged() ? view.batch_stride
+                                                                    : view.length * view.row_stride;
     return {batch, view.head_stride, view.row_stride, 1};
   }
   bool of_keys() const { return uid == kK || uid == kV || uid == kDK || uid == kDV; }
@@ -98,7 +96,10 @@ std::vector<Tensor> tensors_of(Pass pass, const Inputs& in, const Outputs& out) 
 
 std::vector<std::vector<int64_t>> strides_of(const std::vector<Tensor>& tensors) {
   std::vector<std::vector<int64_t>> strides;
-  for (const Tensor& tensor : tensors) strides.push_back(tensor.strides());
+  for (const Tensor& tensor : tensors) {
+    strides.push_back(tensor.strides());
+    strides.back().push_back(tensor.view.pages.stride);
+  }
   return strides;
 }
 
@@ -192,11 +193,33 @@ bool has_queries_without_keys(const Problem& p) {
   return false;
 }
 
+// Throws Unsupported for pages from which cuDNN takes NaN that is no part of the problem (9.19):
+// its engines for more than one query load whole pages and whole tiles, and multiply by 0 what is
+// behind the last key. In place of a page behind the table's last column they load the one with the
+// number of all entries, which the pool may have.
+void refuse_pages_that_fail(const Problem& p) {
+  if (p.q_len == 1 || *p.page_size == 1) return;
+  for (int64_t b = 0; b < p.batch; ++b) {
+    if (p.kv_len_of(b) % *p.page_size == 0) continue;
+    throw Unsupported(
+        told("with more than one query, NaN behind a request's last key in its page gets into O"));
+  }
+  constexpr int64_t kTile = 128;  // keys
+  const int64_t columns = p.pages_with({0, p.kv_len});
+  if (p.kv_len % kTile != 0 && p.batch * columns < p.pool_pages()) {
+    throw Unsupported(
+        told(fmt::format("with more than one query, and a longest request that is no multiple of "
+                         "{} keys, NaN in page {} of the pool gets into O",
+                         kTile, p.batch * columns)));
+  }
+}
+
 // Throws Unsupported for what cuDNN accepts, and fails or computes wrongly.
 void refuse_what_fails(const Problem& p) {
   // The worker ends with a floating point exception (9.19).
   if (p.kv_len == 0) throw Unsupported(told("there has to be a key in the batch"));
   if (p.pass == Pass::backward) return;
+  if (p.is_paged()) refuse_pages_that_fail(p);
   // The tests of cudnn-frontend leave out lengths of 0 up to that version.
   constexpr size_t kTakesNoKeys = 92500;
   if (has_queries_without_keys(p) && fe::detail::get_backend_version() < kTakesNoKeys) {
@@ -259,6 +282,8 @@ class Graph final : public CudnnGraph {
     arrays_.add_addresses(lengths, addresses);
     for (const Tensor& tensor : tensors_of(problem_.pass, in, out)) {
       addresses[tensor.uid] = const_cast<void*>(tensor.view.data);
+      if (!tensor.view.is_paged()) continue;
+      addresses[tensor.uid + kTable] = const_cast<int32_t*>(tensor.view.pages.table);
     }
     addresses[kLogsumexp] =
         problem_.pass == Pass::forward ? out.logsumexp : const_cast<float*>(in.logsumexp);
@@ -268,8 +293,15 @@ class Graph final : public CudnnGraph {
  private:
   using Node = std::shared_ptr<fe::graph::Tensor_attributes>;
 
+  std::vector<int64_t> sizes_of(const Tensor& tensor) const {
+    const ConstTensorView view =
+        tensor.view.is_paged() ? pool_view(tensor.view, problem_) : tensor.view;
+    return {view.batch, view.heads, view.length, view.head_dim};
+  }
+
   void describe(fe::graph::Tensor_attributes& attributes, const Tensor& tensor) {
-    attributes.set_uid(tensor.uid).set_dim(tensor.sizes()).set_stride(tensor.strides());
+    attributes.set_uid(tensor.uid).set_dim(sizes_of(tensor)).set_stride(tensor.strides());
+    if (tensor.view.is_paged()) return;
     if (!problem_.lengths || (!tensor.of_keys() && one_query_each(problem_))) return;
     const RequestRows* packed = tensor.view.ragged;
     set_offsets(attributes, [&](int64_t b) {
@@ -294,6 +326,17 @@ class Graph final : public CudnnGraph {
                              .set_data_type(fe::DataType_t::INT32)
                              .set_dim({count, 1, 1, 1})
                              .set_stride({1, 1, 1, 1}));
+  }
+
+  // cuDNN takes as many entries of a row as the longest request needs; the table may be wider.
+  Node block_table(const Tensor& tensor) {
+    const int64_t stride = tensor.view.pages.stride;
+    return graph_.tensor(
+        fe::graph::Tensor_attributes()
+            .set_uid(tensor.uid + kTable)
+            .set_data_type(fe::DataType_t::INT32)
+            .set_dim({problem_.batch, 1, problem_.pages_with({0, problem_.kv_len}), 1})
+            .set_stride({stride, stride, 1, 1}));
   }
 
   Node input(const Tensor& tensor) {
@@ -322,10 +365,11 @@ class Graph final : public CudnnGraph {
     }
   }
 
-  // cuDNN masks the keys behind a request's end, and skips queries there.
+  // cuDNN masks the keys behind a request's end, and skips queries there. Paged keys have lengths
+  // even where all are equal.
   template <typename Attributes>
   void set_lengths(Attributes& attributes) {
-    if (!problem_.lengths) return;
+    if (!problem_.lengths && !problem_.is_paged()) return;
     const int64_t batch = problem_.batch;
     attributes.set_padding_mask(true)
         .set_seq_len_q(integers(kQLen, batch))
@@ -338,6 +382,11 @@ class Graph final : public CudnnGraph {
     auto attributes = attributes_of<fe::graph::SDPA_attributes>(problem_);
     attributes.set_generate_stats(true);
     set_lengths(attributes);
+    if (problem_.is_paged()) {
+      attributes.set_paged_attention_k_table(block_table(t[1]))
+          .set_paged_attention_v_table(block_table(t[2]))
+          .set_paged_attention_max_seq_len_kv(static_cast<int>(problem_.kv_len));
+    }
     const auto [o, stats] = graph_.sdpa(input(t[0]), input(t[1]), input(t[2]), attributes);
     set_output(o, t[3]);
     describe_logsumexp(stats->set_output(true));

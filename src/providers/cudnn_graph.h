@@ -38,8 +38,8 @@ class CudnnGraph {
   // Whether the graph was built for tensors with these strides.
   virtual bool fits(const Inputs&, const Outputs&) const = 0;
 
-  // Of a graph for requests of different lengths: their lengths and where they begin in each ragged
-  // tensor, as cuDNN reads them in device memory. Empty for a graph of equal lengths.
+  // Of a graph for requests of different lengths, or with a paged K and V: their lengths and where
+  // they begin in each ragged tensor, as cuDNN reads them in device memory. Empty for other graphs.
   virtual const std::vector<int32_t>& lengths() const = 0;
 
   // Launches the plan. `lengths` are those above, on the device. A ragged logsumexp is [q_heads,

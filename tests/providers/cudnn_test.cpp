@@ -112,6 +112,48 @@ TEST_F(CudaCudnn, AllocatesTheWorkspaceThatItSaysForRequestsOfDifferentLengths) 
   }
 }
 
+Problem in_pages(Problem p, int64_t page_size) {
+  p.page_size = page_size;
+  return p;
+}
+
+TEST_F(CudaCudnn, AllocatesTheWorkspaceThatItSaysForPages) {
+  EXPECT_THAT(provider_->optional_axes(), testing::IsSupersetOf({"page_size", "block_table"}));
+  Problem equal = problem(Pass::forward);
+  equal.q_len = 1;
+  const Problem decoding = with_lengths(Pass::forward, Layout::ragged, {{1, 300}, {1, 7}});
+  for (const Problem& p : {in_pages(equal, 16), in_pages(decoding, 16)}) {
+    const auto session = provider_->prepare(p, *device_);
+    EXPECT_EQ(device_->used().workspace, provider_->workspace_bytes(p, device_->info())) << p.id();
+  }
+}
+
+TEST_F(CudaCudnn, ServesPagesInDenseAndStridedPoolsInTurn) {
+  for (const KvLayout kv_layout : kKvLayouts) {
+    Problem p = in_pages(problem(Pass::forward), 64);
+    p.kv_layout = kv_layout;
+    p.q_len = p.kv_len = 384;
+    const auto session = provider_->prepare(p, *device_);
+    const HostOutputs dense = run(*session, p, Placement::contiguous);
+    EXPECT_TRUE(run(*session, p, Placement::strided) == dense);
+  }
+}
+
+TEST_F(CudaCudnn, RefusesPagesWhoseNaNGetsIntoO) {
+  const auto why = [&](const Problem& p) {
+    return provider_->why_unsupported(p, device_->info()).value_or("");
+  };
+  const auto lengths = [](int64_t q_len, int64_t first, int64_t second) {
+    return with_lengths(Pass::forward, Layout::bshd, {{q_len, first}, {q_len, second}});
+  };
+  EXPECT_EQ(why(in_pages(lengths(1, 300, 7), 16)), "");
+  EXPECT_EQ(why(in_pages(lengths(9, 300, 7), 1)), "");
+  EXPECT_EQ(why(in_pages(lengths(9, 384, 64), 16)), "");
+  EXPECT_THAT(why(in_pages(lengths(9, 384, 70), 16)), HasSubstr("behind a request's last key"));
+  EXPECT_THAT(why(in_pages(lengths(9, 192, 192), 16)), HasSubstr("NaN in page 24 of the pool"));
+  EXPECT_THAT(why(in_pages(lengths(9, 384, 384), 48)), HasSubstr("power of 2"));
+}
+
 TEST_F(CudaCudnn, RefusesABatchWithoutKeys) {
   for (const Pass pass : kPasses) {
     EXPECT_THAT(provider_
