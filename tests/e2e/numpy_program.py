@@ -94,13 +94,16 @@ class Session:
         if self.provider == "dies":
             print("these are my last words", file=sys.stderr, flush=True)
             os.kill(os.getpid(), signal.SIGSEGV)
-        if "lengths" in self.problem:
+        if "lengths" in self.problem or "page_size" in self.problem:
             self.run_requests(outputs)
         else:
             self.run_one_tensor_each(outputs)
 
     def run_one_tensor_each(self, outputs):
-        results = self.kept if self.provider == "stale" and self.kept else self.results(self.inputs)
+        if self.provider != "stale" or not self.kept:
+            results = self.results({name: load(view) for name, view in self.inputs.items()})
+        else:
+            results = self.kept
         self.kept = results
         for name, view in outputs.items():
             store(view, results[name].reshape(view["shape"]))
