@@ -6,12 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "attention/exit_codes.h"
+
 namespace flashbench {
 
 // A verb's input and output.
 struct Invocation {
   std::vector<std::string> argv;
-  int exit_code = 0;
+  int exit_code = exit_codes::kOk;
 };
 
 // Adds the program's global options, and every verb with its options.

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "attention/exit_codes.h"
 #include "cli/commands.h"
 #include "cli/completion.h"
 
@@ -15,7 +16,7 @@ void add_completion(CLI::App& app, Invocation& invocation) {
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   command.callback([shell, &app, &invocation] {
     fmt::print("{}", completion_script(app, *shell));
-    invocation.exit_code = 0;
+    invocation.exit_code = exit_codes::kOk;
   });
 }
 

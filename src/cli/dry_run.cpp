@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "attention/exit_codes.h"
 #include "case/choose.h"
 #include "case/support.h"
 #include "plan/count_of.h"
@@ -102,7 +103,7 @@ int print_dry_run(const SweepConfig& config, double assumed_gflops) {
       count_of(config.cases.size(), "case"),
       names.empty() ? "all providers" : fmt::format("{}", fmt::join(names, ", ")), config.device,
       flops * 1e-9, mebibytes(peak), format_duration(seconds), assumed_gflops);
-  return 0;
+  return exit_codes::kOk;
 }
 
 }  // namespace flashbench

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <sstream>
@@ -61,15 +62,19 @@ std::string exit_code_help() {
 }
 
 std::vector<std::pair<std::string, std::string>> exit_code_meanings() {
-  return {{"0", "ok"},
-          {"1", "a row is slower or newly wrong (with --fail-on-regression)"},
-          {"2", "usage or config error"},
-          {"3", "verification failed"},
-          {"4", "a case crashed, hung, ran out of memory, ended in an error or was left out"},
-          {"5", "the baseline is unusable or not comparable"},
-          {"6", "no usable device"},
-          {"7", "a file cannot be read or written"},
-          {"130 or 143", "interrupted by SIGINT or SIGTERM"}};
+  using namespace exit_codes;
+  const auto code = [](int number) { return std::to_string(number); };
+  return {{code(kOk), "ok"},
+          {code(kRegression), "a row is slower or newly wrong (with --fail-on-regression)"},
+          {code(kUsage), "usage or config error"},
+          {code(kVerificationFailed), "verification failed"},
+          {code(kCaseFailed),
+           "a case crashed, hung, ran out of memory, ended in an error or was left out"},
+          {code(kBaseline), "the baseline is unusable or not comparable"},
+          {code(kNoDevice), "no usable device"},
+          {code(kFile), "a file cannot be read or written"},
+          {code(kSignal + SIGINT) + " or " + code(kSignal + SIGTERM),
+           "interrupted by SIGINT or SIGTERM"}};
 }
 
 int run_and_explain(const std::function<int()>& work, const CLI::App& app) {

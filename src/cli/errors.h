@@ -8,18 +8,9 @@
 #include <utility>
 #include <vector>
 
-namespace flashbench {
+#include "attention/exit_codes.h"
 
-namespace exit_codes {
-inline constexpr int kOk = 0;
-inline constexpr int kRegression = 1;
-inline constexpr int kUsage = 2;
-inline constexpr int kVerificationFailed = 3;
-inline constexpr int kCaseFailed = 4;
-inline constexpr int kBaseline = 5;
-inline constexpr int kNoDevice = 6;
-inline constexpr int kFile = 7;
-}  // namespace exit_codes
+namespace flashbench {
 
 // The exit codes with their meanings, and as one text for --help.
 std::vector<std::pair<std::string, std::string>> exit_code_meanings();

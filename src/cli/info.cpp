@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "attention/exit_codes.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/numbers.h"
@@ -63,12 +64,12 @@ int info(const InfoFlags& flags, const Invocation& invocation) {
   result.devices.at(0)["counters"] = counter_state_to_json(make_counter_reader(*device)->state());
   if (flags.json) {
     fmt::print("{}", to_json(result));
-    return 0;
+    return exit_codes::kOk;
   }
   print_text(result.meta, "");
   print_text(result.devices.at(0), "");
   if (!flags.no_measure) print_ceilings(result.ceilings);
-  return 0;
+  return exit_codes::kOk;
 }
 
 }  // namespace

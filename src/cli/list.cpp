@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "attention/exit_codes.h"
 #include "case/support.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -39,7 +40,7 @@ int list(const DeviceFlags& flags) {
   for (const kernels::AttentionKernel* kernel : kernels::all_kernels()) {
     fmt::print("  {} ({}, {})\n", kernel->name, name(kernel->device), name(kernel->pass));
   }
-  return 0;
+  return exit_codes::kOk;
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "attention/exit_codes.h"
 #include "build_info.h"
 #include "cli/commands.h"
 #include "cli/manual.h"
@@ -11,7 +12,7 @@ void add_manual(CLI::App& app, Invocation& invocation) {
   command.group("");  // hidden: for the installation
   command.callback([&app, &invocation] {
     fmt::print("{}", manual_page(app, build_info().version));
-    invocation.exit_code = 0;
+    invocation.exit_code = exit_codes::kOk;
   });
 }
 

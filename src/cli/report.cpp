@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "attention/exit_codes.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "compare/beside.h"
@@ -77,7 +78,7 @@ void add_report(CLI::App& app, Invocation& invocation) {
   command.callback([flags, &invocation] {
     require_writable_text(flags->out);
     write_text(flags->out, formatted(read_all(flags->paths, flags->filter), flags->format));
-    invocation.exit_code = 0;
+    invocation.exit_code = exit_codes::kOk;
   });
 }
 

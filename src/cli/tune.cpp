@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "attention/error.h"
+#include "attention/exit_codes.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/numbers.h"
@@ -65,7 +66,7 @@ int tune_device(const TuneFlags& flags) {
     write_file_atomically(flags.table,
                           merge_tuned(read_if_there(flags.table), device->info(), tuned));
   }
-  return 0;
+  return exit_codes::kOk;
 }
 
 }  // namespace

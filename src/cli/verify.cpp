@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "attention/error.h"
+#include "attention/exit_codes.h"
 #include "cli/commands.h"
 #include "cli/dry_run.h"
 #include "cli/flags.h"
@@ -57,7 +58,7 @@ int print_suite(const VerifyFlags& flags) {
       if (flags.config.filter.keeps(item)) fmt::print("  {}\n", case_heading(item));
     }
   }
-  return 0;
+  return exit_codes::kOk;
 }
 
 int verify(const VerifyFlags& flags, const Invocation& invocation) {

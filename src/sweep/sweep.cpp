@@ -286,13 +286,13 @@ void run_once_more(Sweep& sweep, const SweepConfig& config, const SweepOptions& 
 
 int exit_code(const SweepResult& result, const std::optional<std::string>& stopped) {
   if (const int code = interrupt_exit_code()) return code;
-  if (stopped) return 6;
+  if (stopped) return exit_codes::kNoDevice;
   const auto any = [&](auto... statuses) {
     return std::any_of(result.records.begin(), result.records.end(),
                        [&](const Record& r) { return ((r.status == statuses) || ...); });
   };
-  if (any(Status::failed)) return 3;
-  return ended_well(result.records) ? 0 : 4;
+  if (any(Status::failed)) return exit_codes::kVerificationFailed;
+  return ended_well(result.records) ? exit_codes::kOk : exit_codes::kCaseFailed;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/exit_codes.h"
 #include "plan/config.h"
 #include "report/progress.h"
 #include "report/record.h"
@@ -30,8 +31,8 @@ struct SweepOutcome {
   SweepResult result;  // has a record for every case and provider, whatever happened
   std::optional<std::string> stopped;  // why not everything was run
   bool ended_well = false;             // every record is ok or unsupported
-  int exit_code = 0;  // by the worst outcome: 130 or 143 (interrupted), 6 (the device was lost),
-                      // 3 (verification failed), 4 (another row did not end well), 0
+  int exit_code = exit_codes::kOk;     // by the worst outcome: interrupted, the device was lost,
+                                       // verification failed, another row did not end well, ok
 };
 
 // The header of this sweep's journal.

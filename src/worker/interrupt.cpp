@@ -3,6 +3,8 @@
 #include <atomic>
 #include <csignal>
 
+#include "attention/exit_codes.h"
+
 namespace flashbench {
 
 namespace {
@@ -31,7 +33,7 @@ bool interrupted() {
 
 int interrupt_exit_code() {
   const int signal = received_signal.load();
-  return signal == 0 ? 0 : 128 + signal;
+  return signal == 0 ? exit_codes::kOk : exit_codes::kSignal + signal;
 }
 
 void kill_on_second_interrupt(pid_t process_group) {

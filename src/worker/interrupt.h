@@ -10,7 +10,7 @@ void watch_for_interrupts();
 
 bool interrupted();
 
-// 130 after SIGINT, 143 after SIGTERM; 0 if there was neither.
+// Of the signal that came (attention/exit_codes.h); 0 if none did.
 int interrupt_exit_code();
 
 // Makes a second signal kill this process group first; 0: none.

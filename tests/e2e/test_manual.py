@@ -5,6 +5,7 @@ import shutil
 import subprocess
 
 import pytest
+from conftest import REPOSITORY
 
 
 @pytest.fixture
@@ -41,6 +42,13 @@ def test_it_has_every_verb_with_its_options(flashbench, page):
                    for word in name.split(",") if word.startswith("--")} - {"--help"}
         for option in options:
             assert f"\\fB{option}\\fR" in section, (verb, option)
+
+
+def test_the_design_has_the_exit_codes_of_the_help(flashbench):
+    said = flashbench("--help").stdout.split("Exit codes:")[1]
+    table = (REPOSITORY / "docs/design.md").read_text().split("| exit code | meaning |")[1].split("\n\n")[0]
+    assert re.findall(r"(?m)^\| ([\d, ]+) \|", table) == [
+        code.replace(" or ", ", ") for code in re.findall(r"(?:^|; )\s*(\d+(?: or \d+)?) ", said.replace("\n", " "))]
 
 
 def test_it_has_the_exit_codes_of_the_help(flashbench, page):
