@@ -176,13 +176,7 @@ class BlockedProvider final : public Provider {
   std::optional<std::string> why_unsupported(const Problem& p,
                                              const DeviceInfo& device) const override {
     if (p.pass == Pass::backward) return "it has no backward pass";
-    if (p.dtype == Dtype::bf16 && device.compute_capability < 80) {
-      return "cuBLAS needs compute capability 8.0 or later for bf16";
-    }
-    if (p.query_rows() > kernels::kMostScoreRows) {
-      return fmt::format("its kernels take at most {} rows of scores", kernels::kMostScoreRows);
-    }
-    return std::nullopt;
+    return why_no_products_of_scores(p, device);
   }
   int64_t workspace_bytes(const Problem& p, const DeviceInfo&) const override {
     return HeadProducts::workspace_bytes(p.batch, p.q_heads) + Sizes(p).all();

@@ -66,9 +66,9 @@ int64_t batch_at_once(const Problem& p) {
 }
 
 // The steps of a part that both passes share.
-class NaiveSteps {
+class CudaNaiveSteps {
  public:
-  NaiveSteps(const Problem& part, Dtype scores, cudaStream_t on, HeadProducts& products)
+  CudaNaiveSteps(const Problem& part, Dtype scores, cudaStream_t on, HeadProducts& products)
       : p(part),
         scores_dtype(scores),
         stream(on),
@@ -234,12 +234,12 @@ class NaiveSession : public Session {
 
   std::optional<int64_t> requested_bytes() const override {
     int64_t bytes = 0;
-    for (const NaiveSteps& part : parts_) bytes += requested_bytes_of(part);
+    for (const CudaNaiveSteps& part : parts_) bytes += requested_bytes_of(part);
     return bytes;
   }
 
  protected:
-  virtual int64_t requested_bytes_of(const NaiveSteps& part) const = 0;
+  virtual int64_t requested_bytes_of(const CudaNaiveSteps& part) const = 0;
 
   // The tensors of part i.
   Inputs part_of(const Inputs& in, size_t i) const {
@@ -252,7 +252,7 @@ class NaiveSession : public Session {
   const Problem p_;
   const Dtype scores_dtype_;
   HeadProducts products_;
-  std::vector<NaiveSteps> parts_;
+  std::vector<CudaNaiveSteps> parts_;
 };
 
 class NaiveForward final : public NaiveSession {
@@ -277,7 +277,7 @@ class NaiveForward final : public NaiveSession {
   }
 
  private:
-  void run_part(NaiveSteps& part, const Inputs& in, const Outputs& out) {
+  void run_part(CudaNaiveSteps& part, const Inputs& in, const Outputs& out) {
     const Problem& p = part.p;
     const HeadMatrices scores = part.matrices(scores_, part.scores_dtype);
     const HeadMatrices probabilities = part.matrices(probabilities_, p.dtype);
@@ -295,7 +295,7 @@ class NaiveForward final : public NaiveSession {
   }
 
   // K or V of a part without pages, copied to `room` if they have some.
-  static ConstTensorView out_of_pages(const NaiveSteps& part, const ConstTensorView& t,
+  static ConstTensorView out_of_pages(const CudaNaiveSteps& part, const ConstTensorView& t,
                                       std::byte* room) {
     if (!t.is_paged()) return t;
     const Problem& p = part.p;
@@ -307,7 +307,7 @@ class NaiveForward final : public NaiveSession {
 
   // The operands of both products; S read and P written by the softmax; L; and O, checked for
   // values that are not finite. Of pages also the copies, and a table entry for each of their rows.
-  int64_t requested_bytes_of(const NaiveSteps& part) const override {
+  int64_t requested_bytes_of(const CudaNaiveSteps& part) const override {
     const Problem& p = part.p;
     const int64_t rows = p.query_rows() * static_cast<int64_t>(sizeof(float));
     const int64_t looked_at = !p.is_masked() ? 0 : p.output_elements() * element_size(p.dtype);
@@ -332,7 +332,7 @@ class NaiveBackward final : public NaiveSession {
     const WorkspaceSizes size(p, scores_dtype);
     workspace_ = device.allocate(static_cast<size_t>(size.backward()), MemoryUse::workspace);
     auto* probabilities = workspace_.as<std::byte>();
-    for (const NaiveSteps& part : parts_) {
+    for (const CudaNaiveSteps& part : parts_) {
       probabilities_.push_back(probabilities);
       probabilities += Sizes(part.p, scores_dtype).probabilities;
     }
@@ -345,7 +345,7 @@ class NaiveBackward final : public NaiveSession {
   void prepare_inputs(const Inputs& inputs) override {
     for (size_t i = 0; i < parts_.size(); ++i) {
       const Inputs in = part_of(inputs, i);
-      NaiveSteps& part = parts_[i];
+      CudaNaiveSteps& part = parts_[i];
       const HeadMatrices scores = part.matrices(scores_, part.scores_dtype);
       for (const RowBlock& block : part.blocks) {
         part.multiply_transposed(block, part.p.softmax_scale() / part.all.unit, in.q, in.k, scores);
@@ -362,7 +362,8 @@ class NaiveBackward final : public NaiveSession {
   }
 
  private:
-  void run_part(NaiveSteps& part, const std::byte* p_data, const Inputs& in, const Outputs& out) {
+  void run_part(CudaNaiveSteps& part, const std::byte* p_data, const Inputs& in,
+                const Outputs& out) {
     const Problem& p = part.p;
     const HeadMatrices probabilities = part.matrices(p_data, p.dtype);
     const HeadMatrices dp = part.matrices(scores_, part.scores_dtype);
@@ -385,7 +386,7 @@ class NaiveBackward final : public NaiveSession {
   // The operands of five products; P and dP read and dS written between them; O and dO for D, which
   // is written and read; dQ, checked for values that are not finite; and the sums over a group's
   // heads.
-  int64_t requested_bytes_of(const NaiveSteps& part) const override {
+  int64_t requested_bytes_of(const CudaNaiveSteps& part) const override {
     const Problem& p = part.p;
     const int64_t query_bytes = p.query_elements() * element_size(p.dtype);
     const int64_t output_bytes = p.output_elements() * element_size(p.dtype);
@@ -400,7 +401,7 @@ class NaiveBackward final : public NaiveSession {
   }
 
   // dV or dK. In 16 bits they are rounded once: sums over a group's heads are kept in fp32.
-  void sum_over_rows(NaiveSteps& part, double alpha, const HeadMatrices& scores,
+  void sum_over_rows(CudaNaiveSteps& part, double alpha, const HeadMatrices& scores,
                      const ConstTensorView& b, const TensorView& c) {
     const Problem& p = part.p;
     const TensorView sums = key_sums_ == nullptr
@@ -443,13 +444,7 @@ class CudaNaiveProvider final : public Provider {
 
   std::optional<std::string> why_unsupported(const Problem& p,
                                              const DeviceInfo& device) const override {
-    if (p.dtype == Dtype::bf16 && device.compute_capability < 80) {
-      return "cuBLAS needs compute capability 8.0 or later for bf16";
-    }
-    if (p.query_rows() > kernels::kMostScoreRows) {
-      return fmt::format("its kernels take at most {} rows of scores", kernels::kMostScoreRows);
-    }
-    return std::nullopt;
+    return why_no_products_of_scores(p, device);
   }
   int64_t workspace_bytes(const Problem& p, const DeviceInfo&) const override {
     const WorkspaceSizes size(p, scores_dtype(p));

@@ -1,9 +1,12 @@
 #include "providers/cuda_products.h"
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <optional>
 
 #include "kernels/naive/addresses.h"
+#include "kernels/naive/softmax_cuda.h"
 
 namespace flashbench {
 
@@ -47,6 +50,16 @@ kernels::HeadAddresses head_addresses(const HeadMatrices& m) {
 }
 
 }  // namespace
+
+std::optional<std::string> why_no_products_of_scores(const Problem& p, const DeviceInfo& device) {
+  if (p.dtype == Dtype::bf16 && device.compute_capability < 80) {
+    return "cuBLAS needs compute capability 8.0 or later for bf16";
+  }
+  if (p.query_rows() > kernels::kMostScoreRows) {
+    return fmt::format("its kernels take at most {} rows of scores", kernels::kMostScoreRows);
+  }
+  return std::nullopt;
+}
 
 HeadMatrices HeadMatrices::from(int64_t row, int64_t column) const {
   return moved(*this, row * row_stride + column);

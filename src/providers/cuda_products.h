@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "attention/tensors.h"
 #include "device/cublas.h"
@@ -27,6 +29,9 @@ struct HeadMatrices {
 };
 
 HeadMatrices head_matrices(const ConstTensorView&);
+
+// Why a device cannot run attention as products with the scores in memory; empty if it can.
+std::optional<std::string> why_no_products_of_scores(const Problem&, const DeviceInfo&);
 
 class HeadProducts {
  public:
