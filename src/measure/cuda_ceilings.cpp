@@ -1,12 +1,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "device/cublas.h"
-#include "device/cuda_bytes.h"
 #include "measure/ceilings.h"
 #include "measure/cuda_rates.h"
+#include "measure/cuda_read.h"
 #include "measure/stats.h"
 
 namespace flashbench {
@@ -14,6 +16,7 @@ namespace flashbench {
 namespace {
 
 constexpr int64_t kStreamBytes = int64_t{2} << 30;  // many times any L2
+constexpr int kWarmUpRuns = 3, kRuns = 7;           // of a candidate for a ceiling
 
 cudaStream_t stream_of(Device& device) {
   return static_cast<cudaStream_t>(device.stream().cuda);
@@ -81,17 +84,50 @@ class CudaGemm final : public GemmCeiling {
   Cublas cublas_;
 };
 
-// The median rate of a few runs. The warm-up loads cuBLAS's kernel, which a timed run would wait
-// for.
-double rate_of(Device& device, CudaGemm& gemm) {
-  constexpr int kWarmUpRuns = 3, kRuns = 7;
+// The median of a few runs. The warm-up loads the kernel, which a timed run would wait for.
+double seconds_of(Device& device, const std::function<void()>& run) {
   std::vector<double> seconds;
-  gemm.run();
+  run();
   for (int i = -kWarmUpRuns; i < kRuns; ++i) {
-    const double taken = device.time([&] { gemm.run(); });
+    const double taken = device.time(run);
     if (i >= 0) seconds.push_back(taken);
   }
-  return gemm.flops() / median(seconds);
+  return median(seconds);
+}
+
+// The fastest way to read, over the largest of these sizes that fits memory: the launch takes a
+// smaller share of it.
+CeilingWork fastest_read(Device& device) {
+  constexpr int64_t kSizes[] = {int64_t{8} << 30, int64_t{2} << 30};
+  std::shared_ptr<Buffer> from;
+  for (const int64_t bytes : kSizes) {
+    try {
+      from = std::make_shared<Buffer>(
+          device.allocate(static_cast<size_t>(bytes), MemoryUse::workspace));
+      break;
+    } catch (const OutOfMemory&) {
+      if (bytes == kSizes[std::size(kSizes) - 1]) throw;
+    }
+  }
+  cuda_rates::fill_normal_fp32(
+      from->as<float>(), static_cast<int64_t>(from->bytes() / sizeof(float)), 1, stream_of(device));
+  const auto out =
+      std::make_shared<Buffer>(device.allocate(sizeof(unsigned), MemoryUse::workspace));
+  const auto reading = [&](const cuda_read::Way& way) {
+    return [from, out, launch = way.launch, multiprocessors = device.info().threads,
+            stream = stream_of(device)] {
+      launch(from->data(), from->bytes(), out->as<unsigned>(), multiprocessors, stream);
+    };
+  };
+  const auto ways = cuda_read::ways();
+  std::vector<double> seconds;
+  for (const cuda_read::Way& way : ways) seconds.push_back(seconds_of(device, reading(way)));
+  const cuda_read::Way& best =
+      ways[static_cast<size_t>(std::min_element(seconds.begin(), seconds.end()) - seconds.begin())];
+  return {"read", "byte/s",
+          fmt::format("{} MiB by {}, the fastest of {} ways", from->bytes() >> 20, best.description,
+                      ways.size()),
+          static_cast<double>(from->bytes()), reading(best)};
 }
 
 }  // namespace
@@ -103,7 +139,7 @@ std::unique_ptr<GemmCeiling> make_cuda_gemm(Device& device, Dtype dtype) {
   for (const int64_t size : kCudaGemmSizes) {
     try {
       auto gemm = std::make_unique<CudaGemm>(device, dtype, size);
-      const double rate = rate_of(device, *gemm);
+      const double rate = gemm->flops() / seconds_of(device, [&] { gemm->run(); });
       if (rate <= best_rate) continue;
       best_rate = rate;
       best = std::move(gemm);
@@ -137,11 +173,7 @@ std::vector<CeilingWork> cuda_ceilings(Device& device) {
                      cuda_rates::copy(streams->to.data(), streams->from.data(), kStreamBytes,
                                       stream);
                    }});
-  works.push_back(
-      {"read", "byte/s", "16-byte accesses over " + size, 1.0 * kStreamBytes, [streams, stream] {
-         cuda_bytes::read(streams->from.data(), kStreamBytes, streams->out.as<unsigned long long>(),
-                          stream);
-       }});
+  works.push_back(fastest_read(device));
   const int multiprocessors = device.info().threads;
   works.push_back({"ffma", "FLOP/s", "fp32 fused multiply-adds, two FLOPs each",
                    cuda_rates::ffma_flops(multiprocessors), [streams, stream, multiprocessors] {
