@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "attention/problem.h"
+#include "attention/schedule.h"
 #include "attention/tensors.h"
 #include "device/device.h"
 
@@ -65,6 +66,9 @@ struct AttentionKernel {
 
   // Bytes that the kernel's loops read and write in Q, K, V, ... and the workspace.
   int64_t (*requested_bytes)(const Launch&);
+
+  // For a kernel that splits keys: how. Null for all other kernels.
+  std::optional<Schedule> (*schedule)(const Launch&) = nullptr;
 
   // For a GPU kernel: the resources of each CUDA kernel that it launches, in launch order. Null on
   // a CPU. Throws CudaError.

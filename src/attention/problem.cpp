@@ -301,6 +301,18 @@ int64_t Problem::compulsory_bytes() const {
   return tensor_bytes() - key_bytes * batch * (kv_len - keys_to_read().size());
 }
 
+int64_t Problem::kv_rows() const {
+  if (!is_paged()) return kv_tokens();
+  return distinct_rows([&](int64_t b) { return RowRange{0, kv_len_of(b)}; });
+}
+
+int64_t Problem::kv_bytes() const {
+  const auto keys = [&](int64_t b) { return request(b).keys_to_read(); };
+  const int64_t rows =
+      is_paged() ? distinct_rows(keys) : sum_by_number([&](int64_t b) { return keys(b).size(); });
+  return element_size(dtype) * kv_heads * (head_dim + value_dim()) * rows;
+}
+
 int64_t Problem::bytes_of_rows(int64_t queries, int64_t keys) const {
   const int64_t of_each_shape = pass == Pass::forward ? 1 : 2;  // backward also the gradients
   return element_size(dtype) * of_each_shape * (queries + keys) * (head_dim + value_dim()) +
@@ -315,11 +327,7 @@ int64_t Problem::tensor_bytes() const {
 double Problem::padding() const {
   if (!is_padded() && !is_paged()) return 0;
   const int64_t keys_with = is_paged() ? kv_heads * used_pages() * *page_size : key_rows();
-  const int64_t keys = is_paged() ? distinct_rows([&](int64_t b) {
-    return RowRange{0, kv_len_of(b)};
-  })
-                                  : kv_tokens();
-  const int64_t without = bytes_of_rows(q_heads * q_tokens(), kv_heads * keys);
+  const int64_t without = bytes_of_rows(q_heads * q_tokens(), kv_heads * kv_rows());
   return 1 -
          static_cast<double>(without) / static_cast<double>(bytes_of_rows(query_rows(), keys_with));
 }

@@ -193,6 +193,9 @@ struct Problem {
   // The keys that any query sees.
   RowRange seen_keys() const;
 
+  // The keys that compulsory_bytes counts, of a problem without lengths: without a window all.
+  RowRange keys_to_read() const;
+
   // Whether anything can be masked, by the mask or by a window.
   bool is_masked() const { return mask != Mask::none || has_window(); }
 
@@ -215,6 +218,12 @@ struct Problem {
   // requests share it, and the requests' entries of the block table.
   // Forward: Q, K, V; O, logsumexp. Backward: Q, K, V, O, dO, logsumexp; dQ, dK, dV.
   int64_t compulsory_bytes() const;
+
+  // Rows of K that hold a key of any request, in each head; a row that requests share counts once.
+  int64_t kv_rows() const;
+
+  // The bytes of K and V in compulsory_bytes of a forward pass.
+  int64_t kv_bytes() const;
 
   // Bytes of all tensors of the pass, padding, unused pages and the block table included.
   int64_t tensor_bytes() const;
@@ -253,9 +262,6 @@ struct Problem {
  private:
   std::optional<std::string> invalid_pages() const;
   double most_pages() const;
-
-  // The keys that compulsory_bytes counts, of a problem without lengths.
-  RowRange keys_to_read() const;
 
   // Full pages of the shared prefix that a request has, or any.
   int64_t shared_pages(int64_t rows) const;

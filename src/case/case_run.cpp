@@ -7,6 +7,8 @@
 #include <chrono>
 #include <memory>
 #include <new>
+#include <optional>
+#include <span>
 
 #include "attention/error.h"
 #include "case/at_work.h"
@@ -16,6 +18,7 @@
 #include "case/dump.h"
 #include "case/room.h"
 #include "case/support.h"
+#include "measure/round_ceilings.h"
 #include "verify/coarse.h"
 #include "verify/expectation.h"
 #include "verify/oracle.h"
@@ -115,6 +118,7 @@ struct Attempt {
     record.reason = std::move(reason);
     record.measurement.reset();
     record.gemm.reset();
+    record.round_ceilings.clear();
     withdraw_verdict();
     session.reset();
     outputs.reset();
@@ -221,7 +225,9 @@ void prepare_and_verify(Attempt& attempt, Scene& scene) {
                                                     attempt.provider->gives_logsumexp());
   attempt.record.kernel = attempt.session->kernel();
   attempt.record.requested_bytes = attempt.session->requested_bytes();
+  attempt.record.schedule = attempt.session->schedule();
   attempt.session->prepare_inputs(scene.inputs.view());
+  attempt.record.plan_seconds = attempt.session->plan_seconds();
   attempt.session->run(scene.inputs.view(), attempt.outputs->view());
   device.synchronize();
   attempt.record.kernel = attempt.session->kernel();  // another program's is known only now
@@ -348,6 +354,45 @@ void take_energy(Attempt& attempt, Scene& scene) {
       measure_energy(scene.device, replay.launch, options.energy_seconds, scene.watch.interrupted);
 }
 
+// What is timed beside the providers: the GEMM, and what bounds a case whose limit is memory.
+class Beside {
+ public:
+  Beside(Scene& scene, GemmCeiling& gemm) : gemm_(gemm) {
+    try {
+      outputs_.emplace(scene.device, scene.problem, scene.item.placement);
+      works_ = round_ceilings(scene.device, scene.problem, scene.inputs.view(), outputs_->view());
+    } catch (const OutOfMemory&) {
+      // The row of the providers does not depend on them.
+    }
+  }
+
+  std::vector<Contender> contenders() const {
+    std::vector<Contender> all{Contender::of([this] { gemm_.run(); })};
+    for (const CeilingWork& work : works_) {
+      all.push_back(Contender::of(work.run));
+      all.back().prolongs = false;
+    }
+    return all;
+  }
+
+  // Adds what was measured; `timings` are those of contenders().
+  void add_to(Record& record, std::span<const Timing> timings) const {
+    record.gemm = timings.front().measurement;
+    record.gemm_flops = gemm_.flops();
+    for (size_t i = 0; i < works_.size(); ++i) {
+      const Measurement& measured = timings[i + 1].measurement;
+      if (measured.seconds.empty()) continue;
+      record.round_ceilings.push_back(
+          {works_[i].name, works_[i].unit, works_[i].description, works_[i].work, measured});
+    }
+  }
+
+ private:
+  GemmCeiling& gemm_;
+  std::optional<DeviceOutputs> outputs_;
+  std::vector<CeilingWork> works_;
+};
+
 void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& gemm, uint64_t seed) {
   std::vector<Attempt*> alive;
   std::vector<Contender> contenders;
@@ -357,12 +402,16 @@ void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& ge
     contenders.push_back(timed(attempt, scene));
   }
   if (alive.empty()) return;
-  contenders.push_back(Contender::of([&] { gemm.run(); }));
+  const Beside beside(scene, gemm);
+  for (Contender& contender : beside.contenders()) contenders.push_back(std::move(contender));
 
   const std::vector<Timing> timings = measure_interleaved(
       scene.device, contenders, scene.options.measure, seed, scene.watch.interrupted);
-  const Timing& ceiling = timings.back();
-  alive.front()->record.wall.add("gemm", ceiling.warmup_seconds + ceiling.sample_seconds);
+  const std::span<const Timing> ceilings = std::span(timings).subspan(alive.size());
+  for (const Timing& ceiling : ceilings) {
+    alive.front()->record.wall.add(&ceiling == &ceilings.front() ? "gemm" : "round_ceilings",
+                                   ceiling.warmup_seconds + ceiling.sample_seconds);
+  }
   for (size_t i = 0; i < alive.size(); ++i) {
     Attempt& attempt = *alive[i];
     attempt.record.wall.add("warm_up", timings[i].warmup_seconds);
@@ -373,8 +422,7 @@ void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& ge
         return attempt.end(Status::skipped, "interrupted before it was timed");
       }
       attempt.record.measurement = timings[i].measurement;
-      attempt.record.gemm = ceiling.measurement;
-      attempt.record.gemm_flops = gemm.flops();
+      beside.add_to(attempt.record, ceilings);
       verify_timed(attempt, scene);
       take_energy(attempt, scene);
     });

@@ -168,6 +168,10 @@ class Device {
   virtual std::optional<double> ran_seconds() { return std::nullopt; }
   virtual std::optional<double> waited_seconds() { return std::nullopt; }
 
+  // Whether this process can launch its own work on the device's memory: another program's is out
+  // of reach.
+  virtual bool takes_launches() const { return true; }
+
   // Evicts earlier data from the caches by reading a clean buffer of eviction_bytes().
   virtual void evict_caches() = 0;
   virtual int64_t eviction_bytes() const = 0;

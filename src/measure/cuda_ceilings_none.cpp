@@ -1,7 +1,7 @@
 // The GPU's ceilings in a build without CUDA, where no GPU device can ask for them.
 #include <stdexcept>
 
-#include "measure/ceilings.h"
+#include "measure/round_ceilings.h"
 
 namespace flashbench {
 
@@ -10,6 +10,11 @@ std::unique_ptr<GemmCeiling> make_cuda_gemm(Device&, Dtype) {
 }
 
 std::vector<CeilingWork> cuda_ceilings(Device&) {
+  throw std::logic_error("a build without CUDA has no GPU to measure");
+}
+
+std::vector<CeilingWork> cuda_round_ceilings(Device&, const Problem&, const Inputs&,
+                                             const Outputs&) {
   throw std::logic_error("a build without CUDA has no GPU to measure");
 }
 

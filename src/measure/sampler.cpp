@@ -71,6 +71,8 @@ class Track {
     return !failed() && !out_of_time && samples().size() < max_samples();
   }
 
+  bool prolongs() const { return contender_.prolongs; }
+
   bool precise() const {
     if (samples().size() < static_cast<size_t>(options_.min_samples)) return false;
     const auto width = relative_interval_width(samples());
@@ -188,7 +190,9 @@ std::vector<Timing> measure_interleaved(Device& device, const std::vector<Conten
   std::mt19937_64 shuffle_bits(seed);
   std::vector<size_t> order(tracks.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  const auto wanting = [](const Track& track) { return track.can_go_on() && !track.precise(); };
+  const auto wanting = [](const Track& track) {
+    return track.prolongs() && track.can_go_on() && !track.precise();
+  };
   while (!interrupted() && std::any_of(tracks.begin(), tracks.end(), wanting)) {
     std::shuffle(order.begin(), order.end(), shuffle_bits);
     for (size_t i : order) {

@@ -19,6 +19,7 @@ struct Contender {
   std::function<void()> before;  // brings outputs into their declared state, e.g. poisons them
   std::function<void()> run;
   std::function<void()> after;  // checks what the timed run left; throws to reject the contender
+  bool prolongs = true;         // false: rounds end without regard to how well its median is known
 
   // Work that needs nothing before or after.
   static Contender of(std::function<void()> run) {
@@ -70,7 +71,8 @@ struct Timing {
 // two halves of its recent runs differ by less than 1%, with a cap), then takes rounds: each round
 // runs every contender once, in an order shuffled by `seed`. Cold: caches are evicted before each
 // sample; warm: an untimed run of the same contender comes right before. Rounds continue until
-// every contender has enough samples and a narrow enough interval, or has used options.max_seconds.
+// every contender that prolongs them has enough samples and a narrow enough interval, or has used
+// options.max_seconds.
 // `interrupted` is polled between samples.
 std::vector<Timing> measure_interleaved(Device& device, const std::vector<Contender>& contenders,
                                         const MeasureOptions& options, uint64_t seed,

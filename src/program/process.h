@@ -14,6 +14,8 @@
 //   prepare {provider, problem}                           {session}
 //   prepare_gemm {dtype, size}                            {session}
 //   prepare_inputs {session, inputs: {q, k, v, d_o, cu_seqlens_q, cu_seqlens_k, block_table}}
+//                               {} or, of a provider that plans for lengths and mask on the host,
+//                               {plan_seconds}
 //   run {session, outputs: {o, logsumexp | dq, dk, dv}, timed}
 //                               {kernel, seconds} or, not timed, {kernel} and, where they are
 //                               known, {host_seconds, seconds_behind, workspace_bytes}

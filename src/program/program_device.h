@@ -58,6 +58,7 @@ class ProgramDevice final : public Device {
   void evict_caches() override;
   int64_t eviction_bytes() const override { return beside_->eviction_bytes(); }
   bool counts_memory() const override { return info().kind == DeviceKind::cuda; }
+  bool takes_launches() const override { return false; }
 
   uint64_t hash(const void* data, size_t bytes, uint64_t seed) override;
   int64_t poisoned_elements(const void* data, int64_t elements, size_t element_bytes) override;

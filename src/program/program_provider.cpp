@@ -93,15 +93,17 @@ class ProgramSession final : public Session {
   ~ProgramSession() override { device_.ask({{"do", "close"}, {"session", session_}}); }
 
   void prepare_inputs(const Inputs& in) override {
-    device_.ask({{"do", "prepare_inputs"},
-                 {"session", session_},
-                 {"inputs", inputs_json(problem_, in, cu_seqlens_)}});
+    const Json answer = device_.ask({{"do", "prepare_inputs"},
+                                     {"session", session_},
+                                     {"inputs", inputs_json(problem_, in, cu_seqlens_)}});
+    if (answer.contains("plan_seconds")) plan_seconds_ = answer.at("plan_seconds");
   }
   void run(const Inputs&, const Outputs& out) override {
     kernel_ = device_.run(session_, outputs_json(problem_, out)).at("kernel");
   }
   std::string kernel() const override { return kernel_; }
   std::optional<int64_t> requested_bytes() const override { return std::nullopt; }
+  std::optional<double> plan_seconds() const override { return plan_seconds_; }
 
  private:
   ProgramDevice& device_;
@@ -109,6 +111,7 @@ class ProgramSession final : public Session {
   CuSeqlens cu_seqlens_;
   int session_;
   std::string kernel_;  // after a run: what really ran
+  std::optional<double> plan_seconds_;
 };
 
 class ProgramProvider final : public Provider {

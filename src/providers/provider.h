@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "attention/problem.h"
+#include "attention/schedule.h"
 #include "attention/tensors.h"
 #include "device/device.h"
 
@@ -36,6 +37,13 @@ class Session {
   // Bytes that this provider's own loops read and write in the tensors and the workspace, tile by
   // tile, from any level of memory; empty if the loops are not known.
   virtual std::optional<int64_t> requested_bytes() const = 0;
+
+  // How the keys are split and shared out; empty if the provider does not say.
+  virtual std::optional<Schedule> schedule() const { return std::nullopt; }
+
+  // Seconds that the host took in prepare_inputs to plan for lengths and mask, which a server would
+  // do again for the next batch; empty for a provider without a plan.
+  virtual std::optional<double> plan_seconds() const { return std::nullopt; }
 };
 
 // What Provider::optional_axes returns for one that knows all of them.

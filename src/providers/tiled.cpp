@@ -42,6 +42,9 @@ class TiledSession final : public Session {
   }
   std::string kernel() const override { return kernel_.variant(at()); }
   std::optional<int64_t> requested_bytes() const override { return kernel_.requested_bytes(at()); }
+  std::optional<Schedule> schedule() const override {
+    return kernel_.schedule == nullptr ? std::nullopt : kernel_.schedule(at());
+  }
 
  private:
   Launch at() const {

@@ -8,6 +8,7 @@
 
 #include "plan/axis.h"
 #include "plan/count_of.h"
+#include "report/memory_bound.h"
 #include "report/notes.h"
 
 namespace flashbench {
@@ -45,6 +46,11 @@ bool any_share_of_peak(const SweepResult& result) {
   return std::any_of(result.records.begin(), result.records.end(), [&](const Record& record) {
     return share_of_peak(record, result).has_value();
   });
+}
+
+bool any_share_of_stream(const SweepResult& result) {
+  return std::any_of(result.records.begin(), result.records.end(),
+                     [](const Record& record) { return share_of_stream(record).has_value(); });
 }
 
 std::string exponential(double value) {
@@ -103,6 +109,9 @@ std::vector<Cell> cells(const Record& record, const SweepResult& result) {
   };
   if (any_share_of_peak(result)) {
     row.insert(row.begin() + 5, {"% peak", 8, percent(share_of_peak(record, result))});
+  }
+  if (any_share_of_stream(result)) {
+    row.insert(row.begin() + 5, {"% stream", 9, percent(share_of_stream(record))});
   }
   if (any_determinism(result)) row.push_back({"runs agree", 14, determinism_text(record)});
   return row;

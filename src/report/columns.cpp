@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "measure/round_ceilings.h"
 #include "plan/axis.h"
 #include "report/json.h"
+#include "report/memory_bound.h"
 #include "report/notes.h"
 
 namespace flashbench {
@@ -85,6 +87,19 @@ Column counted(std::string_view name, CounterValues CounterReport::*range, Count
   return optional_number(name, [range, what](const Record& r) {
     const auto sum = r.counters ? total((*r.counters).*range, what) : std::nullopt;
     return sum ? count(std::llround(*sum)) : std::string();
+  });
+}
+
+std::string in_us(std::optional<double> seconds) {
+  return seconds ? figure(*seconds * 1e6) : "";
+}
+std::string in_us(const Ceiling* ceiling) {
+  return ceiling == nullptr ? "" : in_us(median(ceiling->measurement.seconds));
+}
+
+Column scheduled(std::string_view name, int64_t Schedule::*member) {
+  return optional_number(name, [member](const Record& r) {
+    return r.schedule ? count((*r.schedule).*member) : std::string();
   });
 }
 
@@ -212,6 +227,26 @@ std::vector<Column> make_columns() {
                         const double share = r.item.problem.padding();
                         return share > 0 ? figure(share * 100) : "";
                       }),
+      {"kv_bytes_per_s", false,
+       [](R r, const SweepResult& all) { return figure(kv_bytes_per_second(r, all)); }, true},
+      {"pct_of_read", false,
+       [](R r, const SweepResult& all) { return percent_column(share_of_read(r, all)); }, true},
+      optional_number("pct_of_stream", [](R r) { return percent_column(share_of_stream(r)); }),
+      optional_number("stream_us", [](R r) { return in_us(round_ceiling(r, kStream)); }),
+      optional_number("null_launch_us", [](R r) { return in_us(round_ceiling(r, kNullLaunch)); }),
+      {"fixed_us", false, [](R r, const SweepResult& all) { return in_us(fixed_seconds(r, all)); },
+       true},
+      scheduled("splits", &Schedule::splits),
+      scheduled("workers", &Schedule::workers),
+      scheduled("partial_bytes", &Schedule::partial_bytes),
+      optional_number("imbalance",
+                      [](R r) { return r.schedule ? figure(r.schedule->imbalance) : ""; }),
+      optional_number("plan_us", [](R r) { return in_us(r.plan_seconds); }),
+      optional_number(
+          "nodes",
+          [](R r) { return r.kernels.empty() ? "" : fmt::format("{}", r.kernels.size()); }),
+      optional_number("length_cv", [](R r) { return figure(length_variation(r.item.problem)); }),
+      optional_number("page_waste", [](R r) { return figure(page_waste(r.item.problem)); }),
       {"notes", true,
        [](R r, const SweepResult& all) {
          return fmt::format("{}", fmt::join(notes(r, all), "; "));

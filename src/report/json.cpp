@@ -133,6 +133,9 @@ Json performance_json(const Record& record, const std::vector<Record>& all) {
     json["gemm_ceiling"] = measurement_json(*record.gemm);
     json["gemm_ceiling"]["flops"] = record.gemm_flops;
   }
+  for (const Ceiling& ceiling : record.round_ceilings) {
+    json["round_ceilings"].push_back(ceiling_to_json(ceiling));
+  }
   return json;
 }
 
@@ -144,6 +147,13 @@ Json memory_json(const Record& record) {
           {"output_bytes", tracked.output},
           {"workspace_bytes", tracked.workspace},
           {"process_growth_bytes", record.memory->process_growth}};
+}
+
+Json schedule_json(const Schedule& schedule) {
+  return {{"splits", schedule.splits},
+          {"workers", schedule.workers},
+          {"partial_bytes", schedule.partial_bytes},
+          {"imbalance", schedule.imbalance}};
 }
 
 Json wall_json(const WallTime& wall) {
@@ -336,6 +346,11 @@ std::vector<KernelFacts> kernels_from(const StrictJson& json) {
   return kernels;
 }
 
+Schedule schedule_from(const StrictJson& json) {
+  return {json.at("splits"), json.at("workers"), byte_count(json.at("partial_bytes")),
+          json.at("imbalance")};
+}
+
 WallTime wall_from(const StrictJson& json) {
   if (!json.json().is_object()) json.fail("an object");
   WallTime wall;
@@ -507,6 +522,8 @@ Json record_to_json(const Record& record, const std::vector<Record>& all) {
     json["plugin"] = {{"path", record.plugin->path}, {"xxh3", record.plugin->xxh3}};
   }
   if (record.prepare_seconds) json["prepare_s"] = *record.prepare_seconds;
+  if (record.plan_seconds) json["plan_s"] = *record.plan_seconds;
+  if (record.schedule) json["schedule"] = schedule_json(*record.schedule);
   if (!record.wall.phases().empty()) json["wall_s"] = wall_json(record.wall);
   if (!record.kernels.empty()) json["kernels"] = kernels_to_json(record.kernels);
   if (!record.program.empty()) json["program"] = record.program;
@@ -538,6 +555,8 @@ Record record_from_json(const Json& document) {
   record.reason = json.at("reason");
   record.verdict = verdict_from(json.at("correctness"));
   if (json.contains("prepare_s")) record.prepare_seconds = json.at("prepare_s");
+  if (json.contains("plan_s")) record.plan_seconds = json.at("plan_s");
+  if (json.contains("schedule")) record.schedule = schedule_from(json.at("schedule"));
   if (json.contains("wall_s")) record.wall = wall_from(json.at("wall_s"));
   if (json.contains("determinism")) record.determinism = determinism_from(json.at("determinism"));
   if (json.contains("from_naive")) {
@@ -550,6 +569,9 @@ Record record_from_json(const Json& document) {
     if (timed.contains("gemm_ceiling")) {
       record.gemm = measurement_from(timed.at("gemm_ceiling"));
       record.gemm_flops = divisible(timed.at("gemm_ceiling").at("flops"));
+    }
+    if (timed.contains("round_ceilings")) {
+      record.round_ceilings = read_all(timed, "round_ceilings", ceiling_from_json);
     }
   }
   if (json.contains("kernels")) record.kernels = kernels_from(json.at("kernels"));

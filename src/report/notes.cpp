@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "measure/undisturbed.h"
+#include "report/memory_bound.h"
 
 namespace flashbench {
 
@@ -41,7 +42,10 @@ std::string load_note(const Record& record) {
 
 std::vector<std::string> notes(const Record& record, const SweepResult& result) {
   std::vector<std::string> all{record.verdict.passed() ? record.verdict.coarse : "",
-                               ceiling_note(record, result), peak_note(record, result),
+                               ceiling_note(record, result),
+                               peak_note(record, result),
+                               read_note(record, result),
+                               stream_note(record),
                                load_note(record)};
   std::erase(all, "");
   return all;

@@ -18,7 +18,6 @@ double worse(double a, double b) {
 }
 
 constexpr double kTensorTolerance = 0.02;
-constexpr double kMostOverCeiling = 1.05;
 constexpr int64_t kLargestTile = 256;
 
 // FLOPs of a request if every tile of kLargestTile queries and keys with any visible pair is
@@ -108,6 +107,12 @@ std::optional<Performance> performance(const Record& record) {
   result.flops_per_second = record.item.problem.flops() / result.median;
   result.convention_flops_per_second = record.item.problem.flops_convention() / result.median;
   return result;
+}
+
+const Ceiling* round_ceiling(const Record& record, std::string_view name) {
+  const auto found = std::find_if(record.round_ceilings.begin(), record.round_ceilings.end(),
+                                  [&](const Ceiling& ceiling) { return ceiling.name == name; });
+  return found == record.round_ceilings.end() ? nullptr : &*found;
 }
 
 std::optional<double> over_gemm(const Record& record) {

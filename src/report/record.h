@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/schedule.h"
 #include "measure/ceilings.h"
 #include "measure/counters.h"
 #include "measure/energy.h"
@@ -73,10 +74,13 @@ struct Record {
   std::optional<Determinism> determinism;  // if requested
   std::optional<Distance> from_naive;      // of its outputs, if naive's were right too
   std::optional<Measurement> measurement;
-  std::optional<Measurement> gemm;  // the GEMM ceiling in the same rounds
-  double gemm_flops = 0;            // FLOPs of one of its runs
+  std::optional<Measurement> gemm;      // the GEMM ceiling in the same rounds
+  double gemm_flops = 0;                // FLOPs of one of its runs
+  std::vector<Ceiling> round_ceilings;  // others in the same rounds (measure/round_ceilings.h)
   std::optional<double>
       prepare_seconds;  // by the wall, to say that it can and get ready: plans, workspace
+  std::optional<double> plan_seconds;  // on the host, for these lengths, before a run
+  std::optional<Schedule> schedule;
   std::optional<int64_t> requested_bytes;
   std::optional<MemoryReport> memory;
   std::vector<KernelFacts> kernels;       // of one run, in order, if the device reports them
@@ -116,6 +120,12 @@ std::optional<double> throttled_share(const Record&);
 // The median of naive on the same case divided by this record's. Empty if either was not timed, or
 // if they come from two files, because ratios need times taken in the same rounds.
 std::optional<double> speedup_vs_naive(const Record&, const std::vector<Record>& all);
+
+// What a rate may exceed a ceiling by: both vary from sample to sample.
+inline constexpr double kMostOverCeiling = 1.05;
+
+// The ceiling of this name in the record's rounds; null if there is none.
+const Ceiling* round_ceiling(const Record&, std::string_view name);
 
 // FLOP/s over those of the GEMM in the same rounds, without an upper limit; empty if either was not
 // timed.

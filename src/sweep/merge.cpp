@@ -53,6 +53,15 @@ Measurement gemm_of_as_many_flops(const Record& record, double flops) {
   return gemm;
 }
 
+// Keeps those that every process measured.
+void append_round_ceilings(Record& record, const Record& next) {
+  std::erase_if(record.round_ceilings, [&](Ceiling& ceiling) {
+    const Ceiling* more = round_ceiling(next, ceiling.name);
+    if (more != nullptr) append(ceiling.measurement, more->measurement);
+    return more == nullptr;
+  });
+}
+
 // `record` contains repetitions 0 to number - 1, all ok.
 void add_repetition(Record& record, const Record& next, int number) {
   if (next.status != Status::ok) {
@@ -60,6 +69,7 @@ void add_repetition(Record& record, const Record& next, int number) {
     record.reason = fmt::format("in repetition {}: {}", number + 1, next.reason);
     record.measurement.reset();
     record.gemm.reset();
+    record.round_ceilings.clear();
     return;
   }
   take_worse(record.verdict, next.verdict);
@@ -67,6 +77,7 @@ void add_repetition(Record& record, const Record& next, int number) {
   if (record.gemm && next.gemm) {
     append(*record.gemm, gemm_of_as_many_flops(next, record.gemm_flops));
   }
+  append_round_ceilings(record, next);
 }
 
 }  // namespace

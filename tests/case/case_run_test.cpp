@@ -90,6 +90,23 @@ TEST_F(CaseRun, EveryRowSaysWhereItsTimeWent) {
   EXPECT_LE(sum, took.count());
 }
 
+// A row without a provider's own time has none of a ceiling either.
+TEST_F(CaseRun, WhatBoundsACaseOfFewFlopsIsTimedInItsRounds) {
+  item_.problem.q_len = 1;
+  for (const Record& record :
+       run_case(item_, choose_providers({}, DeviceKind::cpu), *device_, gemm_.get(), options_)) {
+    ASSERT_EQ(record.round_ceilings.size(), 2u) << record.provider;
+    EXPECT_EQ(record.round_ceilings[0].name, "stream");
+    EXPECT_EQ(record.round_ceilings[1].name, "null_launch");
+    for (const Ceiling& ceiling : record.round_ceilings) {
+      EXPECT_EQ(ceiling.measurement.seconds.size(), 3u);
+    }
+  }
+  const Record wrong = run([](const Inputs&, const Outputs& out, int) { output(out)[5] += 1; });
+  EXPECT_EQ(wrong.status, Status::failed);
+  EXPECT_TRUE(wrong.round_ceilings.empty());
+}
+
 TEST_F(CaseRun, VerifyingAloneTakesNoTime) {
   options_.time = false;
   const Record record = run(FakeProvider::real(DeviceKind::cpu));

@@ -81,6 +81,26 @@ def test_json_is_strict(tiny_result):
     json.loads((folder / "tiny.json").read_text(), parse_constant=refuse)
 
 
+def test_decoding_is_measured_against_what_bounds_it(flashbench):
+    decoding = {"q_len": 1, "kv_len": 3000, "q_heads": 4, "kv_heads": 2, "head_dim": 64}
+    paged = {**decoding, "page_size": 16, "lengths": {"list": [[1, 70], [1, 3000], [0, 5]]}}
+    for axis in ["q_len", "kv_len"]:
+        del paged[axis]
+    flashbench("sweep", "--config", flashbench.config(cases=[decoding, paged]), "--out", "out")
+    rows = json.loads((flashbench.folder / "out/tiny.json").read_text())["results"]
+    assert len(rows) == 2 * len(PROVIDERS)  # the ceilings are no rows
+    for row in rows:
+        stream, null = row["performance"]["round_ceilings"]
+        assert (stream["name"], null["name"]) == ("stream", "null_launch")
+        samples = [len(ceiling["measurement"]["samples_s"]) for ceiling in [stream, null]]
+        assert min(samples) >= len(row["performance"]["measurement"]["samples_s"])
+    with open(flashbench.folder / "out/tiny.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            assert float(row["kv_bytes_per_s"]) > 0
+            assert min(float(row["stream_us"]), float(row["null_launch_us"])) > 0
+            assert (row["page_waste"] != "") == (row["length_cv"] != "") == (row["page_size"] != "")
+
+
 def test_csv_keeps_the_contract(tiny_result):
     folder, _ = tiny_result
     text = (folder / "tiny.csv").read_text()

@@ -44,6 +44,19 @@ def test_rows_are_verified_and_timed(flashbench):
     assert document["devices"][0]["numpy"]
 
 
+def test_what_a_provider_plans_is_a_column(flashbench):
+    case = {"q_len": 1, "kv_len": 50, "q_heads": 2, "head_dim": 16}
+    rows, _, _ = sweep(flashbench, "--providers", "exact",
+                       cases=[case, {"lengths": {"batch_spec": "q1s9_q1s7"}, "q_heads": 2, "head_dim": 16}])
+    assert [row.get("plan_s") for row in rows["exact"]] == [None, 2e-6]
+    # Nothing of ours can be launched on the program's memory.
+    assert not any("round_ceilings" in row["performance"] for row in rows["exact"])
+    with open(flashbench.folder / "out/tiny.csv", newline="") as file:
+        found = list(csv.DictReader(file))
+    assert [row["plan_us"] for row in found] == ["", "2"]
+    assert "stream_us" not in found[0]
+
+
 def test_outputs_that_a_provider_does_not_give_are_not_checked(flashbench):
     rows, _, _ = sweep(flashbench, "--filter", "pass=forward")
     for row in rows["without_logsumexp"]:
@@ -78,6 +91,7 @@ def test_requests_of_different_lengths_reach_the_program(flashbench, lengths):
             "layout": ["ragged", "bshd", "bhsd"], "mask": ["none", "causal_bottom_right"]}
     rows, _, _ = sweep(flashbench, "--providers", "exact,without_logsumexp", cases=[case, {**case, "window_left": 3}])
     assert {row["status"] for row in rows["exact"]} == {"ok"}
+    assert {row["plan_s"] for row in rows["exact"]} == {2e-6}
     assert {(row["status"], row["reason"]) for row in rows["without_logsumexp"]} == {
         ("unsupported", "it does not support lengths"),
         ("unsupported", "it does not support window_left and lengths")}

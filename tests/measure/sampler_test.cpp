@@ -81,6 +81,22 @@ TEST(Sampler, NoisyContendersStopAtTheMaximum) {
   EXPECT_EQ(timings[0].measurement.stop_reason, "max_samples");
 }
 
+// A noisy one that is timed beside the others takes part in their rounds, and in no more.
+TEST(Sampler, AContenderThatDoesNotProlongTakesPartInTheRoundsOfOthers) {
+  ScriptedDevice device;
+  int run = 0;
+  Contender beside{.before = [] {},
+                   .run = [&] { device.seconds = ++run % 2 == 0 ? 0.01 : 0.02; },
+                   .after = [] {}};
+  beside.prolongs = false;
+  const Contender steady{.before = [] {}, .run = [&] { device.seconds = 0.01; }, .after = [] {}};
+  MeasureOptions options = quick();
+  options.cache = CacheState::cold;
+  const auto timings = measure_interleaved(device, {steady, beside}, options, 1, kNever);
+  EXPECT_EQ(timings[0].measurement.seconds.size(), 6u);
+  EXPECT_EQ(timings[1].measurement.seconds.size(), 6u);
+}
+
 TEST(Sampler, TheTimeCapEndsASlowContender) {
   ScriptedDevice device;
   MeasureOptions options = quick();

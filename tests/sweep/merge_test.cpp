@@ -77,6 +77,18 @@ TEST(Merge, CoreTimesAndLoadAreOfAllRepetitionsOrOfNone) {
   }
 }
 
+TEST(Merge, CeilingsOfTheRoundsAreThoseThatEveryProcessMeasured) {
+  const auto ceiling = [](const char* name, double seconds) {
+    return Ceiling{name, "byte/s", "", 1, {{seconds}, 1, CacheState::warm, "interval"}};
+  };
+  Record first = timed({1}), second = timed({2});
+  first.round_ceilings = {ceiling("stream", 3), ceiling("null_launch", 4)};
+  second.round_ceilings = {ceiling("stream", 5)};
+  const auto records = merged({entry(0, {first}), entry(1, {second})});
+  ASSERT_EQ(records[0].round_ceilings.size(), 1u);
+  EXPECT_EQ(records[0].round_ceilings[0].measurement.seconds, (std::vector<double>{3, 5}));
+}
+
 TEST(Merge, ARepetitionThatFailedStandsForAll) {
   for (const auto& entries :
        {std::vector{entry(0, {timed({1})}), entry(1, {crashed()}), entry(2, {timed({2})})},

@@ -15,6 +15,7 @@ function resultColumns(rows, axes) {
     rowFigure('± %', 'Half the width of the 95% interval, in percent of the median', halfWidth, (value) => value.toFixed(1)),
     rowFigure(rate.unit, 'FLOPs of the unmasked pairs per second', (row) => (isFigure(row.tflops) ? row.tflops * rate.scale : null), significant),
     rowFigure('% gemm', 'FLOP/s over those of a large GEMM in the same rounds', (row) => row.pct_of_ceiling, percentText),
+    has('pct_of_stream') && rowFigure('% stream', 'Time of a launch that only moves the same rows, over the median', (row) => row.pct_of_stream, percentText),
     has('pct_of_peak') && rowFigure('% peak', 'FLOP/s over the peak at the measured SM clock', (row) => row.pct_of_peak, percentText),
     has('speedup_vs_naive') && rowFigure('× naive', 'Speed-up over naive on the same case', (row) => row.speedup_vs_naive, significant),
     rowFigure('peak memory', 'Inputs, outputs and workspace', (row) => row.peak_bytes, bytesText),
