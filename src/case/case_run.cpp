@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <new>
 #include <optional>
@@ -27,10 +27,14 @@ namespace flashbench {
 
 namespace {
 
+Storage storage_of(const Provider& provider, const Problem& problem) {
+  return {provider.scores_dtype(problem), provider.partials_dtype(problem)};
+}
+
 // A case's inputs on host and device, and its oracles.
 struct Scene {
-  // `scores`: the dtype of a provider's scores; the oracle for it is needed in any case.
-  Scene(const Case& c, Device& d, Dtype scores, const CaseRunOptions& o, const Watch& w,
+  // `storage`: of a provider; the oracle for it is needed in any case.
+  Scene(const Case& c, Device& d, const Storage& storage, const CaseRunOptions& o, const Watch& w,
         PhaseClock& p)
       : item(c),
         device(d),
@@ -39,25 +43,25 @@ struct Scene {
         clock(p),
         problem(item.problem),
         host(problem, item.inputs, *d.stream().threads),
-        inputs(d, problem, item.placement, with_exact_forward(scores)),
+        inputs(d, problem, item.placement, with_exact_forward(storage)),
         input_hash(inputs.hash()) {}
 
   // A backward pass starts from the exact O and logsumexp, rounded: the same values for every
   // provider.
-  Inputs with_exact_forward(Dtype scores) {
+  Inputs with_exact_forward(const Storage& storage) {
     if (problem.pass == Pass::backward) {
-      oracle(scores).exact_forward(host.mutable_o(), host.mutable_logsumexp());
+      oracle(storage).exact_forward(host.mutable_o(), host.mutable_logsumexp());
     }
     return host.inputs();
   }
 
-  // The oracle for providers that keep scores in this dtype, made on first use.
-  const Oracle& oracle(Dtype scores) {
-    auto& made = oracles[static_cast<size_t>(scores)];
+  // The oracle for providers of this storage, made on first use.
+  const Oracle& oracle(const Storage& storage) {
+    auto& made = oracles[storage];
     if (made == nullptr) {
       const PhaseClock::Phase phase(clock, "reference");
       made =
-          std::make_unique<Oracle>(problem, host.inputs(), scores,
+          std::make_unique<Oracle>(problem, host.inputs(), storage,
                                    OracleBudget{.fp64_flops = options.verify.fp64_flops}, device);
     }
     return *made;
@@ -66,13 +70,14 @@ struct Scene {
   // Judges a provider's outputs by the oracle, and by what else is known about these inputs.
   Verdict judge(const Provider& provider, HostOutputs& outputs) {
     const PhaseClock::Phase phase(clock, "judge");
-    const Dtype scores = provider.scores_dtype(problem);
-    Verdict verdict = oracle(scores).judge(outputs.view());
+    const Storage storage = storage_of(provider, problem);
+    Verdict verdict = oracle(storage).judge(outputs.view());
     if (!verdict.passed()) return verdict;
-    verdict.reason = broken_expectation(problem, item.inputs, host.inputs(), outputs.view());
+    verdict.reason =
+        broken_expectation(problem, item.inputs, storage, host.inputs(), outputs.view());
     if (!verdict.reason.empty()) verdict.status = Verdict::Status::failed;
     if (verdict.passed() && is_remarkable(verdict, problem.dtype)) {
-      verdict.coarse = why_coarse(oracle(Dtype::fp32).judge(outputs.view()), problem.dtype, scores);
+      verdict.coarse = why_coarse(oracle({}).judge(outputs.view()), problem.dtype, storage);
     }
     return verdict;
   }
@@ -90,15 +95,15 @@ struct Scene {
   PhaseClock& clock;
   Problem problem;
   HostTensors host;
-  std::array<std::unique_ptr<Oracle>, kDtypes.size()> oracles;
+  std::map<Storage, std::unique_ptr<Oracle>> oracles;
   DeviceInputs inputs;
   uint64_t input_hash;
 };
 
-Scene make_scene(const Case& item, Device& device, Dtype scores, const CaseRunOptions& options,
-                 const Watch& watch, PhaseClock& clock) {
+Scene make_scene(const Case& item, Device& device, const Storage& storage,
+                 const CaseRunOptions& options, const Watch& watch, PhaseClock& clock) {
   const PhaseClock::Phase phase(clock, "inputs");
-  return Scene(item, device, scores, options, watch, clock);
+  return Scene(item, device, storage, options, watch, clock);
 }
 
 // The state of one provider in the case.
@@ -476,7 +481,7 @@ std::vector<Record> run_case(const Case& item, const std::vector<const Provider*
   }
   try {
     PhaseClock clock;
-    Scene scene = make_scene(item, device, providers.front()->scores_dtype(item.problem), options,
+    Scene scene = make_scene(item, device, storage_of(*providers.front(), item.problem), options,
                              watch, clock);
     if (!options.dump.empty()) dump_inputs(options.dump, scene.problem, scene.host.inputs());
     std::vector<Attempt> attempts;

@@ -77,6 +77,10 @@ class Provider {
   // A fused kernel keeps them in fp32 registers.
   virtual Dtype scores_dtype(const Problem&) const { return Dtype::fp32; }
 
+  // The dtype in which the provider keeps O of a part of the keys in memory, before it merges the
+  // parts; its verdict allows for their rounding.
+  virtual Dtype partials_dtype(const Problem&) const { return Dtype::fp32; }
+
   // Whether a forward pass returns the logsumexp; otherwise Outputs have none, and none is checked.
   virtual bool gives_logsumexp() const { return true; }
 

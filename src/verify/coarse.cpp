@@ -39,7 +39,7 @@ bool is_remarkable(const Verdict& verdict, Dtype dtype) {
   return false;
 }
 
-std::string why_coarse(const Verdict& verdict, Dtype dtype, Dtype scores) {
+std::string why_coarse(const Verdict& verdict, Dtype dtype, const Storage& storage) {
   const TensorError* worst = nullptr;
   for (const TensorError& error : verdict.tensors) {
     if (!is_coarse(error, dtype)) continue;
@@ -49,7 +49,12 @@ std::string why_coarse(const Verdict& verdict, Dtype dtype, Dtype scores) {
   std::string why = fmt::format(
       "{} is off by {:.3g}% of its own norm, and rounding with scores in fp32 explains {:.2g}%",
       worst->tensor, 100 * *worst->rel_rms_err, 100 * *worst->rel_rms_explained);
-  if (scores != Dtype::fp32) why += fmt::format(": it stores its scores in {}", name(scores));
+  if (storage.scores != Dtype::fp32) {
+    why += fmt::format(": it stores its scores in {}", name(storage.scores));
+  }
+  if (storage.partials != Dtype::fp32) {
+    why += fmt::format(": it stores partial results in {}", name(storage.partials));
+  }
   return why;
 }
 

@@ -20,6 +20,6 @@ bool is_remarkable(const Verdict&, Dtype);
 // sentence about the tensor with the largest error. Returns nothing if rounding in such a provider
 // explains the error too, e.g. where the exact values nearly cancel. `scores` is the dtype in which
 // the provider keeps scores.
-std::string why_coarse(const Verdict& by_fp32_scores, Dtype, Dtype scores);
+std::string why_coarse(const Verdict& by_fp32_storage, Dtype, const Storage&);
 
 }  // namespace flashbench

@@ -24,6 +24,7 @@ struct Terms {
   Rounding rounding;
   double d_s_floor;
   StoredScores stored;
+  double partials;
 };
 
 __device__ double squared(double x) {
@@ -112,7 +113,8 @@ __global__ void probabilities(Terms terms, RowNumbers queries, const RowRange* v
   const RowRange sees = visible[queries[i]];
   const double row_max = max[i], row_sum = sum[i];
   const double floor = squared(terms.rounding.intermediate_floor);
-  const double relative = squared(terms.rounding.intermediate) + sum_variance(size_of(sees));
+  const double relative =
+      squared(terms.rounding.intermediate) + terms.partials + sum_variance(size_of(sees));
   const double step = sum_variance(terms.head_dim) * squared(terms.scale) * q_norms[i];
   double from_scores = 0, lost = 0;
   for (int64_t j = threadIdx.x; j < keys; j += kThreads) {
@@ -141,7 +143,7 @@ __global__ void probabilities(Terms terms, RowNumbers queries, const RowRange* v
 }
 
 // One thread per element of O.
-__global__ void finish_forward(RowNumbers queries, int64_t rows, int64_t columns,
+__global__ void finish_forward(double partials, RowNumbers queries, int64_t rows, int64_t columns,
                                const RowRange* visible, const double* max, const double* sum,
                                const double* score_variance, const double* swallowed,
                                const double* variance, const double* o, float* o_bound,
@@ -149,9 +151,9 @@ __global__ void finish_forward(RowNumbers queries, int64_t rows, int64_t columns
   const int64_t element = blockIdx.x * int64_t{kThreads} + threadIdx.x, i = element / columns;
   if (i >= rows) return;
   const double sum_error = sqrt(sum_variance(size_of(visible[queries[i]]))) + swallowed[i];
-  o_bound[element] =
-      static_cast<float>(sqrt(variance[element] + squared(o[element]) * score_variance[i]) +
-                         sum_error * fabs(o[element]));
+  o_bound[element] = static_cast<float>(
+      sqrt(variance[element] + squared(o[element]) * (score_variance[i] + partials)) +
+      sum_error * fabs(o[element]));
   if (element % columns != 0) return;
   logsumexp[i] = sum[i] == 0 ? -INFINITY : max[i] + log(sum[i]);
   logsumexp_bound[i] = static_cast<float>(sum_error + sqrt(score_variance[i]) +
@@ -281,14 +283,15 @@ __global__ void accumulate_visible(bool over_queries, const double* weights, Row
   sum[element] = total;
 }
 
-Terms terms_of(const Problem& p, Dtype scores) {
+Terms terms_of(const Problem& p, const Storage& storage) {
   const Rounding rounding = rounding_of(p.dtype);
   return {p.softmax_scale(),
           p.head_dim,
           p.value_dim(),
           rounding,
           d_s_floor(rounding, p.softmax_scale()),
-          stored_scores(scores)};
+          stored_scores(storage.scores),
+          partials_variance(storage.partials)};
 }
 
 HeadStatistics head_of(const GpuStatistics& all, const Problem& p, const GpuRows& queries) {
@@ -306,10 +309,10 @@ int64_t own_rows(int64_t length) {
 
 }  // namespace
 
-ExactOnGpu::ExactOnGpu(const Problem& p, Dtype scores, const GpuInputs& inputs,
+ExactOnGpu::ExactOnGpu(const Problem& p, const Storage& storage, const GpuInputs& inputs,
                        const Cublas& cublas, cudaStream_t stream)
     : problem_(p),
-      scores_(scores),
+      storage_(storage),
       inputs_(inputs),
       cublas_(cublas),
       stream_(stream),
@@ -406,7 +409,7 @@ void ExactOnGpu::forward(const GpuRows& queries, bool bounds, GpuValues& o, GpuV
         return;
       }
       probabilities<<<grid(seeing.count()), kThreads, 0, stream_>>>(
-          terms_of(problem_, scores_), seeing.numbers, inputs_.visible_in(queries.batch),
+          terms_of(problem_, storage_), seeing.numbers, inputs_.visible_in(queries.batch),
           keys.rows.front(), keys.count(), own_a_.norms.data() + skip, tile_a_.norms.data(),
           row_max_.data() + skip, row_sum_.data() + skip, scores, p_variance,
           score_variance_.data() + skip, swallowed_.data() + skip);
@@ -419,9 +422,10 @@ void ExactOnGpu::forward(const GpuRows& queries, bool bounds, GpuValues& o, GpuV
     });
   }
   finish_forward<<<blocks_of_256(elements), kThreads, 0, stream_>>>(
-      queries.numbers, queries.count(), d_v, inputs_.visible_in(queries.batch), row_max_.data(),
-      row_sum_.data(), score_variance_.data(), swallowed_.data(), variance_.data(), o.value.data(),
-      o.bound.data(), logsumexp.value.data(), logsumexp.bound.data());
+      partials_variance(storage_.partials), queries.numbers, queries.count(), d_v,
+      inputs_.visible_in(queries.batch), row_max_.data(), row_sum_.data(), score_variance_.data(),
+      swallowed_.data(), variance_.data(), o.value.data(), o.bound.data(), logsumexp.value.data(),
+      logsumexp.bound.data());
   FLASHBENCH_CUDA(cudaGetLastError());
 }
 
@@ -431,7 +435,7 @@ void ExactOnGpu::statistics(const GpuRows& queries, const double* o, const doubl
   const auto first = static_cast<int64_t>(
       query_index(problem_, queries.batch, queries.head, queries.rows.front()));
   row_statistics<<<blocks_of_256(queries.count()), kThreads, 0, stream_>>>(
-      terms_of(problem_, scores_), queries.count(), o, own_b_.values.data(), logsumexp,
+      terms_of(problem_, storage_), queries.count(), o, own_b_.values.data(), logsumexp,
       all.logsumexp.data() + first, all.d.data() + first, all.d_variance.data() + first);
   FLASHBENCH_CUDA(cudaGetLastError());
 }
@@ -463,7 +467,7 @@ void ExactOnGpu::gradient_tile(const GpuRows& queries, int64_t first_query, cons
       tiles_[1].data(),
       tiles_[2].data(),
       tiles_[3].data()};
-  gradients<<<grid(queries.count()), kThreads, 0, stream_>>>(terms_of(problem_, scores_), tile);
+  gradients<<<grid(queries.count()), kThreads, 0, stream_>>>(terms_of(problem_, storage_), tile);
   FLASHBENCH_CUDA(cudaGetLastError());
 }
 
@@ -486,7 +490,7 @@ void ExactOnGpu::query_gradients(const GpuRows& queries, const GpuStatistics& st
     add(3, tile_a_.squares.data(), variance_.data());
   });
   finish_query_gradients<<<blocks_of_256(elements), kThreads, 0, stream_>>>(
-      terms_of(problem_, scores_), queries.numbers, queries.count(),
+      terms_of(problem_, storage_), queries.numbers, queries.count(),
       inputs_.visible_in(queries.batch), head_of(statistics, problem_, queries), variance_.data(),
       mean_key_.data(), dq.value.data(), dq.bound.data());
   FLASHBENCH_CUDA(cudaGetLastError());

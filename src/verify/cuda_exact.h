@@ -11,6 +11,7 @@
 #include "attention/problem.h"
 #include "device/cublas.h"
 #include "verify/cuda_rows.h"
+#include "verify/storage.h"
 
 namespace flashbench::verify {
 
@@ -32,7 +33,7 @@ struct GpuStatistics {
 class ExactOnGpu {
  public:
   // Blocks have at most kMaxOwnRows rows. `scores`: see exact.h.
-  ExactOnGpu(const Problem&, Dtype scores, const GpuInputs&, const Cublas&, cudaStream_t);
+  ExactOnGpu(const Problem&, const Storage&, const GpuInputs&, const Cublas&, cudaStream_t);
 
   // Computes O [rows, value_dim] and logsumexp [rows, 1] of a block of query rows; their bounds
   // only if `bounds`.
@@ -62,7 +63,7 @@ class ExactOnGpu {
   void clear(double* values, int64_t count) const;
 
   const Problem& problem_;
-  const Dtype scores_;
+  const Storage storage_;
   const GpuInputs& inputs_;
   const Cublas& cublas_;
   const cudaStream_t stream_;

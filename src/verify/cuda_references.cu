@@ -175,8 +175,8 @@ class Downloads {
 
 class GpuReferences {
  public:
-  GpuReferences(const Problem&, const Inputs&, Dtype scores, const Selection&, ThreadPool&,
-                cudaStream_t);
+  GpuReferences(const Problem&, const Inputs&, const Storage& storage, const Selection&,
+                ThreadPool&, cudaStream_t);
 
   References forward();
   References backward();
@@ -206,7 +206,7 @@ int64_t longest(const Problem& p) {
   return std::min(kMaxOwnRows, std::max(p.q_len, p.kv_len));
 }
 
-GpuReferences::GpuReferences(const Problem& p, const Inputs& inputs, Dtype scores,
+GpuReferences::GpuReferences(const Problem& p, const Inputs& inputs, const Storage& storage,
                              const Selection& selection, ThreadPool& pool, cudaStream_t stream)
     : problem_(p),
       selection_(selection),
@@ -214,7 +214,7 @@ GpuReferences::GpuReferences(const Problem& p, const Inputs& inputs, Dtype score
       cublas_workspace_(static_cast<int64_t>(kCublasWorkspaceBytes)),
       cublas_(stream, cublas_workspace_.data(), kCublasWorkspaceBytes),
       inputs_(p, inputs, pool, stream),
-      exact_(p, scores, inputs_, cublas_, stream),
+      exact_(p, storage, inputs_, cublas_, stream),
       naive_(p, inputs_, exact_.tile(0), exact_.tile(1), cublas_, stream),
       statistics_(p.pass == Pass::backward ? p.query_rows() : 0),
       first_(longest(p), std::max(p.head_dim, p.value_dim())),
@@ -327,9 +327,9 @@ References GpuReferences::backward() {
 
 }  // namespace
 
-References references_on_gpu(const Problem& p, const Inputs& inputs, Dtype scores,
+References references_on_gpu(const Problem& p, const Inputs& inputs, const Storage& storage,
                              const Selection& selection, Device& device) {
-  GpuReferences gpu(p, inputs, scores, selection, *device.stream().threads,
+  GpuReferences gpu(p, inputs, storage, selection, *device.stream().threads,
                     static_cast<cudaStream_t>(device.stream().cuda));
   return p.pass == Pass::forward ? gpu.forward() : gpu.backward();
 }

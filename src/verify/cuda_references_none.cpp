@@ -5,7 +5,8 @@
 
 namespace flashbench::verify {
 
-References references_on_gpu(const Problem&, const Inputs&, Dtype, const Selection&, Device&) {
+References references_on_gpu(const Problem&, const Inputs&, const Storage&, const Selection&,
+                             Device&) {
   throw std::logic_error("references on a GPU in a build without CUDA");
 }
 

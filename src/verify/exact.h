@@ -9,6 +9,7 @@
 #include "attention/tensors.h"
 #include "verify/matrix.h"
 #include "verify/row_blocks.h"
+#include "verify/storage.h"
 
 namespace flashbench::verify {
 
@@ -20,9 +21,9 @@ struct ForwardRows {
 };
 ForwardRows forward_rows(const Problem&, const Inputs&, const RowBlock& queries);
 
-// Error bounds of O [rows, value_dim] and logsumexp [rows, 1] of that block, for providers that
-// keep S (and, in the functions below, dP) in the dtype `scores`.
-void forward_bounds(const Problem&, const Inputs&, Dtype scores, const RowBlock& queries,
+// Error bounds of O [rows, value_dim] and logsumexp [rows, 1] of that block, for providers of
+// that storage.
+void forward_bounds(const Problem&, const Inputs&, const Storage&, const RowBlock& queries,
                     const ForwardRows&, MatrixRef<float> o_bound, MatrixRef<float> logsumexp_bound);
 
 // The values that the backward pass needs of each query row.
@@ -35,10 +36,10 @@ RowStatistics row_statistics(const Problem&, const double* o, const double* d_o,
 
 // Exact values and error bounds of dQ for a block of query rows, and of dK and dV for a block of
 // key rows. `statistics` contains all query rows, at Problem::query_index.
-void query_gradients(const Problem&, const Inputs&, Dtype scores, const RowBlock& queries,
+void query_gradients(const Problem&, const Inputs&, const Storage&, const RowBlock& queries,
                      const std::vector<RowStatistics>& statistics, MatrixRef<double> dq,
                      MatrixRef<float> dq_bound);
-void key_gradients(const Problem&, const Inputs&, Dtype scores, const RowBlock& keys,
+void key_gradients(const Problem&, const Inputs&, const Storage&, const RowBlock& keys,
                    const std::vector<RowStatistics>& statistics, MatrixRef<double> dk,
                    MatrixRef<float> dk_bound, MatrixRef<double> dv, MatrixRef<float> dv_bound);
 

@@ -145,7 +145,7 @@ RowStatistics row_statistics(const Problem& p, const double* o, const double* d_
   return statistics;
 }
 
-void query_gradients(const Problem& whole, const Inputs& inputs, Dtype scores,
+void query_gradients(const Problem& whole, const Inputs& inputs, const Storage& storage,
                      const RowBlock& block, const std::vector<RowStatistics>& statistics,
                      MatrixRef<double> dq, MatrixRef<float> dq_bound) {
   const Problem p = whole.request(block.batch);
@@ -158,7 +158,7 @@ void query_gradients(const Problem& whole, const Inputs& inputs, Dtype scores,
   Matrix<double> mean_key = zeros<double>(dq.rows, dq.cols);  // P K, the factor of an error of D
   for (int64_t first = seen.first; first < seen.end; first += kTileRows) {
     const KeyRows keys = load_keys(inputs, tile_at(block.batch, kv_head, first, seen.end));
-    const Tile tile = compute_tile(p, stored_scores(scores), queries, keys, std::nullopt);
+    const Tile tile = compute_tile(p, stored_scores(storage.scores), queries, keys, std::nullopt);
     const auto visible = [&](int64_t i, int64_t j) {
       return queries.visible[static_cast<size_t>(i)].contains(first + j);
     };
@@ -183,9 +183,10 @@ void query_gradients(const Problem& whole, const Inputs& inputs, Dtype scores,
   }
 }
 
-void key_gradients(const Problem& whole, const Inputs& inputs, Dtype scores, const RowBlock& block,
-                   const std::vector<RowStatistics>& statistics, MatrixRef<double> dk,
-                   MatrixRef<float> dk_bound, MatrixRef<double> dv, MatrixRef<float> dv_bound) {
+void key_gradients(const Problem& whole, const Inputs& inputs, const Storage& storage,
+                   const RowBlock& block, const std::vector<RowStatistics>& statistics,
+                   MatrixRef<double> dk, MatrixRef<float> dk_bound, MatrixRef<double> dv,
+                   MatrixRef<float> dv_bound) {
   const Problem p = whole.request(block.batch);
   const KeyRows keys = load_keys(inputs, block);
   Matrix<double> dk_sum = zeros<double>(dk.rows, dk.cols);
@@ -200,7 +201,7 @@ void key_gradients(const Problem& whole, const Inputs& inputs, Dtype scores, con
       const RowBlock rows = tile_at(block.batch, head, first, p.q_len);
       if (!meet(p, rows, block)) continue;
       const QueryRows queries = load_queries(whole, inputs, rows, statistics);
-      Tile tile = compute_tile(p, stored_scores(scores), queries, keys, terms);
+      Tile tile = compute_tile(p, stored_scores(storage.scores), queries, keys, terms);
       add_row_errors(tile, queries);
       const auto visible = [&](int64_t query, int64_t key) {
         return queries.visible[static_cast<size_t>(query)].contains(

@@ -35,11 +35,13 @@ struct RowErrors {
 
 // For the keys of one row in the tile from `first` on: computes the variance of each P, and adds to
 // the row's errors.
-void add_errors(const Problem& p, const StoredScores& stored, RowRange visible, int64_t first,
-                double q_norm, const std::vector<double>& k_norms, const double* probability,
-                double logsumexp, double* p_variance, RowErrors& errors) {
+void add_errors(const Problem& p, const StoredScores& stored, double partials, RowRange visible,
+                int64_t first, double q_norm, const std::vector<double>& k_norms,
+                const double* probability, double logsumexp, double* p_variance,
+                RowErrors& errors) {
   const Rounding rounding = rounding_of(p.dtype);
-  const double relative = square(rounding.intermediate) + summation_variance(visible.size());
+  const double relative =
+      square(rounding.intermediate) + partials + summation_variance(visible.size());
   const double floor = square(rounding.intermediate_floor);
   const double score = summation_variance(p.head_dim) * square(p.softmax_scale() * q_norm);
   const int64_t end = std::min(static_cast<int64_t>(k_norms.size()), visible.end - first);
@@ -95,11 +97,12 @@ ForwardRows forward_rows(const Problem& whole, const Inputs& inputs, const RowBl
   return result;
 }
 
-void forward_bounds(const Problem& whole, const Inputs& inputs, Dtype scores, const RowBlock& block,
-                    const ForwardRows& forward, MatrixRef<float> o_bound,
+void forward_bounds(const Problem& whole, const Inputs& inputs, const Storage& storage,
+                    const RowBlock& block, const ForwardRows& forward, MatrixRef<float> o_bound,
                     MatrixRef<float> logsumexp_bound) {
   const Problem p = whole.request(block.batch);
-  const StoredScores stored = stored_scores(scores);
+  const StoredScores stored = stored_scores(storage.scores);
+  const double partials = partials_variance(storage.partials);
   const std::vector<double> q_norms = norms(gather<double>(inputs.q, block));
   const int64_t kv_head = block.head / p.heads_per_kv_head();
   const RowRange keys = seen_keys(p, block);
@@ -111,7 +114,7 @@ void forward_bounds(const Problem& whole, const Inputs& inputs, Dtype scores, co
     Matrix<double> p_variance = zeros<double>(o_bound.rows, static_cast<int64_t>(k_norms.size()));
     for (size_t i = 0; i < block.rows.size(); ++i) {
       const auto row = static_cast<int64_t>(i);
-      add_errors(p, stored, p.visible_keys(block.rows[i]), first, q_norms[i], k_norms,
+      add_errors(p, stored, partials, p.visible_keys(block.rows[i]), first, q_norms[i], k_norms,
                  forward.p.row(row) + (first - keys.first), forward.logsumexp[i],
                  p_variance.row(row), errors[i]);
     }
@@ -128,7 +131,7 @@ void forward_bounds(const Problem& whole, const Inputs& inputs, Dtype scores, co
     for (int64_t column = 0; column < p.value_dim(); ++column) {
       const double o = forward.o.row(row)[column];
       o_bound.row(row)[column] = static_cast<float>(
-          std::sqrt(variance.row(row)[column] + square(o) * errors[i].score_variance) +
+          std::sqrt(variance.row(row)[column] + square(o) * (errors[i].score_variance + partials)) +
           sum_error * std::abs(o));
     }
     logsumexp_bound.row(row)[0] =

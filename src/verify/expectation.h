@@ -7,6 +7,7 @@
 #include "attention/problem.h"
 #include "attention/tensors.h"
 #include "device/inputs.h"
+#include "verify/storage.h"
 
 namespace flashbench {
 
@@ -14,7 +15,7 @@ namespace flashbench {
 // nothing more is known about this distribution.
 //
 //   equal_scores   O is the mean of the visible rows of V, to the bit where their number is a power
-//                  of two (every sum of them is exact)
+//                  of two (every sum of them is exact), unless partial results are rounded
 //   one_hot        O is the row of V that the query picks, bit for bit
 //   huge_scores    O of a query that sees a single key is that row of V, bit for bit
 //   nan_key, inf_key, nan_unseen
@@ -22,7 +23,7 @@ namespace flashbench {
 //                  makes them so: a masked key does not count, whatever it holds
 //
 // Every row is checked, even if the reference has only sampled rows.
-std::string broken_expectation(const Problem&, const InputSpec&, const Inputs& host,
+std::string broken_expectation(const Problem&, const InputSpec&, const Storage&, const Inputs& host,
                                const Outputs& host_outputs);
 
 }  // namespace flashbench

@@ -49,7 +49,7 @@ ExactForward forward_of_all_rows(const Problem& problem, const Inputs& inputs, T
 }
 
 std::vector<Reference> forward_references(const Problem& problem, const Inputs& inputs,
-                                          Dtype scores, const Selection& selection,
+                                          const Storage& storage, const Selection& selection,
                                           ThreadPool& pool) {
   std::vector<Reference> references;
   references.emplace_back("o", problem.dtype, problem.value_dim(), selection.queries);
@@ -61,7 +61,7 @@ std::vector<Reference> forward_references(const Problem& problem, const Inputs& 
     const ForwardRows forward = forward_rows(problem, inputs, block);
     copy(forward.o.view(), o.values(index));
     std::copy(forward.logsumexp.begin(), forward.logsumexp.end(), logsumexp.values(index).data);
-    forward_bounds(problem, inputs, scores, block, forward, o.bounds(index),
+    forward_bounds(problem, inputs, storage, block, forward, o.bounds(index),
                    logsumexp.bounds(index));
   });
   measure_naive_forward(problem, inputs, o, logsumexp, pool);
@@ -69,7 +69,7 @@ std::vector<Reference> forward_references(const Problem& problem, const Inputs& 
 }
 
 std::vector<Reference> backward_references(const Problem& problem, const Inputs& inputs,
-                                           Dtype scores, const Selection& selection,
+                                           const Storage& storage, const Selection& selection,
                                            const std::vector<RowStatistics>& statistics,
                                            ThreadPool& pool) {
   std::vector<Reference> references;
@@ -79,12 +79,12 @@ std::vector<Reference> backward_references(const Problem& problem, const Inputs&
   Reference &dq = references[0], &dk = references[1], &dv = references[2];
   pool.parallel_for(static_cast<int64_t>(selection.queries.size()), [&](int64_t item, int) {
     const auto index = static_cast<size_t>(item);
-    query_gradients(problem, inputs, scores, selection.queries[index], statistics, dq.values(index),
-                    dq.bounds(index));
+    query_gradients(problem, inputs, storage, selection.queries[index], statistics,
+                    dq.values(index), dq.bounds(index));
   });
   pool.parallel_for(static_cast<int64_t>(selection.keys.size()), [&](int64_t item, int) {
     const auto index = static_cast<size_t>(item);
-    key_gradients(problem, inputs, scores, selection.keys[index], statistics, dk.values(index),
+    key_gradients(problem, inputs, storage, selection.keys[index], statistics, dk.values(index),
                   dk.bounds(index), dv.values(index), dv.bounds(index));
   });
   measure_naive_backward(problem, inputs, dq, dk, dv, pool);
@@ -93,10 +93,10 @@ std::vector<Reference> backward_references(const Problem& problem, const Inputs&
 
 }  // namespace
 
-References references_on_host(const Problem& problem, const Inputs& inputs, Dtype scores,
+References references_on_host(const Problem& problem, const Inputs& inputs, const Storage& storage,
                               const Selection& selection, ThreadPool& pool) {
   if (problem.pass == Pass::forward) {
-    return {forward_references(problem, inputs, scores, selection, pool), {}};
+    return {forward_references(problem, inputs, storage, selection, pool), {}};
   }
   std::vector<RowStatistics> statistics(static_cast<size_t>(problem.query_rows()));
   ExactForward exact = forward_of_all_rows(
@@ -108,7 +108,7 @@ References references_on_host(const Problem& problem, const Inputs& inputs, Dtyp
               problem, forward.o.row(row), d_o.values.row(row), forward.logsumexp[i]);
         }
       });
-  return {backward_references(problem, inputs, scores, selection, statistics, pool),
+  return {backward_references(problem, inputs, storage, selection, statistics, pool),
           std::move(exact)};
 }
 

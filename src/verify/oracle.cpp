@@ -58,7 +58,7 @@ std::string beyond_fp32_logsumexp(const std::vector<float>& logsumexp) {
 }  // namespace
 
 struct Oracle::Impl {
-  Impl(const Problem&, const Inputs&, Dtype scores, const OracleBudget&, Device&);
+  Impl(const Problem&, const Inputs&, const Storage&, const OracleBudget&, Device&);
 
   Problem problem;
   Inputs inputs;
@@ -67,24 +67,24 @@ struct Oracle::Impl {
   References references;
 };
 
-Oracle::Impl::Impl(const Problem& asked, const Inputs& given, Dtype scores,
+Oracle::Impl::Impl(const Problem& asked, const Inputs& given, const Storage& storage,
                    const OracleBudget& budget, Device& device)
     : problem(asked), inputs(given), pool(*device.stream().threads) {
   if (device.info().kind == DeviceKind::cuda) {
     const OracleBudget larger{budget.fp64_flops * kGpuBudgetFactor, budget.sample_seed};
     selection = select_rows(problem, larger);
     if (better_on_gpu(problem, selection, device)) {
-      references = references_on_gpu(problem, inputs, scores, selection, device);
+      references = references_on_gpu(problem, inputs, storage, selection, device);
       return;
     }
   }
   selection = select_rows(problem, budget);
-  references = references_on_host(problem, inputs, scores, selection, pool);
+  references = references_on_host(problem, inputs, storage, selection, pool);
 }
 
-Oracle::Oracle(const Problem& problem, const Inputs& inputs, Dtype scores,
+Oracle::Oracle(const Problem& problem, const Inputs& inputs, const Storage& storage,
                const OracleBudget& budget, Device& device)
-    : impl_(std::make_unique<Impl>(problem, inputs, scores, budget, device)) {}
+    : impl_(std::make_unique<Impl>(problem, inputs, storage, budget, device)) {}
 Oracle::~Oracle() = default;
 Oracle::Oracle(Oracle&&) noexcept = default;
 

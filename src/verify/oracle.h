@@ -14,6 +14,7 @@
 #include "attention/problem.h"
 #include "attention/tensors.h"
 #include "device/device.h"
+#include "verify/storage.h"
 
 namespace flashbench {
 
@@ -60,13 +61,13 @@ inline constexpr double kGpuBudgetFactor = 100;
 class Oracle {
  public:
   // `inputs` are on the host: q, k, v, and d_o for the backward pass. Its o and logsumexp are not
-  // read, because the reference gradients are those of exact attention. `scores` is the dtype in
-  // which the judged providers keep S and dP (Provider::scores_dtype). Inputs and device must
-  // outlive the oracle. The constructor does the work, on the device's threads or, if that is
-  // faster, on the GPU. For a backward problem it includes the forward pass of every row, whatever
-  // the budget, because exact_forward must return it.
-  Oracle(const Problem& problem, const Inputs& inputs, Dtype scores, const OracleBudget& budget,
-         Device& device);
+  // read, because the reference gradients are those of exact attention. `storage` is that
+  // of the judged providers. Inputs and device must outlive the oracle. The constructor does the
+  // work, on the device's threads or, if that is faster, on the GPU. For a backward problem it
+  // includes the forward pass of every row, whatever the budget, because exact_forward must return
+  // it.
+  Oracle(const Problem& problem, const Inputs& inputs, const Storage& storage,
+         const OracleBudget& budget, Device& device);
   ~Oracle();
   Oracle(Oracle&&) noexcept;
 

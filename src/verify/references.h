@@ -11,6 +11,7 @@
 #include "device/device.h"
 #include "verify/reference.h"
 #include "verify/sampling.h"
+#include "verify/storage.h"
 
 namespace flashbench::verify {
 
@@ -25,15 +26,15 @@ struct References {
   ExactForward forward;            // for the backward pass only
 };
 
-// `inputs` are on the host. `scores`: the dtype in which providers keep S and dP. The selection
-// must outlive the references.
-References references_on_host(const Problem&, const Inputs&, Dtype scores, const Selection&,
+// `inputs` are on the host. The storage is that of the providers. The selection must outlive the
+// references.
+References references_on_host(const Problem&, const Inputs&, const Storage&, const Selection&,
                               ThreadPool&);
 ExactForward exact_forward_on_host(const Problem&, const Inputs&, ThreadPool&);
 
 // The same on a GPU (cuda_references.cu; cuda_references_none.cpp in a build without CUDA). It
 // allocates memory outside the device's account, so that it is in no provider's peak, and frees it.
-References references_on_gpu(const Problem&, const Inputs&, Dtype scores, const Selection&,
+References references_on_gpu(const Problem&, const Inputs&, const Storage&, const Selection&,
                              Device&);
 
 // Whether the GPU has the memory for it, and is faster than the host.

@@ -63,6 +63,13 @@ inline StoredScores stored_scores(Dtype dtype) {
   return {dtype != Dtype::fp32, rounding_of(dtype)};
 }
 
+// The same of the partial results of O, of parts of the keys, that providers store before they
+// merge them. Relative to each part's share of O: how many parts there are, and which, is not
+// known.
+inline double partials_variance(Dtype dtype) {
+  return dtype == Dtype::fp32 ? 0 : square(rounding_of(dtype).roundoff);
+}
+
 // Relative variance of the error of a sum of `terms` in fp32, where rounding errors add up like a
 // random walk (Ipsen and Zhou 2020). For a dot product it is relative to the product of the norms.
 inline double summation_variance(int64_t terms) {

@@ -8,7 +8,9 @@ namespace flashbench {
 
 class MutantProvider : public Provider {
  public:
-  explicit MutantProvider(const verify::Simulation& simulation) : simulation_(simulation) {}
+  // `partials`: the dtype that it declares for its partial results.
+  explicit MutantProvider(const verify::Simulation& simulation, Dtype partials = Dtype::fp32)
+      : simulation_(simulation), partials_(partials) {}
 
   std::string_view name() const override { return verify::name(simulation_.defect); }
   std::string_view description() const override { return "a simulated kernel, wrong on purpose"; }
@@ -17,11 +19,13 @@ class MutantProvider : public Provider {
   std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const override {
     return std::nullopt;
   }
+  Dtype partials_dtype(const Problem&) const override { return partials_; }
   int64_t workspace_bytes(const Problem&, const DeviceInfo&) const override { return 0; }
   std::unique_ptr<Session> prepare(const Problem&, Device&) const override;
 
  private:
   verify::Simulation simulation_;
+  Dtype partials_;
 };
 
 }  // namespace flashbench

@@ -183,11 +183,24 @@ class Kernel {
     }
   }
 
+  // Of a query row over some of its keys, or all; O times the sum.
+  struct PartOfRow {
+    float max, sum;
+    std::vector<float> o;
+  };
+
   void forward_head(int64_t batch, int64_t head) const;
   void backward_group(int64_t batch, int64_t kv_head) const;
 
  private:
   bool is(Defect defect) const { return simulation_.defect == defect; }
+
+  // The end of the first `splits` parts of the keys.
+  int64_t split_end(RowRange visible, int64_t splits) const;
+  // Rounds O as a part that is stored is.
+  void store(PartOfRow&) const;
+  // Adds a part; the first of all is stored when the second comes.
+  void merge(PartOfRow& all, PartOfRow part, bool is_second) const;
 
   int64_t kv_head_of(int64_t head) const {
     const int64_t kv_head = head / p_.heads_per_kv_head();
@@ -297,17 +310,37 @@ class Kernel {
   float scale_;
 };
 
+int64_t Kernel::split_end(RowRange visible, int64_t splits) const {
+  return visible.first + visible.size() * splits / simulation_.splits;
+}
+
+void Kernel::store(PartOfRow& part) const {
+  for (float& element : part.o) {
+    if (part.sum != 0) element = round_to(simulation_.partials, element / part.sum) * part.sum;
+  }
+}
+
+void Kernel::merge(PartOfRow& all, PartOfRow part, bool is_second) const {
+  if (is_second) store(all);
+  store(part);
+  if (part.sum == 0) return;
+  const float max = std::max(all.max, part.max);
+  const float of_all = all.sum == 0 ? 0 : std::exp(all.max - max), own = std::exp(part.max - max);
+  for (size_t i = 0; i < all.o.size(); ++i) all.o[i] = all.o[i] * of_all + part.o[i] * own;
+  all.sum = all.sum * of_all + part.sum * own;
+  all.max = max;
+}
+
 void Kernel::forward_head(int64_t batch, int64_t head) const {
   const Head q(in_.q, batch, head, p_.q_len), k = key_rows(in_.k, batch, kv_head_of(head)),
                                               v = values(batch, kv_head_of(head));
   const std::vector<float> kt = transposed(k);
   const int64_t tile_keys = simulation_.key_tile;
-  std::vector<float> scores(static_cast<size_t>(tile_keys)), o(static_cast<size_t>(p_.value_dim()));
-  const int64_t rows = is(Defect::stale_row) ? p_.q_len - 1 : p_.q_len;
-  for (int64_t row = 0; row < rows; ++row) {
+  std::vector<float> scores(static_cast<size_t>(tile_keys));
+  const auto part_of_row = [&](int64_t row, RowRange visible) {
     float max = -kInfinity, sum = 0;
-    std::fill(o.begin(), o.end(), 0.0f);
-    for_tiles(visible_keys(row), [&](int64_t tile, RowRange keys) {
+    std::vector<float> o(static_cast<size_t>(p_.value_dim()));
+    for_tiles(visible, [&](int64_t tile, RowRange keys) {
       const int64_t first = keys.first, count = keys.size();
       dot_products(q.row(row), kt, first, count, k.rows, scores);
       float new_max = max;
@@ -331,10 +364,22 @@ void Kernel::forward_head(int64_t batch, int64_t head) const {
       }
       add_products(o, scores, v, first, count, row);
     });
-    for (float& element : o) element = sum == 0 || is(Defect::zeros) ? 0 : element / sum;
-    store_row(out_.o, batch, head, row, o.data());
+    return PartOfRow{max, sum, std::move(o)};
+  };
+  const int64_t rows = is(Defect::stale_row) ? p_.q_len - 1 : p_.q_len;
+  for (int64_t row = 0; row < rows; ++row) {
+    const RowRange visible = visible_keys(row);
+    PartOfRow all = part_of_row(row, {visible.first, split_end(visible, 1)});
+    for (int64_t split = 1; split < simulation_.splits; ++split) {
+      const RowRange keys{split_end(visible, split), split_end(visible, split + 1)};
+      merge(all, part_of_row(row, keys), split == 1);
+    }
+    for (float& element : all.o) {
+      element = all.sum == 0 || is(Defect::zeros) ? 0 : element / all.sum;
+    }
+    store_row(out_.o, batch, head, row, all.o.data());
     out_.logsumexp[whole_.query_index(batch, head, row)] =
-        is(Defect::wrong_logsumexp) ? max : max + std::log(sum);
+        is(Defect::wrong_logsumexp) ? all.max : all.max + std::log(all.sum);
   }
 }
 

@@ -84,6 +84,11 @@ struct Simulation {
   Defect defect = Defect::none;
   bool scores_in_dtype = false;  // also dP, as in a chain of 16-bit GEMMs
   bool ds_scaled = false;        // times the softmax scale before it is rounded
+
+  // Forward: so many parts of the keys, each O of which is rounded to this dtype before they are
+  // merged.
+  int64_t splits = 1;
+  Dtype partials = Dtype::fp32;
 };
 
 // Whether the defect can change the outputs of one run with key tiles of this size. Defects of

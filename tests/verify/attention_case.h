@@ -30,8 +30,8 @@ class AttentionCase {
 
   // Makes the oracle; for the backward pass it also fills in the O and logsumexp that providers
   // read.
-  Oracle& make_oracle(const OracleBudget& budget = {}, Dtype scores = Dtype::fp32) {
-    oracle_ = std::make_unique<Oracle>(problem, inputs(), scores, budget, device_);
+  Oracle& make_oracle(const OracleBudget& budget = {}, const Storage& storage = {}) {
+    oracle_ = std::make_unique<Oracle>(problem, inputs(), storage, budget, device_);
     if (problem.pass == Pass::backward) {
       oracle_->exact_forward(tensors_.mutable_o(), tensors_.mutable_logsumexp());
     }

@@ -98,13 +98,13 @@ class CudaOracle : public testing::TestWithParam<std::tuple<Pass, Dtype>> {
     Selection selection;
     References host, gpu;
   };
-  std::unique_ptr<Both> both(const AttentionCase& attention, Dtype scores,
+  std::unique_ptr<Both> both(const AttentionCase& attention, const Storage& storage,
                              const OracleBudget& budget = {}) {
     auto result = std::make_unique<Both>();
     const Problem& p = attention.problem;
     result->selection = select_rows(p, budget);
-    result->host = references_on_host(p, attention.inputs(), scores, result->selection, pool());
-    result->gpu = references_on_gpu(p, attention.inputs(), scores, result->selection, *device_);
+    result->host = references_on_host(p, attention.inputs(), storage, result->selection, pool());
+    result->gpu = references_on_gpu(p, attention.inputs(), storage, result->selection, *device_);
     return result;
   }
 
@@ -419,6 +419,7 @@ TEST_P(CudaOracle, AgreesOnScoresIn16Bits) {
           problem_of(pass(), dtype(), Mask::causal_bottom_right, {1, 4, 2, 300, 500, 64});
       const AttentionCase attention(p, {.distribution = distribution}, *device_);
       expect_same(p.id() + " ", p, *both(attention, scores));
+      expect_same(p.id() + " partials ", p, *both(attention, {Dtype::fp32, scores}));
     }
   }
 }

@@ -49,7 +49,7 @@ class Exact {
   }
 
   std::string wrong() {
-    return broken_expectation(case_.problem, spec_, case_.inputs(), case_.outputs());
+    return broken_expectation(case_.problem, spec_, {}, case_.inputs(), case_.outputs());
   }
 
   // The error found after replacing one element of a tensor.

@@ -129,6 +129,77 @@ TEST_P(Verdicts, ScoresStoredInTheDtypeAreAllowedForWhereTheyAreAnnounced) {
   EXPECT_FALSE(attention.judge(stored).passed());
 }
 
+Simulation split_into(int64_t splits, Dtype partials, Defect defect = Defect::none) {
+  Simulation simulation{.p_in_dtype = false, .defect = defect};
+  simulation.splits = splits;
+  simulation.partials = partials;
+  return simulation;
+}
+
+// A kernel that splits keys and merges in fp32 is judged as any other, whatever the splits.
+TEST_P(Verdicts, KernelsThatSplitKeysPassWithRoom) {
+  if (pass() == Pass::backward) GTEST_SKIP() << "only O has partial results";
+  AttentionCase attention(problem_of(pass(), dtype(), Mask::causal_bottom_right, 40, 300), {},
+                          *device_);
+  attention.make_oracle();
+  for (const int64_t splits : {1, 2, 3, 7, 300}) {
+    const Verdict verdict = attention.judge(split_into(splits, Dtype::fp32));
+    EXPECT_TRUE(verdict.passed()) << verdict.reason;
+    for (const TensorError& error : verdict.tensors) EXPECT_LT(error.lambda, 3) << splits;
+  }
+}
+
+// Partial results in fewer bits than the dtype's P fail unless the provider declares them; defects
+// are found in either case.
+TEST_P(Verdicts, PartialResultsInFewerBitsAreAllowedForWhereTheyAreDeclared) {
+  if (pass() == Pass::backward) GTEST_SKIP() << "only O has partial results";
+  for (const Dtype partials : {Dtype::fp16, Dtype::bf16}) {
+    for (const Distribution distribution :
+         {Distribution::normal, Distribution::uniform, Distribution::outliers}) {
+      for (const int64_t kv_len : {300, 4000}) {
+        const Problem p = problem_of(pass(), dtype(), Mask::none, 8, kv_len);
+        AttentionCase attention(p, {distribution, 3, {}, {}, {}, {}}, *device_);
+        attention.make_oracle({}, {Dtype::fp32, partials});
+        for (const int64_t splits : {2, 3, 7, 100}) {
+          const Verdict verdict = attention.judge(split_into(splits, partials));
+          EXPECT_TRUE(verdict.passed()) << splits << " " << verdict.reason;
+          for (const TensorError& error : verdict.tensors) {
+            EXPECT_LT(error.lambda, 3) << p.id() << " " << error.tensor << " splits " << splits;
+          }
+        }
+        for (const Defect defect : {Defect::dropped_key_tile, Defect::zeros, Defect::stale_row}) {
+          EXPECT_FALSE(attention.judge(split_into(7, partials, defect)).passed())
+              << p.id() << " " << name(defect);
+        }
+      }
+    }
+    const bool fewer_bits =
+        dtype() == Dtype::fp32 || (dtype() == Dtype::fp16 && partials == Dtype::bf16);
+    if (!fewer_bits) continue;  // no more error than P in the dtype has
+    AttentionCase attention(problem_of(pass(), dtype(), Mask::none, 100, 300), {}, *device_);
+    attention.make_oracle();
+    for (const int64_t splits : {2, 7}) {
+      EXPECT_FALSE(attention.judge(split_into(splits, partials)).passed()) << splits;
+    }
+  }
+}
+
+// With keys that all weigh the same and a V that has a mean, a part's O is as large as O.
+TEST_P(Verdicts, PartialResultsThatAreAlikeStayWithinTheBound) {
+  if (pass() == Pass::backward) GTEST_SKIP() << "only O has partial results";
+  AttentionCase attention(problem_of(pass(), dtype(), Mask::none, 20, 1000), {}, *device_);
+  const ConstTensorView v = attention.inputs().v;
+  for (int64_t i = 0; i < v.elements(); ++i) {
+    store_element(const_cast<void*>(v.data), dtype(), i, load_element(v.data, dtype(), i) + 5);
+  }
+  attention.make_oracle({}, {Dtype::fp32, Dtype::bf16});
+  for (const int64_t splits : {2, 7, 50}) {
+    const Verdict verdict = attention.judge(split_into(splits, Dtype::bf16));
+    EXPECT_TRUE(verdict.passed()) << verdict.reason;
+    EXPECT_LT(verdict.tensors[0].lambda, 3);
+  }
+}
+
 // cuDNN does this. Few queries and many keys give the smallest dS, subnormal ones in fp16.
 TEST_P(Verdicts, TheScaleMayBeInDsWhenItIsRounded) {
   Problem p = problem_of(pass(), dtype(), Mask::none, 4, 4000);
