@@ -17,6 +17,10 @@ class CpuClock:
 
     def time(self, work):
         """Runs the work; returns its result and its seconds."""
+        return self.wall(work)
+
+    def wall(self, work):
+        """Runs work of the host, what it launches included; returns its result and its seconds."""
         start = time.perf_counter_ns()
         result = work()
         return result, (time.perf_counter_ns() - start) * 1e-9
@@ -57,6 +61,14 @@ class CudaClock(CpuClock):
         torch.cuda.synchronize()
         return result, {"host_seconds": self.launch_seconds,
                         "seconds_behind": (time.perf_counter_ns() - start) * 1e-9}
+
+    def wall(self, work):
+        def to_its_end():
+            result = work()
+            torch.cuda.synchronize()
+            return result
+        torch.cuda.synchronize()
+        return super().wall(to_its_end)
 
     def launch(self, work):
         start = time.perf_counter_ns()

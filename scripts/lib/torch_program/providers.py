@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 
 WINDOWS = ["window_left", "window_right"]
+LOGSUMEXP_NAMES = ["_saved_logsumexp", "_saved_log_sumexp", "_saved_softmax_logsumexp"]  # of nodes
 
 
 class Unsupported(Exception):
@@ -31,6 +32,7 @@ class Provider:
     gives_logsumexp: bool = False  # in that node
     on_request_only: bool = False
     axes: list = field(default_factory=list)  # optional axes of problems that it knows
+    plan: Callable = None  # what `attend` finds as problem["plan"], of a problem and a device
 
 
 def all_providers(device):
@@ -47,19 +49,17 @@ def all_providers(device):
         sdpa("cudnn", SDPBackend.CUDNN_ATTENTION, "CudnnAttention", axes=nested),
         sdpa("math", SDPBackend.MATH, gives_logsumexp=False),
         Provider("torch:flex", "torch.nn.attention.flex_attention, compiled for each shape", flex,
-                 on_request_only=True, axes=[*WINDOWS, "head_dim_v"]),
+                 on_request_only=True, axes=[*WINDOWS, "head_dim_v", "lengths"], plan=flex_mask),
         *packages(),
     ]
 
 
 def packages():
-    for name, module, function in [
-            ("fa2", "flash_attn", "flash_attn_func"),
-            ("fa3", "flash_attn_interface", "flash_attn_func"),
-            ("fa4", "flash_attn.cute", "flash_attn_func")]:
+    for name, module in [("fa2", "flash_attn"), ("fa3", "flash_attn_interface"),
+                         ("fa4", "flash_attn.cute")]:
         if is_installed(module):
-            yield Provider(name, f"{module}.{function}",
-                           functools.partial(flash_package, module, function), axes=WINDOWS)
+            yield Provider(name, f"{module}.flash_attn_func, flash_attn_varlen_func",
+                           functools.partial(flash_package, module), axes=[*WINDOWS, "lengths"])
 
 
 def is_installed(module):
@@ -93,9 +93,10 @@ def scaled_dot_product_attention(backend, q, k, v, problem):
 
 
 def requests(inputs):
-    """What nested tensors keep beside the data: where the requests begin, and their shortest lengths."""
+    """Where the requests begin, and what nested tensors keep beside that."""
     q, k = (inputs[f"cu_seqlens_{side}"].long() for side in "qk")
-    return {"q_starts": q, "k_starts": k, "shortest": (int(q.diff().min()), int(k.diff().min())),
+    return {"cu_seqlens_q": inputs["cu_seqlens_q"], "cu_seqlens_k": inputs["cu_seqlens_k"],
+            "q_starts": q, "k_starts": k, "shortest": (int(q.diff().min()), int(k.diff().min())),
             "same_lengths": torch.equal(q, k)}
 
 
@@ -153,40 +154,81 @@ def compiled_flex():
     return torch.compile(flex_attention, dynamic=False)
 
 
-@functools.cache
-def flex_mask(diagonal, left, right, q_len, kv_len, device):
+def flex_mask(problem, device):
+    """Which blocks of queries and keys the mask hides; None: none of them."""
     from torch.nn.attention.flex_attention import create_block_mask
+    if "lengths" in problem:
+        return create_block_mask(request_mask(problem), None, None, int(problem["q_starts"][-1]),
+                                 int(problem["k_starts"][-1]), device=device, _compile=True)
+    if sees_all(problem):
+        return None
+    diagonal = 0 if problem["mask"] == "causal_top_left" else problem["kv_len"] - problem["q_len"]
+    seen = seen_around(*window(problem))
+    return create_block_mask(lambda b, h, query, key: seen(query + diagonal, key), None, None,
+                             problem["q_len"], problem["kv_len"], device=device)
 
-    def sees(b, h, query, key):
-        own = query + diagonal
+
+def seen_around(left, right):
+    """Whether the query whose own key is `own` sees `key`."""
+    def seen(own, key):
+        if left is None and right is None:
+            return key >= 0
         if left is None:
             return key <= own + right
         if right is None:
             return key >= own - left
         return (key >= own - left) & (key <= own + right)
+    return seen
 
-    return create_block_mask(sees, None, None, q_len, kv_len, device=device)
+
+def request_mask(problem):
+    """The mask of requests one behind the other: each query sees keys of its own request."""
+    if problem["lengths"] != "ragged":
+        raise Unsupported("its requests lie one behind the other, without padding")
+    q_starts, k_starts = problem["q_starts"], problem["k_starts"]
+    diagonals = k_starts[:-1] - q_starts[:-1]
+    if problem["mask"] != "causal_top_left":
+        diagonals = diagonals + k_starts.diff() - q_starts.diff()
+    numbers = torch.arange(len(diagonals), device=diagonals.device)
+    request_of_query, request_of_key = (torch.repeat_interleave(numbers, starts.diff())
+                                        for starts in (q_starts, k_starts))
+    seen = seen_around(*window(problem))
+
+    def sees(b, h, query, key):
+        request = request_of_query[query]
+        return (request == request_of_key[key]) & seen(query + diagonals[request], key)
+    return sees
 
 
 def flex(q, k, v, problem):
-    q_len, kv_len = problem["q_len"], problem["kv_len"]
-    diagonal = 0 if problem["mask"] == "causal_top_left" else kv_len - q_len
-    mask = None if sees_all(problem) else flex_mask(diagonal, *window(problem), q_len, kv_len, q.device)
-    return compiled_flex()(q, k, v, block_mask=mask, scale=problem["softmax_scale"],
+    return compiled_flex()(q, k, v, block_mask=problem["plan"], scale=problem["softmax_scale"],
                            enable_gqa=problem["q_heads"] != problem["kv_heads"])
 
 
-def flash_package(module, function, q, k, v, problem):
-    """FlashAttention's own packages: [batch, length, heads, head_dim], causal at the bottom right."""
-    if problem["mask"] == "causal_top_left" and problem["q_len"] != problem["kv_len"]:
-        raise Unsupported("its causal mask ends in the bottom right corner")
-    attend = getattr(importlib.import_module(module), function)
-    limits = {}
+def flash_package(module, q, k, v, problem):
+    """FlashAttention's own packages: [batch, length, heads, head_dim], or [tokens, heads, head_dim];
+    causal at the bottom right."""
+    functions = importlib.import_module(module)
+    options = {"softmax_scale": problem["softmax_scale"], "causal": problem["mask"] != "none"}
     if any(name in problem for name in WINDOWS):
-        limits["window_size"] = tuple(-1 if keys is None else keys for keys in window(problem))
-    o = attend(*(x.transpose(1, 2) for x in (q, k, v)), softmax_scale=problem["softmax_scale"],
-               causal=problem["mask"] != "none", **limits)
-    return (o[0] if isinstance(o, tuple) else o).transpose(1, 2)
+        options["window_size"] = tuple(-1 if keys is None else keys for keys in window(problem))
+    rows = [x.transpose(1, 2) for x in (q, k, v)]
+    same_lengths = problem.get("same_lengths", problem["q_len"] == problem["kv_len"])
+    if problem["mask"] == "causal_top_left" and not same_lengths:
+        raise Unsupported("its causal mask ends in the bottom right corner")
+    if "lengths" not in problem:
+        return first(functions.flash_attn_func(*rows, **options)).transpose(1, 2)
+    if problem["lengths"] != "ragged":
+        raise Unsupported("its requests lie one behind the other, without padding")
+    o = functions.flash_attn_varlen_func(
+        *(x[0] for x in rows), cu_seqlens_q=problem["cu_seqlens_q"],
+        cu_seqlens_k=problem["cu_seqlens_k"], max_seqlen_q=problem["q_len"],
+        max_seqlen_k=problem["kv_len"], **options)
+    return first(o)[None].transpose(1, 2)
+
+
+def first(result):
+    return result[0] if isinstance(result, tuple) else result
 
 
 # ---- what autograd saves of a forward pass
@@ -204,12 +246,16 @@ def node_behind(o, name):
 
 
 def logsumexp_of(node, problem):
-    """[batch, heads, length], or of requests [heads, tokens]; some backends keep rows beyond the length."""
-    saved = node._saved_log_sumexp if hasattr(node, "_saved_log_sumexp") else node._saved_logsumexp
+    """[batch, heads, length]; of requests [heads, tokens], from cuDNN [tokens, heads, 1]. Some backends
+    keep rows beyond the length."""
+    saved = next(getattr(node, name) for name in LOGSUMEXP_NAMES if hasattr(node, name))
     if "lengths" not in problem:
         return saved.reshape(*saved.shape[:2], -1)[..., :problem["q_len"]]
     if saved.dim() == 2:
         return saved[None]
+    tokens = int(problem["q_starts"][-1])
+    if saved.shape[0] == tokens:
+        return saved.reshape(tokens, -1).t()[None]
     lengths = problem["q_starts"].diff().tolist()
     rows = saved.reshape(*saved.shape[:2], -1)
     return torch.cat([of_request[:, :length] for of_request, length in zip(rows, lengths)], dim=1)[None]

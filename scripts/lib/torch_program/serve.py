@@ -105,7 +105,7 @@ class Server:
         return {"session": number}
 
     def prepare_inputs(self, session, inputs):
-        self.sessions[session].prepare_inputs(self.tensors(inputs))
+        return self.sessions[session].prepare_inputs(self.tensors(inputs))
 
     def run(self, session, outputs, timed):
         return self.sessions[session].run(self.tensors(outputs), timed)

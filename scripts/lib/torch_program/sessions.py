@@ -11,14 +11,25 @@ KNOWN = {"pass", "dtype", "mask", "batch", "q_heads", "kv_heads", "q_len", "kv_l
 class Forward:
     """As in training: the logsumexp is saved for a backward pass, and checked if it is accessible."""
 
-    def __init__(self, provider, problem):
+    def __init__(self, clock, provider, problem):
+        self.clock = clock
         self.provider, self.problem = provider, problem
         self.kernel = provider.name
+        self.plan_seconds = None
 
     def prepare_inputs(self, inputs):
         self.q, self.k, self.v = (inputs[name].detach().requires_grad_() for name in "qkv")
         if "lengths" in self.problem:
             self.problem = {**self.problem, **providers.requests(inputs)}
+        if self.provider.plan:
+            self.problem = {**self.problem, "plan": self.planned()}
+
+    def planned(self):
+        """What the second of two plans took: the first one may have to compile its program."""
+        for _ in range(2):
+            plan, self.plan_seconds = self.clock.wall(
+                lambda: self.provider.plan(self.problem, self.q.device))
+        return plan
 
     def launch(self):
         return self.provider.attend(self.q, self.k, self.v, self.problem)
@@ -71,6 +82,8 @@ class Session:
         growth = self.clock.memory_growth()
         if growth is not None:
             self.kept_bytes = max(0, growth[1] - self.attention.given_bytes())
+        planned = self.attention.plan_seconds
+        return {} if planned is None else {"plan_seconds": planned}
 
     def run(self, outputs, timed):
         self.forget_outputs()
@@ -126,4 +139,4 @@ def make_session(clock, provider, problem):
     if unknown := problem.keys() - KNOWN:
         raise providers.Unsupported(f"it does not know {', '.join(sorted(unknown))}")
     kind = Forward if problem["pass"] == "forward" else Backward
-    return Session(clock, kind(provider, problem))
+    return Session(clock, kind(clock, provider, problem))
