@@ -281,14 +281,10 @@ double Problem::flops_convention() const {
   return all * (mask == Mask::none ? 1.0 : 0.5) * passes;
 }
 
-RowRange Problem::keys_to_read() const {
-  return has_window() || q_len == 0 ? seen_keys() : RowRange{0, kv_len};
-}
-
 int64_t Problem::compulsory_bytes() const {
   const int64_t key_bytes = element_size(dtype) * kv_heads * (head_dim + value_dim());
   if (is_paged()) {
-    const auto keys = [&](int64_t b) { return request(b).keys_to_read(); };
+    const auto keys = [&](int64_t b) { return request(b).seen_keys(); };
     const int64_t entries = sum_by_number([&](int64_t b) { return pages_with(keys(b)); });
     const int64_t repeated =
         sum_by_number([&](int64_t b) { return keys(b).size(); }) - distinct_rows(keys);
@@ -298,7 +294,7 @@ int64_t Problem::compulsory_bytes() const {
   if (lengths) {
     return sum_of_requests([](const Problem& one) { return one.compulsory_bytes(); });
   }
-  return tensor_bytes() - key_bytes * batch * (kv_len - keys_to_read().size());
+  return tensor_bytes() - key_bytes * batch * (kv_len - seen_keys().size());
 }
 
 int64_t Problem::kv_rows() const {

@@ -214,7 +214,7 @@ struct Problem {
   double flops_convention() const;
 
   // Bytes that any implementation must move: each input read once, each output written once; of K
-  // and V only what a window leaves in sight; no padding. Of pages: each row once, however many
+  // and V only what some query sees; no padding. Of pages: each row once, however many
   // requests share it, and the requests' entries of the block table.
   // Forward: Q, K, V; O, logsumexp. Backward: Q, K, V, O, dO, logsumexp; dQ, dK, dV.
   int64_t compulsory_bytes() const;

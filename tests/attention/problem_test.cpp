@@ -126,6 +126,20 @@ TEST(Problem, AWindowHidesKeysFromTheLimits) {
   EXPECT_EQ(p.compulsory_bytes(), 4 * (4 * 128 + 2 * 128 * 128 + 2 * 1024 * 128) + 4);
 }
 
+TEST(Problem, NobodyReadsKeysThatACausalMaskHidesFromAllQueries) {
+  Problem p{.mask = Mask::causal_top_left, .q_len = 100, .kv_len = 1024, .head_dim = 128};
+  Problem seen = p;
+  seen.kv_len = 100;
+  EXPECT_EQ(p.compulsory_bytes(), seen.compulsory_bytes());
+  p.page_size = seen.page_size = 16;
+  EXPECT_EQ(p.compulsory_bytes(), seen.compulsory_bytes());
+  p.page_size = std::nullopt;
+  p.pass = Pass::backward;  // every row of dK and dV is written
+  EXPECT_EQ(p.compulsory_bytes(), p.tensor_bytes() - 4 * 2 * 924 * 128);
+  p.mask = Mask::causal_bottom_right;
+  EXPECT_EQ(p.compulsory_bytes(), p.tensor_bytes());
+}
+
 // Other tools count 512, 1, 1023.5 and 1024 pairs here; 1024 is correct.
 TEST(Problem, OneQueryAgainstManyKeysSeesThemAll) {
   const Problem p{.mask = Mask::causal_bottom_right, .q_len = 1, .kv_len = 1024, .head_dim = 128};
