@@ -128,6 +128,8 @@ std::string_view name(Distribution distribution) {
       return "inf_key";
     case Distribution::nan_unseen:
       return "nan_unseen";
+    case Distribution::nan_v_padding:
+      return "nan_v_padding";
   }
   return "?";
 }

@@ -194,11 +194,14 @@ void fill_from_file(const Target& target, const std::string& path) {
 }
 
 // Rows that no request has.
-void poison_other_rows(const Target& target) {
+void fill_other_rows(const Target& target, Distribution distribution) {
+  const bool is_k = target.tensor == 1;
+  const auto fill =
+      distribution == Distribution::nan_v_padding && is_k ? clear_padding : poison_padding;
   if (target.pages != nullptr) {
-    poison_padding(target.memory, target.pages->rows_of_pages());
+    fill(target.memory, target.pages->rows_of_pages());
   } else if (target.p.is_padded()) {
-    poison_padding(target.memory, *rows_of(target.p, target.tensor));
+    fill(target.memory, *rows_of(target.p, target.tensor));
   }
 }
 
@@ -222,7 +225,7 @@ std::shared_ptr<const Bytes> filled(Target target, const InputSpec& spec, const 
   } else {
     fill_pattern(target, spec, pool);
   }
-  poison_other_rows(target);
+  fill_other_rows(target, spec.distribution);
   if (in_order) random_tensors().keep(spec, target.tensor, memory.dtype, bytes);
   return bytes;
 }

@@ -9,4 +9,7 @@ namespace flashbench {
 // own; of a pool those of each page.
 void poison_padding(const TensorView& tensor, const RequestRows& rows);
 
+// Makes them 0.
+void clear_padding(const TensorView& tensor, const RequestRows& rows);
+
 }  // namespace flashbench

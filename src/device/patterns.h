@@ -29,6 +29,8 @@ bool is_pattern(Distribution);
 //   inf_key        the same, but column 0 of that row is +infinity and the rest is unchanged.
 //   nan_unseen     N(0, 1), but rows of K that no query sees are NaN. With a window, so are
 //                  those rows of V.
+//   nan_v_padding  N(0, 1). What is in no request's rows, in padding and in pages, is NaN in V as
+//                  elsewhere, but 0 in K (device/inputs.cpp).
 void fill_pattern_row(const Problem&, Distribution, uint64_t seed, int tensor, int64_t batch,
                       int64_t head, int64_t row, uint64_t first_index, const TensorView& to);
 

@@ -87,6 +87,10 @@ std::vector<Case> spoilt_requests() {
       cases.add(pass, distribution, {{70, 90}, {0, 30}, {20, 150}});
     }
   }
+  cases.with({kMasks.begin(), kMasks.end()}, {Layout::bshd});
+  for (const Pass pass : kPasses) {
+    cases.add(pass, Distribution::nan_v_padding, {{7, 9}, {0, 30}, {20, 65}});
+  }
   return std::move(cases).take();
 }
 

@@ -99,6 +99,7 @@ Cases ends_of_pages() {
          {Distribution::low_logsumexp, Distribution::equal_scores, Distribution::huge_scores}) {
       of_size.add(distribution, requests);
     }
+    of_size.add(Distribution::nan_v_padding, {{3, 65}, {1, 127}, {5, 30}});
     std::move(of_size).move_to(cases);
   }
   return cases;

@@ -55,6 +55,35 @@ TEST(Padding, OfInputsIsNanAndNothingElse) {
   }
 }
 
+// A kernel may leave out keys whose score is NaN. That would hide that it multiplies V by 0.
+TEST(Padding, MayBeNanInVAlone) {
+  ThreadPool pool(2);
+  const InputSpec spec{.distribution = Distribution::nan_v_padding};
+  const Problem p = of_requests(Layout::bhsd);
+  const HostTensors padded(p, spec, pool);
+  for_elements(padded.inputs().k, p.lengths->keys(), [](float value, bool padding) {
+    EXPECT_FALSE(std::isnan(value));
+    EXPECT_EQ(value == 0, padding);
+  });
+  for_elements(padded.inputs().v, p.lengths->keys(),
+               [](float value, bool padding) { EXPECT_EQ(std::isnan(value), padding); });
+
+  Problem paged = p;
+  paged.page_size = 4;
+  const HostTensors tensors(paged, spec, pool);
+  const Inputs in = tensors.inputs();
+  const auto count = [&](const ConstTensorView& t, auto counts) {
+    int64_t found = 0;
+    const int64_t elements = paged.key_elements();
+    for (int64_t i = 0; i < elements; ++i) found += counts(load_element(t.data, t.dtype, i));
+    return found;
+  };
+  const int64_t in_no_request = paged.key_elements() - 8 * paged.kv_heads * paged.kv_tokens();
+  ASSERT_GT(in_no_request, 0);
+  EXPECT_EQ(count(in.k, [](float value) { return value == 0; }), in_no_request);
+  EXPECT_EQ(count(in.v, [](float value) { return std::isnan(value); }), in_no_request);
+}
+
 // As the two dense layouts hold the same values, so does the ragged one.
 TEST(Padding, TakesNoValuesFromTheRequests) {
   ThreadPool pool(2);
