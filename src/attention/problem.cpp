@@ -305,7 +305,7 @@ int64_t Problem::kv_rows() const {
 }
 
 int64_t Problem::kv_bytes() const {
-  const auto keys = [&](int64_t b) { return request(b).keys_to_read(); };
+  const auto keys = [&](int64_t b) { return request(b).seen_keys(); };
   const int64_t rows =
       is_paged() ? distinct_rows(keys) : sum_by_number([&](int64_t b) { return keys(b).size(); });
   return element_size(dtype) * kv_heads * (head_dim + value_dim()) * rows;

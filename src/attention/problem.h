@@ -193,9 +193,6 @@ struct Problem {
   // The keys that any query sees.
   RowRange seen_keys() const;
 
-  // The keys that compulsory_bytes counts, of a problem without lengths: without a window all.
-  RowRange keys_to_read() const;
-
   // Whether anything can be masked, by the mask or by a window.
   bool is_masked() const { return mask != Mask::none || has_window(); }
 

@@ -31,7 +31,7 @@ std::vector<StreamPart> stream_parts(const Problem& p, int64_t part_bytes, int32
     }
   };
   for (int64_t b = 0; b < p.batch; ++b) {
-    const RowRange queries{0, p.q_len_of(b)}, keys = p.request(b).keys_to_read();
+    const RowRange queries{0, p.q_len_of(b)}, keys = p.request(b).seen_keys();
     add(StreamPart::q, b, queries);
     add(StreamPart::k, b, keys);
     add(StreamPart::v, b, keys);

@@ -77,7 +77,7 @@ TEST(RoundCeilings, StreamsPartsAreEveryRowOnce) {
       int64_t entries = 0;
       if (p.is_paged()) {
         for (int64_t b = 0; b < p.batch; ++b) {
-          entries += p.pages_with(p.request(b).keys_to_read());
+          entries += p.pages_with(p.request(b).seen_keys());
         }
       }
       EXPECT_EQ(stream_bytes(p, parts),
