@@ -33,8 +33,12 @@ PluginFile parse_plugin(const std::string& text) {
   const size_t equals = text.starts_with('/') ? std::string::npos : text.find('=');
   const std::string path = equals == std::string::npos ? text : text.substr(equals + 1);
   if (!path.starts_with('/')) {
-    throw BadInput(
-        fmt::format("--plugin: expected the absolute path of a shared object, got \"{}\"", path));
+    const std::string hint =
+        path.empty() ? ""
+                     : fmt::format("; \"{}\" would be one",
+                                   std::filesystem::absolute(path).lexically_normal().string());
+    throw BadInput(fmt::format(
+        "--plugin: expected the absolute path of a shared object, got \"{}\"{}", path, hint));
   }
   const std::string name =
       equals == std::string::npos ? name_of_file(path) : text.substr(0, equals);

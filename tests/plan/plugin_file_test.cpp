@@ -52,7 +52,9 @@ void expect_refused(const std::vector<std::string>& arguments, const std::string
 
 TEST_F(PluginFiles, AreRefusedWithoutAName) {
   const std::string path = written("kernel.so"), odd = written("two words.so");
-  expect_refused({"kernel.so"}, "expected the absolute path of a shared object, got \"kernel.so\"");
+  expect_refused({"kernel.so"},
+                 "expected the absolute path of a shared object, got \"kernel.so\"; \"" +
+                     std::filesystem::absolute("kernel.so").string() + "\" would be one");
   expect_refused({"name=kernel.so"}, "got \"kernel.so\"");
   expect_refused({""}, "got \"\"");
   expect_refused({odd}, "got \"two words\"; NAME=");
