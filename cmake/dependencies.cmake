@@ -110,14 +110,17 @@ else()
   target_include_directories(flashbench_xxhash SYSTEM INTERFACE ${xxhash_SOURCE_DIR})
 endif()
 
-# zlib: its CMake project does not say where its headers are.
+# zlib: newer than Debian 12's, whose project always builds its examples; some versions define ZLIB::ZLIB and say where
+# their headers are.
 find_package(ZLIB 1.2 QUIET)
 if(NOT ZLIB_FOUND)
   set(ZLIB_BUILD_EXAMPLES OFF)
   set(SKIP_INSTALL_ALL ON)
   flashbench_fetch(zlib https://github.com/madler/zlib.git v1.3.1 zlibstatic)
   target_include_directories(zlibstatic SYSTEM INTERFACE ${zlib_SOURCE_DIR} ${zlib_BINARY_DIR})
-  add_library(ZLIB::ZLIB ALIAS zlibstatic)
+  if(NOT TARGET ZLIB::ZLIB)
+    add_library(ZLIB::ZLIB ALIAS zlibstatic)
+  endif()
 endif()
 
 set(FLASHBENCH_WITH_TESTS OFF)
