@@ -103,7 +103,7 @@ std::string named(const Activity& seen) {
   const auto counted = [](size_t count, const char* one, const char* many) {
     return fmt::format("{} {}", count, count == 1 ? one : many);
   };
-  const std::string threads = counted(seen.threads.size(), "thread", "threads");
+  std::string threads = counted(seen.threads.size(), "thread", "threads");
   const std::string processes = counted(seen.processes.size(), "child process", "child processes");
   if (seen.processes.empty()) return threads;
   return seen.threads.empty() ? processes : threads + " and " + processes;

@@ -116,7 +116,7 @@ class HeaderParser {
     if (quote != '\'' && quote != '"') fail("expected a string");
     const size_t end = rest_.find(quote, 1);
     if (end == std::string_view::npos) fail("a string that does not end");
-    const std::string text(rest_.substr(1, end - 1));
+    std::string text(rest_.substr(1, end - 1));
     rest_.remove_prefix(end + 1);
     return text;
   }

@@ -71,7 +71,7 @@ std::vector<fs::path> config_folders() {
 }
 
 fs::path find_config(const std::string& given, const std::vector<fs::path>& folders) {
-  const fs::path path = given;
+  fs::path path = given;
   if (given == "-" || is_file(path)) return path;
   if (!path.has_parent_path()) {
     for (const fs::path& folder : folders) {
