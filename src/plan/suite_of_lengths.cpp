@@ -64,6 +64,10 @@ std::vector<Case> many_requests() {
     for (int64_t i = 0; i < count; ++i) requests.push_back({i % 4, 7 * i % 41});
     cases.add(requests);
   }
+  Requests most;
+  for (int64_t i = 0; i < 4096; ++i) most.push_back({i % 2, 7 * i % 41});
+  cases.with({Mask::causal_bottom_right}, {Layout::ragged});
+  cases.add(Pass::forward, Distribution::one_hot, most);
   return std::move(cases).take();
 }
 
@@ -77,6 +81,69 @@ std::vector<Case> one_long_request() {
   cases.add({{1, 1}, {1, 131072}, {1, 1}, {0, 5}});
   cases.add({{2, 3}, {700, 1000}, {1, 1}});
   return std::move(cases).take();
+}
+
+// Query heads on each K/V head, of requests and of a batch of equal lengths that decodes: rows of a
+// tile that no query head fills, and tiles between two of them.
+std::vector<Case> groups_of_requests() {
+  LengthsCases cases;
+  cases.with({Mask::causal_bottom_right}, {Layout::ragged, Layout::bhsd});
+  for (const int64_t group : {1, 3, 5, 7, 16, 17, 71}) {
+    cases.base().problem.kv_heads = 2;
+    cases.base().problem.q_heads = 2 * group;
+    cases.add(Pass::forward, Distribution::one_hot, {{1, 70}, {4, 129}, {17, 16}});
+    cases.add(Pass::forward, Distribution::one_hot, {{1, 300}, {1, 300}});
+  }
+  return std::move(cases).take();
+}
+
+// One request of each number of keys, odd and even ones apart: a split of any size ends at each.
+std::vector<Case> every_number_of_keys_without_pages() {
+  Requests requests[2];
+  for (int64_t keys = 1; keys <= 1100; ++keys) requests[keys % 2].push_back({1, keys});
+  LengthsCases cases;
+  cases.base().problem.head_dim = 24;  // spells the number of any of 4096 keys
+  cases.base().problem.q_heads = 2;
+  cases.base().problem.kv_heads = 1;
+  cases.with({Mask::none}, {Layout::ragged});
+  for (const Requests& half : requests) {
+    cases.add(Pass::forward, Distribution::one_hot, half);
+  }
+  return std::move(cases).take();
+}
+
+// Sessions of as many requests with the same longest lengths, one after the other: a plan, a grid
+// or a counter that outlives its session is that of the first. Long, short, long again; then other
+// strides and another scale of the same lengths.
+std::vector<Case> one_after_another() {
+  const Requests longs{{1, 700}, {1, 700}, {1, 650}, {1, 700}};
+  const Requests shorts{{1, 3}, {1, 700}, {1, 1}, {1, 0}};
+  std::vector<Case> cases;
+  for (const bool paged : {false, true}) {
+    LengthsCases in_turn;
+    in_turn.with({Mask::causal_bottom_right}, {Layout::ragged});
+    Case& base = in_turn.base();
+    if (paged) base.problem.page_size = 16;
+    const auto add = [&](const Requests& requests) {
+      for (int turn = 0; turn < 3; ++turn) {  // each dtype
+        in_turn.add(Pass::forward, Distribution::normal, requests);
+      }
+      ++base.inputs.seed;  // another case
+    };
+    for (const Requests& requests : {longs, shorts, longs}) add(requests);
+    base.placement = Placement::strided;
+    add(longs);
+    base.placement = Placement::contiguous;
+    for (const double scale : {0.5, -1.0}) {
+      base.problem.scale = scale;
+      add(longs);
+    }
+    base.problem.scale.reset();
+    add(longs);
+    std::vector<Case> taken = std::move(in_turn).take();
+    cases.insert(cases.end(), taken.begin(), taken.end());
+  }
+  return cases;
 }
 
 std::vector<Case> spoilt_requests() {
@@ -129,7 +196,14 @@ std::vector<SuiteGroup> groups_of_lengths() {
        diagonals()},
       {"ends of keys", "nothing behind a request's last key counts, without a mask to hide it",
        ends_of_keys()},
-      {"many requests", "991, 993 and 1025 requests", many_requests()},
+      {"many requests", "991, 993, 1025 and 4096 requests", many_requests()},
+      {"groups of requests", "1, 3, 5, 7, 16, 17 and 71 query heads on a K/V head",
+       groups_of_requests()},
+      {"every number of keys, without pages", "1 to 1100 keys, each once",
+       every_number_of_keys_without_pages()},
+      {"one after another",
+       "the same shapes with other lengths, strides and scales, in the same process",
+       one_after_another()},
       {"long request", "one long request among short ones", one_long_request()},
       {"NaN in requests", "a NaN or infinite key, and keys that no query sees, in one request",
        spoilt_requests()},

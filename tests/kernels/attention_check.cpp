@@ -190,7 +190,7 @@ void RandomInputs::fill(int tensor,
                                      : value_view<void>(bytes.data(), problem_);
   for (int64_t b = 0; b < t.batch; ++b) {
     for (int64_t h = 0; h < t.heads; ++h) {
-      for (int64_t row = 0; row < t.length; ++row) {
+      for (int64_t row = 0; row < t.rows(b); ++row) {
         for (int64_t c = 0; c < t.head_dim; ++c) {
           store_element(t.data, t.dtype, t.offset(b, h, row) + c, value(b, h, row, c));
         }

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "attention/half.h"
 #include "tests/kernels/attention_check.h"
 
 namespace flashbench {
@@ -228,6 +229,41 @@ TEST(CpuProviders, PagesChangeNoBit) {
                                       row_of(*paged.problem().block_table, b));
               EXPECT_TRUE(outputs_of(*provider, *device, alone).same_bits(together.request(b)))
                   << "request " << b;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// A factor of two is exact in every step, as long as O is neither subnormal nor too large.
+TEST(CpuProviders, TwiceVGivesTwiceOBitForBit) {
+  const auto device = make_host_device(2);
+  for (const Provider* provider : cpu_providers()) {
+    for (const Mask mask : kMasks) {
+      for (const Problem& p : problems_of_lengths(Pass::forward, mask, 32)) {
+        RandomInputs inputs(p);
+        const CheckedOutputs once = outputs_of(*provider, *device, inputs);
+        const auto twice_v = [v = RandomInputs(p)](int64_t b, int64_t h, int64_t row, int64_t c) {
+          const ConstTensorView view = v.view().v;
+          return 2 * load_element(view.data, view.dtype, view.offset(b, h, row) + c);
+        };
+        inputs.fill(2, twice_v);
+        const CheckedOutputs twice = outputs_of(*provider, *device, inputs);
+        const PagedInputs paged(inputs, 16, KvLayout::paged_hnd, random_table(p, 16, 3, 5));
+        EXPECT_TRUE(outputs_of(*provider, *device, paged).same_bits(twice)) << p.id();
+        for (int64_t b = 0; b < p.batch; ++b) {
+          for (int64_t h = 0; h < p.q_heads; ++h) {
+            for (int64_t row = 0; row < p.q_len_of(b); ++row) {
+              ASSERT_EQ(twice.logsumexp(b, h, row), once.logsumexp(b, h, row)) << p.id();
+              for (int64_t c = 0; c < p.value_dim(); ++c) {
+                const bool is_subnormal =
+                    p.dtype == Dtype::fp16 && std::abs(once.o(b, h, row, c)) < 0x1p-14;
+                if (is_subnormal) continue;
+                ASSERT_EQ(twice.o(b, h, row, c), 2 * once.o(b, h, row, c))
+                    << provider->name() << " " << p.id();
+              }
             }
           }
         }
