@@ -6,7 +6,8 @@
 
 namespace flashbench::kernels {
 
-extern const AttentionKernel kSm90Decode, kSm90Forward, kSm90Backward, kSm90BackwardDeterministic;
+extern const AttentionKernel kSm90Decode, kSm90DecodeBatchInvariant, kSm90Forward;
+extern const AttentionKernel kSm90Backward, kSm90BackwardDeterministic;
 extern const AttentionKernel kSm80Forward, kSm80Backward, kSm80BackwardDeterministic;
 extern const AttentionKernel kSimtForward, kSimtBackward;
 extern const AttentionKernel kFa1Forward;
@@ -20,6 +21,7 @@ std::span<const AttentionKernel* const> cuda_kernels() {
                                        &kSimtForward,
                                        &kSimtBackward,
                                        &kFa1Forward,
+                                       &kSm90DecodeBatchInvariant,
                                        &kSm90BackwardDeterministic,
                                        &kSm80BackwardDeterministic};
   return kKernels;

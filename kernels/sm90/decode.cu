@@ -5,8 +5,11 @@
 #include <array>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "device/cu_seqlens.h"
 #include "kernels/attention.h"
 #include "kernels/common/blocks.h"
 #include "kernels/common/half_types.h"
@@ -18,66 +21,134 @@
 namespace flashbench::kernels::sm90 {
 namespace {
 
-template <int kHeadDim, int kRowTiles, int kKeys, int kWarps, int kStages>
-constexpr Variant<DecodeArguments> variant() {
-  constexpr DecodeConfig kConfig{kHeadDim, kRowTiles, kKeys,
-                                 kWarps,   kStages,   decode_at_once(kHeadDim, kWarps)};
+constexpr int64_t kMaxQueries = 16;  // of a request
+
+struct DecodeVariant : Variant<DecodeArguments> {
+  int value_dim;
+};
+
+template <DecodeBatch kBatch, int kHeadDim, int kValueDim, int kRowTiles, int kKeys, int kWarps,
+          int kStages>
+constexpr DecodeVariant variant() {
+  constexpr DecodeConfig kConfig{
+      kHeadDim, kValueDim, kRowTiles, kKeys, kWarps, kStages, decode_at_once(kHeadDim, kWarps),
+      kBatch};
   using Half = Decode<__half, kConfig>;
-  return variant_of<Half>(decode_kernel<Half>, decode_kernel<Decode<__nv_bfloat16, kConfig>>);
+  return {variant_of<Half>(decode_kernel<Half>, decode_kernel<Decode<__nv_bfloat16, kConfig>>),
+          kValueDim};
 }
 
 // One thread block of 8 warps to a multiprocessor is faster where there are few; two of 4 warps
 // hide each other's ends where there are many. Of those that are predicted to take as long, the
 // first is chosen.
+template <DecodeBatch kBatch>
 constexpr std::array kVariants{
-    variant<64, 1, 32, 8, 2>(),  variant<64, 1, 32, 4, 2>(),  variant<64, 2, 32, 8, 2>(),
-    variant<64, 2, 32, 4, 2>(),  variant<96, 1, 16, 8, 3>(),  variant<96, 1, 16, 4, 3>(),
-    variant<96, 2, 16, 8, 3>(),  variant<96, 2, 16, 4, 3>(),  variant<128, 1, 16, 8, 2>(),
-    variant<128, 1, 16, 4, 2>(), variant<128, 2, 16, 8, 2>(), variant<128, 2, 16, 4, 2>(),
-    variant<192, 1, 16, 8, 2>(), variant<256, 1, 16, 4, 2>(),
+    variant<kBatch, 64, 64, 1, 32, 8, 2>(),   variant<kBatch, 64, 64, 1, 32, 4, 2>(),
+    variant<kBatch, 64, 64, 2, 32, 8, 2>(),   variant<kBatch, 64, 64, 2, 32, 4, 2>(),
+    variant<kBatch, 96, 96, 1, 16, 8, 3>(),   variant<kBatch, 96, 96, 1, 16, 4, 3>(),
+    variant<kBatch, 96, 96, 2, 16, 8, 3>(),   variant<kBatch, 96, 96, 2, 16, 4, 3>(),
+    variant<kBatch, 128, 128, 1, 16, 8, 2>(), variant<kBatch, 128, 128, 1, 16, 4, 2>(),
+    variant<kBatch, 128, 128, 2, 16, 8, 2>(), variant<kBatch, 128, 128, 2, 16, 4, 2>(),
+    variant<kBatch, 192, 128, 1, 16, 8, 2>(), variant<kBatch, 192, 128, 1, 16, 4, 2>(),
+    variant<kBatch, 192, 192, 1, 16, 8, 2>(), variant<kBatch, 256, 256, 1, 16, 4, 2>(),
+};
+template <>
+constexpr std::array kVariants<DecodeBatch::portions>{
+    variant<DecodeBatch::portions, 64, 64, 1, 32, 8, 2>(),
+    variant<DecodeBatch::portions, 64, 64, 1, 32, 4, 2>(),
+    variant<DecodeBatch::portions, 64, 64, 2, 32, 8, 2>(),
+    variant<DecodeBatch::portions, 96, 96, 1, 16, 8, 3>(),
+    variant<DecodeBatch::portions, 96, 96, 1, 16, 4, 3>(),
+    variant<DecodeBatch::portions, 96, 96, 2, 16, 8, 3>(),
+    variant<DecodeBatch::portions, 128, 128, 1, 16, 8, 2>(),
+    variant<DecodeBatch::portions, 128, 128, 1, 16, 4, 2>(),
+    variant<DecodeBatch::portions, 128, 128, 2, 16, 8, 2>(),
+    variant<DecodeBatch::portions, 192, 128, 1, 16, 8, 2>(),
+    variant<DecodeBatch::portions, 192, 192, 1, 16, 8, 2>(),
+    variant<DecodeBatch::portions, 256, 256, 1, 16, 4, 2>(),
 };
 
-// The fewest rows of a block that hold a unit, or the most that there are.
-int block_rows(const Problem& p) {
+// The kernels differ in which batches they take, and in whether results may depend on the batch.
+enum class Bits { of_batch, of_request };
+
+std::span<const DecodeVariant> variants_for(const Problem& p, Bits bits) {
+  if (p.lengths || bits == Bits::of_request) return kVariants<DecodeBatch::portions>;
+  if (p.is_paged()) return kVariants<DecodeBatch::paged>;
+  return kVariants<DecodeBatch::equal>;
+}
+
+// Those for the smallest dimensions that are compiled.
+bool fits(const DecodeVariant& variant, const Problem& p) {
+  const int64_t widest = std::max(p.head_dim, p.value_dim());
+  if (p.head_dim > 128 && p.head_dim <= 192 && p.value_dim() <= 128) {
+    return variant.head_dim == 192 && variant.value_dim == 128;
+  }
+  return variant.head_dim == variant.value_dim &&
+         variant.head_dim == compiled_head_dim(kVariants<DecodeBatch::equal>, widest);
+}
+
+std::vector<BlockSizes> blocks_for(const Problem& p, Bits bits) {
+  std::vector<BlockSizes> blocks;
+  for (const auto& variant : variants_for(p, bits)) {
+    if (fits(variant, p)) blocks.push_back(variant.blocks);
+  }
+  return blocks;
+}
+
+// The fewest rows of a block that hold a unit, or the most that there are. Where no other request
+// may change a result, there is one number of rows for all.
+int block_rows(const Problem& p, Bits bits) {
   int most = 0;
-  for (const auto& variant : kVariants) {
-    if (variant.head_dim != compiled_head_dim(kVariants, p.head_dim)) continue;
-    most = std::max(most, variant.blocks.q);
-    if (variant.blocks.q >= packed_rows(p)) return variant.blocks.q;
+  for (const BlockSizes& blocks : blocks_for(p, bits)) {
+    most = std::max(most, blocks.q);
+    if (blocks.q >= packed_rows(p) || bits == Bits::of_request) return blocks.q;
   }
   return most;
 }
 
+template <Bits kBits>
 std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
   if (auto why = why_not_half(p.dtype)) return why;
   if (device.compute_capability != 90) {
     return "needs a GPU of compute capability 9.0, for its clusters of thread blocks";
   }
   if (std::max(p.q_len, p.kv_len) >= kMaxLength) return "lengths must be below 2^30";
-  constexpr int64_t kMaxQueries = 16, kMaxRows = 64;
+  constexpr int64_t kMaxRows = 64;
   if (p.q_len > kMaxQueries) return "is for decoding: at most 16 queries a request";
   if (packed_rows(p) > kMaxRows) {
     return "packs the queries of a group of heads, at most 64 in all";
   }
   // Each block of packed rows reads K and V once; sm90_forward, with up to 64 queries of one head a
   // tile, reads them once for every head of the group.
-  const int64_t blocks = (packed_rows(p) + block_rows(p) - 1) / block_rows(p);
-  if (blocks > p.heads_per_kv_head()) {
+  const int64_t blocks = (packed_rows(p) + block_rows(p, kBits) - 1) / block_rows(p, kBits);
+  if (kBits == Bits::of_batch && !p.lengths && !p.is_paged() && !p.has_window() && !p.head_dim_v &&
+      blocks > p.heads_per_kv_head()) {
     return "would read K and V more often than sm90_forward";
   }
-  // The grid's dimensions, and rows whose distance in bytes has 32 bits.
+  if (auto why = CuSeqlens::why_none(p)) return why;
+  // The grid's dimensions, rows whose distance in bytes has 32 bits, and numbers of tiles.
   if (p.batch >= 65536) return "takes fewer than 65,536 requests";
-  if (p.kv_heads * std::max<int64_t>(blocks, p.head_dim) >= (int64_t{1} << 30)) {
+  if (p.kv_heads >= 65536) return "takes fewer than 65,536 K/V heads";
+  if (p.kv_heads * std::max<int64_t>(blocks, std::max(p.head_dim, p.value_dim())) >= kMaxLength) {
     return "too many heads";
+  }
+  constexpr int64_t kFewestKeysOfATile = 64, kMostTilesAround = 16;
+  if (p.batch * (p.kv_len / kFewestKeysOfATile + kMostTilesAround) >= kMaxLength) {
+    return "too many keys in all";
   }
   return std::nullopt;
 }
 
-BlockSizes choose(const Problem& p, const DeviceInfo& device) {
+std::vector<BlockSizes> blocks_with_rows(const Problem& p, Bits bits) {
+  std::vector<BlockSizes> blocks = blocks_for(p, bits);
+  std::erase_if(blocks, [&](const BlockSizes& one) { return one.q != block_rows(p, bits); });
+  return blocks;
+}
+
+BlockSizes choose_for_equal_lengths(const Problem& p, const DeviceInfo& device) {
   BlockSizes best;
   double least = std::numeric_limits<double>::infinity();
-  for (const BlockSizes& blocks : fitting_blocks(kVariants, p, device)) {
-    if (blocks.q != block_rows(p)) continue;
+  for (const BlockSizes& blocks : blocks_with_rows(p, Bits::of_batch)) {
     const double ns = predicted_ns(p, device, blocks, choose_splits(p, device, blocks));
     if (ns >= least) continue;
     least = ns;
@@ -86,71 +157,186 @@ BlockSizes choose(const Problem& p, const DeviceInfo& device) {
   return best;
 }
 
+// One thread block of 8 warps makes fewer parts to merge. Two of 4 hide each other's ends where a
+// portion has many requests, for all that the host knows.
+BlockSizes choose_for_portions(const Problem& p, const DeviceInfo& device) {
+  constexpr int64_t kManyRequests = 4;  // of a portion
+  const std::vector<BlockSizes> blocks = blocks_with_rows(p, Bits::of_batch);
+  const bool many = p.batch >= kManyRequests * plan_portions(p, device, blocks.front()).portions;
+  return many ? blocks.back() : blocks.front();
+}
+
+BlockSizes choose(const Problem& p, const DeviceInfo& device) {
+  return p.lengths ? choose_for_portions(p, device) : choose_for_equal_lengths(p, device);
+}
+BlockSizes choose_batch_invariant(const Problem& p, const DeviceInfo&) {
+  return blocks_with_rows(p, Bits::of_request).back();
+}
+
+template <Bits kBits>
 CudaKernel<DecodeArguments> kernel_at(const Launch& at) {
-  return variant_at(kVariants, at).kernel("sm90_decode", at.problem.dtype);
+  const auto variants = variants_for(at.problem, kBits);
+  const auto& variant = *std::ranges::find_if(variants, [&](const auto& variant) {
+    return fits(variant, at.problem) && variant.blocks == at.blocks;
+  });
+  return variant.kernel("sm90_decode", at.problem.dtype);
 }
 
+template <Bits kBits>
 std::vector<KernelFacts> facts(const Launch& at) {
-  return {kernel_facts(kernel_at(at))};
+  return {kernel_facts(kernel_at<kBits>(at))};
 }
 
-Splits splits_of(const Launch& at) {
-  return choose_splits(at.problem, at.device, at.blocks);
-}
+// How the keys are divided: each unit alike, or all requests into portions.
+struct Division {
+  std::optional<PortionPlan> portions;
+  Splits splits;
 
+  Division(const Launch& at, Bits bits) {
+    const Problem& p = at.problem;
+    if (bits == Bits::of_request) {
+      portions = plan_batch_invariant_portions(p, at.device, at.blocks);
+    } else if (p.lengths) {
+      portions = plan_portions(p, at.device, at.blocks);
+    } else {
+      splits = choose_splits(p, at.device, at.blocks);
+    }
+  }
+};
+
+template <Bits kBits>
 std::string describe_variant(const Launch& at) {
-  const Splits splits = splits_of(at);
-  return "sm90_decode " + describe(at.blocks) + ", splits " + std::to_string(splits.clusters) +
-         "x" + std::to_string(splits.cluster_size);
+  const Division division(at, kBits);
+  const std::string name =
+      kBits == Bits::of_batch ? "sm90_decode " : "sm90_decode_batch_invariant ";
+  std::string text = name + describe(at.blocks);
+  if (!division.portions) {
+    return text + ", splits " + std::to_string(division.splits.clusters) + "x" +
+           std::to_string(division.splits.cluster_size);
+  }
+  if (kBits == Bits::of_request) {
+    return text + ", " + std::to_string(kBatchInvariantKeys) + " keys a portion";
+  }
+  return text + ", " + std::to_string(division.portions->portions) + " portions";
 }
 
-// The parts of the workspace, in bytes from its start; empty if no unit has several clusters.
+// Rows of a part of a unit in portions that there is memory for.
+int64_t part_rows(const Launch& at) {
+  return std::min<int64_t>(at.blocks.q, packed_rows(at.problem));
+}
+
+// The parts of the workspace, in bytes from its start; empty if nothing is merged in memory.
 struct Workspace {
   size_t sums = 0, last_arrived = 0, end = 0;
 
-  explicit Workspace(const Launch& at) {
+  Workspace(const Launch& at, const Division& division) {
     const Problem& p = at.problem;
-    const Splits splits = splits_of(at);
-    if (splits.clusters == 1) return;
-    const auto units = static_cast<size_t>(p.batch * p.kv_heads * row_blocks(p, at.blocks));
-    const size_t rows = units * static_cast<size_t>(splits.clusters * at.blocks.q);
-    const auto cluster_size = static_cast<size_t>(splits.cluster_size);
-    sums = rows * static_cast<size_t>(p.head_dim) * sizeof(float);
-    last_arrived = sums + rows * cluster_size * 2 * sizeof(float);
-    end = last_arrived + units * cluster_size * sizeof(unsigned);
+    int64_t rows = 0, rows_of_sums = 0, counters = 0;
+    if (const auto& portions = division.portions) {
+      counters = portions->most_portions * portions->thread_blocks;
+      rows = rows_of_sums = counters * portions->part_slots() * part_rows(at);
+    } else if (division.splits.clusters > 1) {
+      const int64_t units = p.batch * p.kv_heads * row_blocks(p, at.blocks);
+      rows = units * division.splits.clusters * at.blocks.q;
+      rows_of_sums = rows * division.splits.cluster_size;
+      counters = units * division.splits.cluster_size;
+    }
+    sums = static_cast<size_t>(rows * p.value_dim()) * sizeof(float);
+    last_arrived = sums + static_cast<size_t>(rows_of_sums) * 2 * sizeof(float);
+    end = last_arrived + static_cast<size_t>(counters) * sizeof(unsigned);
   }
 };
 
 // DecodeArguments::last_arrived starts at UINT_MAX, as poisoned memory is.
 static_assert(kPoisonByte == 0xff);
+template <Bits kBits>
 size_t workspace_bytes(const Launch& at) {
-  return Workspace(at).end;
+  return Workspace(at, Division(at, kBits)).end;
 }
 
-// Every block of rows reads the keys that its queries see. Partial results are written and read.
+// The keys that the blocks of rows of a request read: each those that its queries see.
+int64_t requested_keys(const Problem& request, const BlockSizes& blocks) {
+  int64_t keys = 0;
+  for (int64_t first = 0; first < packed_rows(request); first += blocks.q) {
+    const int64_t last = std::min(first + blocks.q, packed_rows(request)) - 1;
+    const int64_t end = request.visible_keys(last / request.heads_per_kv_head()).end;
+    keys += end - std::min(end, request.visible_keys(first / request.heads_per_kv_head()).first);
+  }
+  return keys;
+}
+
+template <Bits kBits>
+std::optional<Schedule> schedule(const Launch& at) {
+  const Problem& p = at.problem;
+  const Division division(at, kBits);
+  constexpr int64_t kFloat = sizeof(float);
+  if (const auto& plan = division.portions) {
+    const PortionAccount account = account_of_portions(p, at.blocks, *plan);
+    const int64_t parts = account.parts_in_memory * p.kv_heads;
+    const int64_t row_bytes = (p.value_dim() + 2) * kFloat;
+    return Schedule{
+        .splits = account.most_parts,
+        .workers = std::min(account.portions, plan->portions_at_once) * plan->thread_blocks,
+        .partial_bytes = parts * packed_rows(p) * row_bytes,
+        .imbalance = account.imbalance};
+  }
+  const Splits& splits = division.splits;
+  const int64_t units = p.batch * p.kv_heads * row_blocks(p, at.blocks);
+  const int64_t row_floats = p.value_dim() + 2 * splits.cluster_size;
+  const int64_t parts = splits.clusters > 1 ? splits.clusters : 0;
+  return Schedule{.splits = splits.count(),
+                  .workers = units * splits.count(),
+                  .partial_bytes = p.query_rows() * parts * row_floats * kFloat,
+                  .imbalance = 1};
+}
+
+// Partial results are written and read. A key's page is looked up for itself. Every split of a unit
+// reads its queries.
+template <Bits kBits>
 int64_t requested_bytes(const Launch& at) {
   const Problem& p = at.problem;
-  const Splits splits = splits_of(at);
+  const Division division(at, kBits);
+  const int64_t keys = p.kv_heads * p.sum_of_requests([&](const Problem& request) {
+    return requested_keys(request, at.blocks);
+  });
   const int64_t row_bytes = p.head_dim * element_size(p.dtype);
-  int64_t keys = 0;
-  for (int64_t block = 1; block <= row_blocks(p, at.blocks); ++block) {
-    const int64_t rows = std::min(block * at.blocks.q, packed_rows(p));
-    keys += p.visible_keys((rows - 1) / p.heads_per_kv_head()).end;
-  }
-  int64_t bytes = p.query_rows() * (row_bytes * (splits.count() + 1) + int64_t{sizeof(float)}) +
-                  2 * p.batch * p.kv_heads * keys * row_bytes;
-  if (splits.clusters > 1) {
-    const int64_t partial_floats = p.head_dim + 2 * splits.cluster_size;
-    bytes += 2 * p.query_rows() * splits.clusters * partial_floats * int64_t{sizeof(float)};
-  }
-  return bytes;
+  const int64_t value_bytes = p.value_dim() * element_size(p.dtype);
+  const int64_t rows = p.q_heads * p.q_tokens();
+  const int64_t entry_bytes = p.is_paged() ? sizeof(int32_t) : 0;
+  return rows * (row_bytes * division.splits.count() + value_bytes + int64_t{sizeof(float)}) +
+         keys * (row_bytes + value_bytes + entry_bytes) + 2 * schedule<kBits>(at)->partial_bytes;
 }
 
+// Which keys queries see, as DecodeArguments has it: within 32 bits.
+struct VisibleFrom {
+  int first, end;
+  bool ends_right;
+
+  VisibleFrom(const Problem& p, const Division& division) : ends_right(false) {
+    if (!division.portions) {
+      const Band limits = band(p);
+      first = static_cast<int>(std::max(limits.first_from, -kMaxLength));
+      end = static_cast<int>(std::min(limits.end_from, kMaxLength));
+      return;
+    }
+    // Relative to each request's own diagonal. From the last query on, all keys are seen.
+    ends_right = p.mask != Mask::causal_top_left;
+    first = static_cast<int>(-std::min(p.window_left.value_or(kMaxLength), kMaxLength));
+    end = static_cast<int>(std::min(p.window_right.value_or(kMaxQueries), kMaxQueries) + 1);
+    if (p.mask != Mask::none) end = 1;
+  }
+};
+
+template <Bits kBits>
 void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
             Stream stream) {
   const Problem& p = at.problem;
-  const Splits splits = splits_of(at);
-  const Workspace offsets(at);
+  if (p.q_len == 0) return;  // no request has a query
+  const Division division(at, kBits);
+  const PortionPlan portions = division.portions.value_or(PortionPlan());
+  const Splits& splits = division.splits;
+  const VisibleFrom visible(p, division);
+  const Workspace offsets(at, division);
   const auto part = [&](size_t offset) { return static_cast<char*>(workspace) + offset; };
   const int64_t blocks = row_blocks(p, at.blocks);
   const DecodeArguments arguments{
@@ -168,7 +354,9 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
       .q_len = static_cast<int>(p.q_len),
       .kv_len = static_cast<int>(p.kv_len),
       .head_dim = static_cast<int>(p.head_dim),
-      .diagonal = static_cast<int>(diagonal(p)),
+      .value_dim = static_cast<int>(p.value_dim()),
+      .first_from = visible.first,
+      .end_from = visible.end,
       .inverse_group = 1 / static_cast<float>(p.heads_per_kv_head()),
       .row_blocks = static_cast<int>(blocks),
       .clusters = splits.clusters,
@@ -177,12 +365,31 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
       .partial_o = reinterpret_cast<float*>(workspace),
       .partial_sums = reinterpret_cast<float*>(part(offsets.sums)),
       .last_arrived = reinterpret_cast<unsigned*>(part(offsets.last_arrived)),
+      .block_table = in.k.pages.table,
+      .table_stride = in.k.pages.stride,
+      .page_size =
+          Divisor(static_cast<uint32_t>(std::min(p.page_size.value_or(kMaxLength), kMaxLength))),
+      .cu_seqlens_q = at.cu_seqlens_q,
+      .cu_seqlens_k = at.cu_seqlens_k,
+      .is_ragged = p.is_ragged(),
+      .ends_right = visible.ends_right,
+      .batch = static_cast<int>(p.batch),
+      .logsumexp_batch = p.is_ragged() ? 0 : p.q_heads * p.q_len,
+      .logsumexp_head = p.is_ragged() ? p.q_tokens() : p.q_len,
+      .portions = static_cast<int>(portions.portions),
+      .portion_tiles = static_cast<int>(portions.tiles),
+      .tiles_of_ends = static_cast<int>(portions.tiles_of_ends),
+      .near_eighths = static_cast<int>(portions.near_eighths),
+      .part_slots = static_cast<int>(portions.part_slots()),
+      .part_rows = static_cast<int>(part_rows(at)),
   };
-  const ClusterGrid grid{.x = p.kv_heads * blocks,
-                         .y = p.batch,
-                         .z = splits.count(),
-                         .cluster_size = splits.cluster_size};
-  launch_clusters(kernel_at(at), grid, arguments, stream);
+  const ClusterGrid grid =
+      division.portions ? ClusterGrid{.x = blocks, .y = p.kv_heads, .z = portions.portions_at_once}
+                        : ClusterGrid{.x = p.kv_heads * blocks,
+                                      .y = p.batch,
+                                      .z = splits.count(),
+                                      .cluster_size = splits.cluster_size};
+  launch_clusters(kernel_at<kBits>(at), grid, arguments, stream);
 }
 
 }  // namespace
@@ -190,17 +397,43 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
 
 namespace flashbench::kernels {
 
-extern const AttentionKernel kSm90Decode{.name = "sm90_decode",
-                                         .family = "sm90_decode",
-                                         .device = DeviceKind::cuda,
-                                         .pass = Pass::forward,
-                                         .needs_aligned_rows = true,
-                                         .why_unsupported = sm90::why_unsupported,
-                                         .choose = sm90::choose,
-                                         .variant = sm90::describe_variant,
-                                         .workspace_bytes = sm90::workspace_bytes,
-                                         .requested_bytes = sm90::requested_bytes,
-                                         .facts = sm90::facts,
-                                         .launch = sm90::launch};
+extern const AttentionKernel kSm90Decode{
+    .name = "sm90_decode",
+    .family = "sm90_decode",
+    .device = DeviceKind::cuda,
+    .pass = Pass::forward,
+    .needs_aligned_rows = true,
+    .knows_windows = true,
+    .knows_head_dim_v = true,
+    .knows_lengths = true,
+    .knows_pages = true,
+    .why_unsupported = sm90::why_unsupported<sm90::Bits::of_batch>,
+    .choose = sm90::choose,
+    .variant = sm90::describe_variant<sm90::Bits::of_batch>,
+    .workspace_bytes = sm90::workspace_bytes<sm90::Bits::of_batch>,
+    .requested_bytes = sm90::requested_bytes<sm90::Bits::of_batch>,
+    .schedule = sm90::schedule<sm90::Bits::of_batch>,
+    .facts = sm90::facts<sm90::Bits::of_batch>,
+    .launch = sm90::launch<sm90::Bits::of_batch>};
+
+// A request's results have the same bits alone and in any batch.
+extern const AttentionKernel kSm90DecodeBatchInvariant{
+    .name = "sm90_decode_batch_invariant",
+    .family = "sm90_decode_batch_invariant",
+    .device = DeviceKind::cuda,
+    .pass = Pass::forward,
+    .needs_aligned_rows = true,
+    .knows_windows = true,
+    .knows_head_dim_v = true,
+    .knows_lengths = true,
+    .knows_pages = true,
+    .why_unsupported = sm90::why_unsupported<sm90::Bits::of_request>,
+    .choose = sm90::choose_batch_invariant,
+    .variant = sm90::describe_variant<sm90::Bits::of_request>,
+    .workspace_bytes = sm90::workspace_bytes<sm90::Bits::of_request>,
+    .requested_bytes = sm90::requested_bytes<sm90::Bits::of_request>,
+    .schedule = sm90::schedule<sm90::Bits::of_request>,
+    .facts = sm90::facts<sm90::Bits::of_request>,
+    .launch = sm90::launch<sm90::Bits::of_request>};
 
 }  // namespace flashbench::kernels

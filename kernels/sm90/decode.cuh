@@ -2,17 +2,21 @@
 // time is that of reading K and V once.
 //
 // A unit is what reads the same K and V: the queries of all heads of a group, packed into rows. A
-// thread block takes a unit, or a split of its keys. Each warp has tiles of keys of its own, with a
+// thread block takes a unit, or a part of its keys. Each warp has tiles of keys of its own, with a
 // ring in shared memory that nobody else touches, and computes all rows for them: there is no
 // barrier in the loop. At the end the partial results are merged, in a fixed order: those of the
 // warps in shared memory; those of the thread blocks of a cluster, which send each other the
 // columns that the other merges; and those of several clusters in global memory, by the cluster
 // that arrives last.
+//
+// Where lengths are equal, the host splits all units alike (Splits). Else thread blocks find their
+// keys from the lengths in device memory (Portions), and merge in global memory alone.
 #pragma once
 
 #include <cstdint>
 #include <limits>
 #include <numbers>
+#include <type_traits>
 
 #include "kernels/common/strides.h"
 #include "kernels/mma/shared_tile.h"
@@ -26,6 +30,9 @@
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/mma.h"
 #include "kernels/ptx/shared_address.h"
+#include "kernels/sm90/decode_arguments.cuh"
+#include "kernels/sm90/decode_keys.cuh"
+#include "kernels/sm90/decode_portions.cuh"
 #include "kernels/sm90/decode_splits.h"
 #include "kernels/sm90/roles.cuh"
 
@@ -35,51 +42,10 @@ namespace flashbench::kernels::sm90 {
 // and the sums are scaled. P then stays far below the largest fp16.
 inline constexpr float kDecodeRescaleThreshold = 8;
 
-struct DecodeConfig {
-  int head_dim;   // multiple of 32
-  int row_tiles;  // of 16 packed rows
-  int keys;       // of a warp's tile, a multiple of 16
-  int warps;
-  int stages;   // tiles of K, and as many of V, in a warp's ring
-  int at_once;  // thread blocks per multiprocessor
-};
-
-struct DecodeArguments {
-  const void *q, *k, *v;
-  void* o;
-  float* logsumexp;
-  Strides q_strides, k_strides, v_strides, o_strides;
-  int kv_heads, group, q_len, kv_len, head_dim;
-  int diagonal;                // query i sees keys 0 to i + diagonal
-  float inverse_group;         // 1 / group
-  int row_blocks;              // of a unit
-  int clusters, cluster_size;  // see Splits
-  float scale_log2;            // takes Q K^T to the softmax's exponents in base 2
-  // Where clusters share a unit: O of each [units, clusters, rows of a block, head_dim]; its maxima
-  // and sums [units, clusters, cluster_size, rows of a block, 2]; and the number of the cluster
-  // that arrived last, less 1, for each [units, cluster_size].
-  float *partial_o, *partial_sums;
-  unsigned* last_arrived;
-
-  // The number of keys that a query sees, if positive; else it sees none.
-  __device__ int visible_keys(int query) const { return min(kv_len, query + diagonal + 1); }
-};
-
-// Finds the rows of K or V of one unit. All that the loop knows of where keys lie in memory.
-template <typename T>
-struct KeyRows {
-  const T* first;
-  unsigned stride;  // in bytes
-
-  __device__ const T* row(int key) const {
-    const uint64_t offset = uint64_t{static_cast<unsigned>(key)} * stride;
-    return reinterpret_cast<const T*>(reinterpret_cast<const char*>(first) + offset);
-  }
-};
-
 template <typename T, DecodeConfig kConfig, typename Delay = NoDelay>
 struct Decode {
   static constexpr int kHeadDim = kConfig.head_dim;
+  static constexpr int kValueDim = kConfig.value_dim;
   static constexpr int kRowTiles = kConfig.row_tiles;
   static constexpr int kKeys = kConfig.keys;
   static constexpr int kWarps = kConfig.warps;
@@ -89,70 +55,94 @@ struct Decode {
   static constexpr int kBlockQ = 16 * kRowTiles;
   static constexpr int kBlockKv = kWarps * kKeys;
   static constexpr int kKeyTiles = kKeys / 8;
-  static constexpr int kDimTiles = kHeadDim / 8;
   static constexpr int kDimSteps = kHeadDim / 16;
+  static constexpr int kValueTiles = kValueDim / 8;
+  static constexpr int kValueSteps = kValueDim / 16;
   static constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
+  static constexpr bool kTakesPortions = kConfig.batch == DecodeBatch::portions;
+
   // Q stays in registers where there is room beside S and O.
-  static constexpr bool kKeepQ = kRowTiles * (kDimSteps + kKeyTiles + kDimTiles) * 4 <= 160;
+  static constexpr bool kKeepQ = kRowTiles * (kDimSteps + kKeyTiles + kValueTiles) * 4 <= 160;
 
   using QTile = mma::SharedTile<kBlockQ, kHeadDim>;
-  using KvTile = mma::SharedTile<kKeys, kHeadDim>;
+  using KTile = mma::SharedTile<kKeys, kHeadDim>;
+  using VTile = mma::SharedTile<kKeys, kValueDim>;
+  using Keys = std::conditional_t<kConfig.batch == DecodeBatch::equal, EqualKeys<T>,
+                                  PagedKeys<T, kKeys, kStages>>;
 
   // Rows of O in shared memory. The padding spares bank conflicts to stores of accumulators.
-  static constexpr int kORow = kHeadDim + 8;
+  static constexpr int kORow = kValueDim + 8;
 
   // Results are merged in shares: a row's four columns for each lane of a warp.
-  static constexpr int kColumns = kHeadDim / 4;
+  static constexpr int kColumns = kValueDim / 4;
   static constexpr int kShares = kBlockQ * kColumns / 32;
   // Every thread block of a cluster has room for as many shares.
   static constexpr int kReceivedShares =
       (kShares + kLargestCluster - 1) / kLargestCluster * kLargestCluster;
 
   struct Ring {
-    char k[kStages][KvTile::kBytes];
-    char v[kStages][KvTile::kBytes];
+    char k[kStages][KTile::kBytes];
+    char v[kStages][VTile::kBytes];
   };
-  // A warp's ring, and in the end its O.
-  union alignas(128) WarpMemory {
+  // A warp's ring, and in the end its O. Where there is room for both, the next keys are loaded
+  // while O is merged.
+  union alignas(128) RingOrO {
     Ring ring;
     float o[kBlockQ][kORow];
   };
+  struct alignas(128) RingAndO {
+    Ring ring;
+    float o[kBlockQ][kORow];
+  };
+  static constexpr bool kLoadsAhead =
+      kTakesPortions && kAtOnce * (kWarps * sizeof(RingAndO) + QTile::kBytes + 4096) <= size_t{227}
+                                                                                            << 10;
+  using WarpMemory = std::conditional_t<kLoadsAhead, RingAndO, RingOrO>;
   struct Shared {
     alignas(128) char q[QTile::kBytes];
     WarpMemory warps[kWarps];
     float maximum[kWarps][kBlockQ], sum[kWarps][kBlockQ];
     // What the thread blocks of a cluster have sent: of each of them, this one's shares.
-    float4 received_o[kReceivedShares * 32];
-    float2 received_sums[kReceivedShares * 32];
+    float4 received_o[kTakesPortions ? 1 : kReceivedShares * 32];
+    float2 received_sums[kTakesPortions ? 1 : kReceivedShares * 32];
     uint64_t received;
     bool is_last;
+    // Of portions: where each warp is, and the piece that it computes and the next one.
+    DecodeWalk walks[kTakesPortions ? kWarps : 1];
+    DecodePiece pieces[kTakesPortions ? kWarps : 1][2];
   };
 
   // What a thread block computes. Thread blocks that read the same keys of all heads are
   // neighbours, so that they read neighbouring memory at about the same time.
   struct Place {
-    int batch, kv_head, row_block, cluster, rank;
+    int kv_head, row_block, cluster, rank;
 
-    __device__ explicit Place(const DecodeArguments& a)
-        : batch(static_cast<int>(blockIdx.y)),
-          kv_head(static_cast<int>(blockIdx.x)),
-          row_block(0),
-          cluster(ptx::clusterid_z()),
-          rank(ptx::cluster_ctarank()) {
+    __device__ explicit Place(const DecodeArguments& a) : cluster(0), rank(0) {
+      if constexpr (kTakesPortions) {
+        kv_head = static_cast<int>(blockIdx.y);
+        row_block = static_cast<int>(blockIdx.x);
+        return;
+      }
+      cluster = ptx::clusterid_z();
+      rank = ptx::cluster_ctarank();
+      kv_head = static_cast<int>(blockIdx.x);
+      row_block = 0;
       if (a.row_blocks == 1) return;
       row_block = kv_head % a.row_blocks;
       kv_head /= a.row_blocks;
     }
+    // The number of the unit; of the thread block among those of a portion.
     __device__ int unit() const { return static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x); }
   };
+  using Request = DecodeRequest;
 
   // A block of a unit's rows. Row i is of query i / group, and of head i % group of the group.
   struct Rows {
     int first, count;
 
-    __device__ Rows(const DecodeArguments& a, const Place& place)
-        : first(place.row_block * kBlockQ), count(min(kBlockQ, a.group * a.q_len - first)) {}
+    __device__ Rows(const DecodeArguments& a, const Place& place, const Request& request)
+        : first(place.row_block * kBlockQ), count(min(kBlockQ, a.group * request.q_len - first)) {}
     // row / group. Exact for fewer than 2^20 rows: a quotient is half a row away from an integer.
     __device__ int query(const DecodeArguments& a, int row) const {
       return static_cast<int>((static_cast<float>(first + row) + 0.5f) * a.inverse_group);
@@ -165,9 +155,16 @@ struct Decode {
     __device__ Row(const DecodeArguments& a, const Place& place, const Rows& rows, int row)
         : query(rows.query(a, row)),
           head(place.kv_head * a.group + rows.first + row - query * a.group) {}
-    __device__ int64_t offset(const Place& place, const Strides& strides) const {
-      return place.batch * strides.batch + head * strides.head + query * strides.row;
+    __device__ int64_t offset(const Request& request, const Strides& strides) const {
+      return request.number * strides.batch + head * strides.head +
+             (request.first_q + query) * strides.row;
     }
+  };
+
+  // The keys that the warps of a thread block take tiles of in turn: from its first one on, a warp
+  // has every step-th.
+  struct KeyRange {
+    int first, step, end;
   };
 
   // ---- Loads
@@ -175,7 +172,8 @@ struct Decode {
   // Every thread loads a part of Q. Rows that do not exist are zeros.
   static constexpr int kChunks = kHeadDim / 8;  // of 16 bytes
   static constexpr int kThreadChunks = (kBlockQ * kChunks + kThreads - 1) / kThreads;
-  static __device__ void load_q(const DecodeArguments& a, const Place& place, const Rows& rows,
+  static __device__ void load_q(const DecodeArguments& a, const Place& place,
+                                const Request& request, const Rows& rows,
                                 uint4 (&q)[kThreadChunks]) {
 #pragma unroll
     for (int i = 0; i < kThreadChunks; ++i) {
@@ -184,7 +182,7 @@ struct Decode {
       q[i] = {0, 0, 0, 0};
       if (row < rows.count && chunk * 8 < a.head_dim) {
         const Row here(a, place, rows, row);
-        const T* from = static_cast<const T*>(a.q) + here.offset(place, a.q_strides) + chunk * 8;
+        const T* from = static_cast<const T*>(a.q) + here.offset(request, a.q_strides) + chunk * 8;
         q[i] = __ldg(reinterpret_cast<const uint4*>(from));
       }
     }
@@ -200,22 +198,47 @@ struct Decode {
   }
 
   // A warp loads a tile of K or V. Keys from `end` on are zeros, whatever memory holds there.
-  static __device__ void load_keys(uint32_t tile, const KeyRows<T>& rows, int first_key, int end,
-                                   int head_dim) {
-    constexpr int kRowsAtOnce = 32 / KvTile::kRowChunks;
+  template <typename Tile, typename TileRows>
+  static __device__ void load_keys(uint32_t tile, const TileRows& rows, int first_key, int end,
+                                   int columns) {
+    constexpr int kRowsAtOnce = 32 / Tile::kRowChunks;
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int chunk = lane % KvTile::kRowChunks, lane_row = lane / KvTile::kRowChunks;
+    const int chunk = lane % Tile::kRowChunks, lane_row = lane / Tile::kRowChunks;
 #pragma unroll
     for (int i = 0; i < kKeys; i += kRowsAtOnce) {
       const int row = i + lane_row, key = first_key + row;
       const T* from = rows.row(key) + chunk * 8;
-      const uint32_t to = tile + KvTile::chunk_offset(row, chunk);
+      const uint32_t to = tile + Tile::chunk_offset(row, chunk);
 #pragma unroll
-      for (int panel = 0; panel < KvTile::kPanels; ++panel) {
-        const int column = panel * KvTile::kPanelColumns;
-        const bool inside = key < end && column + chunk * 8 < head_dim;
-        ptx::cp_async_16(to + panel * KvTile::kPanelBytes, from + column, inside ? 16 : 0);
+      for (int panel = 0; panel < Tile::kPanels; ++panel) {
+        const int column = panel * Tile::kPanelColumns;
+        const bool inside = key < end && column + chunk * 8 < columns;
+        ptx::cp_async_16(to + panel * Tile::kPanelBytes, from + column, inside ? 16 : 0);
       }
+    }
+  }
+
+  // The keys of a unit in memory. No page is looked up for keys from `end` on.
+  static __device__ Keys keys_of(const DecodeArguments& a, const Place& place,
+                                 const Request& request, int end) {
+    const auto of_head = [&](const void* tensor, const Strides& strides) {
+      return static_cast<const T*>(tensor) + place.kv_head * strides.head;
+    };
+    const auto of_request = [&](const void* tensor, const Strides& strides) {
+      return of_head(tensor, strides) + request.number * strides.batch +
+             request.first_k * strides.row;
+    };
+    if constexpr (kConfig.batch == DecodeBatch::equal) {
+      const auto rows = [&](const void* tensor, const Strides& strides) {
+        return KeyRows<T>{of_request(tensor, strides),
+                          static_cast<unsigned>(strides.row * sizeof(T))};
+      };
+      return {rows(a.k, a.k_strides), rows(a.v, a.v_strides)};
+    } else {
+      const bool paged = a.block_table != nullptr;
+      return {paged ? of_head(a.k, a.k_strides) : of_request(a.k, a.k_strides),
+              paged ? of_head(a.v, a.v_strides) : of_request(a.v, a.v_strides),
+              paged ? a.block_table + request.number * a.table_stride : nullptr, end};
     }
   }
 
@@ -223,7 +246,7 @@ struct Decode {
 
   // The online softmax state of a thread's rows; `sum` covers only this thread's keys.
   struct State {
-    float o[kRowTiles][kDimTiles][4] = {};
+    float o[kRowTiles][kValueTiles][4] = {};
     float maximum[kRowTiles][2], sum[kRowTiles][2] = {};
 
     __device__ State() {
@@ -252,7 +275,7 @@ struct Decode {
 #pragma unroll
       for (int pair = 0; pair < kKeyTiles / 2; ++pair) {
         uint32_t k[4];
-        ptx::ldmatrix_x4(k, KvTile::column_step(k_lane, step) + pair * 16 * KvTile::kRowBytes);
+        ptx::ldmatrix_x4(k, KTile::column_step(k_lane, step) + pair * 16 * KTile::kRowBytes);
 #pragma unroll
         for (int r = 0; r < kRowTiles; ++r) {
           const auto& a = kKeepQ ? kept_q[kKeepQ ? step : 0][r] : q[r];
@@ -281,16 +304,15 @@ struct Decode {
   }
 
   // O += P V.
-  static __device__ void multiply_pv(float (&o)[kRowTiles][kDimTiles][4],
+  static __device__ void multiply_pv(float (&o)[kRowTiles][kValueTiles][4],
                                      const uint32_t (&p)[kRowTiles][kKeyTiles / 2][4],
                                      uint32_t v_lane) {
 #pragma unroll
     for (int step = 0; step < kKeyTiles / 2; ++step) {
 #pragma unroll
-      for (int pair = 0; pair < kDimSteps; ++pair) {
+      for (int pair = 0; pair < kValueSteps; ++pair) {
         uint32_t v[4];
-        ptx::ldmatrix_x4_trans(v,
-                               KvTile::column_step(v_lane, pair) + step * 16 * KvTile::kRowBytes);
+        ptx::ldmatrix_x4_trans(v, VTile::column_step(v_lane, pair) + step * 16 * VTile::kRowBytes);
 #pragma unroll
         for (int r = 0; r < kRowTiles; ++r) {
           ptx::mma_m16n8k16<T>(o[r][2 * pair], p[r][step], v[0], v[1]);
@@ -301,20 +323,22 @@ struct Decode {
   }
 
   // Sets the scores of keys that a row does not see to -infinity.
-  static __device__ void mask(const DecodeArguments& a, const Rows& rows, int first_key,
-                              float (&s)[kRowTiles][kKeyTiles][4]) {
+  static __device__ void mask(const DecodeArguments& a, const Request& request, const Rows& rows,
+                              int first_key, float (&s)[kRowTiles][kKeyTiles][4]) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = r * 16 + half * 8 + lane / 4;
-        const int visible = a.visible_keys(rows.query(a, row)) - first_key - lane % 4 * 2;
+        const int query = rows.query(a, row), own_key = first_key + lane % 4 * 2;
+        const int first = request.first_key(query) - own_key;
+        const int end = request.end_key(query) - own_key;
 #pragma unroll
         for (int t = 0; t < kKeyTiles; ++t) {
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
-            if (t * 8 + i >= visible) s[r][t][2 * half + i] = -kInfinity;
+            if (t * 8 + i < first || t * 8 + i >= end) s[r][t][2 * half + i] = -kInfinity;
           }
         }
       }
@@ -352,7 +376,7 @@ struct Decode {
           state.sum[r][half] *= factor[half];
         }
 #pragma unroll
-        for (int t = 0; t < kDimTiles; ++t) {
+        for (int t = 0; t < kValueTiles; ++t) {
 #pragma unroll
           for (int i = 0; i < 4; ++i) state.o[r][t][i] *= factor[i / 2];
         }
@@ -374,40 +398,66 @@ struct Decode {
     }
   }
 
-  // Computes the rows over this warp's share of the keys.
-  static __device__ void attend(const DecodeArguments& a, Shared& shared, const Place& place,
-                                const Rows& rows, State& state) {
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-    // What the last row sees. The warps of all splits take tiles in turn.
-    const int keys = a.visible_keys(rows.query(a, rows.count - 1));
-    const int split = place.cluster * a.cluster_size + place.rank;
-    const int step = a.clusters * a.cluster_size * kBlockKv;
-    int key = (split * kWarps + warp) * kKeys;
-    // The first key that not every row sees.
-    const int first_masked = a.visible_keys(rows.query(a, 0));
+  // Where V's part of a warp's ring begins, and the offset in it of the stage that is at this
+  // offset in K's.
+  static constexpr uint32_t kV = kStages * KTile::kBytes;
+  static __device__ uint32_t v_stage(uint32_t stage) {
+    return kHeadDim == kValueDim ? stage : stage / KTile::kBytes * VTile::kBytes;
+  }
 
-    const auto rows_of = [&](const void* tensor, const Strides& strides) {
-      return KeyRows<T>{static_cast<const T*>(tensor) + place.batch * strides.batch +
-                            place.kv_head * strides.head,
-                        static_cast<unsigned>(strides.row * sizeof(T))};
-    };
-    const KeyRows<T> k_rows = rows_of(a.k, a.k_strides), v_rows = rows_of(a.v, a.v_strides);
-    const uint32_t ring = ptx::shared_address(&shared.warps[warp].ring);
-    const auto load = [&](uint32_t offset, const KeyRows<T>& from, int key) {
-      if (key < keys) load_keys(ring + offset, from, key, keys, a.head_dim);
-      ptx::cp_async_commit_group();
-    };
-    constexpr uint32_t kV = kStages * KvTile::kBytes;
-
-    // Q first, which would wait for all of the ring otherwise.
+  // Loads that are under way: Q's to registers, those of keys to the warp's ring.
+  struct Loads {
     uint4 q[kThreadChunks];
-    load_q(a, place, rows, q);
+    Keys keys;
+    int key;  // of the warp's first tile
+    KeyRange range;
+
+    // A group of copies each, of nothing behind the end.
+    __device__ void load_k(const DecodeArguments& a, uint32_t ring, uint32_t stage, int key) {
+      if (key < range.end) {
+        keys.turn_to(a, key, range.step);
+        load_keys<KTile>(ring + stage, keys.k(a, key), key, range.end, a.head_dim);
+      }
+      ptx::cp_async_commit_group();
+    }
+    __device__ void load_v(const DecodeArguments& a, uint32_t ring, uint32_t stage, int key) {
+      if (key < range.end) {
+        load_keys<VTile>(ring + kV + v_stage(stage), keys.v(a, key), key, range.end, a.value_dim);
+      }
+      ptx::cp_async_commit_group();
+    }
+  };
+
+  // Begins to load Q and this warp's first tiles of a range of keys. Q comes first, because it
+  // would wait for all of the ring otherwise.
+  static __device__ Loads begin(const DecodeArguments& a, Shared& shared, const Place& place,
+                                const Request& request, const Rows& rows, const KeyRange& range) {
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const uint32_t ring = ptx::shared_address(&shared.warps[warp].ring);
+    Loads loads{.keys = keys_of(a, place, request, range.end),
+                .key = range.first + warp * kKeys,
+                .range = range};
+    loads.keys.look_up_first(a, loads.key, range.step);
+    load_q(a, place, request, rows, loads.q);
 #pragma unroll 1
     for (int i = 0; i < kStages; ++i) {
-      load(i * KvTile::kBytes, k_rows, key + i * step);
-      load(kV + i * KvTile::kBytes, v_rows, key + i * step);
+      loads.load_k(a, ring, i * KTile::kBytes, loads.key + i * range.step);
+      loads.load_v(a, ring, i * KTile::kBytes, loads.key + i * range.step);
     }
-    store_q(q, shared.q);
+    return loads;
+  }
+
+  // Computes the rows over this warp's tiles of the keys.
+  static __device__ void attend(const DecodeArguments& a, Shared& shared, const Request& request,
+                                const Rows& rows, Loads& loads, State& state) {
+    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+    const uint32_t ring = ptx::shared_address(&shared.warps[warp].ring);
+    const int end = loads.range.end, step = loads.range.step;
+    // Every row sees the keys between these two.
+    const int first_seen_by_all = request.first_key(rows.query(a, rows.count - 1));
+    const int end_seen_by_all = request.end_key(rows.query(a, 0));
+
+    store_q(loads.q, shared.q);
     Delay::before_barrier();
     __syncthreads();
     const uint32_t q_lane =
@@ -419,14 +469,14 @@ struct Decode {
       for (int step = 0; step < kDimSteps; ++step) load_q_step(kept_q[step], q_lane, step);
     }
     const uint32_t k_lane =
-        ring + KvTile::chunk_offset(mma::column_major_row(lane), mma::column_major_chunk(lane));
+        ring + KTile::chunk_offset(mma::column_major_row(lane), mma::column_major_chunk(lane));
     const uint32_t v_lane =
-        ring + kV + KvTile::chunk_offset(mma::row_major_row(lane), mma::row_major_chunk(lane));
+        ring + kV + VTile::chunk_offset(mma::row_major_row(lane), mma::row_major_chunk(lane));
 
     // The copies of a tile of K, and of V, are a group each. All but the last 2 kStages - 1 are
     // complete when a tile is needed.
     uint32_t stage = 0;
-    for (; key < keys; key += step) {
+    for (int key = loads.key; key < end; key += step) {
       float s[kRowTiles][kKeyTiles][4];
       uint32_t p[kRowTiles][kKeyTiles / 2][4];
       Delay::before_barrier();
@@ -434,7 +484,7 @@ struct Decode {
       __syncwarp();
       multiply_qk(s, kept_q, q_lane, k_lane + stage);
       __syncwarp();
-      load(stage, k_rows, key + kStages * step);
+      loads.load_k(a, ring, stage, key + kStages * step);
 
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r) {
@@ -444,16 +494,16 @@ struct Decode {
           for (float& x : s[r][t]) x = __fmul_rn(x, a.scale_log2);
         }
       }
-      if (key + kKeys > first_masked) mask(a, rows, key, s);
+      if (key < first_seen_by_all || key + kKeys > end_seen_by_all) mask(a, request, rows, key, s);
       softmax(s, state, p);
 
       Delay::before_barrier();
       ptx::cp_async_wait_group<2 * kStages - 1>();
       __syncwarp();
-      multiply_pv(state.o, p, v_lane + stage);
+      multiply_pv(state.o, p, v_lane + v_stage(stage));
       __syncwarp();
-      load(kV + stage, v_rows, key + kStages * step);
-      stage = stage + KvTile::kBytes == kV ? 0 : stage + KvTile::kBytes;
+      loads.load_v(a, ring, stage, key + kStages * step);
+      stage = stage + KTile::kBytes == kV ? 0 : stage + KTile::kBytes;
     }
   }
 
@@ -538,7 +588,7 @@ struct Decode {
         }
         float* o = &shared.warps[warp].o[row][lane % 4 * 2];
 #pragma unroll
-        for (int t = 0; t < kDimTiles; ++t) {
+        for (int t = 0; t < kValueTiles; ++t) {
           *reinterpret_cast<float2*>(o + t * 8) = {state.o[r][t][2 * half],
                                                    state.o[r][t][2 * half + 1]};
         }
@@ -591,74 +641,101 @@ struct Decode {
     });
   }
 
-  // Where a thread block leaves its share of a cluster's part.
+  // Where a thread block leaves its share of a part of a unit.
   struct PartialRows {
     float* o;
     float2* sums;
 
+    // Of a cluster's part.
     __device__ PartialRows(const DecodeArguments& a, const Place& place, int cluster) {
       const int64_t part = int64_t{place.unit()} * a.clusters + cluster;
-      o = a.partial_o + part * kBlockQ * a.head_dim;
+      o = a.partial_o + part * kBlockQ * a.value_dim;
       sums = reinterpret_cast<float2*>(a.partial_sums) +
              (part * a.cluster_size + place.rank) * kBlockQ;
     }
+    // Of part `number` of a unit in portions. A portion begins with part of a unit, and ends with
+    // the first part of another.
+    __device__ PartialRows(const DecodeArguments& a, const Place& place, const DecodeParts& parts,
+                           int number) {
+      const int64_t portion = parts.first_portion + number;
+      const int64_t slot = portion * a.part_slots + (number == 0 ? a.part_slots - 1 : 0);
+      const int64_t row = (slot * (gridDim.x * gridDim.y) + place.unit()) * a.part_rows;
+      o = a.partial_o + row * a.value_dim;
+      sums = reinterpret_cast<float2*>(a.partial_sums) + row;
+    }
+
+    __device__ void write(const DecodeArguments& a, int row, int column, const Part& part) const {
+      *reinterpret_cast<float4*>(o + row * a.value_dim + column) = part.o;
+      // Each writes its own copy of the sums, or the same.
+      sums[row] = {part.maximum, part.sum};
+    }
+    __device__ Part read(const DecodeArguments& a, int row, int column) const {
+      const float2 both = __ldcg(sums + row);
+      const float4 four = __ldcg(reinterpret_cast<const float4*>(o + row * a.value_dim + column));
+      return Part{both.x, both.y, four};
+    }
   };
 
-  static __device__ Part merge_clusters(const DecodeArguments& a, const Place& place, int row,
-                                        int column) {
-    return merge<8>(a.clusters, [&](int i) {
-      const PartialRows part(a, place, i);
-      const float2 sums = __ldcg(part.sums + row);
-      const float* o = part.o + row * a.head_dim + column;
-      return Part{sums.x, sums.y, __ldcg(reinterpret_cast<const float4*>(o))};
-    });
-  }
-
-  static __device__ void store(const DecodeArguments& a, const Place& place, const Rows& rows,
-                               int row, int column, const Part& part) {
+  static __device__ void store(const DecodeArguments& a, const Place& place, const Request& request,
+                               const Rows& rows, int row, int column, const Part& part) {
     const float inverse = part.sum == 0 ? 0 : 1 / part.sum;
     const uint2 packed{ptx::cvt_rn_x2<T>(part.o.x * inverse, part.o.y * inverse),
                        ptx::cvt_rn_x2<T>(part.o.z * inverse, part.o.w * inverse)};
     const Row here(a, place, rows, row);
-    T* o = static_cast<T*>(a.o) + here.offset(place, a.o_strides) + column;
+    T* o = static_cast<T*>(a.o) + here.offset(request, a.o_strides) + column;
     *reinterpret_cast<uint2*>(o) = packed;
     if (column == 0) {
-      const int64_t head = int64_t{place.batch} * a.kv_heads * a.group + here.head;
-      a.logsumexp[head * a.q_len + here.query] =
+      a.logsumexp[logsumexp_index(a, request, here)] =
           (part.maximum + log2f(part.sum)) * std::numbers::ln2_v<float>;
     }
   }
+  static __device__ int64_t logsumexp_index(const DecodeArguments& a, const Request& request,
+                                            const Row& here) {
+    if constexpr (kTakesPortions) {
+      return request.number * a.logsumexp_batch + here.head * a.logsumexp_head + request.first_q +
+             here.query;
+    }
+    const int64_t head = int64_t{request.number} * a.kv_heads * a.group + here.head;
+    return head * a.q_len + here.query;
+  }
 
-  // Returns whether this thread block is the last of those that merge the same columns of a unit.
+  // Returns whether this thread block is the last of `count` that merge the same columns of a unit.
   // What the others have written is then visible. The counter starts at UINT_MAX, or where the last
-  // launch left it, at clusters - 1.
-  static __device__ bool arrive_last(const DecodeArguments& a, Shared& shared, const Place& place) {
+  // launch with as many left it, at count - 1.
+  static __device__ bool arrive_last(unsigned* counter, int count, Shared& shared) {
     Delay::before_barrier();
     __syncthreads();
     if (threadIdx.x == 0) {
-      const unsigned clusters = static_cast<unsigned>(a.clusters);
-      unsigned* counter = a.last_arrived + int64_t{place.unit()} * a.cluster_size + place.rank;
-      shared.is_last = ptx::atom_inc_acq_rel_gpu(counter, clusters - 1) == clusters - 2;
+      const auto others = static_cast<unsigned>(count - 1);
+      shared.is_last = ptx::atom_inc_acq_rel_gpu(counter, others) == others - 1;
+      // In portions, the next launch may have more parts here.
+      if (kTakesPortions && shared.is_last) *counter = ~0u;
     }
     __syncthreads();
     return shared.is_last;
   }
 
-  // Stores a part that all splits of the cluster have added to, or leaves it to the last cluster.
-  static __device__ void finish(const DecodeArguments& a, const Place& place, const Rows& rows,
-                                int share, const Part& part) {
+  // Calls body(row, column) for this lane's part of a share, if the tensors have it.
+  template <typename Body>
+  static __device__ void in_share(const DecodeArguments& a, const Rows& rows, int share,
+                                  const Body& body) {
     const int row = row_of(share), column = column_of(share);
-    if (row >= rows.count || column >= a.head_dim) return;
-    if (a.clusters == 1) return store(a, place, rows, row, column, part);
-    const PartialRows partial(a, place, place.cluster);
-    *reinterpret_cast<float4*>(partial.o + row * a.head_dim + column) = part.o;
-    // Every thread block of a cluster has its own copy of the sums.
-    partial.sums[row] = {part.maximum, part.sum};
+    if (row < rows.count && column < a.value_dim) body(row, column);
+  }
+
+  // Stores a part that all splits of the cluster have added to, or leaves it to the last cluster.
+  static __device__ void finish(const DecodeArguments& a, const Place& place,
+                                const Request& request, const Rows& rows, int share,
+                                const Part& part) {
+    in_share(a, rows, share, [&](int row, int column) {
+      if (a.clusters == 1) return store(a, place, request, rows, row, column, part);
+      PartialRows(a, place, place.cluster).write(a, row, column, part);
+    });
   }
 
   // Merges what the warps of all thread blocks of the unit have stored in their shared memory.
   static __device__ void merge_all(const DecodeArguments& a, Shared& shared, const Place& place,
-                                   const Rows& rows, const Shares& shares) {
+                                   const Request& request, const Rows& rows, const Shares& shares) {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const bool is_cluster = shares.cluster_size > 1;
     if (is_cluster) ptx::barrier_cluster_wait();  // all are ready to receive
@@ -668,7 +745,7 @@ struct Decode {
       if (is_cluster) {
         send(shares, share, place.rank, part, shared);
       } else {
-        finish(a, place, rows, share, part);
+        finish(a, place, request, rows, share, part);
       }
     }
     const int own_shares = shares.of(place.rank);
@@ -678,32 +755,157 @@ struct Decode {
       }
 #pragma unroll 1
       for (int i = warp; i < own_shares; i += kWarps) {
-        finish(a, place, rows, shares.own(i, place.rank), merge_cluster(shares, i, shared));
+        finish(a, place, request, rows, shares.own(i, place.rank),
+               merge_cluster(shares, i, shared));
       }
     }
-    if (a.clusters == 1 || !arrive_last(a, shared, place)) return;
+    if (a.clusters == 1) return;
+    unsigned* counter = a.last_arrived + int64_t{place.unit()} * a.cluster_size + place.rank;
+    if (!arrive_last(counter, a.clusters, shared)) return;
 #pragma unroll 1
     for (int i = warp; i < own_shares; i += kWarps) {
-      const int share = shares.own(i, place.rank);
-      const int row = row_of(share), column = column_of(share);
-      if (row >= rows.count || column >= a.head_dim) continue;
-      store(a, place, rows, row, column, merge_clusters(a, place, row, column));
+      in_share(a, rows, shares.own(i, place.rank), [&](int row, int column) {
+        const Part part = merge<8>(a.clusters, [&](int cluster) {
+          return PartialRows(a, place, cluster).read(a, row, column);
+        });
+        store(a, place, request, rows, row, column, part);
+      });
+    }
+  }
+
+  // The same for a part of a unit in portions.
+  static __device__ void merge_parts(const DecodeArguments& a, Shared& shared, const Place& place,
+                                     const Request& request, const Rows& rows,
+                                     const DecodeParts& parts) {
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int shares = (rows.count * kColumns + 31) / 32;
+#pragma unroll 1
+    for (int share = warp; share < shares; share += kWarps) {
+      in_share(a, rows, share, [&](int row, int column) {
+        const Part part = merge_warps(shared, row, column);
+        if (parts.count == 1) return store(a, place, request, rows, row, column, part);
+        PartialRows(a, place, parts, parts.own).write(a, row, column, part);
+      });
+    }
+    if (parts.count == 1) return;
+    unsigned* counter =
+        a.last_arrived + int64_t{parts.first_portion} * (gridDim.x * gridDim.y) + place.unit();
+    if (!arrive_last(counter, parts.count, shared)) return;
+    // As many reads at a time as registers allow, of one share or of several.
+    if (parts.count <= 4) {
+      merge_in_memory<4, 4>(a, place, request, rows, parts, shares);
+    } else {
+      merge_in_memory<1, 16>(a, place, request, rows, parts, shares);
+    }
+  }
+  template <int kTogether, int kAtATime>
+  static __device__ void merge_in_memory(const DecodeArguments& a, const Place& place,
+                                         const Request& request, const Rows& rows,
+                                         const DecodeParts& parts, int shares) {
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+#pragma unroll 1
+    for (int first = warp; first < shares; first += kTogether * kWarps) {
+      Part merged[kTogether];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        // Behind the last share, the last row again.
+        const int share = min(first + i * kWarps, shares - 1);
+        const int row = min(row_of(share), rows.count - 1);
+        const int column = min(column_of(share), a.value_dim - 4);
+        merged[i] = merge<kAtATime>(parts.count, [&](int number) {
+          return PartialRows(a, place, parts, number).read(a, row, column);
+        });
+      }
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        const int share = first + i * kWarps;
+        if (share >= shares) break;
+        in_share(a, rows, share, [&](int row, int column) {
+          store(a, place, request, rows, row, column, merged[i]);
+        });
+      }
+    }
+  }
+
+  // ---- The kernel
+
+  static __device__ Shared& shared_memory() {
+    extern __shared__ __align__(128) char memory[];
+    return *reinterpret_cast<Shared*>(memory);
+  }
+
+  // A split of a unit.
+  static __device__ void run_split(const DecodeArguments& a) {
+    Shared& shared = shared_memory();
+    const Place place(a);
+    const Request request = Request::equal(a, static_cast<int>(blockIdx.y));
+    const Rows rows(a, place, request);
+    const Shares shares(a, rows);
+    if (shares.cluster_size > 1) expect_parts(shares, place.rank, shared);
+    // The warps of all splits take tiles in turn.
+    const int split = place.cluster * a.cluster_size + place.rank;
+    const KeyRange range{request.first_key(rows.query(a, 0)) + split * kBlockKv,
+                         a.clusters * a.cluster_size * kBlockKv,
+                         request.end_key(rows.query(a, rows.count - 1))};
+    Loads loads = begin(a, shared, place, request, rows, range);
+    State state;
+    attend(a, shared, request, rows, loads, state);
+    store_state(rows, state, shared);
+    Delay::before_barrier();
+    __syncthreads();
+    merge_all(a, shared, place, request, rows, shares);
+  }
+
+  // The pieces of every portion that this thread block takes.
+  static __device__ void run_portions(const DecodeArguments& a) {
+    Shared& shared = shared_memory();
+    const Place place(a);
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    Portions<kBlockKv> portions(a, shared.walks[warp]);
+    int turn = 0;
+    const auto next = [&]() -> DecodePiece& { return shared.pieces[warp][turn]; };
+    // Some requests have no rows for this thread block.
+    const auto find_next = [&] {
+      while (portions.next(next())) {
+        if (Rows(a, place, next().request).count > 0) return true;
+      }
+      return false;
+    };
+    const auto begin_next = [&] {
+      const Request& request = next().request;
+      const Rows rows(a, place, request);
+      const int end = request.end_key(rows.query(a, rows.count - 1));
+      return begin(a, shared, place, request, rows,
+                   {next().first_key, kBlockKv, min(next().end_key, end)});
+    };
+    bool is_more = find_next();
+    if (!is_more) return;
+    Loads loads = begin_next();
+    while (is_more) {
+      const DecodePiece& piece = next();
+      const Rows rows(a, place, piece.request);
+      State state;
+      attend(a, shared, piece.request, rows, loads, state);
+      store_state(rows, state, shared);
+      turn ^= 1;
+      is_more = find_next();
+      if (kLoadsAhead && is_more) loads = begin_next();
+      Delay::before_barrier();
+      __syncthreads();
+      merge_parts(a, shared, place, piece.request, rows, piece.parts);
+      if (kLoadsAhead || !is_more) continue;
+      Delay::before_barrier();
+      __syncthreads();  // before the next keys take the place of what is merged
+      loads = begin_next();
     }
   }
 
   static __device__ void run(const DecodeArguments& a) {
-    extern __shared__ __align__(128) char shared_memory[];
-    Shared& shared = *reinterpret_cast<Shared*>(shared_memory);
-    const Place place(a);
-    const Rows rows(a, place);
-    const Shares shares(a, rows);
-    if (shares.cluster_size > 1) expect_parts(shares, place.rank, shared);
-    State state;
-    attend(a, shared, place, rows, state);
-    store_state(rows, state, shared);
-    Delay::before_barrier();
-    __syncthreads();
-    merge_all(a, shared, place, rows, shares);
+    if constexpr (kTakesPortions) {
+      run_portions(a);
+    } else {
+      run_split(a);
+    }
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 namespace flashbench::kernels::sm90 {
 namespace {
@@ -25,8 +26,16 @@ double reading_ns(double thread_blocks, double bytes, double memory_rate, double
   return std::max(thread_blocks * bytes / memory_rate, bytes / rate);
 }
 
-int64_t seen_keys(const Problem& p) {
-  return p.visible_keys(p.q_len - 1).end;
+// In portions. A thread block has at least so many tiles: with fewer, merging takes longer than
+// reading. No request is in more parts than this many by its length.
+constexpr int64_t kLeastTiles = 4, kMostParts = 64;
+// In how many tiles' time a thread block begins and ends a request.
+constexpr int64_t kTilesOfEnds = 2;
+// Which share of a portion a thread block may have more or less, to spare parts of a unit.
+constexpr int64_t kNearEighths = 1;
+
+int64_t rounded_up_quotient(int64_t dividend, int64_t divisor) {
+  return (dividend + divisor - 1) / divisor;
 }
 
 }  // namespace
@@ -35,10 +44,10 @@ double predicted_ns(const Problem& p, const DeviceInfo& device, const BlockSizes
                     const Splits& splits) {
   const double multiprocessors = std::max(1, device.threads);
   const auto rows = static_cast<double>(std::min<int64_t>(packed_rows(p), blocks.q));
-  const double key_bytes = 2.0 * static_cast<double>(p.head_dim * element_size(p.dtype));
+  const auto key_bytes = static_cast<double>((p.head_dim + p.value_dim()) * element_size(p.dtype));
   const auto units = static_cast<double>(p.batch * p.kv_heads * row_blocks(p, blocks));
   const double thread_blocks = units * splits.count();
-  const double bytes = static_cast<double>(seen_keys(p)) * key_bytes / splits.count();
+  const double bytes = static_cast<double>(p.seen_keys().size()) * key_bytes / splits.count();
 
   // A cluster runs in one of the groups of multiprocessors that a GPU consists of. They are not all
   // of a size. Where clusters fill more than this share, some have to share multiprocessors, or
@@ -58,7 +67,7 @@ double predicted_ns(const Problem& p, const DeviceInfo& device, const BlockSizes
   if (rest > 0) ns += reading_ns(rest, bytes, memory_rate, rate) + kEnds;
   if (splits.cluster_size > 1) ns += kClusterMerge;
   if (splits.clusters > 1) {
-    const double partial_bytes = rows * static_cast<double>(p.head_dim) * sizeof(float);
+    const double partial_bytes = rows * static_cast<double>(p.value_dim()) * sizeof(float);
     ns += kMemoryMerge + splits.clusters * partial_bytes / splits.cluster_size / kMergeRate;
   }
   return ns;
@@ -66,7 +75,7 @@ double predicted_ns(const Problem& p, const DeviceInfo& device, const BlockSizes
 
 Splits choose_splits(const Problem& p, const DeviceInfo& device, const BlockSizes& blocks) {
   // Every warp of every split has a tile of keys.
-  const int64_t most = std::max<int64_t>(1, (seen_keys(p) + blocks.kv - 1) / blocks.kv);
+  const int64_t most = std::max<int64_t>(1, rounded_up_quotient(p.seen_keys().size(), blocks.kv));
   Splits best;
   double least = predicted_ns(p, device, blocks, best);
   for (int clusters = 1; clusters <= kMostClusters; clusters *= 2) {
@@ -80,6 +89,81 @@ Splits choose_splits(const Problem& p, const DeviceInfo& device, const BlockSize
     }
   }
   return best;
+}
+
+PortionPlan plan_portions(const Problem& p, const DeviceInfo& device, const BlockSizes& blocks) {
+  PortionPlan plan;
+  plan.thread_blocks = std::max<int64_t>(1, p.kv_heads * row_blocks(p, blocks));
+  const int64_t slots =
+      std::max(1, device.threads) * decode_at_once(static_cast<int>(p.head_dim), blocks.warps);
+  // Where the thread blocks of one portion are more than run at once, there are several waves.
+  constexpr int64_t kWaves = 4;
+  plan.portions = plan.thread_blocks <= slots
+                      ? slots / plan.thread_blocks
+                      : rounded_up_quotient(kWaves * slots, plan.thread_blocks);
+  const int64_t longest = rounded_up_quotient(p.kv_len, blocks.kv);
+  plan.tiles = std::max(kLeastTiles, rounded_up_quotient(longest, kMostParts));
+  plan.tiles_of_ends = kTilesOfEnds;
+  plan.near_eighths = kNearEighths;
+  const int64_t most_tiles = p.batch * (std::max<int64_t>(1, longest) + plan.tiles_of_ends);
+  plan.portions = std::min(plan.portions, rounded_up_quotient(most_tiles, plan.tiles));
+  plan.portions_at_once = plan.most_portions = plan.portions;
+  return plan;
+}
+
+PortionPlan plan_batch_invariant_portions(const Problem& p, const DeviceInfo& device,
+                                          const BlockSizes& blocks) {
+  PortionPlan plan = plan_portions(p, device, blocks);
+  plan.portions = plan.near_eighths = 0;
+  plan.tiles = kBatchInvariantKeys / blocks.kv;
+  plan.most_portions =
+      p.batch * std::max<int64_t>(1, rounded_up_quotient(p.kv_len, kBatchInvariantKeys));
+  plan.portions_at_once = std::min(plan.portions_at_once, plan.most_portions);
+  return plan;
+}
+
+PortionAccount account_of_portions(const Problem& p, const BlockSizes& blocks,
+                                   const PortionPlan& plan) {
+  const auto tiles_of = [&](const Problem& request) {
+    if (request.q_len == 0) return int64_t{0};
+    return std::max<int64_t>(1, rounded_up_quotient(request.seen_keys().size(), blocks.kv));
+  };
+  const auto time_of = [&](int64_t tiles) {
+    if (tiles == 0) return int64_t{0};
+    if (plan.portions > 0) return tiles + plan.tiles_of_ends;
+    return rounded_up_quotient(tiles, plan.tiles) * plan.tiles;
+  };
+  const int64_t all =
+      p.sum_of_requests([&](const Problem& request) { return time_of(tiles_of(request)); });
+  int64_t portion = plan.tiles;
+  if (plan.portions > 0) portion = std::max(portion, rounded_up_quotient(all, plan.portions));
+  const int64_t near = portion * plan.near_eighths / 8;
+
+  PortionAccount account;
+  std::map<int64_t, int64_t> tiles_in;  // each portion
+  int64_t begin = 0, all_tiles = 0;
+  for (int64_t b = 0; b < p.batch; ++b) {
+    const int64_t tiles = tiles_of(p.request(b));
+    if (tiles == 0) continue;
+    const int64_t first = (begin + near) / portion;
+    const int64_t last = std::max(first, (begin + tiles - near - 1) / portion);
+    for (int64_t i = first; i <= last; ++i) {
+      const int64_t from = i == first ? 0 : i * portion - begin;
+      tiles_in[i] += (i == last ? tiles : (i + 1) * portion - begin) - from;
+    }
+    if (last > first) account.parts_in_memory += last - first + 1;
+    account.most_parts = std::max(account.most_parts, last - first + 1);
+    all_tiles += tiles;
+    begin += time_of(tiles);
+  }
+  int64_t longest = 0;
+  for (const auto& [number, tiles] : tiles_in) longest = std::max(longest, tiles);
+  account.portions = static_cast<int64_t>(tiles_in.size());
+  if (all_tiles > 0) {
+    account.imbalance = static_cast<double>(longest) * static_cast<double>(account.portions) /
+                        static_cast<double>(all_tiles);
+  }
+  return account;
 }
 
 }  // namespace flashbench::kernels::sm90

@@ -39,7 +39,39 @@ inline constexpr int kLargestCluster = 8;  // that every GPU with clusters can l
 // The predicted time in nanoseconds, without that of any launch.
 double predicted_ns(const Problem&, const DeviceInfo&, const BlockSizes&, const Splits&);
 
-// The splits with the shortest predicted time.
+// The splits with the shortest predicted time, for equal lengths.
 Splits choose_splits(const Problem&, const DeviceInfo&, const BlockSizes&);
+
+// How a batch's tiles of keys are divided where requests have lengths of their own, from the shapes
+// and the longest lengths alone (see Portions in decode_portions.cuh).
+struct PortionPlan {
+  int64_t thread_blocks = 1;     // of a portion: one for each K/V head and block of rows
+  int64_t portions_at_once = 1;  // that thread blocks are launched for
+  int64_t portions = 0;          // 0: as many as there are, each of `tiles`, of one request
+  int64_t tiles = 1;             // of a portion, at least
+  int64_t tiles_of_ends = 0;     // see DecodeArguments
+  int64_t near_eighths = 0;
+  int64_t most_portions = 1;  // that lengths up to the longest can make
+
+  // A portion of several requests begins with part of a unit and ends with part of another.
+  int64_t part_slots() const { return portions == 0 ? 1 : 2; }
+
+  bool operator==(const PortionPlan&) const = default;
+};
+PortionPlan plan_portions(const Problem&, const DeviceInfo&, const BlockSizes&);
+
+// The same whatever the batch: every kBatchInvariantKeys keys of a request are a portion.
+inline constexpr int64_t kBatchInvariantKeys = 1024;
+PortionPlan plan_batch_invariant_portions(const Problem&, const DeviceInfo&, const BlockSizes&);
+
+// How portions divide the keys of these requests. For an account, because it follows from the
+// lengths of single requests.
+struct PortionAccount {
+  int64_t parts_in_memory = 0;  // those of units that have several
+  int64_t most_parts = 1;       // of a unit
+  int64_t portions = 0;         // that have tiles
+  double imbalance = 1;         // the tiles of the longest portion, over their mean
+};
+PortionAccount account_of_portions(const Problem&, const BlockSizes&, const PortionPlan&);
 
 }  // namespace flashbench::kernels::sm90

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cctype>
 #include <string>
 
 #include "device/cu_seqlens.h"
@@ -29,7 +30,8 @@ inline Problem grouped_problem(Dtype dtype, Mask mask, int64_t kv_heads, int64_t
 // The name of a test of one problem.
 inline std::string test_name(const Problem& problem) {
   std::string name = problem.id();
-  std::ranges::replace(name, '/', '_');
+  std::ranges::replace_if(
+      name, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
   return name;
 }
 
@@ -57,6 +59,10 @@ class CudaProblem {
 
   void launch() const {
     kernel_.launch(at(), inputs_.view(), outputs_.view(), workspace_.data(), stream_);
+  }
+  // The same in the workspace of another problem, for which the same host code would launch.
+  void launch_in(const CudaProblem& other) const {
+    kernel_.launch(at(), inputs_.view(), outputs_.view(), other.workspace_.data(), stream_);
   }
   Inputs host_inputs() const { return host_.inputs(); }
   DeviceOutputs& outputs() { return outputs_; }

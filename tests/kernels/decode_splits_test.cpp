@@ -3,11 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <memory>
+#include <vector>
+
 #include "tests/kernels/hopper.h"
 
 namespace flashbench::kernels {
 
-extern const AttentionKernel kSm90Decode;
+extern const AttentionKernel kSm90Decode, kSm90DecodeBatchInvariant;
 
 namespace sm90 {
 namespace {
@@ -79,6 +83,115 @@ TEST(DecodeSplits, TheWorkspaceHoldsThePartsOfSeveralClusters) {
     if (splits.clusters > 1) {
       EXPECT_GT(kSm90Decode.workspace_bytes(at), bytes);
     }
+  }
+}
+
+// `p` with requests of these lengths, of p.q_len queries each.
+Problem with_keys(Problem p, const std::vector<int64_t>& keys) {
+  std::vector<RequestLengths> lengths;
+  for (const int64_t count : keys) lengths.push_back({p.q_len, count});
+  p.set_lengths(std::make_shared<Lengths>(lengths));
+  return p;
+}
+
+PortionPlan planned(const Problem& p) {
+  return plan_portions(p, hopper(), kSm90Decode.choose(p, hopper()));
+}
+
+// As a captured graph, which runs whatever the lengths are then.
+TEST(DecodePortions, FollowFromTheLongestLengthsAlone) {
+  const Problem p = decoding(1, 4, 8, 1);
+  const Problem skewed = with_keys(p, {65536, 1, 1, 0}), even = with_keys(p, {65536, 65536, 9, 9});
+  const DeviceInfo device = hopper();
+  EXPECT_EQ(planned(skewed), planned(even));
+  for (const AttentionKernel* kernel : {&kSm90Decode, &kSm90DecodeBatchInvariant}) {
+    const BlockSizes blocks = kernel->choose(skewed, device);
+    EXPECT_EQ(kernel->choose(even, device), blocks);
+    EXPECT_EQ(kernel->workspace_bytes({skewed, device, blocks}),
+              kernel->workspace_bytes({even, device, blocks}));
+  }
+}
+
+TEST(DecodePortions, GiveEveryMultiprocessorAThreadBlock) {
+  for (const int64_t kv_heads : {1, 2, 3, 8, 40, 131, 132}) {
+    const PortionPlan plan = planned(with_keys(decoding(1, 1, kv_heads, 1), {100000, 9, 9, 9}));
+    EXPECT_LE(plan.portions * plan.thread_blocks, 132) << kv_heads;
+    EXPECT_GT((plan.portions + 1) * plan.thread_blocks, 132) << kv_heads;
+  }
+  // More heads than multiprocessors run in several waves, the last of which is short.
+  const PortionPlan plan = planned(with_keys(decoding(1, 1, 200, 1), {100000, 100000}));
+  EXPECT_GE(plan.portions * plan.thread_blocks, 4 * 132);
+}
+
+TEST(DecodePortions, AreNoMoreThanTheTilesThatTheLengthsCanHave) {
+  EXPECT_EQ(planned(with_keys(decoding(1, 1, 1, 1), {300, 0})).portions, 3);
+}
+
+TEST(DecodePortions, ArePlannedForRequestsWithoutQueriesOrKeys) {
+  Problem p = decoding(1, 4, 8, 1);
+  EXPECT_EQ(planned(with_keys(p, {0, 0})).portions, 2);
+  p.q_len = 0;
+  EXPECT_EQ(planned(with_keys(p, {0, 0})).thread_blocks, 1);
+}
+
+// One tile is the least that a portion has.
+TEST(DecodePortions, OfTheRequestsAreCounted) {
+  const Problem p = decoding(1, 4, 2, 1);
+  const BlockSizes blocks = kSm90Decode.choose(with_keys(p, {1, 2}), hopper());
+  const Problem nine_tiles = with_keys(p, {blocks.kv * 5, 0, 1, blocks.kv + 1});
+  PortionPlan plan;
+  plan.portions = 1000;
+  PortionAccount account = account_of_portions(nine_tiles, blocks, plan);
+  EXPECT_EQ(account.parts_in_memory, 5 + 2);
+  EXPECT_EQ(account.most_parts, 5);
+  EXPECT_EQ(account.portions, 9);
+  EXPECT_EQ(account.imbalance, 1);
+  plan.portions = 2;  // of five tiles
+  account = account_of_portions(nine_tiles, blocks, plan);
+  EXPECT_EQ(account.parts_in_memory, 0);
+  EXPECT_EQ(account.portions, 2);
+  EXPECT_DOUBLE_EQ(account.imbalance, 5 / 4.5);
+  const Problem others = with_keys(p, {blocks.kv * 6, 0, 1, 1});
+  EXPECT_EQ(account_of_portions(others, blocks, plan).parts_in_memory, 2);
+  plan.near_eighths = 2;  // a tile, which is all that the first request has behind the boundary
+  account = account_of_portions(others, blocks, plan);
+  EXPECT_EQ(account.parts_in_memory, 0);
+  EXPECT_DOUBLE_EQ(account.imbalance, 6 / 4.5);
+}
+
+TEST(DecodePortions, BeginAnewWithEachRequestWhereBitsAreThoseOfTheRequest) {
+  const Problem p = with_keys(decoding(1, 4, 2, 1), {1024, 1025, 1, 3000});
+  const BlockSizes blocks = kSm90DecodeBatchInvariant.choose(p, hopper());
+  const PortionPlan plan = plan_batch_invariant_portions(p, hopper(), blocks);
+  EXPECT_EQ(plan.tiles * blocks.kv, kBatchInvariantKeys);
+  EXPECT_EQ(account_of_portions(p, blocks, plan).parts_in_memory, 2 + 3);
+  EXPECT_EQ(plan.most_portions, 4 * 3);
+}
+
+TEST(DecodePortions, OfManyRequestsHaveFewerWarps) {
+  const Problem p = decoding(1, 4, 8, 1);
+  EXPECT_EQ(kSm90Decode.choose(with_keys(p, std::vector<int64_t>(63, 512)), hopper()).warps, 8);
+  EXPECT_EQ(kSm90Decode.choose(with_keys(p, std::vector<int64_t>(64, 512)), hopper()).warps, 4);
+}
+
+// One number of rows, whatever the longest request of the batch.
+TEST(DecodeKernel, TakesTheSameBlocksForARequestInEveryBatch) {
+  Problem few = decoding(1, 16, 1, 1000), many = few;
+  many.q_len = 4;
+  EXPECT_EQ(kSm90DecodeBatchInvariant.choose(few, hopper()),
+            kSm90DecodeBatchInvariant.choose(many, hopper()));
+}
+
+TEST(DecodeKernel, TakesLengthsPagesWindowsAndHeadDimV) {
+  for (const AttentionKernel* kernel : {&kSm90Decode, &kSm90DecodeBatchInvariant}) {
+    EXPECT_TRUE(kernel->knows_lengths && kernel->knows_pages && kernel->knows_windows &&
+                kernel->knows_head_dim_v);
+    Problem p = with_keys(decoding(1, 4, 8, 1, 192), {5, 0});
+    p.set_value_dim(128);
+    p.page_size = 16;
+    p.window_left = 3;
+    EXPECT_EQ(kernel->why_unsupported(p, hopper()), std::nullopt);
+    EXPECT_EQ(kernel->choose(p, hopper()).q, 16);
   }
 }
 

@@ -1,9 +1,10 @@
-// The decoding kernel for Hopper: against the fp64 oracle at every number of keys, launched
-// repeatedly, and with its warps delayed at random.
+// The decoding kernels for Hopper: against the fp64 oracle at every number of keys, in pages, with
+// lengths of the requests' own, launched repeatedly, and with their warps delayed at random.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <deque>
 #include <vector>
 
@@ -19,28 +20,60 @@
 
 namespace flashbench::kernels {
 
-extern const AttentionKernel kSm90Decode;
+extern const AttentionKernel kSm90Decode, kSm90DecodeBatchInvariant;
 
 namespace sm90 {
 namespace {
+
+template <typename Values>
+auto in_turn(const Values& values, int64_t turn) {
+  return values[static_cast<size_t>(turn) % values.size()];
+}
 
 // Each property has its own period, so that its values meet most values of the others.
 Problem problem_with(int64_t kv_len) {
   constexpr std::array<int64_t, 6> kGroups{1, 3, 5, 7, 8, 16};
   constexpr std::array<int64_t, 7> kHeadDims{64, 128, 96, 256, 192, 72, 24};
+  constexpr std::array<int64_t, 3> kValueDims{128, 40, 72};
   constexpr std::array kMaskOrder{Mask::none, Mask::causal_bottom_right, Mask::causal_bottom_right,
                                   Mask::causal_top_left, Mask::causal_bottom_right};
-  const auto turn = static_cast<size_t>(kv_len);
   Problem p;
-  p.dtype = turn / 3 % 2 == 0 ? Dtype::bf16 : Dtype::fp16;
-  p.mask = kMaskOrder[turn % kMaskOrder.size()];
-  p.layout = kDenseLayouts[turn / 2 % 2];
+  p.dtype = kv_len / 3 % 2 == 0 ? Dtype::bf16 : Dtype::fp16;
+  p.mask = in_turn(kMaskOrder, kv_len);
+  p.layout = in_turn(kDenseLayouts, kv_len / 2);
   p.batch = 1 + kv_len % 3;
   p.kv_heads = 1 + kv_len / 3 % 2;
-  p.q_heads = p.kv_heads * kGroups[turn / 2 % kGroups.size()];
+  p.q_heads = p.kv_heads * in_turn(kGroups, kv_len / 2);
   p.q_len = std::min<int64_t>(1 + kv_len * 5 % 16, 64 / p.heads_per_kv_head());
   p.kv_len = kv_len;
-  p.head_dim = kHeadDims[turn % kHeadDims.size()];
+  p.head_dim = in_turn(kHeadDims, kv_len);
+  if (kv_len % 11 == 4) p.set_value_dim(in_turn(kValueDims, kv_len / 11));
+  if (kv_len % 13 == 5) p.window_left = kv_len * 7 % 150;
+  if (kv_len % 17 == 6 && p.mask == Mask::none) p.window_right = kv_len % 10;
+  return p;
+}
+
+constexpr std::array<int64_t, 10> kPageSizes{1, 8, 16, 32, 48, 64, 128, 256, 7, 1000};
+
+Problem paged(Problem p, int64_t turn) {
+  p.page_size = in_turn(kPageSizes, turn);
+  p.kv_layout = in_turn(kKvLayouts, turn / 3);
+  return p;
+}
+
+// Up to seven requests with up to kv_len keys, some of them without queries or keys.
+Problem with_lengths(Problem p, int64_t kv_len) {
+  std::vector<RequestLengths> lengths;
+  const int64_t most_queries = std::min<int64_t>(16, 64 / p.heads_per_kv_head());
+  for (int64_t b = 0; b < 1 + kv_len % 7; ++b) {
+    const int64_t turn = kv_len * 3 + b * 5;
+    const std::array<int64_t, 6> keys{kv_len, 0, kv_len / 2, 1, std::min<int64_t>(kv_len, 65), 7};
+    const std::array<int64_t, 5> queries{1, most_queries, 0, 3, 2};
+    lengths.push_back({std::min(in_turn(queries, turn), most_queries), in_turn(keys, b + kv_len)});
+  }
+  lengths.push_back({1, kv_len});
+  p.set_lengths(std::make_shared<Lengths>(lengths));
+  p.layout = in_turn(kLayouts, kv_len);
   return p;
 }
 
@@ -48,7 +81,7 @@ Problem problem_with(int64_t kv_len) {
 DeviceInfo told(const DeviceInfo& info, int64_t turn) {
   constexpr std::array kMultiprocessors{132, 1, 40, 1000};
   DeviceInfo other = info;
-  other.threads = kMultiprocessors[static_cast<size_t>(turn) % kMultiprocessors.size()];
+  other.threads = in_turn(kMultiprocessors, turn);
   return other;
 }
 
@@ -58,38 +91,175 @@ std::string why_skipped() {
   return why.value_or("");
 }
 
-void expect_right(Device& device, CudaProblem& one, const Problem& p) {
+void expect_right(const Oracle& oracle, CudaProblem& one) {
   EXPECT_EQ(one.outputs().damage(), "");
-  const Oracle oracle(p, one.host_inputs(), Dtype::fp32, {}, device);
   HostOutputs host = one.outputs().to_host();
   const Verdict verdict = oracle.judge(host.view());
   EXPECT_TRUE(verdict.passed()) << verdict.reason;
 }
+void expect_right(Device& device, CudaProblem& one, const Problem& p) {
+  expect_right(Oracle(p, one.host_inputs(), Dtype::fp32, {}, device), one);
+}
 
-// Hundreds of keys, beginning with this number.
-class CudaSm90Decode : public testing::TestWithParam<int> {};
-
-TEST_P(CudaSm90Decode, IsRightForEveryNumberOfKeys) {
-  if (const std::string why = why_skipped(); !why.empty()) GTEST_SKIP() << why;
-  const std::unique_ptr<Device> device = make_cuda_device(0);
-  for (int64_t kv_len = GetParam(); kv_len < GetParam() + 100; ++kv_len) {
-    const Problem p = problem_with(kv_len);
-    const DeviceInfo info = told(device->info(), kv_len);
-    ASSERT_EQ(kSm90Decode.why_unsupported(p, info), std::nullopt) << p.id();
-    const BlockSizes blocks = kSm90Decode.choose(p, info);
-    SCOPED_TRACE(p.id() + " " + kSm90Decode.variant({p, info, blocks}));
-    CudaProblem one(*device, kSm90Decode, p, blocks, info);
+// Runs both kernels, told of another device in turn.
+void expect_both_right(Device& device, const Problem& p, int64_t turn) {
+  ASSERT_EQ(p.invalid(), std::nullopt);
+  const DeviceInfo info = told(device.info(), turn);
+  std::optional<Oracle> oracle;
+  for (const AttentionKernel* kernel : {&kSm90Decode, &kSm90DecodeBatchInvariant}) {
+    ASSERT_EQ(kernel->why_unsupported(p, info), std::nullopt) << p.id();
+    const BlockSizes blocks = kernel->choose(p, info);
+    SCOPED_TRACE(p.id() + " " + kernel->variant({p, info, blocks}));
+    CudaProblem one(device, *kernel, p, blocks, info);
     one.outputs().poison();
     one.launch();
-    finish_or_exit({device->stream()}, 10, p.id());
-    expect_right(*device, one, p);
+    finish_or_exit({device.stream()}, 10, p.id());
+    if (!oracle) oracle.emplace(p, one.host_inputs(), Dtype::fp32, OracleBudget{}, device);
+    expect_right(*oracle, one);
   }
+}
+
+// Hundreds of keys, beginning with this number.
+class CudaSm90Decode : public testing::TestWithParam<int> {
+ protected:
+  template <typename Make>
+  void expect_right_for_every_number_of_keys(const Make& make) {
+    if (const std::string why = why_skipped(); !why.empty()) GTEST_SKIP() << why;
+    const std::unique_ptr<Device> device = make_cuda_device(0);
+    for (int64_t kv_len = GetParam(); kv_len < GetParam() + 100; ++kv_len) {
+      expect_both_right(*device, make(kv_len), kv_len);
+    }
+  }
+};
+
+TEST_P(CudaSm90Decode, IsRightForEveryNumberOfKeys) {
+  expect_right_for_every_number_of_keys(problem_with);
+}
+TEST_P(CudaSm90Decode, IsRightInPages) {
+  expect_right_for_every_number_of_keys(
+      [](int64_t kv_len) { return paged(problem_with(kv_len), kv_len); });
+}
+TEST_P(CudaSm90Decode, IsRightForRequestsOfDifferentLengths) {
+  expect_right_for_every_number_of_keys(
+      [](int64_t kv_len) { return with_lengths(problem_with(kv_len), kv_len); });
+}
+TEST_P(CudaSm90Decode, IsRightForRequestsOfDifferentLengthsInPages) {
+  expect_right_for_every_number_of_keys(
+      [](int64_t kv_len) { return paged(with_lengths(problem_with(kv_len), kv_len), kv_len); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Keys, CudaSm90Decode, testing::Range(1, 1101, 100),
                          testing::PrintToStringParamName());
 
-// Problems of one, several and no clusters.
+// Problem p in a batch of requests with these lengths, each of one query.
+Problem with_keys(Problem p, const std::vector<int64_t>& keys, Layout layout = Layout::ragged) {
+  std::vector<RequestLengths> lengths;
+  for (const int64_t count : keys) lengths.push_back({p.q_len, count});
+  p.set_lengths(std::make_shared<Lengths>(lengths));
+  p.layout = layout;
+  return p;
+}
+
+uint64_t hash_of_run(Device& device, const AttentionKernel& kernel, const Problem& p) {
+  CudaProblem one(device, kernel, p);
+  one.launch();
+  finish_or_exit({device.stream()}, 10, p.id());
+  return one.outputs().hash();
+}
+
+// More requests than lanes, and than lanes can add up in one step each; all of the keys in the
+// first, the last or one between.
+TEST(CudaSm90DecodeLengths, AreFoundInBatchesOfAnySize) {
+  if (const std::string why = why_skipped(); !why.empty()) GTEST_SKIP() << why;
+  const std::unique_ptr<Device> device = make_cuda_device(0);
+  const Problem p = grouped_problem(Dtype::bf16, Mask::causal_bottom_right, 2, 1, 1, 64);
+  for (const size_t batch : {1, 2, 31, 32, 33, 63, 991, 993, 1024, 1025, 4096}) {
+    for (const size_t longest : {size_t{0}, batch / 2, batch - 1}) {
+      std::vector<int64_t> keys(batch);
+      for (size_t b = 0; b < batch; ++b) keys[b] = static_cast<int64_t>(b * 7 % 40);
+      keys[longest] = 5000;
+      expect_both_right(*device, with_keys(p, keys), 0);
+    }
+  }
+}
+
+// Pages are but another place for the same keys.
+TEST(CudaSm90DecodePages, ChangeNoBit) {
+  if (const std::string why = why_skipped(); !why.empty()) GTEST_SKIP() << why;
+  const std::unique_ptr<Device> device = make_cuda_device(0);
+  const Problem equal = grouped_problem(Dtype::bf16, Mask::causal_bottom_right, 2, 4, 3001, 128);
+  for (const Problem& p : {equal, with_keys(equal, {0, 1500, 3001, 2})}) {
+    const uint64_t without = hash_of_run(*device, kSm90Decode, p);
+    for (const int64_t page_size : kPageSizes) {
+      for (const PageOrder order : kPageOrders) {
+        Problem in_pages = paged(p, 0);
+        in_pages.page_size = page_size;
+        in_pages.page_order = order;
+        EXPECT_EQ(hash_of_run(*device, kSm90Decode, in_pages), without) << in_pages.id();
+      }
+    }
+  }
+}
+
+// The first request of a batch has the inputs that it has alone.
+TEST(CudaSm90DecodeBatchInvariant, GivesARequestTheSameBitsInEveryBatch) {
+  if (const std::string why = why_skipped(); !why.empty()) GTEST_SKIP() << why;
+  const std::unique_ptr<Device> device = make_cuda_device(0);
+  for (const int64_t kv_len : {0, 1, 1000, 1024, 1025, 9000}) {
+    for (const int64_t q_len : {1, 5}) {
+      Problem p = grouped_problem(Dtype::bf16, Mask::causal_bottom_right, 2, q_len, kv_len, 128);
+      std::vector<std::vector<std::byte>> seen;
+      for (const std::vector<int64_t>& others :
+           {std::vector<int64_t>{}, {5}, {20000, 3}, std::vector<int64_t>(100, 300)}) {
+        std::vector<int64_t> keys{kv_len};
+        keys.insert(keys.end(), others.begin(), others.end());
+        const Problem batch = with_keys(p, keys);
+        CudaProblem one(*device, kSm90DecodeBatchInvariant, batch);
+        one.launch();
+        finish_or_exit({device->stream()}, 10, batch.id());
+        HostOutputs host = one.outputs().to_host();
+        const auto* o = static_cast<const std::byte*>(host.view().o.data);
+        std::vector<std::byte> bits(o, o + q_len * p.q_heads * p.head_dim * 2);
+        for (int64_t head = 0; head < p.q_heads; ++head) {
+          const float* row = host.view().logsumexp + batch.query_index(0, head, 0);
+          const auto* bytes = reinterpret_cast<const std::byte*>(row);
+          bits.insert(bits.end(), bytes, bytes + q_len * 4);
+        }
+        seen.push_back(std::move(bits));
+        EXPECT_EQ(seen.back(), seen.front()) << batch.id();
+      }
+    }
+  }
+}
+
+// A launch leaves the counters so that the next may have other lengths: as a captured graph does,
+// with its workspace and lengths in place.
+TEST(CudaSm90DecodeLengths, MayChangeBetweenLaunches) {
+  if (const std::string why = why_skipped(); !why.empty()) GTEST_SKIP() << why;
+  const std::unique_ptr<Device> device = make_cuda_device(0);
+  const Problem p = grouped_problem(Dtype::bf16, Mask::none, 2, 1, 1, 128);
+  // In the layout bhsd of 20,000 rows, whatever the lengths.
+  const std::vector<std::vector<int64_t>> batches{{20000, 10}, {20000, 20000}, {0, 20000},
+                                                  {20000, 0},  {20000, 3000},  {20000, 10}};
+  std::deque<CudaProblem> all;
+  std::vector<uint64_t> alone;
+  for (const auto& keys : batches) {
+    all.emplace_back(*device, kSm90Decode, with_keys(p, keys, Layout::bhsd));
+    all.back().launch();
+    finish_or_exit({device->stream()}, 10, "alone");
+    alone.push_back(all.back().outputs().hash());
+  }
+  for (int round = 0; round < 20; ++round) {
+    for (size_t i = 0; i < all.size(); ++i) {
+      all[i].outputs().poison();
+      all[i].launch_in(all.front());
+      finish_or_exit({device->stream()}, 10, "in the workspace of the first");
+      EXPECT_EQ(all[i].outputs().hash(), alone[i]) << i;
+    }
+  }
+}
+
+// Problems of one, several and no clusters, in pages and in portions.
 const std::vector<Problem> kProblems{
     grouped_problem(Dtype::bf16, Mask::none, 1, 1, 20000, 128),
     grouped_problem(Dtype::fp16, Mask::causal_bottom_right, 2, 4, 300, 64),
@@ -98,6 +268,12 @@ const std::vector<Problem> kProblems{
     grouped_problem(Dtype::bf16, Mask::none, 70, 2, 777, 96),
     grouped_problem(Dtype::bf16, Mask::causal_bottom_right, 1, 9, 5, 192),
     grouped_problem(Dtype::fp16, Mask::causal_top_left, 1, 5, 1000, 192),
+    paged(grouped_problem(Dtype::bf16, Mask::none, 1, 1, 20000, 128), 2),
+    paged(grouped_problem(Dtype::fp16, Mask::causal_bottom_right, 2, 4, 700, 64), 4),
+    with_keys(grouped_problem(Dtype::bf16, Mask::none, 1, 1, 1, 128), {40000, 1, 0, 64, 900}),
+    paged(with_keys(grouped_problem(Dtype::fp16, Mask::causal_bottom_right, 3, 6, 1, 96),
+                    {10, 3000, 3000, 77}),
+          1),
 };
 
 // The counters of one launch serve the next, also where other problems come between.
@@ -109,7 +285,7 @@ TEST(CudaSm90DecodeLaunches, LeaveTheSameOutputs) {
   int split_by_memory = 0;
   for (const Problem& p : kProblems) {
     const BlockSizes blocks = kSm90Decode.choose(p, device->info());
-    if (choose_splits(p, device->info(), blocks).clusters > 1) ++split_by_memory;
+    if (!p.lengths && choose_splits(p, device->info(), blocks).clusters > 1) ++split_by_memory;
     problems.emplace_back(*device, kSm90Decode, p).launch();
     finish_or_exit({device->stream()}, 10, p.id());
     SCOPED_TRACE(p.id());
@@ -153,13 +329,28 @@ struct Sample {
 };
 
 std::vector<Sample> samples() {
-  const Delayed d128 = delayed<__nv_bfloat16, DecodeConfig{128, 1, 16, 8, 2, 1}>();
-  const Delayed d128_rows = delayed<__half, DecodeConfig{128, 2, 16, 4, 2, 2}>();
-  const Delayed d64 = delayed<__nv_bfloat16, DecodeConfig{64, 1, 32, 4, 2, 2}>();
+  const Delayed d128 = delayed<__nv_bfloat16, DecodeConfig{128, 128, 1, 16, 8, 2, 1}>();
+  const Delayed d128_rows = delayed<__half, DecodeConfig{128, 128, 2, 16, 4, 2, 2}>();
+  const Delayed d64 = delayed<__nv_bfloat16, DecodeConfig{64, 64, 1, 32, 4, 2, 2}>();
+  const Delayed in_pages =
+      delayed<__nv_bfloat16, DecodeConfig{128, 128, 1, 16, 8, 2, 1, DecodeBatch::paged}>();
+  const Delayed in_portions =
+      delayed<__half, DecodeConfig{128, 128, 2, 16, 8, 2, 1, DecodeBatch::portions}>();
+  const Delayed ahead =
+      delayed<__half, DecodeConfig{128, 128, 1, 16, 4, 2, 2, DecodeBatch::portions}>();
+  const std::vector<int64_t> keys{300, 5000, 20, 0, 64};
+  const Problem of_lengths =
+      with_keys(grouped_problem(Dtype::fp16, Mask::causal_bottom_right, 3, 10, 1, 128), keys);
+  const Problem of_few_rows =
+      with_keys(grouped_problem(Dtype::fp16, Mask::causal_bottom_right, 3, 2, 1, 128), keys);
   return {{grouped_problem(Dtype::bf16, Mask::none, 1, 1, 20000, 128), d128},
           {grouped_problem(Dtype::bf16, Mask::causal_bottom_right, 4, 5, 4000, 128), d128},
           {grouped_problem(Dtype::fp16, Mask::causal_bottom_right, 1, 10, 3000, 128), d128_rows},
-          {grouped_problem(Dtype::bf16, Mask::none, 3, 2, 900, 64), d64}};
+          {grouped_problem(Dtype::bf16, Mask::none, 3, 2, 900, 64), d64},
+          {paged(grouped_problem(Dtype::bf16, Mask::none, 1, 1, 20000, 128), 2), in_pages},
+          {of_lengths, in_portions},
+          {paged(of_lengths, 1), in_portions},
+          {paged(of_few_rows, 1), ahead}};
 }
 
 class CudaSm90DecodeDelays : public testing::TestWithParam<int> {};
@@ -194,7 +385,8 @@ TEST_P(CudaSm90DecodeDelays, ChangeNoBit) {
 INSTANTIATE_TEST_SUITE_P(, CudaSm90DecodeDelays,
                          testing::Range(0, static_cast<int>(samples().size())),
                          [](const auto& info) {
-                           return test_name(samples()[static_cast<size_t>(info.param)].problem);
+                           const auto& sample = samples()[static_cast<size_t>(info.param)];
+                           return test_name(sample.problem) + "_" + std::to_string(info.param);
                          });
 
 }  // namespace
