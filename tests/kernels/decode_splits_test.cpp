@@ -114,7 +114,7 @@ TEST(DecodePortions, FollowFromTheLongestLengthsAlone) {
 
 TEST(DecodePortions, GiveEveryMultiprocessorAThreadBlock) {
   for (const int64_t kv_heads : {1, 2, 3, 8, 40, 131, 132}) {
-    const PortionPlan plan = planned(with_keys(decoding(1, 1, kv_heads, 1), {100000, 9, 9, 9}));
+    const PortionPlan plan = planned(with_keys(decoding(1, 1, kv_heads, 1), {100000, 9, 9}));
     EXPECT_LE(plan.portions * plan.thread_blocks, 132) << kv_heads;
     EXPECT_GT((plan.portions + 1) * plan.thread_blocks, 132) << kv_heads;
   }
