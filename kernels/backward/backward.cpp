@@ -7,6 +7,7 @@
 #include "kernels/backward/split.h"
 #include "kernels/common/blocks.h"
 #include "kernels/common/mask.h"
+#include "kernels/common/requests.h"
 
 namespace flashbench::kernels::backward {
 namespace {
@@ -19,10 +20,18 @@ int64_t padded(int64_t length) {
   return (length + kRowPadding - 1) / kRowPadding * kRowPadding;
 }
 
+// The rows of the workspace for the queries and the keys of a head, of all its batches.
+int64_t query_rows(const Problem& p) {
+  return p.lengths ? workspace_rows(p.q_tokens(), p.batch) : p.batch * padded(p.q_len);
+}
+int64_t key_rows(const Problem& p) {
+  return p.lengths ? workspace_rows(p.kv_tokens(), p.batch) : p.batch * padded(p.kv_len);
+}
+
 // The layout of the workspace. With a null base only `bytes` is meaningful.
 struct Workspace {
   Workspace(const Problem& p, int64_t slices, void* base) {
-    const size_t rows = static_cast<size_t>(p.batch * p.q_heads * padded(p.q_len));
+    const size_t rows = static_cast<size_t>(p.q_heads * query_rows(p));
     const auto head_dim = static_cast<size_t>(compiled_head_dim(p.head_dim));
     char* at = static_cast<char*>(base);
     const auto take = [&](size_t size) {
@@ -38,7 +47,7 @@ struct Workspace {
     d = take_floats(rows);
     turns = reinterpret_cast<int*>(take(rows / kTurnRows * sizeof(int)));
     tickets = reinterpret_cast<int*>(take(sizeof(int)));
-    key_floats = static_cast<size_t>(slices * p.batch * p.kv_heads * padded(p.kv_len)) * head_dim;
+    key_floats = static_cast<size_t>(slices * p.kv_heads * key_rows(p)) * head_dim;
     dk_sums = take_floats(key_floats);
     dv_sums = take_floats(key_floats);
   }
@@ -57,6 +66,19 @@ int slices(int parts, bool deterministic) {
   return deterministic ? parts : 1;
 }
 
+Requests requests(const Launch& at) {
+  const Problem& p = at.problem;
+  if (!p.lengths) return {};
+  return {.cu_seqlens_q = at.cu_seqlens_q,
+          .cu_seqlens_k = at.cu_seqlens_k,
+          .count = static_cast<int>(p.batch),
+          .q_len = static_cast<int>(p.q_len),
+          .q_tokens = static_cast<int>(p.q_tokens()),
+          .packed = p.is_ragged(),
+          .causal = p.mask != Mask::none,
+          .top_left = p.mask == Mask::causal_top_left};
+}
+
 Strided strided(const ConstTensorView& t) {
   return {const_cast<void*>(t.data), t.batch_stride, t.head_stride, t.row_stride};
 }
@@ -70,7 +92,8 @@ std::string describe_main(const Launch& at) {
 
 void launch_first(const Problem& p, const Arguments& args, Stream stream) {
   const RowKernel rows = dot_do_o(p);
-  launch_kernel(rows.kernel, p.batch * p.q_heads * (args.padded_q / rows.rows), args, stream);
+  launch_kernel(rows.kernel, int64_t{args.batch} * args.q_heads * (args.padded_q / rows.rows), args,
+                stream);
 }
 
 int64_t main_thread_blocks(const Arguments& args) {
@@ -79,9 +102,10 @@ int64_t main_thread_blocks(const Arguments& args) {
 
 void launch_last(const Problem& p, const Arguments& args, Stream stream) {
   const RowKernel rows = convert(p);
-  const int64_t key_rows = args.slices > 0 ? 2 * p.batch * p.kv_heads * args.padded_kv : 0;
-  launch_kernel(rows.kernel, (p.batch * p.q_heads * args.padded_q + key_rows) / rows.rows, args,
-                stream);
+  const int64_t query_rows = int64_t{args.batch} * args.q_heads * args.padded_q;
+  const int64_t key_rows =
+      args.slices > 0 ? 2 * int64_t{args.batch} * args.kv_heads * args.padded_kv : 0;
+  launch_kernel(rows.kernel, (query_rows + key_rows) / rows.rows, args, stream);
 }
 
 size_t workspace_bytes(const Launch& at, bool deterministic) {
@@ -94,6 +118,8 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
   const int parts = choose_parts(at);
   const Workspace space(p, slices(parts, deterministic), workspace);
   const double scale = p.softmax_scale();
+  const int64_t key_blocks = p.lengths ? block_slots(p.kv_tokens(), p.batch, at.blocks.kv)
+                                       : (p.kv_len + at.blocks.kv - 1) / at.blocks.kv;
   return {.q = strided(in.q),
           .k = strided(in.k),
           .v = strided(in.v),
@@ -112,22 +138,23 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
           .dv_sums = space.dv_sums,
           .slices = slices(parts, deterministic),
           .zeros = deterministic ? 0 : static_cast<int64_t>(space.key_floats),
-          .batch = static_cast<int>(p.batch),
+          .batch = p.lengths ? 1 : static_cast<int>(p.batch),
           .q_heads = static_cast<int>(p.q_heads),
           .kv_heads = static_cast<int>(p.kv_heads),
           .group = static_cast<int>(p.heads_per_kv_head()),
           .q_len = static_cast<int>(p.q_len),
           .kv_len = static_cast<int>(p.kv_len),
           .head_dim = static_cast<int>(p.head_dim),
-          .padded_q = static_cast<int>(padded(p.q_len)),
-          .padded_kv = static_cast<int>(padded(p.kv_len)),
+          .padded_q = static_cast<int>(p.lengths ? query_rows(p) : padded(p.q_len)),
+          .padded_kv = static_cast<int>(p.lengths ? key_rows(p) : padded(p.kv_len)),
           .parts = parts,
-          .key_blocks = static_cast<int>((p.kv_len + at.blocks.kv - 1) / at.blocks.kv),
+          .key_blocks = static_cast<int>(key_blocks),
           .section_heads = static_cast<int>(section_heads(at, parts, false)),
-          .key_end = static_cast<int>(p.visible_keys(p.q_len - 1).end),
-          .diagonal = static_cast<int>(diagonal(p)),
+          .key_end = p.lengths ? 0 : static_cast<int>(p.seen_keys().end),
+          .diagonal = p.lengths ? 0 : static_cast<int>(diagonal(p)),
           .scale = static_cast<float>(scale),
-          .scale_log2 = static_cast<float>(scale * std::numbers::log2e)};
+          .scale_log2 = static_cast<float>(scale * std::numbers::log2e),
+          .requests = requests(at)};
 }
 
 // First kernel: reads O, dO and L; writes D, L in base 2 and zeros in dQ's accumulators. Main
@@ -140,20 +167,25 @@ int64_t requested_bytes(const Launch& at, bool deterministic) {
   const Problem& p = at.problem;
   const int64_t element = element_size(p.dtype);
   constexpr int64_t kFloat = sizeof(float);
-  const int64_t key_end = p.visible_keys(p.q_len - 1).end;
-  int64_t query_rows = 0;  // that all thread blocks of one query head visit
-  for (int64_t key = 0; key < key_end; key += at.blocks.kv) {
-    query_rows += p.q_len - p.queries_that_see(key).first / at.blocks.q * at.blocks.q;
-  }
-  const int64_t visited = p.batch * p.q_heads * query_rows;
-  const int64_t first = p.query_elements() * (2 * element + kFloat) + p.query_rows() * 3 * kFloat;
-  const int64_t parts = choose_parts(at), key_elements = p.batch * p.kv_heads * p.head_dim;
-  const int64_t keys = key_elements * (parts * key_end + p.kv_len) * 2 * element;
+  const auto key_end = [](const Problem& r) { return r.seen_keys().end; };
+  // That all thread blocks of one query head visit.
+  const int64_t query_rows = p.sum_of_requests([&](const Problem& r) {
+    int64_t rows = 0;
+    for (int64_t key = 0; key < key_end(r); key += at.blocks.kv) {
+      rows += r.q_len - r.queries_that_see(key).first / at.blocks.q * at.blocks.q;
+    }
+    return rows;
+  });
+  const int64_t queries = p.q_heads * p.q_tokens(), visited = p.q_heads * query_rows;
+  const int64_t first = queries * (p.head_dim * (2 * element + kFloat) + 3 * kFloat);
+  const int64_t parts = choose_parts(at), key_elements = p.kv_heads * p.head_dim;
+  const int64_t keys =
+      key_elements * (parts * p.sum_of_requests(key_end) + p.kv_tokens()) * 2 * element;
   const int64_t read_and_zeroed = deterministic ? parts : 2;
   const int64_t sums =
-      parts > 1 ? key_elements * p.kv_len * 2 * kFloat * (parts + read_and_zeroed) : 0;
+      parts > 1 ? key_elements * p.kv_tokens() * 2 * kFloat * (parts + read_and_zeroed) : 0;
   const int64_t main = keys + visited * (p.head_dim * (2 * element + kFloat) + 2 * kFloat);
-  const int64_t last = p.query_elements() * (kFloat + element);
+  const int64_t last = queries * p.head_dim * (kFloat + element);
   return first + main + sums + last;
 }
 

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "kernels/attention.h"
+#include "kernels/backward/requests.h"
 #include "kernels/common/launch.h"
 
 namespace flashbench::kernels::backward {
@@ -51,9 +52,14 @@ struct Arguments {
   int key_end;        // no query sees this key or a later one
   int diagonal;       // query q sees keys 0 to q + diagonal
   float scale, scale_log2;
+
+  // Only where requests have different lengths. They are then one sequence: batch is 1, padded_q
+  // and padded_kv are the rows of the workspace for all of them, key_blocks counts slots
+  // (requests.cuh), and what the requests say takes the place of logsumexp's shape, q_len, kv_len,
+  // key_end and diagonal.
+  Requests requests;
 };
 
-constexpr int kRowPadding = 128;  // lengths are rounded up to a multiple of this in the workspace
 constexpr int kTurnRows = 16;  // rows of Q per turn counter; a block of Q has one or more counters
 
 // A kernel in which each thread block processes `rows` rows of one head.

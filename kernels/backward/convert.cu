@@ -5,6 +5,7 @@
 
 #include "kernels/backward/accumulator.cuh"
 #include "kernels/backward/backward.h"
+#include "kernels/backward/requests.cuh"
 #include "kernels/common/blocks.h"
 #include "kernels/common/half_types.h"
 #include "kernels/ptx/cvt.h"
@@ -35,17 +36,47 @@ struct Converted {
   int heads, length, padded;  // `heads` of one batch
   int slices;
   float factor;
+  const int* cu_rows;  // if by request
+  bool is_dq;
 };
 
+// The rows of a head in an output tensor that a span of its rows in the workspace becomes.
+struct Rows {
+  int batch, first, end;
+  int offset;            // of row 0
+  int summed, unsummed;  // rows with sums; those without are zeros, and lie before them
+
+  // The number of this row in the tensor.
+  __device__ int place(int row) const {
+    return offset + (row < summed ? row + unsummed : row - summed);
+  }
+};
+
+template <bool kByRequest>
+__device__ __forceinline__ Rows rows_at(const Arguments& args, const Converted& c, int head,
+                                        int row) {
+  if constexpr (kByRequest) {
+    const Requests& all = args.requests;
+    const int request = request_of_workspace_row(c.cu_rows, all.count, row);
+    const Request r(all, request, args.q_heads);
+    const int first = row - first_workspace_row(c.cu_rows, request);
+    if (c.is_dq) return {r.batch, first, r.q_len, r.first_q, r.live, r.q_len - r.live};
+    return {r.batch, first, r.kv_len, r.first_k, r.kv_len, 0};
+  } else {
+    return {head / c.heads, row, c.length, 0, c.length, 0};
+  }
+}
+
 // Converts a span of kRows rows of one head. A warp converts 16 rows x 32 columns at a time.
-template <typename Element, int kHeadDim>
-__device__ __forceinline__ void convert_span(const Converted& c, int span, int64_t slice_floats,
-                                             int head_dim) {
+template <typename Element, int kHeadDim, bool kByRequest>
+__device__ __forceinline__ void convert_span(const Arguments& args, const Converted& c, int span,
+                                             int64_t slice_floats) {
   constexpr int kUnits = kRows / 16 * (kHeadDim / 32);
   const int spans = c.padded / kRows;
   const int head = span / spans;
   const int first = span % spans * kRows;
-  Element* to = c.to.head<Element>(head / c.heads, head % c.heads);
+  const Rows rows = rows_at<kByRequest>(args, c, head, first);
+  Element* to = c.to.head<Element>(rows.batch, head % c.heads);
   const float* sums = c.sums + (static_cast<int64_t>(head) * c.padded + first) * kHeadDim;
   const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -73,46 +104,49 @@ __device__ __forceinline__ void convert_span(const Converted& c, int span, int64
             ptx::cvt_rn_x2<Element>(v[tile][half * 2] * c.factor, v[tile][half * 2 + 1] * c.factor);
       }
       transpose_among_four(x);
-      const int row = first + unit / (kHeadDim / 32) * 16 + half * 8 + lane / 4;
-      if (row < c.length && chunk * 8 < head_dim) {
-        *reinterpret_cast<uint4*>(to + row * c.to.row_stride + chunk * 8) =
-            uint4{x[0], x[1], x[2], x[3]};
+      const int row = rows.first + unit / (kHeadDim / 32) * 16 + half * 8 + lane / 4;
+      if (row < rows.end && chunk * 8 < args.head_dim) {
+        *reinterpret_cast<uint4*>(to + rows.place(row) * c.to.row_stride + chunk * 8) =
+            row < rows.summed ? uint4{x[0], x[1], x[2], x[3]} : uint4{};
       }
     }
   }
 }
 
 // Converts dQ and then, where thread blocks share keys, dK and dV.
-template <typename Element, int kHeadDim>
+template <typename Element, int kHeadDim, bool kByRequest>
 __global__ void __launch_bounds__(kThreads)
     backward_convert(const __grid_constant__ Arguments args) {
   const int q_spans = args.batch * args.q_heads * (args.padded_q / kRows);
   int span = blockIdx.x;
   if (span < q_spans) {
-    convert_span<Element, kHeadDim>(
-        {args.dq_sums, args.dq, args.q_heads, args.q_len, args.padded_q, 1, args.scale}, span, 0,
-        args.head_dim);
+    convert_span<Element, kHeadDim, kByRequest>(
+        args,
+        {args.dq_sums, args.dq, args.q_heads, args.q_len, args.padded_q, 1, args.scale,
+         args.requests.cu_seqlens_q, true},
+        span, 0);
     return;
   }
   span -= q_spans;
   const int kv_spans = args.batch * args.kv_heads * (args.padded_kv / kRows);
   const int64_t slice_floats = static_cast<int64_t>(kv_spans) * kRows * kHeadDim;
   const bool is_dk = span < kv_spans;
-  convert_span<Element, kHeadDim>(
+  convert_span<Element, kHeadDim, kByRequest>(
+      args,
       {is_dk ? args.dk_sums : args.dv_sums, is_dk ? args.dk : args.dv, args.kv_heads, args.kv_len,
-       args.padded_kv, args.slices, is_dk ? args.scale : 1.0f},
-      is_dk ? span : span - kv_spans, slice_floats, args.head_dim);
+       args.padded_kv, args.slices, is_dk ? args.scale : 1.0f, args.requests.cu_seqlens_k, false},
+      is_dk ? span : span - kv_spans, slice_floats);
 }
 
 }  // namespace
 
 RowKernel convert(const Problem& p) {
   return with_compiled_head_dim(p.head_dim, [&]<int kHeadDim>() -> RowKernel {
-    return {{"sm80_backward_convert",
-             for_half(p.dtype, backward_convert<__half, kHeadDim>,
-                      backward_convert<__nv_bfloat16, kHeadDim>),
-             kThreads},
-            kRows};
+    const auto kernel = p.lengths ? for_half(p.dtype, backward_convert<__half, kHeadDim, true>,
+                                             backward_convert<__nv_bfloat16, kHeadDim, true>)
+                                  : for_half(p.dtype, backward_convert<__half, kHeadDim, false>,
+                                             backward_convert<__nv_bfloat16, kHeadDim, false>);
+    return {{"sm80_backward_convert", kernel, kThreads}, kRows};
   });
 }
 

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "kernels/backward/backward.h"
+#include "kernels/backward/requests.cuh"
 #include "kernels/common/blocks.h"
 #include "kernels/common/half_types.h"
 
@@ -35,31 +36,53 @@ __host__ __device__ constexpr int rows_of_block(int head_dim) {
   return 2 * kThreads / lanes_per_row(head_dim);
 }
 
-template <typename Element, int kHeadDim>
+// The rows of a head with which a thread block works: from `first` on, as far as `end`.
+struct Rows {
+  int batch, first, end;
+  int64_t offset;     // of row 0 in a head of the tensors
+  int64_t logsumexp;  // index of row 0
+};
+
+// Those at this row of the workspace.
+template <bool kByRequest>
+__device__ __forceinline__ Rows rows_at(const Arguments& args, int head, int row) {
+  if constexpr (kByRequest) {
+    const Requests& all = args.requests;
+    const int request = request_of_workspace_row(all.cu_seqlens_q, all.count, row);
+    const Request r(all, request, args.q_heads);
+    return {r.batch, row - first_workspace_row(all.cu_seqlens_q, request), r.live,
+            r.first_q + r.first_live, r.logsumexp + head * r.logsumexp_stride + r.first_live};
+  } else {
+    return {head / args.q_heads, row, args.q_len, 0, static_cast<int64_t>(head) * args.q_len};
+  }
+}
+
+template <typename Element, int kHeadDim, bool kByRequest>
 __global__ void __launch_bounds__(kThreads)
     backward_dot_do_o(const __grid_constant__ Arguments args) {
   constexpr int kLanes = lanes_per_row(kHeadDim);
   constexpr int kRows = rows_of_block(kHeadDim), kPasses = kRows * kLanes / kThreads;
   const int spans = args.padded_q / kRows;
   const int head = blockIdx.x / spans;
-  const int first = blockIdx.x % spans * kRows;
-  const int b = head / args.q_heads, h = head % args.q_heads;
-  const int64_t first_padded = static_cast<int64_t>(head) * args.padded_q + first;
+  const int first_row = blockIdx.x % spans * kRows;
+  const int h = head % args.q_heads;
+  const int64_t first_padded = static_cast<int64_t>(head) * args.padded_q + first_row;
+  const Rows rows = rows_at<kByRequest>(args, head, first_row);
 
   if (blockIdx.x == 0 && threadIdx.x == 0) *args.tickets = 0;
-  if (threadIdx.x < kRows && (first + threadIdx.x) % kTurnRows == 0) {
+  if (threadIdx.x < kRows && (first_row + threadIdx.x) % kTurnRows == 0) {
     args.turns[(first_padded + threadIdx.x) / kTurnRows] = 0;
   }
 
-  const Element* o = args.o.head<Element>(b, h);
-  const Element* d_o = args.d_o.head<Element>(b, h);
+  const Element* o = args.o.head<Element>(rows.batch, h) + rows.offset * args.o.row_stride;
+  const Element* d_o = args.d_o.head<Element>(rows.batch, h) + rows.offset * args.d_o.row_stride;
   const int column = threadIdx.x % kLanes * 8;
   uint4 o_values[kPasses], d_o_values[kPasses];
 #pragma unroll
   for (int i = 0; i < kPasses; ++i) {
-    const int row = first + (i * kThreads + threadIdx.x) / kLanes;
+    const int row = rows.first + (i * kThreads + threadIdx.x) / kLanes;
     o_values[i] = d_o_values[i] = uint4{};
-    if (row < args.q_len && column < args.head_dim) {
+    if (row < rows.end && column < args.head_dim) {
       o_values[i] = *reinterpret_cast<const uint4*>(o + row * args.o.row_stride + column);
       d_o_values[i] = *reinterpret_cast<const uint4*>(d_o + row * args.d_o.row_stride + column);
     }
@@ -90,8 +113,8 @@ __global__ void __launch_bounds__(kThreads)
     }
     if (threadIdx.x % kLanes == 0) {
       float base_2 = INFINITY;  // P = 0 for rows out of range and rows that see no key
-      if (first + row < args.q_len) {
-        const float l = args.logsumexp[static_cast<int64_t>(head) * args.q_len + first + row];
+      if (rows.first + row < rows.end) {
+        const float l = args.logsumexp[rows.logsumexp + rows.first + row];
         if (l != -INFINITY) base_2 = l * std::numbers::log2e_v<float>;
       }
       args.logsumexp_base_2[first_padded + row] = base_2;
@@ -104,11 +127,11 @@ __global__ void __launch_bounds__(kThreads)
 
 RowKernel dot_do_o(const Problem& p) {
   return with_compiled_head_dim(p.head_dim, [&]<int kHeadDim>() -> RowKernel {
-    return {{"sm80_backward_dot_do_o",
-             for_half(p.dtype, backward_dot_do_o<__half, kHeadDim>,
-                      backward_dot_do_o<__nv_bfloat16, kHeadDim>),
-             kThreads},
-            rows_of_block(kHeadDim)};
+    const auto kernel = p.lengths ? for_half(p.dtype, backward_dot_do_o<__half, kHeadDim, true>,
+                                             backward_dot_do_o<__nv_bfloat16, kHeadDim, true>)
+                                  : for_half(p.dtype, backward_dot_do_o<__half, kHeadDim, false>,
+                                             backward_dot_do_o<__nv_bfloat16, kHeadDim, false>);
+    return {{"sm80_backward_dot_do_o", kernel, kThreads}, rows_of_block(kHeadDim)};
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include "kernels/common/blocks.h"
 #include "kernels/common/mask.h"
+#include "kernels/common/requests.h"
 
 namespace flashbench::kernels::backward {
 namespace {
@@ -95,7 +96,8 @@ class Schedule {
 }  // namespace
 
 int choose_parts(const Launch& at) {
-  const Schedule schedule(at);
+  const Problem average = average_request(at.problem);
+  const Schedule schedule({average, at.device, at.blocks});
   constexpr double kLeastGain = 1.03;  // smallest gain that is worth the workspace
   int64_t chosen = 1;
   double least = schedule.time(1) / kLeastGain;
@@ -117,7 +119,7 @@ int choose_parts(const Launch& at) {
 // If thread blocks go backwards, those of one head that start together wait for each other: when
 // the last of them begins, the first should have done only a small share of its steps.
 int64_t section_heads(const Launch& at, int64_t parts, bool backwards) {
-  const Problem& p = at.problem;
+  const Problem p = at.problem.lengths ? all_requests_as_one(at.problem) : at.problem;
   if (p.mask == Mask::none && !backwards) return 1;
   constexpr int64_t kSectionBytes = int64_t{32} << 20;
   const int64_t heads = p.batch * p.kv_heads * parts;

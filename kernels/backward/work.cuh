@@ -11,6 +11,8 @@
 
 #include <cstdint>
 
+#include "kernels/backward/requests.cuh"
+#include "kernels/common/requests.cuh"
 #include "kernels/common/sections.cuh"
 
 namespace flashbench::kernels::backward {
@@ -28,15 +30,51 @@ struct Work {
   __host__ __device__ Work(const Arguments& a, int index) {
     const SectionItem item =
         item_in_sections(index, a.batch * a.kv_heads * a.parts, a.section_heads, a.key_blocks);
-    const int head = item.head / a.parts;
-    part = item.head % a.parts;
+    begin(a, item.head);
+    divide(a, item.block, a.q_len, a.diagonal, a.key_end);
+  }
+
+  // What the equal lengths of a launch say; see RequestWork.
+  template <typename Arguments>
+  __device__ int q_len(const Arguments& a) const {
+    return a.q_len;
+  }
+  template <typename Arguments>
+  __device__ int diagonal(const Arguments& a) const {
+    return a.diagonal;
+  }
+  template <typename Arguments>
+  __device__ int key_end(const Arguments& a) const {
+    return a.key_end;
+  }
+  // The rows of a head in the accumulators of dK and dV.
+  template <typename Arguments>
+  __device__ int rows_of_sums(const Arguments& a) const {
+    return a.padded_kv;
+  }
+  // The first rows of a head in the workspace, beside those of its batch.
+  __device__ int first_query_row() const { return 0; }
+  __device__ int first_key_row() const { return 0; }
+
+ protected:
+  Work() = default;
+
+  template <typename Arguments>
+  __host__ __device__ void begin(const Arguments& a, int part_of_head) {
+    const int head = part_of_head / a.parts;
+    part = part_of_head % a.parts;
     batch = head / a.kv_heads;
     kv_head = head % a.kv_heads;
-    key_block = item.block;
+  }
+
+  template <typename Arguments>
+  __host__ __device__ void divide(const Arguments& a, int block, int q_len, int diagonal,
+                                  int key_end) {
+    key_block = block;
     first_key = key_block * kBlockKv;
-    const int blocks = (a.q_len + kBlockQ - 1) / kBlockQ;
-    first_block = max(0, first_key - a.diagonal) / kBlockQ;
-    end_block = first_key < a.key_end ? blocks : first_block;
+    const int blocks = (q_len + kBlockQ - 1) / kBlockQ;
+    first_block = max(0, first_key - diagonal) / kBlockQ;
+    end_block = first_key < key_end ? blocks : first_block;
 
     const int64_t all_blocks = int64_t{a.group} * blocks;
     const int from = static_cast<int>(all_blocks * part / a.parts);
@@ -54,20 +92,80 @@ struct Work {
     }
   }
 
+ public:
   // Whether the part contains this block of queries, which is in [first_block, end_block).
   __host__ __device__ bool has(int head, int block) const {
     return (head != start_head || block >= start_block) &&
            (head != last_head || block < stop_block);
   }
-
-  // The row of the first key in the accumulators of dK or dV.
-  template <typename Arguments>
-  __device__ int64_t row_of_sums(const Arguments& a, bool deterministic) const {
-    const int slice = deterministic ? part : 0;
-    return (int64_t{slice} * a.batch * a.kv_heads + batch * a.kv_heads + kv_head) * a.padded_kv +
-           first_key;
-  }
 };
+
+// The work of a thread block whose requests have lengths of their own. Called by whole warps.
+template <int kBlockQ, int kBlockKv, bool kBackwards = false>
+struct RequestWork : Work<kBlockQ, kBlockKv, kBackwards> {
+  int exists;  // whether the slot has a block of keys; else there is nothing to do
+  int of_batch, first_q, first_k, kv_len;  // see Request; first_q is that of the live ones
+
+  template <typename Arguments>
+  __device__ RequestWork(const Arguments& a, int index) {
+    const SectionItem item =
+        item_in_sections(index, a.kv_heads * a.parts, a.section_heads, a.key_blocks);
+    const Requests& all = a.requests;
+    const RequestBlock found =
+        block_in_slot<kBlockKv>(all.cu_seqlens_k, all.cu_seqlens_q, all.count, item.block);
+    exists = found.request >= 0;
+    if (!exists) return;
+    const Request r(all, found.request, a.q_heads);
+    of_batch = r.batch;
+    first_q = r.first_q + r.first_live;
+    first_k = r.first_k;
+    kv_len = r.kv_len;
+    q_len_ = r.live;
+    diagonal_ = r.diagonal;
+    key_end_ = r.key_end;
+    first_query_row_ = first_workspace_row(all.cu_seqlens_q, found.request);
+    first_key_row_ = first_workspace_row(all.cu_seqlens_k, found.request);
+    this->begin(a, item.head);
+    this->divide(a, found.block, r.live, r.diagonal, r.key_end);
+  }
+
+  template <typename Arguments>
+  __device__ int q_len(const Arguments&) const {
+    return q_len_;
+  }
+  template <typename Arguments>
+  __device__ int diagonal(const Arguments&) const {
+    return diagonal_;
+  }
+  template <typename Arguments>
+  __device__ int key_end(const Arguments&) const {
+    return key_end_;
+  }
+  template <typename Arguments>
+  __device__ int rows_of_sums(const Arguments&) const {
+    return kv_len;
+  }
+  __device__ int first_query_row() const { return first_query_row_; }
+  __device__ int first_key_row() const { return first_key_row_; }
+
+ private:
+  int q_len_, diagonal_, key_end_, first_query_row_, first_key_row_;
+};
+
+// The row of the first key in the accumulators of dK or dV.
+template <typename Arguments, typename Work>
+__device__ int64_t row_of_sums(const Arguments& a, const Work& work, bool deterministic) {
+  const int slice = deterministic ? work.part : 0;
+  return (int64_t{slice} * a.batch * a.kv_heads + work.batch * a.kv_heads + work.kv_head) *
+             a.padded_kv +
+         work.first_key_row() + work.first_key;
+}
+
+// The row of a query of a head in the accumulators of dQ.
+template <typename Arguments, typename Work>
+__device__ int64_t row_of_query(const Arguments& a, const Work& work, int head, int query) {
+  return int64_t{work.batch * a.q_heads + head} * a.padded_q + work.first_query_row() + query;
+}
 
 // Iterates over the blocks of queries of the work.
 struct Step {

@@ -9,13 +9,17 @@ namespace flashbench::kernels {
 // it sees.
 int64_t fused_forward_requested_bytes(const Launch& at) {
   const Problem& p = at.problem;
-  int64_t keys = 0;
-  for (int64_t first = 0; first < p.q_len; first += at.blocks.q) {
-    keys += p.visible_keys(std::min(p.q_len, first + at.blocks.q) - 1).end;
-  }
-  return element_size(p.dtype) * 2 *
-             (p.query_elements() + p.batch * p.q_heads * keys * p.head_dim) +
-         static_cast<int64_t>(sizeof(float)) * p.query_rows();
+  const int64_t keys = p.sum_of_requests([&](const Problem& request) {
+    int64_t sum = 0;
+    for (int64_t first = 0; first < request.q_len; first += at.blocks.q) {
+      const int64_t last = std::min(request.q_len, first + at.blocks.q) - 1;
+      sum += request.visible_keys(last).end - request.visible_keys(first).first;
+    }
+    return sum;
+  });
+  const int64_t queries = p.q_heads * p.q_tokens();
+  return element_size(p.dtype) * 2 * (queries + p.q_heads * keys) * p.head_dim +
+         static_cast<int64_t>(sizeof(float)) * queries;
 }
 
 int64_t section_heads(const Problem& p, const BlockSizes& blocks, const DeviceInfo& device) {

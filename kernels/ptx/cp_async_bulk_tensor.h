@@ -29,6 +29,19 @@ __device__ __forceinline__ void cp_async_bulk_tensor_4d(uint32_t to, const CUten
       : "memory");
 }
 
+// The same for a tensor with five dimensions.
+__device__ __forceinline__ void cp_async_bulk_tensor_5d(uint32_t to, const CUtensorMap& tensor,
+                                                        int c0, int c1, int c2, int c3, int c4,
+                                                        uint32_t barrier, CachePolicy policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;"
+      :
+      : "r"(to), "l"(&tensor), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "r"(barrier),
+        "l"(static_cast<uint64_t>(policy))
+      : "memory");
+}
+
 // The same for a tensor with two dimensions.
 __device__ __forceinline__ void cp_async_bulk_tensor_2d(uint32_t to, const CUtensorMap& tensor,
                                                         int c0, int c1, uint32_t barrier) {
@@ -49,6 +62,15 @@ __device__ __forceinline__ void cp_async_bulk_prefetch_tensor_4d(const CUtensorM
                : "memory");
 }
 
+// The same for a tensor with five dimensions.
+__device__ __forceinline__ void cp_async_bulk_prefetch_tensor_5d(const CUtensorMap& tensor, int c0,
+                                                                 int c1, int c2, int c3, int c4) {
+  asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%1, %2, %3, %4, %5}];"
+               :
+               : "l"(&tensor), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+               : "memory");
+}
+
 // Copies the box from shared address `from` to global memory. Elements outside the tensor are not
 // written.
 __device__ __forceinline__ void cp_async_bulk_tensor_4d(const CUtensorMap& tensor, int c0, int c1,
@@ -57,6 +79,16 @@ __device__ __forceinline__ void cp_async_bulk_tensor_4d(const CUtensorMap& tenso
                :
                : "l"(&tensor), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(from)
                : "memory");
+}
+
+// The same for a tensor with five dimensions.
+__device__ __forceinline__ void cp_async_bulk_tensor_5d(const CUtensorMap& tensor, int c0, int c1,
+                                                        int c2, int c3, int c4, uint32_t from) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%1, %2, %3, %4, %5}], [%6];"
+      :
+      : "l"(&tensor), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "r"(from)
+      : "memory");
 }
 
 // Closes a group of all bulk copies to global memory that this thread started since its last group.

@@ -429,7 +429,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
   }
   if (args.parts > 1) {
     float* tiles = (owns_dv ? args.dv_sums : args.dk_sums) +
-                   (work.row_of_sums(args, kDeterministic) + key_warp_kv * 64) * B::kHeadDim +
+                   (row_of_sums(args, work, kDeterministic) + key_warp_kv * 64) * B::kHeadDim +
                    key_warp_d * 2 * 128;
 #pragma unroll
     for (int m = 0; m < 4; ++m) {

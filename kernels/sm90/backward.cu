@@ -1,10 +1,10 @@
 // Host code of the backward pass for Hopper: a main kernel of its own between the launches of
 // kernels/backward/backward.h.
-#include "kernels/sm90/backward.cuh"
-
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "kernels/attention.h"
@@ -14,55 +14,41 @@
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/tensor_cores.h"
-#include "kernels/sm90/backward_by_gradient.cuh"
+#include "kernels/sm90/backward_variants.h"
 #include "kernels/sm90/tensor_map.h"
-#include "kernels/sm90/variant.h"
 
 namespace flashbench::kernels::sm90 {
 namespace {
 
-template <BackwardConfig kConfig>
-constexpr Variant<BackwardArguments> variant() {
-  using Half = Backward<__half, kConfig>;
-  return variant_of<Half>(backward_kernel<Half>, backward_kernel<Backward<__nv_bfloat16, kConfig>>);
-}
-
-template <int kHeadDim, int kBlockKv>
-constexpr Variant<BackwardArguments> variant_by_gradient() {
-  using Half = BackwardByGradient<__half, kHeadDim, kBlockKv>;
-  return variant_of<Half>(backward_kernel<Half>,
-                          backward_kernel<BackwardByGradient<__nv_bfloat16, kHeadDim, kBlockKv>>);
-}
+template <bool kDeterministic>
+constexpr std::array kVariants = backward_variants<kDeterministic, false>();
 
 template <bool kDeterministic>
-constexpr std::array kVariants{
-    variant<backward_config(64)>(),  variant<backward_config(96)>(),
-    variant<backward_config(128)>(), variant_by_gradient<192, 80>(),
-    variant<backward_config(256)>(),
-};
-template <>
-constexpr std::array kVariants<true>{
-    variant<backward_config(64, true)>(),  variant<backward_config(96, true)>(),
-    variant<backward_config(128, true)>(), variant<backward_config(192, true)>(),
-    variant<backward_config(256, true)>(),
-};
+std::span<const Variant<BackwardArguments>> variants(const Problem& p) {
+  if (p.lengths) return backward_variants_by_request(kDeterministic);
+  return kVariants<kDeterministic>;
+}
 
 std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
   if (auto why = why_no_tensor_cores(p, device)) return why;
   if (device.compute_capability != 90) {
     return "needs a GPU of compute capability 9.0: wgmma is Hopper's alone";
   }
-  if (std::ranges::none_of(kVariants<false>, [&](const auto& v) {
+  if (std::ranges::none_of(variants<false>(p), [&](const auto& v) {
         return v.head_dim == compiled_head_dim(p.head_dim);
       })) {
     return "it takes head_dim 40 to 256";
+  }
+  if (p.lengths && std::max(p.q_tokens(), p.kv_tokens()) + p.batch * backward::kRowPadding >
+                       std::numeric_limits<int32_t>::max()) {
+    return "too many rows in all requests";
   }
   return std::nullopt;
 }
 
 template <bool kDeterministic>
 std::vector<BlockSizes> candidates(const Problem& p, const DeviceInfo& device) {
-  return fitting_blocks(kVariants<kDeterministic>, p, device);
+  return fitting_blocks(variants<kDeterministic>(p), p, device);
 }
 
 template <bool kDeterministic>
@@ -72,7 +58,7 @@ BlockSizes choose(const Problem& p, const DeviceInfo& device) {
 
 template <bool kDeterministic>
 CudaKernel<BackwardArguments> main_kernel(const Launch& at) {
-  return variant_at(kVariants<kDeterministic>, at)
+  return variant_at(variants<kDeterministic>(at.problem), at)
       .kernel(kDeterministic ? "sm90_backward_main_deterministic" : "sm90_backward_main",
               at.problem.dtype);
 }
@@ -109,23 +95,14 @@ std::array<ConstTensorView, 2> stored_columns(const ConstTensorView& t, const Bl
   return {low, high};
 }
 
-// TMA reads rows outside of a tensor as zeros. The tensors leave out the queries that see no key
-// and the keys that no query sees, so these are read as zeros, whatever they hold.
-BackwardArguments main_arguments(const Launch& at, const Inputs& in, const Outputs& out,
-                                 const backward::Arguments& shared, bool deterministic) {
+// What all variants need but the tensor maps of Q to dV.
+BackwardArguments common_arguments(const Launch& at, const backward::Arguments& shared,
+                                   bool deterministic) {
   const Problem& p = at.problem;
-  const int64_t first_live = std::max<int64_t>(0, -diagonal(p));
   const auto statistics = [&](const float* of_rows) {
-    return float_rows_map(of_rows, p.batch * p.q_heads, shared.padded_q, at.blocks.q);
+    return float_rows_map(of_rows, shared.batch * p.q_heads, shared.padded_q, at.blocks.q);
   };
-  const auto dk = stored_columns(out.dk, at.blocks), dv = stored_columns(out.dv, at.blocks);
   return {
-      .q = tensor_map(rows(in.q, first_live, p.q_len), at.blocks.q),
-      .d_o = tensor_map(rows(in.d_o, first_live, p.q_len), at.blocks.q),
-      .k = tensor_map(rows(in.k, 0, shared.key_end), at.blocks.kv),
-      .v = tensor_map(rows(in.v, 0, shared.key_end), at.blocks.kv),
-      .dk = {tensor_map(dk[0], kWarpRows), tensor_map(dk[1], kWarpRows)},
-      .dv = {tensor_map(dv[0], kWarpRows), tensor_map(dv[1], kWarpRows)},
       .logsumexp = statistics(shared.logsumexp_base_2),
       .d = statistics(shared.d),
       .dq_sums = shared.dq_sums,
@@ -142,12 +119,51 @@ BackwardArguments main_arguments(const Launch& at, const Inputs& in, const Outpu
       .padded_q = shared.padded_q,
       .padded_kv = shared.padded_kv,
       .parts = shared.parts,
-      .first_live = static_cast<int>(first_live),
       .diagonal = shared.diagonal,
       .key_blocks = shared.key_blocks,
       .section_heads = static_cast<int>(backward::section_heads(at, shared.parts, deterministic)),
       .scale = shared.scale,
-      .scale_log2 = shared.scale_log2};
+      .scale_log2 = shared.scale_log2,
+      .requests = shared.requests};
+}
+
+// TMA reads rows outside of a tensor as zeros. The tensors leave out the queries that see no key
+// and the keys that no query sees, so these are read as zeros, whatever they hold.
+BackwardArguments arguments(const Launch& at, const Inputs& in, const Outputs& out,
+                            const backward::Arguments& shared, bool deterministic) {
+  const Problem& p = at.problem;
+  const int64_t first_live = std::max<int64_t>(0, -diagonal(p));
+  const auto dk = stored_columns(out.dk, at.blocks), dv = stored_columns(out.dv, at.blocks);
+  BackwardArguments a = common_arguments(at, shared, deterministic);
+  a.q = tensor_map(rows(in.q, first_live, p.q_len), at.blocks.q);
+  a.d_o = tensor_map(rows(in.d_o, first_live, p.q_len), at.blocks.q);
+  a.k = tensor_map(rows(in.k, 0, shared.key_end), at.blocks.kv);
+  a.v = tensor_map(rows(in.v, 0, shared.key_end), at.blocks.kv);
+  for (size_t i = 0; i < 2; ++i) {
+    a.dk[i] = tensor_map(dk[i], kWarpRows);
+    a.dv[i] = tensor_map(dv[i], kWarpRows);
+  }
+  a.first_live = static_cast<int>(first_live);
+  return a;
+}
+
+BackwardArguments arguments_by_request(const Launch& at, const Inputs& in, const Outputs& out,
+                                       const backward::Arguments& shared, bool deterministic) {
+  const auto dk = stored_columns(out.dk, at.blocks), dv = stored_columns(out.dv, at.blocks);
+  BackwardArguments a = common_arguments(at, shared, deterministic);
+  const auto split = [](CUtensorMap& map, RowSteps& steps, const RequestMap& both) {
+    map = both.map;
+    steps = both.steps;
+  };
+  split(a.q, a.q_steps, request_map(in.q, at.blocks.q));
+  split(a.d_o, a.d_o_steps, request_map(in.d_o, at.blocks.q));
+  split(a.k, a.k_steps, request_map(in.k, at.blocks.kv));
+  split(a.v, a.v_steps, request_map(in.v, at.blocks.kv));
+  for (size_t i = 0; i < 2; ++i) {
+    split(a.dk[i], a.dk_steps, request_map(dk[i], kWarpRows));
+    split(a.dv[i], a.dv_steps, request_map(dv[i], kWarpRows));
+  }
+  return a;
 }
 
 template <bool kDeterministic>
@@ -156,7 +172,9 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
   const backward::Arguments shared = backward::arguments(at, in, out, workspace, kDeterministic);
   backward::launch_first(at.problem, shared, stream);
   launch_kernel(main_kernel<kDeterministic>(at), backward::main_thread_blocks(shared),
-                main_arguments(at, in, out, shared, kDeterministic), stream);
+                at.problem.lengths ? arguments_by_request(at, in, out, shared, kDeterministic)
+                                   : arguments(at, in, out, shared, kDeterministic),
+                stream);
   backward::launch_last(at.problem, shared, stream);
 }
 
@@ -180,6 +198,7 @@ extern const AttentionKernel kSm90Backward{.name = "sm90_backward",
                                            .device = DeviceKind::cuda,
                                            .pass = Pass::backward,
                                            .needs_aligned_rows = true,
+                                           .knows_lengths = true,
                                            .why_unsupported = sm90::why_unsupported,
                                            .candidates = sm90::candidates<false>,
                                            .choose = sm90::choose<false>,
@@ -195,6 +214,7 @@ extern const AttentionKernel kSm90BackwardDeterministic{
     .device = DeviceKind::cuda,
     .pass = Pass::backward,
     .needs_aligned_rows = true,
+    .knows_lengths = true,
     .why_unsupported = sm90::why_unsupported,
     .choose = sm90::choose<true>,
     .variant = sm90::describe_variant<true>,

@@ -50,18 +50,25 @@ namespace flashbench::kernels::sm90 {
 
 struct BackwardConfig {
   int head_dim;                // 64, 96, 128, 192 or 256
-  int block_q;                 // queries per step: 64, or 128 with dq_warpgroup
+  int block_q;                 // queries per step: 64, or 128 with dq_warpgroup at equal lengths
   int stages;                  // buffers for blocks of Q in shared memory
   bool dq_warpgroup = false;   // producer's warpgroup computes dQ; head_dim 64, not deterministic
   bool deterministic = false;  // thread blocks add to a block of dQ in the order of their keys
+  bool by_request = false;     // requests of different lengths
 };
 
 // The configuration that is compiled for a head_dim.
-constexpr BackwardConfig backward_config(int head_dim, bool deterministic = false) {
-  if (head_dim == 64 && !deterministic) {
-    return {.head_dim = 64, .block_q = 128, .stages = 3, .dq_warpgroup = true};
-  }
-  return {.head_dim = head_dim, .block_q = 64, .stages = 2, .deterministic = deterministic};
+constexpr BackwardConfig backward_config(int head_dim, bool deterministic = false,
+                                         bool by_request = false) {
+  const bool dq_warpgroup = head_dim == 64 && !deterministic;
+  return {.head_dim = head_dim,
+          .block_q = dq_warpgroup && !by_request ? 128 : 64,
+          .stages = !dq_warpgroup ? 2
+                    : by_request  ? 4
+                                  : 3,
+          .dq_warpgroup = dq_warpgroup,
+          .deterministic = deterministic,
+          .by_request = by_request};
 }
 
 template <typename T, BackwardConfig kConfig, typename Delay = NoDelay>
@@ -127,6 +134,12 @@ struct Backward : Barriers<Delay> {
     return column / kKeyColumns * kKeyPanels * 64 + column % kKeyColumns;
   }
 
+  static constexpr bool kByRequest = kConfig.by_request;
+  using Work = std::conditional_t<kByRequest,
+                                  backward::RequestWork<kBlockQ, kBlockKv, kConfig.deterministic>,
+                                  backward::Work<kBlockQ, kBlockKv, kConfig.deterministic>>;
+  using Rows = BackwardRows<kByRequest>;
+
   struct Shared {
     alignas(1024) char k[kKvBytes];
     alignas(1024) char v[kKvBytes];
@@ -147,9 +160,9 @@ struct Backward : Barriers<Delay> {
     uint64_t q_full[kStages], q_empty[kStages];          // Q and the logsumexp
     uint64_t d_o_full[kDOStages], d_o_empty[kDOStages];  // dO and D
     int ticket;
+    alignas(16) char work[kByRequest ? sizeof(Work) : 0];
   };
 
-  using Work = backward::Work<kBlockQ, kBlockKv, kConfig.deterministic>;
   using Step = backward::Step;
   using Block = BackwardBlock<kBlockQ, kBlockKv>;
 
@@ -192,9 +205,9 @@ struct Backward : Barriers<Delay> {
         : a(a_), shared(shared_), work(work_), step(work_) {}
 
     __device__ void first() {
-      keys(a.k, shared.k, shared.k_full);
+      keys(a.k, a.k_steps, shared.k, shared.k_full);
       q();
-      keys(a.v, shared.v, shared.v_full);
+      keys(a.v, a.v_steps, shared.v, shared.v_full);
       d_o();
     }
     __device__ void next() {
@@ -203,37 +216,39 @@ struct Backward : Barriers<Delay> {
     }
 
    private:
-    __device__ void keys(const CUtensorMap& tensor, char* to, uint64_t& full) const {
+    __device__ void keys(const CUtensorMap& tensor, const RowSteps& steps, char* to,
+                         uint64_t& full) const {
       const uint32_t barrier = ptx::shared_address(&full);
       ptx::mbarrier_arrive_expect_tx(barrier, kKvBytes);
-      load_rows<kPanels, kKvPanelBytes, kKeyColumns>(tensor, to, barrier, work.first_key,
-                                                     work.kv_head, work.batch,
-                                                     ptx::CachePolicy::evict_first);
+      load_rows<kPanels, kKvPanelBytes, kKeyColumns>(tensor, to, barrier, Rows{a}.keys(work, steps),
+                                                     work.first_key, ptx::CachePolicy::evict_first);
     }
     __device__ void q() {
       const int stage = q_ring.stage;
       if constexpr (!kDqWarpgroup) wait(shared.q_empty[stage], q_ring.parity ^ 1);
-      queries(a.q, shared.q[stage], a.logsumexp, shared.logsumexp[stage], shared.q_full[stage]);
+      queries(a.q, a.q_steps, shared.q[stage], a.logsumexp, shared.logsumexp[stage],
+              shared.q_full[stage]);
       q_ring.advance();
     }
     __device__ void d_o() {
       const int stage = d_o_ring.stage;
       if constexpr (!kDqWarpgroup) wait(shared.d_o_empty[stage], d_o_ring.parity ^ 1);
-      queries(a.d_o, shared.d_o[stage], a.d, shared.d[stage], shared.d_o_full[stage]);
+      queries(a.d_o, a.d_o_steps, shared.d_o[stage], a.d, shared.d[stage], shared.d_o_full[stage]);
       d_o_ring.advance();
       step.advance(work);
     }
-    __device__ void queries(const CUtensorMap& tensor, char* to, const CUtensorMap& statistics,
-                            float* to_statistics, uint64_t& full) const {
+    __device__ void queries(const CUtensorMap& tensor, const RowSteps& steps, char* to,
+                            const CUtensorMap& statistics, float* to_statistics,
+                            uint64_t& full) const {
       const uint32_t barrier = ptx::shared_address(&full);
       constexpr int kStatisticsBytes = kBlockQ * static_cast<int>(sizeof(float));
       ptx::mbarrier_arrive_expect_tx(barrier, kQBytes + kStatisticsBytes);
-      load_rows<kPanels, kQPanelBytes, kKeyColumns>(tensor, to, barrier,
-                                                    step.block * kBlockQ - a.first_live, step.head,
-                                                    work.batch, ptx::CachePolicy::evict_last);
+      load_rows<kPanels, kQPanelBytes, kKeyColumns>(
+          tensor, to, barrier, Rows{a}.queries(work, steps, step.head),
+          Rows{a}.query_0() + step.block * kBlockQ, ptx::CachePolicy::evict_last);
       ptx::cp_async_bulk_tensor_2d(ptx::shared_address(to_statistics), statistics,
-                                   step.block * kBlockQ, work.batch * a.q_heads + step.head,
-                                   barrier);
+                                   work.first_query_row() + step.block * kBlockQ,
+                                   work.batch * a.q_heads + step.head, barrier);
     }
   };
 
@@ -428,9 +443,9 @@ struct Backward : Barriers<Delay> {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int key = work.first_key + part.warp_key + part.lane / 4 + 8 * half;
-        from[half] = key < a.key_end ? key - a.diagonal - first : kBlockQ;
+        from[half] = key < work.key_end(a) ? key - work.diagonal(a) - first : kBlockQ;
       }
-      end = a.q_len - first;
+      end = work.q_len(a) - first;
     }
     __device__ bool operator()(int i) const {
       const int column = i / 4 * 8 + i % 2;
@@ -545,8 +560,8 @@ struct Backward : Barriers<Delay> {
   struct SeenKeys {
     int first, end;
     __device__ SeenKeys(const BackwardArguments& a, const Work& work, const Block& block)
-        : first(block.first_query + a.diagonal + 1 - work.first_key),
-          end(min(a.key_end - work.first_key, kBlockKv)) {}
+        : first(block.first_query + work.diagonal(a) + 1 - work.first_key),
+          end(min(work.key_end(a) - work.first_key, kBlockKv)) {}
   };
 
   // Computes an element of dQ key by key, from dS and K in shared memory, for queries that do not
@@ -762,6 +777,7 @@ struct Backward : Barriers<Delay> {
         ptx::keep_here(s);
         bool finite = !kMasked || all_finite(s);
         exponentiate(s, shared.logsumexp[stage], part.first_query, a.scale_log2);
+        if constexpr (kMasked && kByRequest) ptx::keep_here(s);  // before the mask is read
         if constexpr (kMasked) Visible(a, work, part, block).select(s);
         ptx::wgmma_wait_group<0>();  // dP
         ptx::keep_here(dp);
@@ -902,14 +918,15 @@ struct Backward : Barriers<Delay> {
 
   // Stores this warp's rows of dK or dV, times `scale`. They go through the shared memory of the
   // same rows of K or V (`keys`), from where TMA copies them.
-  static __device__ __forceinline__ void store(const CUtensorMap& tensor, char* keys,
-                                               const Work& work, const Part& part,
+  template <typename Rows>
+  static __device__ __forceinline__ void store(const CUtensorMap& tensor, const Rows& rows,
+                                               char* keys, const Work& work, const Part& part,
                                                const float (&sum)[kKeyFloats], float scale) {
-    const uint32_t rows = ptx::shared_address(keys) +
-                          stored_column(part.first_key_column) / 64 * kKvPanelBytes +
-                          part.warp_key * kRowBytes;
-    send_rows<T>(sum, {scale, scale}, rows, kKvPanelBytes, tensor, 0,
-                 work.first_key + part.warp_key, work.kv_head, work.batch);
+    const uint32_t staged = ptx::shared_address(keys) +
+                            stored_column(part.first_key_column) / 64 * kKvPanelBytes +
+                            part.warp_key * kRowBytes;
+    send_rows<T>(sum, {scale, scale}, staged, kKvPanelBytes, tensor, rows,
+                 work.first_key + part.warp_key);
   }
 
   // Puts this warp's rows of dK or dV into the accumulators of a shared block of keys: stores them
@@ -917,7 +934,7 @@ struct Backward : Barriers<Delay> {
   static __device__ __forceinline__ void add_to_others(float* sums, const BackwardArguments& a,
                                                        const Work& work, const Part& part,
                                                        const float (&sum)[kKeyFloats]) {
-    const int64_t row = work.row_of_sums(a, kConfig.deterministic) + part.warp_key;
+    const int64_t row = backward::row_of_sums(a, work, kConfig.deterministic) + part.warp_key;
     float* tiles = sums + row * kHeadDim + part.first_key_column / 8 * kTileFloats;
 #pragma unroll
     for (int j = 0; j < kKeyColumns / 8; ++j) {
@@ -956,12 +973,14 @@ struct Backward : Barriers<Delay> {
       return;
     }
     ptx::barrier_sync(kBarrier, kConsumerThreads);  // the other may still read K and V
-    store(a.dv[kHalfColumns ? part.consumer : 0], shared.v, work, part, dv, 1);
+    store(a.dv[kHalfColumns ? part.consumer : 0], Rows{a}.key_gradients(work, a.dv_steps), shared.v,
+          work, part, dv, 1);
     if constexpr (kDqWarpgroup) {
       const int last = work.steps - 1;  // its dQ reads K, too
       if (last >= 0) wait(shared.ds_empty[last % 2], last / 2 & 1);
     }
-    store(a.dk[kHalfColumns ? part.consumer : 0], shared.k, work, part, dk, a.scale);
+    store(a.dk[kHalfColumns ? part.consumer : 0], Rows{a}.key_gradients(work, a.dk_steps), shared.k,
+          work, part, dk, a.scale);
     if (part.lane == 0) ptx::cp_async_bulk_wait_group_read_0();
   }
 
@@ -1036,8 +1055,27 @@ struct Backward : Barriers<Delay> {
       // yet to start.
       if constexpr (kConfig.deterministic) shared.ticket = atomicAdd(a.tickets, 1);
     }
-    __syncthreads();
-    const Work work(a, kConfig.deterministic ? shared.ticket : static_cast<int>(blockIdx.x));
+    const auto index = [&] {
+      return kConfig.deterministic ? shared.ticket : static_cast<int>(blockIdx.x);
+    };
+    if constexpr (kByRequest) {
+      // One warp looks for the request. What it finds stays in shared memory, as registers are few.
+      Work& work = *reinterpret_cast<Work*>(shared.work);
+      if (threadIdx.x < 32) {
+        __syncwarp();
+        const Work found(a, index());
+        if (threadIdx.x == 0) work = found;
+      }
+      __syncthreads();
+      if (work.exists) run_roles(a, shared, work);
+    } else {
+      __syncthreads();
+      run_roles(a, shared, Work(a, index()));
+    }
+  }
+
+  static __device__ __forceinline__ void run_roles(const BackwardArguments& a, Shared& shared,
+                                                   const Work& work) {
     // The shuffle tells the compiler that the warpgroup index is the same in all lanes.
     const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
     if (warpgroup == 0) {

@@ -5,6 +5,11 @@
 
 #include <cstdint>
 
+#include "kernels/backward/requests.cuh"
+#include "kernels/backward/work.cuh"
+#include "kernels/sm90/roles.cuh"
+#include "kernels/sm90/tensor_map.h"
+
 namespace flashbench::kernels::sm90 {
 
 struct BackwardArguments {
@@ -21,6 +26,11 @@ struct BackwardArguments {
   int diagonal;    // query q sees keys 0 to q + diagonal
   int key_blocks, section_heads;
   float scale, scale_log2;
+
+  // Only where requests have different lengths, when the maps of Q to dV are those of
+  // request_map(); see kernels/backward/backward.h.
+  RowSteps q_steps, d_o_steps, k_steps, v_steps, dk_steps, dv_steps;
+  backward::Requests requests;
 };
 
 // What three warpgroups may have together, in registers per thread. A launch gives each thread 168,
@@ -37,9 +47,51 @@ struct BackwardBlock {
   template <typename Work, typename Step>
   __device__ BackwardBlock(const BackwardArguments& a, const Work& work, const Step& step)
       : first_query(step.block * kBlockQ),
-        first_row(int64_t{work.batch * a.q_heads + step.head} * a.padded_q + first_query),
-        masked(min(a.key_end, first_query + a.diagonal + 1) < work.first_key + kBlockKv ||
-               first_query + kBlockQ > a.q_len) {}
+        first_row(backward::row_of_query(a, work, step.head, first_query)),
+        masked(min(work.key_end(a), first_query + work.diagonal(a) + 1) <
+                   work.first_key + kBlockKv ||
+               first_query + kBlockQ > work.q_len(a)) {}
+};
+
+// The rows that a thread block loads and stores: those of the work's keys, and of all queries of a
+// head. The queries of a request are those that see a key, and its keys those that a query sees;
+// dK and dV are of all keys.
+template <bool kByRequest>
+struct BackwardRows {
+  const BackwardArguments& a;
+
+  template <typename Work>
+  __device__ __forceinline__ auto queries(const Work& work, const RowSteps& steps, int head) const {
+    if constexpr (kByRequest) {
+      return RowsOfRequest(steps, work.of_batch, head, work.first_q, work.q_len(a));
+    } else {
+      return RowsOfHead{head, work.batch};
+    }
+  }
+  // The number of query 0 among them.
+  __device__ __forceinline__ int query_0() const {
+    if constexpr (kByRequest) {
+      return 0;
+    } else {
+      return -a.first_live;
+    }
+  }
+  template <typename Work>
+  __device__ __forceinline__ auto keys(const Work& work, const RowSteps& steps) const {
+    if constexpr (kByRequest) {
+      return RowsOfRequest(steps, work.of_batch, work.kv_head, work.first_k, work.key_end(a));
+    } else {
+      return RowsOfHead{work.kv_head, work.batch};
+    }
+  }
+  template <typename Work>
+  __device__ __forceinline__ auto key_gradients(const Work& work, const RowSteps& steps) const {
+    if constexpr (kByRequest) {
+      return RowsOfRequest(steps, work.of_batch, work.kv_head, work.first_k, work.kv_len);
+    } else {
+      return RowsOfHead{work.kv_head, work.batch};
+    }
+  }
 };
 
 template <typename Kernel>

@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/backward/accumulator.cuh"
 #include "kernels/backward/work.cuh"
@@ -33,7 +34,7 @@
 
 namespace flashbench::kernels::sm90 {
 
-template <typename T, int kColumns, int kKeys, typename Delay = NoDelay>
+template <typename T, int kColumns, int kKeys, bool kByRequest = false, typename Delay = NoDelay>
 struct BackwardByGradient : Barriers<Delay> {
   using Barriers<Delay>::arrive, Barriers<Delay>::is_full, Barriers<Delay>::wait;
 
@@ -68,7 +69,9 @@ struct BackwardByGradient : Barriers<Delay> {
   // A consumer sets its flags before it waits for ds_empty of the block kStages before.
   static constexpr int kFlags = 2 * kStages;
 
-  using Work = backward::Work<kBlockQ, kBlockKv>;
+  using Work = std::conditional_t<kByRequest, backward::RequestWork<kBlockQ, kBlockKv>,
+                                  backward::Work<kBlockQ, kBlockKv>>;
+  using Rows = BackwardRows<kByRequest>;
   using Step = backward::Step;
   using Block = BackwardBlock<kBlockQ, kBlockKv>;
 
@@ -87,6 +90,7 @@ struct BackwardByGradient : Barriers<Delay> {
     uint64_t d_o_full[kStages], d_o_empty[kStages];  // dO and D
     uint64_t p_ds_full[kStages], ds_empty[kStages];
     bool finite[kFlags][4 * kConsumers];  // whether the scores of each warp are (see all_finite)
+    alignas(16) char work[kByRequest ? sizeof(Work) : 0];
   };
 
   static __device__ void initialise_barriers(Shared& shared) {
@@ -174,9 +178,9 @@ struct BackwardByGradient : Barriers<Delay> {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int query = block.first_query + first_row + 8 * half;
-        end[half] = query < a.q_len
-                        ? min(a.key_end, query + a.diagonal + 1) - work.first_key - first_key
-                        : 0;
+        end[half] = query < work.q_len(a) ? min(work.key_end(a), query + work.diagonal(a) + 1) -
+                                                work.first_key - first_key
+                                          : 0;
       }
     }
     // Selects rather than multiplies by 0: a masked element may be NaN.
@@ -296,8 +300,9 @@ struct BackwardByGradient : Barriers<Delay> {
 
   // Stores dV or dK, times `scale`. It goes through the shared memory of V or K (`keys`), from
   // where TMA copies it.
-  static __device__ __forceinline__ void store(const CUtensorMap& tensor, char* keys,
-                                               const Work& work, int consumer,
+  template <typename Rows>
+  static __device__ __forceinline__ void store(const CUtensorMap& tensor, const Rows& rows,
+                                               char* keys, const Work& work, int consumer,
                                                const float (&sum)[kPanels][kSumFloats],
                                                float scale) {
     const uint32_t base = ptx::shared_address(keys);
@@ -322,8 +327,8 @@ struct BackwardByGradient : Barriers<Delay> {
          row += 4 * kWarpRows) {
 #pragma unroll
       for (int panel = 0; panel < kPanels; ++panel) {
-        ptx::cp_async_bulk_tensor_4d(tensor, panel * 64, work.first_key + row, work.kv_head,
-                                     work.batch, base + panel * kKvPanelBytes + row * kRowBytes);
+        rows.store(tensor, panel * 64, work.first_key + row,
+                   base + panel * kKvPanelBytes + row * kRowBytes);
       }
     }
     ptx::cp_async_bulk_commit_group();
@@ -350,10 +355,10 @@ struct BackwardByGradient : Barriers<Delay> {
                                                        const float (&sum)[kPanels][kSumFloats]) {
     const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    float* block = sums + work.row_of_sums(a, false) * kHeadDim;
+    float* block = sums + backward::row_of_sums(a, work, false) * kHeadDim;
 #pragma unroll
     for (int row = 0; row < kBlockKv; row += kWarpRows) {
-      if (work.first_key + row >= a.padded_kv) break;
+      if (work.first_key + row >= work.rows_of_sums(a)) break;
 #pragma unroll
       for (int panel = 0; panel < kPanels; ++panel) {
 #pragma unroll
@@ -387,8 +392,9 @@ struct BackwardByGradient : Barriers<Delay> {
       return;
     }
     if (!sums_dv && work.steps > 0) wait(shared.k_empty, 0);
-    store(sums_dv ? a.dv[0] : a.dk[0], sums_dv ? shared.v : shared.k, work, consumer, sum,
-          sums_dv ? 1 : a.scale);
+    store(sums_dv ? a.dv[0] : a.dk[0],
+          Rows{a}.key_gradients(work, sums_dv ? a.dv_steps : a.dk_steps),
+          sums_dv ? shared.v : shared.k, work, consumer, sum, sums_dv ? 1 : a.scale);
   }
 
   // ---- The warpgroup that computes dQ
@@ -406,9 +412,9 @@ struct BackwardByGradient : Barriers<Delay> {
         : a(a_), shared(shared_), work(work_), step(work_) {}
 
     __device__ void first() {
-      keys(a.k, shared.k, shared.k_full);
+      keys(a.k, a.k_steps, shared.k, shared.k_full);
       q();
-      keys(a.v, shared.v, shared.v_full);
+      keys(a.v, a.v_steps, shared.v, shared.v_full);
       d_o();
     }
     // Loads the next block if its buffers are empty.
@@ -422,32 +428,36 @@ struct BackwardByGradient : Barriers<Delay> {
     }
 
    private:
-    __device__ void keys(const CUtensorMap& tensor, char* to, uint64_t& full) const {
+    __device__ void keys(const CUtensorMap& tensor, const RowSteps& steps, char* to,
+                         uint64_t& full) const {
       const uint32_t barrier = ptx::shared_address(&full);
       ptx::mbarrier_arrive_expect_tx(barrier, kKvBytes);
-      load_rows<kPanels, kKvPanelBytes>(tensor, to, barrier, work.first_key, work.kv_head,
-                                        work.batch, ptx::CachePolicy::evict_first);
+      load_rows<kPanels, kKvPanelBytes>(tensor, to, barrier, Rows{a}.keys(work, steps),
+                                        work.first_key, ptx::CachePolicy::evict_first);
     }
     __device__ void q() {
       const unsigned stage = Place(loaded).stage;
-      queries(a.q, shared.q[stage], a.logsumexp, shared.logsumexp[stage], shared.q_full[stage]);
+      queries(a.q, a.q_steps, shared.q[stage], a.logsumexp, shared.logsumexp[stage],
+              shared.q_full[stage]);
     }
     __device__ void d_o() {
       const unsigned stage = Place(loaded).stage;
-      queries(a.d_o, shared.d_o[stage], a.d, shared.d[stage], shared.d_o_full[stage]);
+      queries(a.d_o, a.d_o_steps, shared.d_o[stage], a.d, shared.d[stage], shared.d_o_full[stage]);
       step.advance(work);
       ++loaded;
     }
-    __device__ void queries(const CUtensorMap& tensor, char* to, const CUtensorMap& statistics,
-                            float* to_statistics, uint64_t& full) const {
+    __device__ void queries(const CUtensorMap& tensor, const RowSteps& steps, char* to,
+                            const CUtensorMap& statistics, float* to_statistics,
+                            uint64_t& full) const {
       const uint32_t barrier = ptx::shared_address(&full);
       constexpr int kStatisticsBytes = kBlockQ * static_cast<int>(sizeof(float));
       ptx::mbarrier_arrive_expect_tx(barrier, kQBytes + kStatisticsBytes);
-      load_rows<kPanels, kQPanelBytes>(tensor, to, barrier, step.block * kBlockQ - a.first_live,
-                                       step.head, work.batch, ptx::CachePolicy::evict_last);
+      load_rows<kPanels, kQPanelBytes>(tensor, to, barrier, Rows{a}.queries(work, steps, step.head),
+                                       Rows{a}.query_0() + step.block * kBlockQ,
+                                       ptx::CachePolicy::evict_last);
       ptx::cp_async_bulk_tensor_2d(ptx::shared_address(to_statistics), statistics,
-                                   step.block * kBlockQ, work.batch * a.q_heads + step.head,
-                                   barrier);
+                                   work.first_query_row() + step.block * kBlockQ,
+                                   work.batch * a.q_heads + step.head, barrier);
     }
   };
 
@@ -549,8 +559,8 @@ struct BackwardByGradient : Barriers<Delay> {
   static __device__ __forceinline__ void add_seen_keys(const BackwardArguments& a,
                                                        const Shared& shared, const Work& work,
                                                        const Block& block, const char* ds) {
-    const int first = block.first_query + a.diagonal + 1 - work.first_key;
-    const int end = min(a.key_end - work.first_key, kBlockKv);
+    const int first = block.first_query + work.diagonal(a) + 1 - work.first_key;
+    const int end = min(work.key_end(a) - work.first_key, kBlockKv);
     float* tiles = a.dq_sums + block.first_row * kHeadDim;
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x); i < kBlockQ * kHeadDim; i += 128) {
@@ -576,8 +586,25 @@ struct BackwardByGradient : Barriers<Delay> {
       ptx::prefetch_tensormap(a.d);
       initialise_barriers(shared);
     }
-    __syncthreads();
-    const Work work(a, static_cast<int>(blockIdx.x));
+    const auto index = [&] { return static_cast<int>(blockIdx.x); };
+    if constexpr (kByRequest) {
+      // One warp looks for the request. What it finds stays in shared memory, as registers are few.
+      Work& work = *reinterpret_cast<Work*>(shared.work);
+      if (threadIdx.x < 32) {
+        __syncwarp();
+        const Work found(a, index());
+        if (threadIdx.x == 0) work = found;
+      }
+      __syncthreads();
+      if (work.exists) run_roles(a, shared, work);
+    } else {
+      __syncthreads();
+      run_roles(a, shared, Work(a, index()));
+    }
+  }
+
+  static __device__ __forceinline__ void run_roles(const BackwardArguments& a, Shared& shared,
+                                                   const Work& work) {
     // The shuffle tells the compiler that the warpgroup index is the same in all lanes.
     const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
     if (warpgroup == 0) {

@@ -13,6 +13,7 @@
 #include "kernels/backward/accumulator.cuh"
 #include "kernels/backward/backward.h"
 #include "kernels/backward/turns.cuh"
+#include "kernels/backward/work.cuh"
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/cp_reduce_async_bulk.h"
 #include "kernels/ptx/mbarrier.h"
@@ -120,8 +121,7 @@ struct DqWriters : Barriers<Delay> {
     backward::Step step(work);
     int piece = static_cast<int>(threadIdx.x) / 32 - 1;
     for (int i = 0; i < work.steps; ++i, step.advance(work)) {
-      const int64_t row =
-          int64_t{work.batch * a.q_heads + step.head} * a.padded_q + step.block * kBlockQ;
+      const int64_t row = backward::row_of_query(a, work, step.head, step.block * kBlockQ);
       for (; piece < kPieces; piece += kWriters) {
         const Place place(i, piece);
         int* turn = turns + row / backward::kTurnRows + piece;

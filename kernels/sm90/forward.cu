@@ -1,8 +1,8 @@
 // Host code of the forward kernel for Hopper: requirements, compiled variants, launch.
-#include "kernels/sm90/forward.cuh"
-
+#include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "kernels/attention.h"
@@ -11,38 +11,50 @@
 #include "kernels/common/half_types.h"
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
+#include "kernels/common/requests.h"
 #include "kernels/sm90/forward_blocks.h"
+#include "kernels/sm90/forward_variants.h"
 #include "kernels/sm90/tensor_map.h"
-#include "kernels/sm90/variant.h"
 
 namespace flashbench::kernels::sm90 {
 namespace {
 
-template <Config kConfig>
-constexpr Variant<Arguments> variant() {
-  using Half = Forward<__half, kConfig>;
-  return variant_of<Half>(forward_kernel<Half>, forward_kernel<Forward<__nv_bfloat16, kConfig>>);
-}
-
 // The candidates of `flashbench tune`.
 constexpr std::array kVariants{
-    variant<configuration(64, 192, 128, 2)>(),
-    variant<configuration(64, 192, 64, 4)>(),
-    variant<configuration(96, 192, 64, 4)>(),
-    variant<configuration(128, 192, 64, 4)>(),
-    variant<configuration(128, 192, 80, 3)>(),
-    variant<configuration(192, 128, 64, 2)>(),
-    variant<configuration(192, 128, 80, 2)>(),
-    variant<configuration(256, 128, 64, 2)>(),
-    variant<configuration(256, 128, 80, 2)>(),
+    forward_variant<configuration(64, 192, 128, 2)>(),
+    forward_variant<configuration(64, 192, 64, 4)>(),
+    forward_variant<configuration(96, 192, 64, 4)>(),
+    forward_variant<configuration(128, 192, 64, 4)>(),
+    forward_variant<configuration(128, 192, 80, 3)>(),
+    forward_variant<configuration(192, 128, 64, 2)>(),
+    forward_variant<configuration(192, 128, 80, 2)>(),
+    forward_variant<configuration(256, 128, 64, 2)>(),
+    forward_variant<configuration(256, 128, 80, 2)>(),
     // For short problems.
-    variant<configuration(64, 64, 64, 2)>(),
-    variant<configuration(64, 64, 80, 2)>(),
-    variant<configuration(96, 64, 64, 2)>(),
-    variant<configuration(96, 64, 80, 2)>(),
-    variant<configuration(128, 64, 64, 2)>(),
-    variant<configuration(128, 64, 80, 2)>(),
+    forward_variant<configuration(64, 64, 64, 2)>(),
+    forward_variant<configuration(64, 64, 80, 2)>(),
+    forward_variant<configuration(96, 64, 64, 2)>(),
+    forward_variant<configuration(96, 64, 80, 2)>(),
+    forward_variant<configuration(128, 64, 64, 2)>(),
+    forward_variant<configuration(128, 64, 80, 2)>(),
 };
+
+bool is_by_request(const Problem& p) {
+  return p.lengths || p.has_window();
+}
+
+std::span<const Variant<Arguments>> variants(const Problem& p) {
+  return is_by_request(p) ? forward_variants_by_request() : kVariants;
+}
+
+int64_t q_blocks(const Problem& p, int block_q) {
+  if (p.lengths) return block_slots(p.q_tokens(), p.batch, block_q);
+  return (p.q_len + block_q - 1) / block_q * (p.has_window() ? p.batch : 1);
+}
+
+int64_t tiles(const Problem& p, int block_q) {
+  return q_blocks(p, block_q) * p.q_heads * (is_by_request(p) ? 1 : p.batch);
+}
 
 std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
   if (auto why = why_not_half(p.dtype)) return why;
@@ -51,21 +63,22 @@ std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& d
   }
   if (std::max(p.q_len, p.kv_len) >= kMaxLength) return "lengths must be below 2^30";
   constexpr int64_t kMaxTiles = int64_t{1} << 30;  // leaves room for one more per thread block
-  if (p.batch * p.q_heads * (p.q_len / 64 + 1) > kMaxTiles) return "too many heads and rows";
+  if (tiles(p, kConsumerRows) > kMaxTiles) return "too many heads and rows";
   return std::nullopt;
 }
 
 std::vector<BlockSizes> candidates(const Problem& p, const DeviceInfo& device) {
-  return fitting_blocks(kVariants, p, device);
+  return fitting_blocks(variants(p), p, device);
 }
 
 BlockSizes choose(const Problem& p, const DeviceInfo& device) {
   const std::vector<BlockSizes> fitting = candidates(p, device);
-  return shortest_blocks(p, device, fitting, choose_blocks("sm90", p, device, fitting));
+  return shortest_blocks(average_request(p), device, fitting,
+                         choose_blocks("sm90", p, device, fitting));
 }
 
 CudaKernel<Arguments> kernel_at(const Launch& at) {
-  return variant_at(kVariants, at).kernel("sm90_forward", at.problem.dtype);
+  return variant_at(variants(at.problem), at).kernel("sm90_forward", at.problem.dtype);
 }
 
 std::vector<KernelFacts> facts(const Launch& at) {
@@ -82,36 +95,75 @@ size_t workspace_bytes(const Launch&) {
   return sizeof(unsigned);
 }
 
+// What both kinds of variants need but the tensor maps.
+Arguments common_arguments(const Launch& at, const Outputs& out, void* workspace) {
+  const Problem& p = at.problem;
+  return {.o = out.o.data,
+          .logsumexp = out.logsumexp,
+          .o_batch_stride = out.o.batch_stride,
+          .o_head_stride = out.o.head_stride,
+          .o_row_stride = out.o.row_stride,
+          .heads = static_cast<int>(p.q_heads),
+          .heads_per_kv_head = static_cast<int>(p.heads_per_kv_head()),
+          .q_len = static_cast<int>(p.q_len),
+          .kv_len = static_cast<int>(p.kv_len),
+          .head_dim = static_cast<int>(p.head_dim),
+          .q_blocks = static_cast<int>(q_blocks(p, at.blocks.q)),
+          .last_taken = static_cast<unsigned*>(workspace),
+          .scale_log2 = static_cast<float>(p.softmax_scale() * std::numbers::log2e_v<double>)};
+}
+
+Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void* workspace) {
+  const Problem& p = at.problem;
+  Arguments a = common_arguments(at, out, workspace);
+  a.q = tensor_map(in.q, kConsumerRows);
+  a.k = tensor_map(in.k, at.blocks.kv);
+  a.v = tensor_map(in.v, at.blocks.kv);
+  a.staged_o = tensor_map(out.o, kWarpRows);
+  a.diagonal = static_cast<int>(diagonal(p));
+  a.batch_heads = static_cast<int>(p.batch * p.q_heads);
+  a.section_heads = static_cast<int>(section_heads(p, at.blocks, at.device));
+  return a;
+}
+
+Arguments arguments_by_request(const Launch& at, const Inputs& in, const Outputs& out,
+                               void* workspace) {
+  const Problem& p = at.problem;
+  Arguments a = common_arguments(at, out, workspace);
+  const auto split = [](CUtensorMap& map, RowSteps& steps, const RequestMap& both) {
+    map = both.map;
+    steps = both.steps;
+  };
+  split(a.q, a.q_steps, request_map(in.q, kConsumerRows));
+  split(a.k, a.k_steps, request_map(in.k, at.blocks.kv));
+  split(a.v, a.v_steps, request_map(in.v, at.blocks.kv));
+  split(a.staged_o, a.o_steps, request_map(out.o, kWarpRows));
+  a.section_heads = static_cast<int>(section_heads(all_requests_as_one(p), at.blocks, at.device));
+  a.cu_seqlens_q = at.cu_seqlens_q;
+  a.cu_seqlens_k = at.cu_seqlens_k;
+  a.logsumexp_batch_stride = p.is_ragged() ? 0 : p.q_heads * p.q_len;
+  a.logsumexp_head_stride = p.is_ragged() ? p.q_tokens() : p.q_len;
+  a.requests = static_cast<int>(p.batch);
+  a.packed = p.is_ragged();
+  a.top_left = p.mask == Mask::causal_top_left;
+  // No window is a window longer than any request.
+  const auto keys = [](const std::optional<int64_t>& window) {
+    return static_cast<int>(std::min(window.value_or(kMaxLength), kMaxLength - 1));
+  };
+  a.left = keys(p.window_left);
+  a.right = p.mask == Mask::none ? keys(p.window_right) : 0;
+  return a;
+}
+
 void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
             Stream stream) {
   const Problem& p = at.problem;
-  const int64_t q_blocks = (p.q_len + at.blocks.q - 1) / at.blocks.q;
-  const Arguments arguments{
-      .q = tensor_map(in.q, kConsumerRows),
-      .k = tensor_map(in.k, at.blocks.kv),
-      .v = tensor_map(in.v, at.blocks.kv),
-      .staged_o = tensor_map(out.o, kWarpRows),
-      .o = out.o.data,
-      .logsumexp = out.logsumexp,
-      .o_batch_stride = out.o.batch_stride,
-      .o_head_stride = out.o.head_stride,
-      .o_row_stride = out.o.row_stride,
-      .heads = static_cast<int>(p.q_heads),
-      .heads_per_kv_head = static_cast<int>(p.heads_per_kv_head()),
-      .q_len = static_cast<int>(p.q_len),
-      .kv_len = static_cast<int>(p.kv_len),
-      .head_dim = static_cast<int>(p.head_dim),
-      .diagonal = static_cast<int>(diagonal(p)),
-      .q_blocks = static_cast<int>(q_blocks),
-      .batch_heads = static_cast<int>(p.batch * p.q_heads),
-      .section_heads = static_cast<int>(section_heads(p, at.blocks, at.device)),
-      .last_taken = static_cast<unsigned*>(workspace),
-      .scale_log2 = static_cast<float>(p.softmax_scale() * std::numbers::log2e),
-  };
-  const int64_t tiles = q_blocks * p.batch * p.q_heads;
   const int64_t at_once =
-      thread_blocks_at_once(compiled_head_dim(kVariants, p.head_dim), at.blocks.q);
-  launch_kernel(kernel_at(at), std::min(tiles, at_once * at.device.threads), arguments, stream);
+      thread_blocks_at_once(compiled_head_dim(variants(p), p.head_dim), at.blocks.q);
+  launch_kernel(kernel_at(at), std::min(tiles(p, at.blocks.q), at_once * at.device.threads),
+                is_by_request(p) ? arguments_by_request(at, in, out, workspace)
+                                 : arguments(at, in, out, workspace),
+                stream);
 }
 
 }  // namespace
@@ -124,6 +176,8 @@ extern const AttentionKernel kSm90Forward{.name = "sm90_forward",
                                           .device = DeviceKind::cuda,
                                           .pass = Pass::forward,
                                           .needs_aligned_rows = true,
+                                          .knows_windows = true,
+                                          .knows_lengths = true,
                                           .why_unsupported = sm90::why_unsupported,
                                           .candidates = sm90::candidates,
                                           .choose = sm90::choose,

@@ -7,6 +7,10 @@
 // A consumer issues P V of one block of keys together with Q K^T of the next, and then computes the
 // softmax while the products of the other consumers run. It stores the O of a tile while the first
 // product of the next tile runs.
+//
+// The variant `by_request` serves requests of different lengths, and windows. Its producer finds
+// the request of a tile from cu_seqlens, and a tile has the lengths of its request. TMA reads rows
+// behind a request's end as zeros, whoever's they are, and leaves them out of O.
 #pragma once
 
 #include <cuda.h>
@@ -14,7 +18,9 @@
 #include <cstdint>
 #include <limits>
 #include <numbers>
+#include <type_traits>
 
+#include "kernels/common/requests.cuh"
 #include "kernels/common/sections.cuh"
 #include "kernels/ptx/barrier.h"
 #include "kernels/ptx/cp_async_bulk_tensor.h"
@@ -47,9 +53,13 @@ struct Config {
   bool stage_o;  // O goes through shared memory of its own
   bool turns;    // consumers issue their products in turn
   int at_once;   // thread blocks per multiprocessor
+
+  // For requests of different lengths, and windows.
+  bool by_request = false;
 };
 
-constexpr Config configuration(int head_dim, int block_q, int block_kv, int stages) {
+constexpr Config configuration(int head_dim, int block_q, int block_kv, int stages,
+                               bool by_request = false) {
   // At head_dim 256 shared memory has no room for O, and turns are 2% faster; at other sizes they
   // are slower.
   const bool large = head_dim > 192;
@@ -59,7 +69,8 @@ constexpr Config configuration(int head_dim, int block_q, int block_kv, int stag
           .stages = stages,
           .stage_o = !large,
           .turns = large,
-          .at_once = thread_blocks_at_once(head_dim, block_q)};
+          .at_once = thread_blocks_at_once(head_dim, block_q),
+          .by_request = by_request};
 }
 
 struct Arguments {
@@ -73,13 +84,32 @@ struct Arguments {
   unsigned* last_taken;  // see take_tile; starts at UINT_MAX
   float scale_log2;      // takes Q K^T to the softmax's exponents in base 2
 
+  // Only if by request, when the maps are those of request_map(), q_blocks counts slots (see
+  // requests.cuh), and q_len and kv_len are those of the longest.
+  RowSteps q_steps, k_steps, v_steps, o_steps;
+  const int *cu_seqlens_q, *cu_seqlens_k;  // null: equal lengths
+  int64_t logsumexp_batch_stride, logsumexp_head_stride;
+  int requests;
+  bool packed;      // rows of Q, K, V, O and the logsumexp count through all requests
+  bool top_left;    // a query's own key has its number; else the last query's is the last key
+  int left, right;  // keys that a query sees before and after its own
+
   // The number of keys that a query sees, if positive; else it sees none.
   __device__ int visible_keys(int query) const { return min(kv_len, query + diagonal + 1); }
 };
 
-// A block of queries of one head, and the number of blocks of keys that it sees.
+// A block of queries of one head, and the number of the block of keys behind the last that it sees.
 struct alignas(16) Tile {
   int batch, head, first_query, kv_blocks;
+};
+
+// The same of a request, of which it says all that the roles need. The keys of the request are
+// those that any of its queries sees.
+struct RequestTile : Tile {
+  int first_block;  // of keys that it sees
+  int q_len, kv_len;
+  int first_from, end_from;  // query i sees keys max(0, i + first_from) to i + end_from
+  int first_q, first_k;      // of the request, among the rows of the tensors
 };
 
 template <typename T, Config kConfig, typename Delay = NoDelay>
@@ -93,6 +123,8 @@ struct Forward : Barriers<Delay> {
   static constexpr int kConsumers = kBlockQ / kConsumerRows;
   static constexpr int kThreads = 128 * (1 + kConsumers);
   static_assert(kHeadDim % 32 == 0 && kBlockKv % 16 == 0);
+  static constexpr bool kByRequest = kConfig.by_request;
+  using Tile = std::conditional_t<kByRequest, RequestTile, sm90::Tile>;
   static constexpr int kAtOnce = kConfig.at_once;
 
   // Registers per thread. The registers of a multiprocessor are divided among its thread blocks, in
@@ -150,14 +182,24 @@ struct Forward : Barriers<Delay> {
     ptx::fence_mbarrier_init();
   }
 
-  // The last blocks of queries come first: with a causal mask they see the most keys.
+  // The last blocks of queries come first: with a causal mask they see the most keys. A tile by
+  // request has no queries if its slot is empty.
   static __device__ Tile tile_at(const Arguments& a, int index) {
-    const SectionItem item = item_in_sections(index, a.batch_heads, a.section_heads, a.q_blocks);
-    const int first_query = (a.q_blocks - 1 - item.block) * kBlockQ;
-    return {item.head / a.heads, item.head % a.heads, first_query,
-            kv_blocks(a, first_query, kBlockQ)};
+    if constexpr (kByRequest) {
+      return request_tile_at(a, index);
+    } else {
+      const SectionItem item = item_in_sections(index, a.batch_heads, a.section_heads, a.q_blocks);
+      const int first_query = (a.q_blocks - 1 - item.block) * kBlockQ;
+      return {item.head / a.heads, item.head % a.heads, first_query,
+              kv_blocks(a, first_query, kBlockQ)};
+    }
   }
   static constexpr int kNoTile = -1;  // value of kv_blocks after the last tile
+  static __device__ Tile no_tile() {
+    Tile tile{};
+    tile.kv_blocks = kNoTile;
+    return tile;
+  }
 
   // The number of blocks of keys that these queries see; 0 if the queries do not exist.
   static __device__ int kv_blocks(const Arguments& a, int first_query, int queries) {
@@ -166,15 +208,110 @@ struct Forward : Barriers<Delay> {
     return (max(0, keys) + kBlockKv - 1) / kBlockKv;
   }
 
+  static __device__ Tile request_tile_at(const Arguments& a, int index) {
+    const SectionItem item = item_in_sections(index, a.heads, a.section_heads, a.q_blocks);
+    Tile tile{};
+    tile.head = item.head;
+    RequestBlock found;
+    if (a.cu_seqlens_q == nullptr) {
+      found.blocks = (a.q_len + kBlockQ - 1) / kBlockQ;
+      found.request = item.block / found.blocks;
+      found.block = item.block % found.blocks;
+      tile.q_len = a.q_len;
+      tile.kv_len = a.kv_len;
+    } else {
+      found = block_in_slot<kBlockQ>(a.cu_seqlens_q, a.cu_seqlens_k, a.requests, item.block);
+      if (found.request < 0) return tile;
+      const int first_q = a.cu_seqlens_q[found.request], first_k = a.cu_seqlens_k[found.request];
+      tile.q_len = a.cu_seqlens_q[found.request + 1] - first_q;
+      tile.kv_len = a.cu_seqlens_k[found.request + 1] - first_k;
+      if (a.packed) {
+        tile.first_q = first_q;
+        tile.first_k = first_k;
+      }
+    }
+    tile.batch = found.request;
+    tile.first_query = (found.blocks - 1 - found.block) * kBlockQ;
+
+    const int diagonal = a.top_left ? 0 : tile.kv_len - tile.q_len;
+    tile.first_from = diagonal - a.left;
+    tile.end_from = diagonal + a.right + 1;
+    const int unseen = max(0, tile.first_from);  // keys before the first that any query sees
+    tile.kv_len = max(0, min(tile.kv_len, tile.q_len - 1 + tile.end_from) - unseen);
+    tile.first_k += unseen;
+    tile.first_from -= unseen;
+    tile.end_from -= unseen;
+    const BlockRange seen = seen_blocks(tile, tile.first_query, kBlockQ);
+    tile.first_block = seen.first;
+    tile.kv_blocks = seen.end;
+    return tile;
+  }
+
+  // Keys [first, end) are those that a query of the request sees, if any.
+  static __device__ int first_key(const RequestTile& tile, int query) {
+    return max(0, query + tile.first_from);
+  }
+  static __device__ int end_key(const RequestTile& tile, int query) {
+    return min(tile.kv_len, query + tile.end_from);
+  }
+
+  // The blocks of keys that these queries of the request see; none are 0 to 0.
+  struct BlockRange {
+    int first, end;
+  };
+  static __device__ BlockRange seen_blocks(const RequestTile& tile, int first_query, int queries) {
+    const int last_query = min(first_query + queries, tile.q_len) - 1;
+    const int first = first_key(tile, first_query), end = end_key(tile, last_query);
+    if (first_query > last_query || first >= end) return {0, 0};
+    return {first / kBlockKv, (end + kBlockKv - 1) / kBlockKv};
+  }
+
+  // What the equal lengths of a launch say of every tile, and a request of its own.
+  static __device__ int first_block(const Tile& tile) {
+    if constexpr (kByRequest) {
+      return tile.first_block;
+    } else {
+      return 0;
+    }
+  }
+  static __device__ int q_len(const Arguments& a, const Tile& tile) {
+    if constexpr (kByRequest) {
+      return tile.q_len;
+    } else {
+      return a.q_len;
+    }
+  }
+  static __device__ auto q_rows(const Arguments& a, const Tile& tile) {
+    if constexpr (kByRequest) {
+      return RowsOfRequest(a.q_steps, tile.batch, tile.head, tile.first_q, tile.q_len);
+    } else {
+      return RowsOfHead{tile.head, tile.batch};
+    }
+  }
+  static __device__ auto o_rows(const Arguments& a, const Tile& tile) {
+    if constexpr (kByRequest) {
+      return RowsOfRequest(a.o_steps, tile.batch, tile.head, tile.first_q, tile.q_len);
+    } else {
+      return RowsOfHead{tile.head, tile.batch};
+    }
+  }
+  static __device__ auto kv_rows(const RowSteps& steps, const Tile& tile, int kv_head) {
+    if constexpr (kByRequest) {
+      return RowsOfRequest(steps, tile.batch, kv_head, tile.first_k, tile.kv_len);
+    } else {
+      return RowsOfHead{kv_head, tile.batch};
+    }
+  }
+
   // ---- The producer
 
-  // Loads a block of rows of one head.
-  template <int kPanelBytes>
-  static __device__ void copy(const CUtensorMap& tensor, char* to, uint64_t& full, int row,
-                              int head, int batch, ptx::CachePolicy policy) {
+  // Loads a block of rows.
+  template <int kPanelBytes, typename Rows>
+  static __device__ void copy(const CUtensorMap& tensor, char* to, uint64_t& full, const Rows& rows,
+                              int row, ptx::CachePolicy policy) {
     const uint32_t barrier = ptx::shared_address(&full);
     ptx::mbarrier_arrive_expect_tx(barrier, kPanels * kPanelBytes);
-    load_rows<kPanels, kPanelBytes>(tensor, to, barrier, row, head, batch, policy);
+    load_rows<kPanels, kPanelBytes>(tensor, to, barrier, rows, row, policy);
   }
 
   // Returns the next tile index of the launch: unique, counting from 0. A launch takes `tiles`
@@ -186,38 +323,71 @@ struct Forward : Barriers<Delay> {
   }
 
   // Prefetches Q into the L2 cache while shared memory has no room for it.
-  static __device__ void prefetch_q(const Arguments& a, const Tile& tile) {
+  template <typename Rows>
+  static __device__ void prefetch_q(const Arguments& a, const Rows& rows, int first_query) {
 #pragma unroll
     for (int i = 0; i < kConsumers * kPanels; ++i) {
-      ptx::cp_async_bulk_prefetch_tensor_4d(a.q, i % kPanels * 64,
-                                            tile.first_query + i / kPanels * kConsumerRows,
-                                            tile.head, tile.batch);
+      rows.prefetch(a.q, i % kPanels * 64, first_query + i / kPanels * kConsumerRows);
+    }
+  }
+
+  // The tile at `index`, or at the next index that is not an empty slot. Called by whole warps if
+  // by request.
+  static __device__ Tile next_tile(const Arguments& a, unsigned& index, unsigned tiles) {
+    if constexpr (kByRequest) {
+      for (; index < tiles; index = next_index(a, tiles)) {
+        const Tile tile = tile_at(a, static_cast<int>(index));
+        if (tile.q_len > 0) return tile;
+      }
+      return no_tile();
+    } else {
+      return index < tiles ? tile_at(a, static_cast<int>(index)) : no_tile();
+    }
+  }
+  static __device__ unsigned next_index(const Arguments& a, unsigned tiles) {
+    if constexpr (kByRequest) {
+      unsigned taken = 0;
+      if (threadIdx.x == 0) taken = take_tile(a.last_taken, tiles);
+      return gridDim.x + __shfl_sync(~0u, taken, 0);
+    } else {
+      return gridDim.x + take_tile(a.last_taken, tiles);
     }
   }
 
   // Takes tiles, publishes them in the ring, and loads their K and V. It takes a tile only when the
-  // previous one has been loaded, so that all thread blocks finish at about the same time.
+  // previous one has been loaded, so that all thread blocks finish at about the same time. By
+  // request, a whole warp takes the tiles, and its first lane does the rest.
   static __device__ void produce_kv(const Arguments& a, Shared& shared) {
     Ring ring;
-    const unsigned tiles = static_cast<unsigned>(a.batch_heads * a.q_blocks);
+    const unsigned tiles =
+        static_cast<unsigned>((kByRequest ? a.heads : a.batch_heads) * a.q_blocks);
     unsigned index = blockIdx.x;
     for (TileRing tile_ring;; tile_ring.advance()) {
-      const bool more = index < tiles;
-      const Tile tile = more ? tile_at(a, static_cast<int>(index)) : Tile{0, 0, 0, kNoTile};
-      wait(shared.tile_empty[tile_ring.stage], tile_ring.parity ^ 1);
-      shared.tiles[tile_ring.stage] = tile;
-      arrive(shared.tile_full[tile_ring.stage]);
-      if (!more) return;
-      const int kv_head = tile.head / a.heads_per_kv_head;
-      for (int block = tile.kv_blocks - 1; block >= 0; --block, ring.advance()) {
-        wait(shared.k_empty[ring.stage], ring.parity ^ 1);
-        copy<kKvPanelBytes>(a.k, shared.k[ring.stage], shared.k_full[ring.stage], block * kBlockKv,
-                            kv_head, tile.batch, ptx::CachePolicy::evict_last);
-        wait(shared.v_empty[ring.stage], ring.parity ^ 1);
-        copy<kKvPanelBytes>(a.v, shared.v[ring.stage], shared.v_full[ring.stage], block * kBlockKv,
-                            kv_head, tile.batch, ptx::CachePolicy::evict_last);
+      const Tile tile = next_tile(a, index, tiles);
+      if (!kByRequest || threadIdx.x == 0) {
+        wait(shared.tile_empty[tile_ring.stage], tile_ring.parity ^ 1);
+        shared.tiles[tile_ring.stage] = tile;
+        arrive(shared.tile_full[tile_ring.stage]);
+        produce_kv_of(a, shared, tile, ring);
       }
-      index = gridDim.x + take_tile(a.last_taken, tiles);
+      if constexpr (kByRequest) __syncwarp();
+      if (tile.kv_blocks == kNoTile) return;
+      index = next_index(a, tiles);
+    }
+  }
+
+  static __device__ __forceinline__ void produce_kv_of(const Arguments& a, Shared& shared,
+                                                       const Tile& tile, Ring& ring) {
+    const int kv_head = tile.head / a.heads_per_kv_head;
+    const auto k_rows = kv_rows(a.k_steps, tile, kv_head);
+    const auto v_rows = kv_rows(a.v_steps, tile, kv_head);
+    for (int block = tile.kv_blocks - 1; block >= first_block(tile); --block, ring.advance()) {
+      wait(shared.k_empty[ring.stage], ring.parity ^ 1);
+      copy<kKvPanelBytes>(a.k, shared.k[ring.stage], shared.k_full[ring.stage], k_rows,
+                          block * kBlockKv, ptx::CachePolicy::evict_last);
+      wait(shared.v_empty[ring.stage], ring.parity ^ 1);
+      copy<kKvPanelBytes>(a.v, shared.v[ring.stage], shared.v_full[ring.stage], v_rows,
+                          block * kBlockKv, ptx::CachePolicy::evict_last);
     }
   }
 
@@ -231,11 +401,12 @@ struct Forward : Barriers<Delay> {
       arrive(shared.tile_empty[tile_ring.stage]);
       if (tile.kv_blocks == kNoTile) return;
       if (tile.kv_blocks == 0) continue;
-      prefetch_q(a, tile);
+      const auto rows = q_rows(a, tile);
+      prefetch_q(a, rows, tile.first_query);
       for (int i = 0; i < kConsumers; ++i) {
         wait(shared.q_empty[i], parity ^ 1);
-        copy<kQPanelBytes>(a.q, shared.q[i], shared.q_full[i], tile.first_query + kConsumerRows * i,
-                           tile.head, tile.batch, ptx::CachePolicy::evict_first);
+        copy<kQPanelBytes>(a.q, shared.q[i], shared.q_full[i], rows,
+                           tile.first_query + kConsumerRows * i, ptx::CachePolicy::evict_first);
       }
       parity ^= 1;
     }
@@ -282,6 +453,28 @@ struct Forward : Barriers<Delay> {
 #pragma unroll
     for (int i = 0; i < kSFloats; ++i) {
       if (i / 4 * 8 + i % 2 >= visible[i / 2 % 2]) s[i] = -kInfinity;
+    }
+  }
+
+  // The same of the keys before `first`, where a window begins.
+  static __device__ void mask_before(float (&s)[kSFloats], const int (&first)[2]) {
+#pragma unroll
+    for (int i = 0; i < kSFloats; ++i) {
+      if (i / 4 * 8 + i % 2 < first[i / 2 % 2]) s[i] = -kInfinity;
+    }
+  }
+
+  // Masks a block for this thread's rows.
+  static __device__ __forceinline__ void mask_block(const Arguments& a, const Tile& tile,
+                                                    int first_row, int block,
+                                                    float (&s)[kSFloats]) {
+    const int first = block * kBlockKv + static_cast<int>(threadIdx.x) % 4 * 2;
+    if constexpr (kByRequest) {
+      mask(s, {end_key(tile, first_row) - first, end_key(tile, first_row + 8) - first});
+      const int begins[2] = {first_key(tile, first_row), first_key(tile, first_row + 8)};
+      if (begins[1] > block * kBlockKv) mask_before(s, {begins[0] - first, begins[1] - first});
+    } else {
+      mask(s, {a.visible_keys(first_row) - first, a.visible_keys(first_row + 8) - first});
     }
   }
 
@@ -385,6 +578,15 @@ struct Forward : Barriers<Delay> {
     }
   }
 
+  static __device__ int64_t logsumexp_index(const Arguments& a, const Tile& tile, int row) {
+    if constexpr (kByRequest) {
+      return tile.batch * a.logsumexp_batch_stride + tile.head * a.logsumexp_head_stride +
+             tile.first_q + row;
+    } else {
+      return (int64_t{tile.batch} * a.heads + tile.head) * a.q_len + row;
+    }
+  }
+
   // Stores the logsumexp of this thread's rows. `inverse` receives the factor that turns O into the
   // output: 1 / sum, or 0 for a row that saw no key.
   static __device__ void store_logsumexp(const Arguments& a, const Tile& tile, int first_row,
@@ -396,10 +598,18 @@ struct Forward : Barriers<Delay> {
       sum += __shfl_xor_sync(~0u, sum, 1);
       sum += __shfl_xor_sync(~0u, sum, 2);
       inverse[i] = sum == 0 ? 0 : 1 / sum;
-      if (threadIdx.x % 4 == 0 && row < a.q_len) {
-        a.logsumexp[(int64_t{tile.batch} * a.heads + tile.head) * a.q_len + row] =
+      if (threadIdx.x % 4 == 0 && row < q_len(a, tile)) {
+        a.logsumexp[logsumexp_index(a, tile, row)] =
             (rows.maximum[i] + log2f(sum)) * std::numbers::ln2_v<float>;
       }
+    }
+  }
+
+  static __device__ int row_of_o(const Tile& tile, int row) {
+    if constexpr (kByRequest) {
+      return tile.first_q + row;
+    } else {
+      return row;
     }
   }
 
@@ -411,7 +621,7 @@ struct Forward : Barriers<Delay> {
     for (int i = 0; i < 2; ++i) {
       const int row = first_row + 8 * i;
       T* out = static_cast<T*>(a.o) + tile.batch * a.o_batch_stride + tile.head * a.o_head_stride +
-               row * a.o_row_stride;
+               row_of_o(tile, row) * a.o_row_stride;
       // A thread holds 2 of every 8 columns. After a transpose it holds 8 adjacent ones of every
       // 32.
 #pragma unroll
@@ -424,7 +634,7 @@ struct Forward : Barriers<Delay> {
         }
         transpose_in_quad(words, lane);
         const int column = j * 32 + lane % 4 * 8;
-        if (row < a.q_len && column < a.head_dim) {
+        if (row < q_len(a, tile) && column < a.head_dim) {
           *reinterpret_cast<uint4*>(out + column) =
               make_uint4(words[0], words[1], words[2], words[3]);
         }
@@ -437,8 +647,8 @@ struct Forward : Barriers<Delay> {
                                  const float (&o)[kOFloats], const float (&inverse)[2]) {
     if (threadIdx.x % 32 == 0) ptx::cp_async_bulk_wait_group_read_0();  // of the previous tile
     __syncwarp();
-    send_rows<T>(o, inverse, ptx::shared_address(stage), kOPanelBytes, a.staged_o, 0, warp_row,
-                 tile.head, tile.batch);
+    send_rows<T>(o, inverse, ptx::shared_address(stage), kOPanelBytes, a.staged_o, o_rows(a, tile),
+                 warp_row);
   }
 
   // Stores the results of a tile: O / sum and the logsumexp of this warp's rows.
@@ -504,19 +714,31 @@ struct Forward : Barriers<Delay> {
       __syncwarp();
       release_v();
     };
-    int block = 0;  // current block of keys of the tile at tile_ring; -1 if this consumer sees none
-    int first_masked = 0;  // first block of keys that not all of its queries see in full
+    // Of the tile at tile_ring: the current block of keys, and the first that this consumer sees.
+    // There is none if the current one lies before the first.
+    int block = 0, first_seen = 0;
+    // All of its queries see all keys of the blocks from `unmasked_from` to `first_masked`, less 1.
+    int unmasked_from = 0, first_masked = 0;
     // Begins the tile at tile_ring, at the last block that this consumer sees. Returns false if
     // there are no more tiles.
     const auto begin_tile = [&]() {
       wait(shared.tile_full[tile_ring.stage], tile_ring.parity);
       const Tile& tile = shared.tiles[tile_ring.stage];
       const int first_query = tile.first_query + kConsumerRows * consumer;
-      block = tile.kv_blocks == kNoTile ? -1 : kv_blocks(a, first_query, kConsumerRows) - 1;
-      first_masked = a.visible_keys(first_query) / kBlockKv;
+      if constexpr (kByRequest) {
+        const BlockRange seen = seen_blocks(tile, first_query, kConsumerRows);
+        first_seen = max(seen.first, tile.first_block);
+        block = max(seen.end, tile.first_block) - 1;
+        first_masked = end_key(tile, first_query) / kBlockKv;
+        const int last_query = min(first_query + kConsumerRows, tile.q_len) - 1;
+        unmasked_from = (first_key(tile, last_query) + kBlockKv - 1) / kBlockKv;
+      } else {
+        block = tile.kv_blocks == kNoTile ? -1 : kv_blocks(a, first_query, kConsumerRows) - 1;
+        first_masked = a.visible_keys(first_query) / kBlockKv;
+      }
       for (int i = tile.kv_blocks - 1; i > block; --i) skip_block();
       if (tile.kv_blocks > 0) wait(shared.q_full[consumer], q_parity);
-      if (block >= 0) {
+      if (block >= first_seen) {
         wait(shared.k_full[k_ring.stage], k_ring.parity);
       } else if (tile.kv_blocks > 0) {
         __syncwarp();
@@ -539,30 +761,29 @@ struct Forward : Barriers<Delay> {
       const int first_row = shared.tiles[tile_ring.stage].first_query + row_in_tile;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        if (first_row + 8 * i >= a.q_len) rows.maximum[i] = kInfinity;
+        if (first_row + 8 * i >= q_len(a, shared.tiles[tile_ring.stage])) {
+          rows.maximum[i] = kInfinity;
+        }
       }
 #pragma unroll
       for (int i = 0; i < kOFloats; ++i) o[i] = 0;
       ptx::wgmma_wait_group<0>();
       ptx::keep_here(s);
-      for (; block >= 0; --block) {
-        // S is complete, so K is free, and after block 0, the last one, Q is free too.
+      for (; block >= first_seen; --block) {
+        // S is complete, so K is free, and after the last block Q is free too.
         release_k();
-        if (block == 0) release_q();
+        if (block == first_seen) release_q();
 
         // Test the barriers before the exponentials, because the answer takes a while.
         const bool v_is_full = is_full(shared.v_full[v_ring.stage], v_ring.parity);
-        const bool k_is_full = block > 0 && is_full(shared.k_full[k_ring.stage], k_ring.parity);
+        const bool k_is_full =
+            block > first_seen && is_full(shared.k_full[k_ring.stage], k_ring.parity);
 
         // Turn S into P.
-        const bool masked = block >= first_masked;
+        const bool masked = block >= first_masked || (kByRequest && block < unmasked_from);
         if (masked || fresh || !try_maximum(s, p, rows, a.scale_log2)) {
           scale(s, a.scale_log2);
-          if (masked) {
-            const int first_key = block * kBlockKv + lane % 4 * 2;
-            mask(s, {a.visible_keys(first_row) - first_key,
-                     a.visible_keys(first_row + 8) - first_key});
-          }
+          if (masked) mask_block(a, shared.tiles[tile_ring.stage], first_row, block, s);
           raise_maximum(s, rows, o);
           exponentiate<true>(s, p, {base_of(rows.maximum[0]), base_of(rows.maximum[1])}, rows.sum,
                              a.scale_log2);
@@ -570,10 +791,10 @@ struct Forward : Barriers<Delay> {
         fresh = false;
 
         if (!v_is_full) wait(shared.v_full[v_ring.stage], v_ring.parity);
-        if (block > 0 && !k_is_full) wait(shared.k_full[k_ring.stage], k_ring.parity);
+        if (block > first_seen && !k_is_full) wait(shared.k_full[k_ring.stage], k_ring.parity);
         if constexpr (kConfig.turns) ptx::barrier_sync(my_turn, kTurnThreads);
         issue_pv(o, p, v.advance(v_ring.stage * kKvBytes));
-        if (block > 0) {
+        if (block > first_seen) {
           issue_qk(s, q, k.advance(k_ring.stage * kKvBytes));
           if constexpr (kConfig.turns) ptx::barrier_arrive(next_turn, kTurnThreads);
           ptx::wgmma_wait_group<1>();
@@ -587,6 +808,10 @@ struct Forward : Barriers<Delay> {
           ptx::keep_here(o);
           release_v();
         }
+      }
+
+      if constexpr (kByRequest) {
+        for (int i = first_seen; i > shared.tiles[tile_ring.stage].first_block; --i) skip_block();
       }
 
       // Store O while the first product of the next tile runs.
@@ -615,7 +840,7 @@ struct Forward : Barriers<Delay> {
     const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
     if (warpgroup == 0) {
       ptx::setmaxnreg_dec<kProducerRegisters>();
-      if (threadIdx.x == 0) produce_kv(a, shared);
+      if (threadIdx.x < (kByRequest ? 32 : 1)) produce_kv(a, shared);
       if (threadIdx.x == 32) produce_q(a, shared);
     } else {
       ptx::setmaxnreg_inc<kConsumerRegisters>();

@@ -38,7 +38,8 @@ double predicted_clocks(const Problem& p, const DeviceInfo& device, const BlockS
                             kMultiplyAddsPerClock / costs.peak_share;
   double longest = 0, of_a_head = 0;
   for (int64_t first = 0; first < p.q_len; first += blocks.q) {
-    const int64_t keys = p.visible_keys(std::min(p.q_len, first + blocks.q) - 1).end;
+    const int64_t last = std::min(p.q_len, first + blocks.q) - 1;
+    const int64_t keys = p.visible_keys(last).end - p.visible_keys(first).first;
     const auto key_blocks = static_cast<double>(divide_up(keys, blocks.kv));
     const double tile =
         costs.ends + key_blocks * (costs.key_block + static_cast<double>(blocks.kv) * key_clocks);

@@ -11,6 +11,7 @@
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/shared_address.h"
 #include "kernels/ptx/stmatrix.h"
+#include "kernels/sm90/tensor_map.h"
 
 namespace flashbench::kernels::sm90 {
 
@@ -60,29 +61,70 @@ struct Barriers {
   }
 };
 
-// Loads a block of rows of one head into shared memory, panel by panel; `barrier` counts the bytes.
-// The first of each `kPartColumns` columns begins a panel.
-template <int kPanels, int kPanelBytes, int kPartColumns = kPanels * 64>
-__device__ __forceinline__ void load_rows(const CUtensorMap& tensor, char* to, uint32_t barrier,
-                                          int row, int head, int batch, ptx::CachePolicy policy) {
+// The rows of one head, for copies with a map of tensor_map().
+struct RowsOfHead {
+  int head, batch;
+
+  __device__ __forceinline__ void load(uint32_t to, const CUtensorMap& map, int column, int row,
+                                       uint32_t barrier, ptx::CachePolicy policy) const {
+    ptx::cp_async_bulk_tensor_4d(to, map, column, row, head, batch, barrier, policy);
+  }
+  __device__ __forceinline__ void prefetch(const CUtensorMap& map, int column, int row) const {
+    ptx::cp_async_bulk_prefetch_tensor_4d(map, column, row, head, batch);
+  }
+  __device__ __forceinline__ void store(const CUtensorMap& map, int column, int row,
+                                        uint32_t from) const {
+    ptx::cp_async_bulk_tensor_4d(map, column, row, head, batch, from);
+  }
+};
+
+// The same of one request, for a map of request_map(). Its `count` rows are numbered from 0;
+// `first` is the number of the first among the rows of the tensor, if these count through all
+// requests.
+struct RowsOfRequest {
+  static constexpr int kMapRows = 1 << 30;
+  int head, before, end;
+
+  __device__ RowsOfRequest(const RowSteps& steps, int request, int head_, int first, int count)
+      : head(head_),
+        before(kMapRows - count),
+        end(request * steps.request + (first + count) * steps.row) {}
+
+  __device__ __forceinline__ void load(uint32_t to, const CUtensorMap& map, int column, int row,
+                                       uint32_t barrier, ptx::CachePolicy policy) const {
+    ptx::cp_async_bulk_tensor_5d(to, map, column, before + row, head, end, kMapRows, barrier,
+                                 policy);
+  }
+  __device__ __forceinline__ void prefetch(const CUtensorMap& map, int column, int row) const {
+    ptx::cp_async_bulk_prefetch_tensor_5d(map, column, before + row, head, end, kMapRows);
+  }
+  __device__ __forceinline__ void store(const CUtensorMap& map, int column, int row,
+                                        uint32_t from) const {
+    ptx::cp_async_bulk_tensor_5d(map, column, before + row, head, end, kMapRows, from);
+  }
+};
+
+// Loads a block of rows into shared memory, panel by panel; `barrier` counts the bytes. The first
+// of each `kPartColumns` columns begins a panel.
+template <int kPanels, int kPanelBytes, int kPartColumns = kPanels * 64, typename Rows>
+__device__ __forceinline__ void load_rows(const CUtensorMap& map, char* to, uint32_t barrier,
+                                          const Rows& rows, int row, ptx::CachePolicy policy) {
   constexpr int kPartPanels = (kPartColumns + 63) / 64;
 #pragma unroll
   for (int panel = 0; panel < kPanels; ++panel) {
     const int column = panel / kPartPanels * kPartColumns + panel % kPartPanels * 64;
-    ptx::cp_async_bulk_tensor_4d(ptx::shared_address(to) + panel * kPanelBytes, tensor, column, row,
-                                 head, batch, barrier, policy);
+    rows.load(ptx::shared_address(to) + panel * kPanelBytes, map, column, row, barrier, policy);
   }
 }
 
-// Stores a warp's 16 rows of wgmma accumulators, rounded to T, to the box at coordinates (column,
-// row, head, batch) of a tensor. They go through shared memory at `staged`, in panels `panel_bytes`
-// apart, from where TMA copies them. A thread's first row is multiplied by factor[0], its second by
-// factor[1].
-template <typename T, int kFloats>
+// Stores a warp's 16 rows of wgmma accumulators, rounded to T, from `row` on. They go through
+// shared memory at `staged`, in panels `panel_bytes` apart, from where TMA copies them. A thread's
+// first row is multiplied by factor[0], its second by factor[1].
+template <typename T, int kFloats, typename Rows>
 __device__ __forceinline__ void send_rows(const float (&accumulators)[kFloats],
                                           const float (&factor)[2], uint32_t staged,
-                                          int panel_bytes, const CUtensorMap& tensor, int column,
-                                          int row, int head, int batch) {
+                                          int panel_bytes, const CUtensorMap& map, const Rows& rows,
+                                          int row) {
   const int lane = static_cast<int>(threadIdx.x) % 32, staged_row = lane % 16;
 #pragma unroll
   for (int step = 0; step < kFloats / 8; ++step) {
@@ -103,8 +145,7 @@ __device__ __forceinline__ void send_rows(const float (&accumulators)[kFloats],
   constexpr int kPanels = (2 * kFloats + 63) / 64;
 #pragma unroll
   for (int panel = 0; panel < kPanels; ++panel) {
-    ptx::cp_async_bulk_tensor_4d(tensor, column + panel * 64, row, head, batch,
-                                 staged + panel * panel_bytes);
+    rows.store(map, panel * 64, row, staged + panel * panel_bytes);
   }
   ptx::cp_async_bulk_commit_group();
 }

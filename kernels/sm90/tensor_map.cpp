@@ -5,6 +5,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
 
 #include "device/cuda_call.h"
 #include "kernels/common/half_types.h"
@@ -48,15 +50,43 @@ cuuint64_t unsigned_64(int64_t x) {
   return static_cast<cuuint64_t>(x);
 }
 
+CUtensorMapDataType half_type(Dtype dtype) {
+  return for_half(dtype, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16);
+}
+
 }  // namespace
 
 CUtensorMap tensor_map(const ConstTensorView& t, int box_rows) {
   const auto bytes = [&](int64_t stride) { return unsigned_64(stride * element_size(t.dtype)); };
   return encode<4>(
-      for_half(t.dtype, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16), t.data,
+      half_type(t.dtype), t.data,
       {unsigned_64(t.head_dim), unsigned_64(t.length), unsigned_64(t.heads), unsigned_64(t.batch)},
       {bytes(t.row_stride), bytes(t.head_stride), bytes(t.batch_stride)},
       {64, static_cast<cuuint32_t>(box_rows), 1, 1}, CU_TENSOR_MAP_SWIZZLE_128B);
+}
+
+RequestMap request_map(const ConstTensorView& t, int box_rows) {
+  const int64_t row_bytes = t.row_stride * element_size(t.dtype);
+  const int64_t head_bytes = t.head_stride * element_size(t.dtype);
+  const int64_t batch_bytes = t.ragged == nullptr ? t.batch_stride * element_size(t.dtype) : 0;
+  const int64_t unit = std::gcd(row_bytes, batch_bytes);
+  constexpr int64_t kMostUnits = std::numeric_limits<int32_t>::max();
+  if ((t.batch * batch_bytes + t.all_rows() * row_bytes) / unit > kMostUnits) {
+    throw CudaError(
+        fmt::format("a tensor of {} requests, {} bytes apart, with rows {} bytes apart "
+                    "is too large for its tensor map",
+                    t.batch, batch_bytes, row_bytes));
+  }
+  constexpr cuuint64_t kRows = 1 << 30, kWrap = uint64_t{1} << 34;
+  static_assert(kRows * kWrap == 0);
+  return {.map = encode<5>(
+              half_type(t.dtype), t.data,
+              {unsigned_64(t.head_dim), kRows, unsigned_64(t.heads), kMostUnits, kRows + 1},
+              {unsigned_64(row_bytes), unsigned_64(head_bytes), unsigned_64(unit),
+               kWrap - unsigned_64(row_bytes)},
+              {64, static_cast<cuuint32_t>(box_rows), 1, 1, 1}, CU_TENSOR_MAP_SWIZZLE_128B),
+          .steps = {.request = static_cast<int>(batch_bytes / unit),
+                    .row = static_cast<int>(row_bytes / unit)}};
 }
 
 CUtensorMap float_rows_map(const float* values, int64_t rows, int64_t columns, int box) {

@@ -53,6 +53,31 @@ TEST_P(CudaCandidates, AreRight) {
   }
 }
 
+// Requests of other lengths beside each other, packed and padded, and windows.
+TEST_P(CudaCandidates, AreRightForRequests) {
+  if (const auto why = why_no_cuda()) GTEST_SKIP() << *why;
+  const std::unique_ptr<Device> device = make_cuda_device(0);
+  const std::vector<RequestLengths> requests{{0, 5},    {1, 1},     {77, 77}, {64, 300}, {20, 0},
+                                             {197, 80}, {500, 777}, {0, 0},   {193, 193}};
+  for (const AttentionKernel* kernel : cuda_kernels()) {
+    if (kernel->pass != Pass::forward || kernel->candidates == nullptr) continue;
+    for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
+      for (const Mask mask : kMasks) {
+        for (const Layout layout : kLayouts) {
+          Problem p = problem_of_requests(dtype, mask, layout, 2, requests, GetParam());
+          if (kernel->knows_lengths) expect_right(*device, *kernel, p);
+          p.window_left = 70;
+          if (mask == Mask::none) p.window_right = 9;
+          if (kernel->knows_lengths && kernel->knows_windows) expect_right(*device, *kernel, p);
+        }
+        Problem p = grouped_problem(dtype, mask, 2, 500, 777, GetParam());
+        p.window_left = 100;
+        if (kernel->knows_windows) expect_right(*device, *kernel, p);
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(HeadDim, CudaCandidates, testing::Values(64, 80, 128, 192, 256),
                          testing::PrintToStringParamName());
 

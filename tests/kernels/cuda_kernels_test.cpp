@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "device/cuda.h"
 #include "kernels/attention.h"
@@ -75,6 +78,35 @@ TEST_P(EveryGpu, RefusesMoreHeadsAndRowsThanAGridHasThreadBlocks) {
     p.batch = int64_t{1} << 20;
     p.q_heads = p.kv_heads = int64_t{1} << 10;
     EXPECT_NE(kernel->why_unsupported(p, gpu(GetParam())), std::nullopt) << kernel->name;
+  }
+}
+
+// A captured launch is replayed with other lengths, of which the host knows the number of requests,
+// the longest and the totals.
+TEST_P(EveryGpu, ChoosesNothingFromSingleLengths) {
+  using Requests = std::vector<RequestLengths>;
+  const DeviceInfo device = gpu(GetParam());
+  for (const AttentionKernel* kernel : cuda_kernels()) {
+    if (!kernel->knows_lengths) continue;
+    for (const Layout layout : {Layout::ragged, Layout::bshd}) {
+      for (const Mask mask : kMasks) {
+        Problem one = problem(kernel->pass, Dtype::bf16, mask, 128), other = one;
+        one.layout = other.layout = layout;
+        one.set_lengths(std::make_shared<const Lengths>(Requests{{900, 900}, {500, 500}, {1, 1}}));
+        other.set_lengths(
+            std::make_shared<const Lengths>(Requests{{0, 201}, {501, 900}, {900, 300}}));
+        SCOPED_TRACE(std::string(kernel->name) + " " + one.id());
+        if (kernel->why_unsupported(one, device)) continue;
+        const BlockSizes blocks = kernel->choose(one, device);
+        EXPECT_EQ(kernel->choose(other, device), blocks);
+        const Launch at_one{one, device, blocks}, at_other{other, device, blocks};
+        EXPECT_EQ(kernel->variant(at_one), kernel->variant(at_other));
+        EXPECT_EQ(kernel->workspace_bytes(at_one), kernel->workspace_bytes(at_other));
+        if (mask == Mask::none) {
+          EXPECT_GE(kernel->requested_bytes(at_one), one.compulsory_bytes());
+        }
+      }
+    }
   }
 }
 

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "device/cu_seqlens.h"
 #include "device/device_tensors.h"
@@ -24,6 +27,15 @@ inline Problem grouped_problem(Dtype dtype, Mask mask, int64_t kv_heads, int64_t
   p.q_len = q_len;
   p.kv_len = kv_len;
   p.head_dim = head_dim;
+  return p;
+}
+
+// The same for requests of these lengths.
+inline Problem problem_of_requests(Dtype dtype, Mask mask, Layout layout, int64_t kv_heads,
+                                   std::vector<RequestLengths> requests, int64_t head_dim) {
+  Problem p = grouped_problem(dtype, mask, kv_heads, 1, 1, head_dim);
+  p.layout = layout;
+  p.set_lengths(std::make_shared<const Lengths>(std::move(requests)));
   return p;
 }
 

@@ -1,8 +1,10 @@
 // Tests each wrapper of a Hopper instruction alone, against its header's description.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
+#include <vector>
 
 #include "attention/half.h"
 #include "device/cuda.h"
@@ -18,6 +20,7 @@
 #include "kernels/ptx/stmatrix.h"
 #include "kernels/ptx/wgmma.h"
 #include "kernels/sm90/cluster_launch.h"
+#include "kernels/sm90/roles.cuh"
 #include "kernels/sm90/tensor_map.h"
 #include "tests/kernels/on_gpu.h"
 
@@ -516,6 +519,93 @@ TEST_F(CudaPtxSm90, BulkStoresLeaveWhatIsOutsideAlone) {
     EXPECT_EQ(memory.to_host(), expected)
         << one.at.column << ", " << one.at.row << ", " << name(one.layout);
   }
+}
+
+// ---- Copies of the rows of one request
+
+// Copies a request's rows of one head by boxes, the last two of which reach beyond its end, and
+// counts elements there that were not read as zeros.
+struct RequestCopy {
+  sm90::RequestMap from, to;
+  int request, head, first, rows;
+  int* not_zero;
+};
+__global__ void request_kernel(const __grid_constant__ RequestCopy copy) {
+  __shared__ alignas(1024) uint16_t box[kBoxRows * 64];
+  __shared__ uint64_t barrier;
+  const uint32_t at = ptx::shared_address(box), full = ptx::shared_address(&barrier);
+  ptx::mbarrier_init(full, 1);
+  ptx::fence_mbarrier_init();
+  const auto rows_of = [&](const sm90::RequestMap& map) {
+    return sm90::RowsOfRequest(map.steps, copy.request, copy.head, copy.first, copy.rows);
+  };
+  for (int row = 0, parity = 0; row < copy.rows + 2 * kBoxRows; row += kBoxRows, parity ^= 1) {
+    rows_of(copy.from).prefetch(copy.from.map, 0, row);
+    ptx::mbarrier_arrive_expect_tx(full, sizeof box);
+    rows_of(copy.from).load(at, copy.from.map, 0, row, full, ptx::CachePolicy::evict_first);
+    while (!ptx::mbarrier_try_wait_parity(full, parity)) {
+    }
+    for (int i = 0; i < kBoxRows * 64; ++i) {
+      if (row + i / 64 >= copy.rows && box[swizzled(i / 64, i % 64)] != 0) ++*copy.not_zero;
+    }
+    rows_of(copy.to).store(copy.to.map, 0, row, at);
+    ptx::cp_async_bulk_commit_group();
+    ptx::cp_async_bulk_wait_group_0();
+  }
+}
+
+TEST_F(CudaPtxSm90, BulkCopiesOfARequestEndWhereItEnds) {
+  const std::vector<RequestLengths> requests{{0, 0}, {5, 5},   {kBoxRows, 1},
+                                             {0, 3}, {83, 90}, {1, 1}};
+  const Lengths lengths(requests);
+  const RequestRows& rows = lengths.queries();
+  constexpr int64_t kColumns = 64;
+  const auto expect_only_the_rows = [&](const auto& view_of, int64_t elements, bool packed) {
+    std::vector<uint16_t> values(static_cast<size_t>(elements));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint16_t>(i % 60000 + 1);
+    constexpr uint16_t kBefore = 0;
+    const OnGpu<uint16_t> from(values), to(values.size(), kBefore);
+    std::vector<uint16_t> expected(values.size(), kBefore);
+    const OnGpu<int> not_zero(1, 0);
+    const TensorView source = view_of(from.data()), target = view_of(to.data());
+    for (int64_t b = 0; b < rows.requests(); ++b) {
+      for (int64_t h = 0; h < kHeads; ++h) {
+        run(request_kernel, 1, 1, 0,
+            RequestCopy{.from = sm90::request_map(source, kBoxRows),
+                        .to = sm90::request_map(target, kBoxRows),
+                        .request = static_cast<int>(b),
+                        .head = static_cast<int>(h),
+                        .first = packed ? static_cast<int>(rows.first(b)) : 0,
+                        .rows = static_cast<int>(rows.count(b)),
+                        .not_zero = not_zero.data()});
+        for (int64_t row = 0; row < rows.count(b); ++row) {
+          const auto first = static_cast<size_t>(source.offset(b, h, row));
+          std::copy_n(values.begin() + static_cast<ptrdiff_t>(first), kColumns,
+                      expected.begin() + static_cast<ptrdiff_t>(first));
+        }
+      }
+    }
+    EXPECT_EQ(not_zero.to_host(), std::vector<int>{0});
+    EXPECT_EQ(to.to_host(), expected);
+  };
+  const auto packed = [&](uint16_t* data) {
+    return ragged_view<void>(data, Dtype::bf16, rows, kHeads, kColumns);
+  };
+  const auto padded = [&](uint16_t* data) {
+    return dense_view<void>(data, Dtype::bf16, Layout::bhsd, rows.requests(), kHeads,
+                            rows.longest(), kColumns);
+  };
+  // Batches are no whole number of rows apart.
+  const auto with_gaps = [&](uint16_t* data) {
+    TensorView t = dense_view<void>(data, Dtype::bf16, Layout::bshd, rows.requests(), kHeads,
+                                    rows.longest(), kColumns);
+    t.batch_stride += 8;
+    return t;
+  };
+  const int64_t all = rows.requests() * rows.longest() * kHeads * kColumns;
+  expect_only_the_rows(packed, rows.total() * kHeads * kColumns, true);
+  expect_only_the_rows(padded, all, false);
+  expect_only_the_rows(with_gaps, all + rows.requests() * 8, false);
 }
 
 // ---- Clusters

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "device/cu_seqlens.h"
 #include "device/cuda.h"
 #include "device/device_tensors.h"
 #include "device/inputs.h"
@@ -48,7 +49,7 @@ std::vector<Sample> samples() {
   const Delayed d64 = delayed<__nv_bfloat16, backward_config(64)>();
   const Delayed d96 = delayed<__half, backward_config(96)>();
   const Delayed d128 = delayed<__half, backward_config(128)>();
-  const Delayed d192 = delayed<BackwardByGradient<__half, 192, 80, RandomDelay>>();
+  const Delayed d192 = delayed<BackwardByGradient<__half, 192, 80, false, RandomDelay>>();
   const Delayed d256 = delayed<__nv_bfloat16, backward_config(256)>();
   const Delayed ordered_64 = delayed<__half, backward_config(64, true)>();
   const Delayed ordered_96 = delayed<__nv_bfloat16, backward_config(96, true)>();
@@ -58,6 +59,18 @@ std::vector<Sample> samples() {
   const auto problem = [](Dtype dtype, Mask mask, int64_t q_len, int64_t kv_len, int64_t head_dim) {
     Problem p = grouped_problem(dtype, mask, 2, q_len, kv_len, head_dim);
     p.pass = Pass::backward;
+    return p;
+  };
+  const auto requests = [](Dtype dtype, Mask mask, Layout layout, int64_t head_dim) {
+    Problem p =
+        problem_of_requests(dtype, mask, layout, 2,
+                            {{0, 5}, {301, 300}, {64, 500}, {1, 1}, {400, 80}, {20, 0}}, head_dim);
+    p.pass = Pass::backward;
+    return p;
+  };
+  const auto many_heads_of_requests = [&](Dtype dtype, Mask mask, int64_t head_dim) {
+    Problem p = requests(dtype, mask, Layout::ragged, head_dim);
+    p.q_heads = p.kv_heads = 300;
     return p;
   };
   // More K/V heads than any GPU has multiprocessors.
@@ -92,7 +105,23 @@ std::vector<Sample> samples() {
           {problem(Dtype::bf16, Mask::causal_bottom_right, 777, 1000, 128), ordered_128},
           {problem(Dtype::fp16, Mask::causal_bottom_right, 600, 500, 192), ordered_192},
           {problem(Dtype::bf16, Mask::none, 400, 600, 256), ordered_256},
-          {problem(Dtype::bf16, Mask::causal_top_left, 450, 333, 256), ordered_256}};
+          {problem(Dtype::bf16, Mask::causal_top_left, 450, 333, 256), ordered_256},
+          {many_heads_of_requests(Dtype::bf16, Mask::none, 64),
+           delayed<__nv_bfloat16, backward_config(64, false, true)>(), false},
+          {many_heads_of_requests(Dtype::fp16, Mask::none, 128),
+           delayed<__half, backward_config(128, false, true)>(), false},
+          {requests(Dtype::bf16, Mask::causal_bottom_right, Layout::ragged, 64),
+           delayed<__nv_bfloat16, backward_config(64, false, true)>()},
+          {requests(Dtype::fp16, Mask::causal_top_left, Layout::bhsd, 128),
+           delayed<__half, backward_config(128, false, true)>()},
+          {requests(Dtype::fp16, Mask::none, Layout::ragged, 192),
+           delayed<BackwardByGradient<__half, 192, 80, true, RandomDelay>>()},
+          {requests(Dtype::bf16, Mask::causal_bottom_right, Layout::ragged, 256),
+           delayed<__nv_bfloat16, backward_config(256, false, true)>()},
+          {requests(Dtype::fp16, Mask::causal_bottom_right, Layout::ragged, 64),
+           delayed<__half, backward_config(64, true, true)>()},
+          {requests(Dtype::bf16, Mask::none, Layout::ragged, 128),
+           delayed<__nv_bfloat16, backward_config(128, true, true)>()}};
 }
 
 // The launches of one pass, with its main kernel replaced.
@@ -155,7 +184,9 @@ TEST_P(CudaSm90BackwardDelays, ChangeNoBitOfWhatHasAnOrder) {
   oracle.exact_forward(host.mutable_o(), host.mutable_logsumexp());
   const DeviceInputs inputs(*device, p, Placement::contiguous, host.inputs());
   DeviceOutputs outputs(*device, p, Placement::contiguous);
-  const Launch at{p, device->info(), kernel.choose(p, device->info())};
+  const CuSeqlens cu_seqlens(*device, p);
+  const Launch at{p, device->info(), kernel.choose(p, device->info()), cu_seqlens.queries(),
+                  cu_seqlens.keys()};
   ASSERT_EQ(kernel.variant(at).find("parts") != std::string::npos, shares_keys);
   const Buffer workspace = device->allocate(kernel.workspace_bytes(at), MemoryUse::workspace);
   const auto stream = static_cast<cudaStream_t>(device->stream().cuda);

@@ -49,17 +49,37 @@ std::vector<Sample> samples() {
   const Delayed d128 = delayed<__half, configuration(128, 192, 64, 4)>();
   const Delayed d128_short = delayed<__half, configuration(128, 64, 80, 2)>();
   const Delayed d256 = delayed<__nv_bfloat16, configuration(256, 128, 64, 2)>();
+  const Delayed by_request_64 = delayed<__nv_bfloat16, configuration(64, 192, 128, 2, true)>();
+  const Delayed by_request_64_short = delayed<__half, configuration(64, 64, 64, 2, true)>();
+  const Delayed by_request_128 = delayed<__half, configuration(128, 192, 64, 4, true)>();
+  const Delayed by_request_256 = delayed<__nv_bfloat16, configuration(256, 128, 64, 2, true)>();
+  const std::vector<RequestLengths> requests{{0, 5},    {301, 300}, {64, 500}, {1, 1},
+                                             {700, 80}, {20, 0},    {193, 900}};
+  const auto windowed = [](Problem p, int64_t left) {
+    p.window_left = left;
+    return p;
+  };
   constexpr auto kTop = Mask::causal_top_left, kBottom = Mask::causal_bottom_right;
-  return {{grouped_problem(Dtype::bf16, Mask::none, 2, 500, 1201, 64), d64},
-          {grouped_problem(Dtype::bf16, Mask::none, 2, 1, 1, 64), d64},
-          {grouped_problem(Dtype::bf16, kBottom, 2, 1601, 1700, 64), d64},
-          {grouped_problem(Dtype::bf16, kBottom, 2, 197, 300, 64), d64_short},
-          {grouped_problem(Dtype::fp16, kTop, 2, 257, 400, 128), d128_short},
-          {grouped_problem(Dtype::fp16, Mask::none, 2, 300, 777, 128), d128},
-          {grouped_problem(Dtype::fp16, kTop, 2, 1000, 333, 120), d128},
-          {grouped_problem(Dtype::fp16, kBottom, 2, 600, 450, 128), d128},
-          {grouped_problem(Dtype::bf16, Mask::none, 2, 129, 500, 256), d256},
-          {grouped_problem(Dtype::bf16, kBottom, 2, 700, 701, 256), d256}};
+  return {
+      {grouped_problem(Dtype::bf16, Mask::none, 2, 500, 1201, 64), d64},
+      {grouped_problem(Dtype::bf16, Mask::none, 2, 1, 1, 64), d64},
+      {grouped_problem(Dtype::bf16, kBottom, 2, 1601, 1700, 64), d64},
+      {grouped_problem(Dtype::bf16, kBottom, 2, 197, 300, 64), d64_short},
+      {grouped_problem(Dtype::fp16, kTop, 2, 257, 400, 128), d128_short},
+      {grouped_problem(Dtype::fp16, Mask::none, 2, 300, 777, 128), d128},
+      {grouped_problem(Dtype::fp16, kTop, 2, 1000, 333, 120), d128},
+      {grouped_problem(Dtype::fp16, kBottom, 2, 600, 450, 128), d128},
+      {grouped_problem(Dtype::bf16, Mask::none, 2, 129, 500, 256), d256},
+      {grouped_problem(Dtype::bf16, kBottom, 2, 700, 701, 256), d256},
+      {problem_of_requests(Dtype::bf16, kBottom, Layout::ragged, 2, requests, 64), by_request_64},
+      {problem_of_requests(Dtype::fp16, Mask::none, Layout::ragged, 2, requests, 64),
+       by_request_64_short},
+      {problem_of_requests(Dtype::fp16, kTop, Layout::bhsd, 2, requests, 128), by_request_128},
+      {windowed(problem_of_requests(Dtype::fp16, kBottom, Layout::ragged, 2, requests, 120), 99),
+       by_request_128},
+      {windowed(grouped_problem(Dtype::fp16, kBottom, 2, 1000, 1500, 128), 300), by_request_128},
+      {windowed(problem_of_requests(Dtype::bf16, kBottom, Layout::ragged, 2, requests, 256), 70),
+       by_request_256}};
 }
 
 class CudaSm90Delays : public testing::TestWithParam<int> {};

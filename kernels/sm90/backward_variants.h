@@ -1,0 +1,46 @@
+// The compiled variants of the backward pass's main kernel for Hopper.
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "kernels/sm90/backward.cuh"
+#include "kernels/sm90/backward_by_gradient.cuh"
+#include "kernels/sm90/variant.h"
+
+namespace flashbench::kernels::sm90 {
+
+template <BackwardConfig kConfig>
+constexpr Variant<BackwardArguments> backward_variant() {
+  using Half = Backward<__half, kConfig>;
+  return variant_of<Half>(backward_kernel<Half>, backward_kernel<Backward<__nv_bfloat16, kConfig>>);
+}
+
+template <int kHeadDim, int kBlockKv, bool kByRequest>
+constexpr Variant<BackwardArguments> backward_variant_by_gradient() {
+  using Half = BackwardByGradient<__half, kHeadDim, kBlockKv, kByRequest>;
+  return variant_of<Half>(
+      backward_kernel<Half>,
+      backward_kernel<BackwardByGradient<__nv_bfloat16, kHeadDim, kBlockKv, kByRequest>>);
+}
+
+// One of each head_dim.
+template <bool kDeterministic, bool kByRequest>
+constexpr std::array<Variant<BackwardArguments>, 5> backward_variants() {
+  const auto at_192 = [] {
+    if constexpr (kDeterministic) {
+      return backward_variant<backward_config(192, true, kByRequest)>();
+    } else {
+      return backward_variant_by_gradient<192, 80, kByRequest>();
+    }
+  };
+  return {backward_variant<backward_config(64, kDeterministic, kByRequest)>(),
+          backward_variant<backward_config(96, kDeterministic, kByRequest)>(),
+          backward_variant<backward_config(128, kDeterministic, kByRequest)>(), at_192(),
+          backward_variant<backward_config(256, kDeterministic, kByRequest)>()};
+}
+
+// Those for requests of different lengths.
+std::span<const Variant<BackwardArguments>> backward_variants_by_request(bool deterministic);
+
+}  // namespace flashbench::kernels::sm90

@@ -1,0 +1,20 @@
+// The compiled variants of the forward kernel for Hopper.
+#pragma once
+
+#include <span>
+
+#include "kernels/sm90/forward.cuh"
+#include "kernels/sm90/variant.h"
+
+namespace flashbench::kernels::sm90 {
+
+template <Config kConfig>
+constexpr Variant<Arguments> forward_variant() {
+  using Half = Forward<__half, kConfig>;
+  return variant_of<Half>(forward_kernel<Half>, forward_kernel<Forward<__nv_bfloat16, kConfig>>);
+}
+
+// Those for requests of different lengths, and windows (Config::by_request).
+std::span<const Variant<Arguments>> forward_variants_by_request();
+
+}  // namespace flashbench::kernels::sm90
