@@ -111,8 +111,8 @@ struct RequestWork : Work<kBlockQ, kBlockKv, kBackwards> {
     const SectionItem item =
         item_in_sections(index, a.kv_heads * a.parts, a.section_heads, a.key_blocks);
     const Requests& all = a.requests;
-    const RequestBlock found =
-        block_in_slot<kBlockKv>(all.cu_seqlens_k, all.cu_seqlens_q, all.count, item.block);
+    const RequestBlock found = block_in_slot<kBlockKv>(all.cu_seqlens_k, all.cu_seqlens_q,
+                                                       all.count, item.block, all.causal);
     exists = found.request >= 0;
     if (!exists) return;
     const Request r(all, found.request, a.q_heads);

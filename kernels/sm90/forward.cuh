@@ -220,7 +220,8 @@ struct Forward : Barriers<Delay> {
       tile.q_len = a.q_len;
       tile.kv_len = a.kv_len;
     } else {
-      found = block_in_slot<kBlockQ>(a.cu_seqlens_q, a.cu_seqlens_k, a.requests, item.block);
+      found = block_in_slot<kBlockQ>(a.cu_seqlens_q, a.cu_seqlens_k, a.requests, item.block,
+                                     a.right == 0);
       if (found.request < 0) return tile;
       const int first_q = a.cu_seqlens_q[found.request], first_k = a.cu_seqlens_k[found.request];
       tile.q_len = a.cu_seqlens_q[found.request + 1] - first_q;

@@ -20,10 +20,10 @@ namespace {
 constexpr int kBlock = 80;
 
 // A thread block, a warp, for each slot.
-__global__ void slots_kernel(const int* cu_rows, const int* cu_others, int requests,
+__global__ void slots_kernel(const int* cu_rows, const int* cu_others, int requests, bool causal,
                              RequestBlock* found) {
   const RequestBlock block =
-      block_in_slot<kBlock>(cu_rows, cu_others, requests, static_cast<int>(blockIdx.x));
+      block_in_slot<kBlock>(cu_rows, cu_others, requests, static_cast<int>(blockIdx.x), causal);
   if (threadIdx.x == 0) found[blockIdx.x] = block;
 }
 
@@ -31,6 +31,22 @@ std::vector<int> starts(const std::vector<int>& rows) {
   std::vector<int> cu{0};
   for (const int count : rows) cu.push_back(cu.back() + count);
   return cu;
+}
+
+void expect_every_block_once(const std::vector<int>& rows, const std::vector<RequestBlock>& found) {
+  std::vector<std::vector<int>> blocks(rows.size());
+  for (const RequestBlock& one : found) {
+    if (one.request < 0) continue;
+    const auto request = static_cast<size_t>(one.request);
+    EXPECT_EQ(one.blocks, (rows.at(request) + kBlock - 1) / kBlock);
+    blocks.at(request).push_back(one.block);
+  }
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    SCOPED_TRACE(std::to_string(rows.size()) + " requests, " + std::to_string(i));
+    std::vector<int> expected;
+    for (int block = 0; block * kBlock < rows[i]; ++block) expected.push_back(block);
+    EXPECT_EQ(blocks[i], expected);
+  }
 }
 
 TEST(CudaRequests, EveryBlockHasOneSlot) {
@@ -45,22 +61,12 @@ TEST(CudaRequests, EveryBlockHasOneSlot) {
     }
     const OnGpu<int> cu_rows(starts(rows)), cu_others(starts(others));
     const auto slots = static_cast<int>(block_slots(starts(rows).back(), requests, kBlock));
-    const OnGpu<RequestBlock> found(static_cast<size_t>(slots));
-    run(slots_kernel, slots, 32, 0, cu_rows.data(), cu_others.data(), requests, found.data());
-
-    std::vector<std::vector<int>> blocks(static_cast<size_t>(requests));
-    for (const RequestBlock& one : found.to_host()) {
-      if (one.request < 0) continue;
-      ASSERT_LT(one.request, requests);
-      const auto request = static_cast<size_t>(one.request);
-      EXPECT_EQ(one.blocks, (rows[request] + kBlock - 1) / kBlock);
-      blocks[request].push_back(one.block);
-    }
-    for (size_t i = 0; i < blocks.size(); ++i) {
-      SCOPED_TRACE(std::to_string(requests) + " requests, " + std::to_string(i));
-      std::vector<int> expected;
-      for (int block = 0; block * kBlock < rows[i]; ++block) expected.push_back(block);
-      EXPECT_EQ(blocks[i], expected);
+    for (const bool causal : {false, true}) {
+      SCOPED_TRACE(causal ? "causal" : "no mask");
+      const OnGpu<RequestBlock> found(static_cast<size_t>(slots));
+      run(slots_kernel, slots, 32, 0, cu_rows.data(), cu_others.data(), requests, causal,
+          found.data());
+      expect_every_block_once(rows, found.to_host());
     }
   }
 }
