@@ -109,8 +109,10 @@ struct Decode {
     uint64_t received;
     bool is_last;
     // Of portions: where each warp is, and the piece that it computes and the next one.
-    DecodeWalk walks[kTakesPortions ? kWarps : 1];
-    DecodePiece pieces[kTakesPortions ? kWarps : 1][2];
+    struct Way {
+      DecodeWalk walk;
+      DecodePiece pieces[2];
+    } ways[kTakesPortions ? kWarps : 1];
   };
 
   // What a thread block computes. Thread blocks that read the same keys of all heads are
@@ -861,9 +863,9 @@ struct Decode {
     Shared& shared = shared_memory();
     const Place place(a);
     const int warp = static_cast<int>(threadIdx.x) / 32;
-    Portions<kBlockKv> portions(a, shared.walks[warp]);
+    Portions<kBlockKv> portions(a, shared.ways[warp].walk);
     int turn = 0;
-    const auto next = [&]() -> DecodePiece& { return shared.pieces[warp][turn]; };
+    const auto next = [&]() -> DecodePiece& { return shared.ways[warp].pieces[turn]; };
     // Some requests have no rows for this thread block.
     const auto find_next = [&] {
       while (portions.next(next())) {

@@ -5,7 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "providers/provider.h"
+#include "kernels/attention.h"
+#include "providers/providers.h"
 #include "tests/kernels/hopper.h"
 
 namespace flashbench {
@@ -16,32 +17,34 @@ TEST(CudaTiled, RefusesOptionalAxes) {
   Problem p;
   p.dtype = Dtype::bf16;
   p.q_len = p.kv_len = 300;
-  int tiled = 0;
-  for (const auto& provider : all_providers()) {
-    if (provider->device_kind() != DeviceKind::cuda) continue;
-    if (!provider->name().starts_with("tiled") || provider->why_unsupported(p, hopper)) continue;
-    ++tiled;
-    Problem windowed = p;
-    windowed.window_left = 100;
-    EXPECT_THAT(provider->why_unsupported(windowed, hopper).value_or(""),
-                testing::HasSubstr("it has no sliding windows"))
-        << provider->name();
-    Problem narrow = p;
-    narrow.head_dim_v = 32;
-    EXPECT_THAT(provider->why_unsupported(narrow, hopper).value_or(""),
-                testing::HasSubstr("it takes V and O as wide as Q and K only"))
-        << provider->name();
-    for (const Layout layout : kLayouts) {
-      Problem unequal = p;
-      unequal.layout = layout;
-      unequal.set_lengths(
-          std::make_shared<const Lengths>(std::vector<RequestLengths>{{300, 300}, {20, 300}}));
-      EXPECT_THAT(provider->why_unsupported(unequal, hopper).value_or(""),
-                  testing::HasSubstr("it takes requests of equal lengths only"))
+  Problem windowed = p;
+  windowed.window_left = 100;
+  Problem narrow = p;
+  narrow.head_dim_v = 32;
+  std::vector<Problem> unequal;
+  for (const Layout layout : kLayouts) {
+    unequal.push_back(p);
+    unequal.back().layout = layout;
+    unequal.back().set_lengths(
+        std::make_shared<const Lengths>(std::vector<RequestLengths>{{300, 300}, {20, 300}}));
+  }
+  int refused = 0;
+  for (const kernels::AttentionKernel* kernel : kernels::cuda_kernels()) {
+    if (kernel->pass != p.pass || kernel->why_unsupported(p, hopper)) continue;
+    const auto provider = make_tiled_provider(DeviceKind::cuda, kernel->family);
+    const auto expect_refusal = [&](bool knows, const Problem& problem, const char* why) {
+      if (knows) return;
+      EXPECT_THAT(provider->why_unsupported(problem, hopper).value_or(""), testing::HasSubstr(why))
           << provider->name();
+      ++refused;
+    };
+    expect_refusal(kernel->knows_windows, windowed, "it has no sliding windows");
+    expect_refusal(kernel->knows_head_dim_v, narrow, "it takes V and O as wide as Q and K only");
+    for (const Problem& problem : unequal) {
+      expect_refusal(kernel->knows_lengths, problem, "it takes requests of equal lengths only");
     }
   }
-  EXPECT_GT(tiled, 2);
+  EXPECT_GT(refused, 5);
 }
 
 }  // namespace
