@@ -16,6 +16,8 @@
                                          rivals over them
   scripts/tables.py generation FILE.csv  milliseconds for the next token, with a cache of K and V and by
                                          computing all tokens again, over the tokens so far
+  scripts/tables.py decode FILE.csv      microseconds of each provider by batch and kv_len, and the share of the
+                                         time of `stream` that the first one reaches
   scripts/tables.py traffic FILE.csv     measured over compulsory bytes of memory / bytes through the
                                          L2 over those that the loops request
   scripts/tables.py value FILE.csv --as STATISTIC (--column NAME | --rival NAME)
@@ -41,7 +43,8 @@ from lib.json_file import read_json
 GRID = "hidden=2048,tokens=16384"
 SHORT = "hidden=2048,batch=16"  # of configs/short.json
 CASE = ["pass", "mask", "head_dim", "q_len"]  # names a case within a grid,
-SIZES = ["batch", "q_heads", "kv_heads", "kv_len"]  # and with these any case of a dtype
+SIZES = ["batch", "q_heads", "kv_heads", "kv_len"]  # and with these any case of a dtype without
+OPTIONAL = ["layout", "lengths", "page_size", "kv_layout", "page_order", "window_left", "window_right", "head_dim_v"]
 ANY = "any"
 RIVALS = {"cudnn": "cuDNN", "plugin:fa3": "FlashAttention-3", "plugin:torch_flash": "FlashAttention-2"}
 METRICS = {"dram__bytes_read": "read", "dram__bytes_write": "written", "lts__": "L2",
@@ -53,11 +56,12 @@ OURS = [("tiled", "forward"), ("tiled", "backward"), ("tiled:sm80", "forward"), 
 
 @functools.cache
 def read(path):
-    """The verified rows, with the sizes that name grids."""
+    """The verified rows, with the sizes that name grids, and in one column the axes that few files have."""
     try:
         frame = pd.read_csv(path)
         frame = frame[frame.status == "ok"]
-        return frame.assign(hidden=frame.q_heads * frame.head_dim, tokens=frame.batch * frame.q_len)
+        variant = frame.filter(items=OPTIONAL).fillna("").astype(str).agg(" ".join, axis=1)
+        return frame.assign(hidden=frame.q_heads * frame.head_dim, tokens=frame.batch * frame.q_len, variant=variant)
     except (OSError, ValueError, AttributeError) as error:
         raise ValueError(f"{path}: expected the CSV of a sweep: {error}") from None
 
@@ -212,7 +216,7 @@ def crossover(frame, _):
 
 def times_faster(frame, rival, ours, which):
     """The rival's time over ours, for each case of these passes that both ran."""
-    times = frame[frame["pass"].isin(which)].set_index(["provider", *CASE, *SIZES]).median_ms
+    times = frame[frame["pass"].isin(which)].set_index(["provider", *CASE, *SIZES, "variant"]).median_ms
     if not {rival, ours} <= set(times.index.get_level_values("provider")):
         return pd.Series(dtype=float)
     return (times[rival] / times[ours]).dropna()
@@ -388,6 +392,22 @@ def generation(frame, arguments):
     return table(["", "cache, bytes a token", *map(length, lengths)], rows)
 
 
+def decode(frame, arguments):
+    """A row for each batch and number of keys: microseconds of each provider, and the first one's share of stream."""
+    ours, *others = providers = sorted(frame.provider.unique(), key=lambda name: name != arguments.provider[0])
+    rows = []
+    for (batch, keys), part in frame.groupby(["batch", "kv_len"]):
+        by_provider = part.set_index("provider")
+        if not by_provider.index.is_unique:
+            raise ValueError(f"expected one case of batch {batch} and {keys} keys, found several: choose by --filter")
+        times = by_provider.median_ms * 1e3
+        reached = by_provider.pct_of_stream.get(ours)
+        rows.append([f"{batch} × {length(keys)}", *(f"{times[name]:.1f}" if name in times.index else ""
+                                                   for name in providers),
+                     f"{times[others].min() / times[ours]:.2f}", "" if pd.isna(reached) else f"{reached:.0f}%"])
+    return table(["batch × keys", *(f"`{name}`" for name in providers), "fastest other over it", "of `stream`"], rows)
+
+
 def models(paths):
     """A row for each model, batch and length: tiled's milliseconds, and the rivals' times over them."""
     times = collections.defaultdict(dict)
@@ -434,8 +454,8 @@ def shape_of(case):
 
 
 TABLES = {"speed": speed, "memory": memory, "column": column, "ladder": ladder, "crossover": crossover,
-          "rivals": rivals, "rival": rival, "grouped": grouped, "beside": beside, "generation": generation, "traffic": traffic,
-          "value": value}
+          "rivals": rivals, "rival": rival, "grouped": grouped, "beside": beside, "generation": generation, "decode": decode,
+          "traffic": traffic, "value": value}
 OF_JSON = {"models": models, "wall": wall, "ncu": ncu, "calibration": calibration}
 
 
@@ -471,7 +491,7 @@ def rows(arguments):
     frame = frame[meets(frame, arguments.filter)]
     if frame.empty:
         raise ValueError(f"no verified row has {arguments.grid} and {arguments.filter}".removesuffix(" and "))
-    again = frame[frame.duplicated(["provider", *CASE, *SIZES])]
+    again = frame[frame.duplicated(["provider", *CASE, *SIZES, "variant"])]
     if not again.empty:
         raise ValueError(f"expected each case once, found again: {again.iloc[0][['provider', *CASE, *SIZES]].to_dict()}")
     return frame

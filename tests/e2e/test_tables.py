@@ -223,3 +223,14 @@ def test_generation_has_the_time_with_a_cache_and_without_one(tables):
         "| 32 query heads, 8 K/V, d64 | 2048 | 0.25 / 8 |  |",
     ]
     assert "expected rows of one query" in tables("generation", [row("tiled", 1.0)], options=["--grid", "any"], expect=1)
+
+
+def test_decode_has_microseconds_by_batch_and_keys(tables):
+    rows = [row(provider, ms, batch=batch, q_len=1, kv_len=4096, pct_of_stream=share)
+            for batch in (1, 16) for provider, ms, share in [("cudnn", 0.03, 50), ("tiled", 0.02, 90.4), ("naive", 0.05, "")]]
+    assert tables("decode", rows, options=["--grid", "any"]) == [
+        "| 1 × 4k | 20.0 | 30.0 | 50.0 | 1.50 | 90% |",
+        "| 16 × 4k | 20.0 | 30.0 | 50.0 | 1.50 | 90% |",
+    ]
+    twice = [*rows, row("tiled", 0.02, q_len=1, batch=1, kv_heads=8, pct_of_stream=90)]
+    assert "expected one case of batch 1" in tables("decode", twice, options=["--grid", "any"], expect=1)
