@@ -392,48 +392,36 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
   launch_clusters(kernel_at<kBits>(at), grid, arguments, stream);
 }
 
+template <Bits kBits>
+constexpr AttentionKernel decode_family(std::string_view name) {
+  return {.name = name,
+          .family = name,
+          .device = DeviceKind::cuda,
+          .pass = Pass::forward,
+          .needs_aligned_rows = true,
+          .knows_windows = true,
+          .knows_head_dim_v = true,
+          .knows_lengths = true,
+          .knows_pages = true,
+          .why_unsupported = why_unsupported<kBits>,
+          .choose = kBits == Bits::of_batch ? choose : choose_batch_invariant,
+          .variant = describe_variant<kBits>,
+          .workspace_bytes = workspace_bytes<kBits>,
+          .requested_bytes = requested_bytes<kBits>,
+          .schedule = schedule<kBits>,
+          .facts = facts<kBits>,
+          .launch = launch<kBits>};
+}
+
 }  // namespace
 }  // namespace flashbench::kernels::sm90
 
 namespace flashbench::kernels {
 
-extern const AttentionKernel kSm90Decode{
-    .name = "sm90_decode",
-    .family = "sm90_decode",
-    .device = DeviceKind::cuda,
-    .pass = Pass::forward,
-    .needs_aligned_rows = true,
-    .knows_windows = true,
-    .knows_head_dim_v = true,
-    .knows_lengths = true,
-    .knows_pages = true,
-    .why_unsupported = sm90::why_unsupported<sm90::Bits::of_batch>,
-    .choose = sm90::choose,
-    .variant = sm90::describe_variant<sm90::Bits::of_batch>,
-    .workspace_bytes = sm90::workspace_bytes<sm90::Bits::of_batch>,
-    .requested_bytes = sm90::requested_bytes<sm90::Bits::of_batch>,
-    .schedule = sm90::schedule<sm90::Bits::of_batch>,
-    .facts = sm90::facts<sm90::Bits::of_batch>,
-    .launch = sm90::launch<sm90::Bits::of_batch>};
+extern const AttentionKernel kSm90Decode = sm90::decode_family<sm90::Bits::of_batch>("sm90_decode");
 
 // A request's results have the same bits alone and in any batch.
-extern const AttentionKernel kSm90DecodeBatchInvariant{
-    .name = "sm90_decode_batch_invariant",
-    .family = "sm90_decode_batch_invariant",
-    .device = DeviceKind::cuda,
-    .pass = Pass::forward,
-    .needs_aligned_rows = true,
-    .knows_windows = true,
-    .knows_head_dim_v = true,
-    .knows_lengths = true,
-    .knows_pages = true,
-    .why_unsupported = sm90::why_unsupported<sm90::Bits::of_request>,
-    .choose = sm90::choose_batch_invariant,
-    .variant = sm90::describe_variant<sm90::Bits::of_request>,
-    .workspace_bytes = sm90::workspace_bytes<sm90::Bits::of_request>,
-    .requested_bytes = sm90::requested_bytes<sm90::Bits::of_request>,
-    .schedule = sm90::schedule<sm90::Bits::of_request>,
-    .facts = sm90::facts<sm90::Bits::of_request>,
-    .launch = sm90::launch<sm90::Bits::of_request>};
+extern const AttentionKernel kSm90DecodeBatchInvariant =
+    sm90::decode_family<sm90::Bits::of_request>("sm90_decode_batch_invariant");
 
 }  // namespace flashbench::kernels

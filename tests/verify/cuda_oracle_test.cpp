@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -211,6 +212,21 @@ class CudaOracle : public testing::TestWithParam<std::tuple<Pass, Dtype>> {
     EXPECT_EQ(passed, correct) << label;
   }
 
+  // A correct kernel passes, and each of the defects, which has to show in the problem, fails.
+  void expect_same_on_defects(const Problem& p, std::span<const Defect> defects) {
+    constexpr int64_t kTile = 64;
+    AttentionCase attention(p, {}, *device_);
+    attention.make_oracle();
+    const std::unique_ptr<Both> references = both(attention, Dtype::fp32);
+    attention.run({kTile, true, false, false, Defect::none});
+    expect_same_verdicts("correct ", *references, attention, true);
+    for (const Defect defect : defects) {
+      ASSERT_TRUE(shows(defect, p, kTile)) << name(defect);
+      attention.run({kTile, true, false, false, defect});
+      expect_same_verdicts(std::string(name(defect)) + " ", *references, attention, false);
+    }
+  }
+
   static std::unique_ptr<Device> device_;
 };
 
@@ -298,21 +314,11 @@ TEST_P(CudaOracle, AgreesWhereAKeyOfARequestIsNotFinite) {
 }
 
 TEST_P(CudaOracle, AgreesOnPlantedErrorsInRequests) {
-  constexpr int64_t kTile = 64;
   for (const Layout layout : kLayouts) {
     Problem p = problem_of(pass(), dtype(), Mask::causal_bottom_right, {1, 4, 2, 1, 1, 64, layout});
     p.set_lengths(std::make_shared<const Lengths>(
         std::vector<RequestLengths>{{200, 700}, {100, 90}, {0, 10}, {150, 150}}));
-    AttentionCase attention(p, {}, *device_);
-    attention.make_oracle();
-    const std::unique_ptr<Both> references = both(attention, Dtype::fp32);
-    attention.run({kTile, true, false, false, Defect::none});
-    expect_same_verdicts("correct ", *references, attention, true);
-    for (const Defect defect : kLengthsDefects) {
-      ASSERT_TRUE(shows(defect, p, kTile)) << name(defect);
-      attention.run({kTile, true, false, false, defect});
-      expect_same_verdicts(std::string(name(defect)) + " ", *references, attention, false);
-    }
+    expect_same_on_defects(p, kLengthsDefects);
   }
 }
 
@@ -366,23 +372,13 @@ TEST_P(CudaOracle, AgreesWhereAKeyInAPageIsNotFinite) {
 
 TEST_P(CudaOracle, AgreesOnPlantedErrorsInPages) {
   if (pass() == Pass::backward) GTEST_SKIP() << "caches are for the forward pass";
-  constexpr int64_t kTile = 64;
   for (const KvLayout kv_layout : kKvLayouts) {
     Problem p = problem_of(pass(), dtype(), Mask::causal_bottom_right, {1, 4, 2, 1, 1, 64});
     p.set_lengths(std::make_shared<const Lengths>(
         std::vector<RequestLengths>{{200, 700}, {100, 90}, {0, 10}, {150, 150}}));
     p.page_size = 16;
     p.kv_layout = kv_layout;
-    AttentionCase attention(p, {}, *device_);
-    attention.make_oracle();
-    const std::unique_ptr<Both> references = both(attention, Dtype::fp32);
-    attention.run({kTile, true, false, false, Defect::none});
-    expect_same_verdicts("correct ", *references, attention, true);
-    for (const Defect defect : kPagesDefects) {
-      ASSERT_TRUE(shows(defect, p, kTile)) << name(defect);
-      attention.run({kTile, true, false, false, defect});
-      expect_same_verdicts(std::string(name(defect)) + " ", *references, attention, false);
-    }
+    expect_same_on_defects(p, kPagesDefects);
   }
 }
 
