@@ -1,6 +1,7 @@
 """What the tests of every HTML page need."""
 
 import json
+import shutil
 from html.parser import HTMLParser
 
 import pytest
@@ -9,6 +10,14 @@ from browser import find_browser
 LARGEST = 6 << 20
 HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
 SHOWN = "document.querySelectorAll('#table > tbody > tr:not([hidden])').length"
+
+
+def with_long_path(path, folder):
+    """A copy of the file whose path is one word, wider than a narrow page."""
+    copy = folder / ("a_folder_of_one_word" * 5) / path.name
+    copy.parent.mkdir(exist_ok=True)
+    return shutil.copy(path, copy)
+
 
 in_browser = pytest.mark.skipif(find_browser() is None, reason="no Chromium is installed")
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from conftest import REPOSITORY, Flashbench
 from lib.json_file import read_json
-from page import HOSTILE, LARGEST, SHOWN, Page, in_browser
+from page import HOSTILE, LARGEST, SHOWN, Page, in_browser, with_long_path
 
 H200 = REPOSITORY / "results/h200/h200.json.gz"
 
@@ -32,7 +32,8 @@ def pages(binary, tmp_path_factory):
     result = read_json(H200)
     change(result)
     (flashbench.folder / "new.json").write_text(json.dumps(result))
-    flashbench("compare", H200, "new.json", "--format", "html", "--out", "c.html", "--json", "c.json")
+    base = with_long_path(H200, flashbench.folder)
+    flashbench("compare", base, "new.json", "--format", "html", "--out", "c.html", "--json", "c.json")
     return flashbench.folder
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from conftest import REPOSITORY, Flashbench
 from lib.json_file import read_json
-from page import HOSTILE, LARGEST, SHOWN, Page, in_browser
+from page import HOSTILE, LARGEST, SHOWN, Page, in_browser, with_long_path
 
 H200 = REPOSITORY / "results/h200/h200.json.gz"
 CPU = REPOSITORY / "results/cpu/cpu.json.gz"
@@ -19,7 +19,8 @@ def make(flashbench, *files, name="report.html"):
 @pytest.fixture(scope="module")
 def pages(binary, tmp_path_factory):
     flashbench = Flashbench(binary, tmp_path_factory.mktemp("html"))
-    return {path: make(flashbench, path, name=f"{path.stem}.html") for path in [H200, CPU]}
+    return {path: make(flashbench, with_long_path(path, flashbench.folder), name=f"{path.stem}.html")
+            for path in [H200, CPU]}
 
 
 @pytest.fixture
