@@ -74,8 +74,9 @@ def test_the_page_has_every_verdict_with_its_figures(page, comparison):
 def test_each_row_has_the_samples_of_both_sides(pages, page):
     results = [read_json(path)["results"] for path in [H200, pages / "new.json"]]
     there = {"base": 0, "new": 0}
-    for row in page.shown()["comparison"]["rows"]:
-        for side, source, shown in zip(there, results, page.results()):
+    document = page.shown()
+    for row in document["comparison"]["rows"]:
+        for side, source, shown in zip(there, results, document["results"]):
             if row[side] is None:
                 continue
             source, shown = source[row[side]], shown["rows"][row[side]]

@@ -41,12 +41,15 @@ TEST_P(EveryProblem, MatchesTheReference) {
   expect_all_correct(varied_problems(pass, mask, head_dim));
 }
 
-TEST_P(EveryProblem, MatchesTheReferenceInAWindow) {
+// What a query sees has nothing to do with the head_dim, so a few stand for all.
+class ProblemsOfSomeHeadDims : public EveryProblem {};
+
+TEST_P(ProblemsOfSomeHeadDims, MatchTheReferenceInAWindow) {
   const auto [pass, mask, head_dim] = GetParam();
   expect_all_correct(windowed_problems(pass, mask, head_dim));
 }
 
-TEST_P(EveryProblem, MatchesTheReferenceInEachRequest) {
+TEST_P(ProblemsOfSomeHeadDims, MatchTheReferenceInEachRequest) {
   const auto [pass, mask, head_dim] = GetParam();
   ThreadPool pool(2);
   for (const Problem& p : problems_of_lengths(pass, mask, head_dim)) {
@@ -62,14 +65,19 @@ TEST_P(EveryProblem, MatchesTheReferenceInEachRequest) {
   }
 }
 
+std::string problem_name(const testing::TestParamInfo<std::tuple<Pass, Mask, int64_t>>& test_info) {
+  const auto [pass, mask, head_dim] = test_info.param;
+  return std::string(name(pass)) + "_" + std::string(name(mask)) + "_d" + std::to_string(head_dim);
+}
+
 INSTANTIATE_TEST_SUITE_P(, EveryProblem,
                          testing::Combine(testing::ValuesIn(kPasses), testing::ValuesIn(kMasks),
                                           testing::Values<int64_t>(8, 24, 64, 96, 128, 256)),
-                         [](const auto& test_info) {
-                           return std::string(name(std::get<0>(test_info.param))) + "_" +
-                                  std::string(name(std::get<1>(test_info.param))) + "_d" +
-                                  std::to_string(std::get<2>(test_info.param));
-                         });
+                         problem_name);
+INSTANTIATE_TEST_SUITE_P(, ProblemsOfSomeHeadDims,
+                         testing::Combine(testing::ValuesIn(kPasses), testing::ValuesIn(kMasks),
+                                          testing::Values<int64_t>(8, 40, 128)),
+                         problem_name);
 
 class EveryForwardProblem : public testing::TestWithParam<std::tuple<Mask, int64_t>> {};
 
@@ -113,12 +121,8 @@ INSTANTIATE_TEST_SUITE_P(, EveryForwardProblem,
 TEST(AttentionKernels, TakeAHeadDimOfVsOwn) {
   for (const Pass pass : kPasses) {
     for (const Mask mask : kMasks) {
-      for (const auto& [head_dim, head_dim_v] : {std::pair<int64_t, int64_t>{192, 128},
-                                                 {64, 128},
-                                                 {24, 40},
-                                                 {40, 24},
-                                                 {8, 256},
-                                                 {256, 8}}) {
+      for (const auto& [head_dim, head_dim_v] :
+           {std::pair<int64_t, int64_t>{192, 128}, {24, 40}, {8, 104}}) {
         SCOPED_TRACE(head_dim_v);
         expect_all_correct(varied_problems(pass, mask, head_dim, head_dim_v));
       }

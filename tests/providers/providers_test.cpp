@@ -114,7 +114,7 @@ TEST(CpuProviders, TakeAHeadDimOfVsOwn) {
     for (const Pass pass : kPasses) {
       for (const Mask mask : kMasks) {
         for (const auto& [head_dim, head_dim_v] :
-             {std::pair<int64_t, int64_t>{192, 128}, {24, 40}, {256, 8}, {8, 256}}) {
+             {std::pair<int64_t, int64_t>{192, 128}, {24, 40}}) {
           for (const Problem& p : varied_problems(pass, mask, head_dim, head_dim_v)) {
             SCOPED_TRACE(std::string(provider->name()) + " " + p.id());
             expect_session_correct(*provider->prepare(p, *device), RandomInputs(p));
