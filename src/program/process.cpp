@@ -105,6 +105,14 @@ ProgramProcess::Json ProgramProcess::ask(const Json& request) {
   return answer;
 }
 
+void ProgramProcess::give_back(const Json& request) noexcept {
+  try {
+    ask(request);
+  } catch (const std::exception& error) {
+    end_this_process(fmt::format("{} failed at {}: {}", path_, request.dump(), error.what()));
+  }
+}
+
 std::string ProgramProcess::line() {
   std::array<char, 1 << 16> bytes;
   while (true) {

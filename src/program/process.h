@@ -72,6 +72,10 @@ class ProgramProcess {
   // provider was at work, and starts both again.
   Json ask(const Json& request);
 
+  // Asks the program to take something back: for destructors. If it answers with an error, this
+  // process ends, since what the program still holds is unknown.
+  void give_back(const Json& request) noexcept;
+
   pid_t pid() const { return pid_; }
 
  private:

@@ -161,7 +161,7 @@ void* ProgramDevice::raw_allocate(size_t bytes) {
 }
 
 void ProgramDevice::raw_free(void* data) {
-  ask({{"do", "free"}, {"address", address(data)}});
+  process_.give_back({{"do", "free"}, {"address", address(data)}});
 }
 
 ProgramDevice::Json ProgramDevice::file() const {

@@ -35,6 +35,7 @@ class ProgramDevice final : public Device {
   Device& beside() { return *beside_; }
 
   Json ask(const Json& request) { return process_.ask(request); }
+  void give_back(const Json& request) noexcept { process_.give_back(request); }
 
   // Runs a session of the program and returns its answer. Inside time(), the program's clock times
   // it. The memory that the program reports goes to the device's account.

@@ -90,7 +90,7 @@ class ProgramSession final : public Session {
                     {{"do", "prepare"}, {"provider", provider}, {"problem", problem_json(problem)}})
                 .at("session")),
         kernel_(provider) {}
-  ~ProgramSession() override { device_.ask({{"do", "close"}, {"session", session_}}); }
+  ~ProgramSession() override { device_.give_back({{"do", "close"}, {"session", session_}}); }
 
   void prepare_inputs(const Inputs& in) override {
     const Json answer = device_.ask({{"do", "prepare_inputs"},

@@ -14,7 +14,7 @@ import reference
 
 DTYPES = {"fp32": np.float32, "fp16": np.float16, "bf16": np.uint16, "int32": np.int32}
 PROVIDERS = ["exact", "without_logsumexp", "wrong", "stale", "changes_inputs", "refuses", "raises",
-             "no_memory", "works_on", "loses_device", "dies"]
+             "no_memory", "works_on", "loses_device", "dies", "keeps"]
 ON_REQUEST_ONLY = PROVIDERS[2:]
 WINDOW = ["window_left", "window_right"]
 PAGES = ["page_size", "kv_layout", "page_order", "shared_prefix", "block_table"]
@@ -230,6 +230,8 @@ class Program:
         return {"kernel": "numpy", **({"seconds": 0.001} if timed else {"seconds_behind": behind})}
 
     def close(self, session):
+        if getattr(self.sessions[session], "provider", None) == "keeps":
+            raise Failure("other", "it is not done with it")
         self.sessions[session] = None
 
 

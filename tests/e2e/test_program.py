@@ -127,6 +127,7 @@ def test_an_axis_that_the_program_does_not_know_is_unsupported():
     ("no_memory", "out_of_memory", "there is none left", 4),
     ("loses_device", "crashed", "an illegal address was read", 4),
     ("dies", "crashed", "was killed by signal 11", 4),
+    ("keeps", "crashed", "it is not done with it", 4),
 ])
 def test_what_goes_wrong_is_the_providers_row(flashbench, provider, status, reason, code):
     rows, _, _ = sweep(flashbench, "--providers", f"exact,{provider}", "--filter", "seq=33",

@@ -115,5 +115,18 @@ TEST(ProgramProcessDeathTest, AProgramThatLosesTheDeviceTakesThisProcessWithIt) 
               "it is gone");
 }
 
+TEST(ProgramProcessDeathTest, AProgramThatCannotTakeBackWhatItGaveTakesThisProcessWithIt) {
+  GTEST_FLAG_SET(death_test_style, "fast");
+  const Script script(
+      R"(read r; echo '{}'; read r; echo '{"error": {"kind": "other", "message": "busy"}}'; read r)");
+  EXPECT_EXIT(
+      {
+        ProgramProcess program(script.path());
+        program.give_back({{"do", "free"}, {"address", 1}});
+        program.give_back({{"do", "close"}, {"session", 7}});
+      },
+      testing::ExitedWithCode(70), R"(failed at \{"do":"close","session":7\}: busy)");
+}
+
 }  // namespace
 }  // namespace flashbench
