@@ -260,7 +260,7 @@ std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) {
 }
 
 std::string variant(const Launch& at) {
-  return describe("cpu_tiled_backward", choose_tile(at.problem, at.device.threads));
+  return with_target("cpu_tiled_backward " + name_of(choose_tile(at.problem, at.device.threads)));
 }
 
 size_t workspace_bytes(const Launch& at) {

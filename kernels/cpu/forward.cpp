@@ -6,6 +6,8 @@
 #include <hwy/foreach_target.h>
 #include "kernels/cpu/targets.h"  // before foreach_target
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,6 +15,7 @@
 
 #include "attention/row_tiles.h"
 #include "kernels/attention.h"
+#include "kernels/cpu/chunks-inl.h"
 #include "kernels/cpu/gemm-inl.h"
 #include "kernels/cpu/rows-inl.h"
 #include "kernels/cpu/scratch.h"
@@ -236,58 +239,99 @@ namespace flashbench::kernels {
 namespace {
 
 HWY_EXPORT(forward_tile);
+HWY_EXPORT(attend_chunk);
+HWY_EXPORT(merge_results);
+
+// Scratch of every thread, and the results of chunks.
+struct Workspace {
+  Workspace(Carver carver, const Problem& p, const ForwardWork& work, int threads)
+      : results(carver, work.results(), work.most_rows(), p.value_dim()) {
+    for (int i = 0; i < threads; ++i) {
+      if (work.tiles().size() > 0) tiles.emplace_back(carver, work.tile(), p);
+      if (work.merges().size() > 0) {
+        chunks.emplace_back(carver, work.heads_per_chunk(), work.most_rows());
+      }
+    }
+    bytes = carver.bytes();
+  }
+
+  ChunkResults results;
+  std::vector<ForwardScratch> tiles;
+  std::vector<ChunkScratch> chunks;
+  size_t bytes;
+};
 
 std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) {
   return std::nullopt;
 }
 
 std::string variant(const Launch& at) {
-  return describe("cpu_tiled_forward", choose_tile(at.problem, at.device.threads));
+  const ForwardWork work(at.problem, at.device.threads);
+  std::string name = "cpu_tiled_forward";
+  if (work.tiles().size() > 0) name += fmt::format(" {}", name_of(work.tile()));
+  if (work.merges().size() > 0) name += fmt::format(" chunks of {}", kChunkKeys);
+  return with_target(name);
 }
 
 size_t workspace_bytes(const Launch& at) {
-  Carver carver(nullptr);
-  const Tile tile = choose_tile(at.problem, at.device.threads);
-  for (int i = 0; i < at.device.threads; ++i) {
-    ForwardScratch(carver, tile, at.problem);
-  }
-  return carver.bytes();
+  const ForwardWork work(at.problem, at.device.threads);
+  return Workspace(Carver(nullptr), at.problem, work, at.device.threads).bytes;
 }
 
 // Q is read once; O and L are written once. Every query tile reads the keys and values that it
-// sees, and the block table's entries of their pages, for K and for V.
+// sees, and the block table's entries of their pages, for K and for V. All queries that share a
+// chunk of keys read it together, and what it gives is written and read.
 int64_t requested_bytes(const Launch& at) {
-  const Tile tile = choose_tile(at.problem, at.device.threads);
-  return at.problem.sum_of_requests([&](const Problem& p) {
-    int64_t keys = 0, pages = 0;
-    for (int64_t first = 0; first < p.q_len; first += tile.queries) {
-      const RowRange seen{p.visible_keys(first).first,
-                          p.visible_keys(std::min(p.q_len, first + tile.queries) - 1).end};
-      keys += seen.size();
-      pages += at.problem.pages_with(seen);
-    }
-    return element_size(p.dtype) * (p.query_elements() + p.output_elements() +
-                                    p.q_heads * keys * (p.head_dim + p.value_dim())) +
-           static_cast<int64_t>(sizeof(float)) * p.query_rows() +
-           2 * static_cast<int64_t>(sizeof(int32_t)) * p.q_heads * pages;
-  });
+  const Problem& p = at.problem;
+  const ForwardWork work(p, at.device.threads);
+  int64_t rows = 0, pages = 0, results = 0;  // rows and pages of K
+  const auto add = [&](RowRange keys, int64_t heads) {
+    rows += heads * keys.size();
+    pages += heads * p.pages_with(keys);
+  };
+  for (int64_t i = 0; i < work.tiles().size(); ++i) {
+    const RowTile tile = work.tiles()[i];
+    const Problem request = p.request(tile.batch);
+    const int64_t last = tile.first + tile.rows - 1;
+    add({request.visible_keys(tile.first).first, request.visible_keys(last).end}, 1);
+  }
+  for (int64_t i = 0; i < work.chunks(); ++i) {
+    const KeyChunk chunk = work.chunk(i);
+    add(chunk.keys, chunk.heads);
+    results += chunk.heads * p.heads_per_kv_head() * p.q_len_of(chunk.batch);
+  }
+  const int64_t floats = p.query_rows() + 2 * results * (p.value_dim() + 2);
+  return element_size(p.dtype) *
+             (p.query_elements() + p.output_elements() + rows * (p.head_dim + p.value_dim())) +
+         static_cast<int64_t>(sizeof(float)) * floats +
+         2 * static_cast<int64_t>(sizeof(int32_t)) * pages;
 }
 
-// A work item is a query tile of one head. The last tiles of a head come first, because they see
-// the most keys.
-void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
-            Stream stream) {
+// The last tiles of a head come first, because they see the most keys. Chunks are small, and fill
+// what the tiles leave.
+void launch(const Launch& at, const Inputs& in, const Outputs& out, void* memory, Stream stream) {
   const Problem& p = at.problem;
   ThreadPool& pool = *stream.threads;
-  const Tile tile = choose_tile(p, pool.threads());
-  Carver carver(workspace);
-  std::vector<ForwardScratch> scratch;
-  for (int i = 0; i < pool.threads(); ++i) scratch.emplace_back(carver, tile, p);
+  const ForwardWork work(p, pool.threads());
+  const Workspace workspace(Carver(memory), p, work, pool.threads());
 
-  const RowTiles tiles = RowTiles::of_queries(p, tile.queries);
   const auto run_tile = HWY_DYNAMIC_DISPATCH(forward_tile);
-  pool.parallel_for(tiles.size(), [&](int64_t item, int thread) {
-    run_tile(p, in, out, tiles.last_first(item), tile.keys, scratch[static_cast<size_t>(thread)]);
+  const auto run_chunk = HWY_DYNAMIC_DISPATCH(attend_chunk);
+  const auto run_merge = HWY_DYNAMIC_DISPATCH(merge_results);
+  const int64_t tiles = work.tiles().size();
+  pool.parallel_for(tiles + work.chunks(), [&](int64_t item, int thread) {
+    const auto own = static_cast<size_t>(thread);
+    if (item < tiles) {
+      run_tile(p, in, out, work.tiles().last_first(item), work.tile().keys, workspace.tiles[own]);
+    } else {
+      run_chunk(p, in, work.chunk(item - tiles), workspace.chunks[own], workspace.results);
+    }
+  });
+  pool.parallel_for(work.merges().size(), [&](int64_t item, int thread) {
+    const RowTile rows = work.merges()[item];
+    const RowRange results = work.results_of(rows.batch, rows.head / p.heads_per_kv_head());
+    run_merge(p, out, rows, results, workspace.results,
+              workspace.chunks[static_cast<size_t>(thread)].k);
   });
 }
 

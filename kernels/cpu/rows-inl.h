@@ -31,13 +31,13 @@ constexpr size_t kRowLanes = HWY_MIN(HWY_LANES(float), size_t{8});
 
 // Conversions of the two 16-bit formats on bit patterns, as in attention/half.h. Highway's
 // conversions truncate bf16, and truncate fp16 on targets without an instruction for it.
-HWY_INLINE RowVector fp16_to_float(RowBits bits) {
-  const RowTag d;
-  const RowBitsTag du;
-  const RowBits sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000u)));
-  const RowBits magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(du, 0x7fffu)));
-  const RowVector value = hn::Mul(hn::BitCast(d, magnitude), hn::Set(d, 0x1p112f));
-  const RowBits special = hn::VecFromMask(du, hn::Gt(magnitude, hn::Set(du, (0x1fu << 23) - 1)));
+template <typename D, typename Bits>
+HWY_INLINE hn::Vec<D> fp16_to_float(D d, Bits bits) {
+  const hn::RebindToUnsigned<D> du;
+  const Bits sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000u)));
+  const Bits magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(du, 0x7fffu)));
+  const hn::Vec<D> value = hn::Mul(hn::BitCast(d, magnitude), hn::Set(d, 0x1p112f));
+  const Bits special = hn::VecFromMask(du, hn::Gt(magnitude, hn::Set(du, (0x1fu << 23) - 1)));
   return hn::BitCast(
       d, hn::Or(hn::Or(hn::BitCast(du, value), sign), hn::And(special, hn::Set(du, 0x7f800000u))));
 }
@@ -61,8 +61,9 @@ HWY_INLINE RowBits float_to_fp16(RowVector value) {
   return hn::Or(sign, hn::IfThenElse(below(0x477ff000u), finite, overflow));
 }
 
-HWY_INLINE RowVector bf16_to_float(RowBits bits) {
-  return hn::BitCast(RowTag(), hn::ShiftLeft<16>(bits));
+template <typename D, typename Bits>
+HWY_INLINE hn::Vec<D> bf16_to_float(D d, Bits bits) {
+  return hn::BitCast(d, hn::ShiftLeft<16>(bits));
 }
 
 HWY_INLINE RowBits float_to_bf16(RowVector value) {
@@ -94,11 +95,11 @@ HWY_INLINE void load_row(const void* from, Dtype dtype, size_t columns, float* H
       });
     case Dtype::fp16:
       return for_row(columns, [&](size_t i) HWY_ATTR {
-        hn::StoreU(fp16_to_float(hn::PromoteTo(du, hn::LoadU(dh, halves + i))), d, to + i);
+        hn::StoreU(fp16_to_float(d, hn::PromoteTo(du, hn::LoadU(dh, halves + i))), d, to + i);
       });
     case Dtype::bf16:
       return for_row(columns, [&](size_t i) HWY_ATTR {
-        hn::StoreU(bf16_to_float(hn::PromoteTo(du, hn::LoadU(dh, halves + i))), d, to + i);
+        hn::StoreU(bf16_to_float(d, hn::PromoteTo(du, hn::LoadU(dh, halves + i))), d, to + i);
       });
   }
 }

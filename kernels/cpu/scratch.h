@@ -28,6 +28,10 @@ class Carver {
   size_t used_ = 0;
 };
 
+// Keys that a chunk computes at a time: a tile of scores of a few queries stays in registers and
+// L1.
+inline constexpr int64_t kChunkTile = 32;
+
 // Panels are kPanel (at most kTileStep) columns wide and lie one after the other.
 struct ForwardScratch {
   ForwardScratch(Carver& carver, Tile tile, const Problem& p)
@@ -46,6 +50,40 @@ struct ForwardScratch {
   float* maximum;  // [queries], of the scores in base 2
   float* sum;      // [queries], of 2^(score - maximum)
   float* rescale;  // [kPanel]
+};
+
+// Of a chunk of keys of some K/V heads, each of which `rows` queries share: those of its first
+// query head come first.
+struct ChunkScratch {
+  ChunkScratch(Carver& carver, int64_t heads, int64_t rows)
+      : q(carver.floats(heads * rows * kRowStride)),
+        k(carver.floats(kChunkTile * kRowStride)),
+        v(carver.floats(kChunkTile * kRowStride)),
+        scores(carver.floats(rows * kChunkTile)),
+        rescale(carver.floats(rows)) {}
+
+  float* q;       // [heads, rows, kRowStride]
+  float *k, *v;   // [kChunkTile, kRowStride], where rows have no whole number of vectors
+  float* scores;  // [rows, kChunkTile]
+  float* rescale;
+};
+
+// What the chunks of keys give: each result is one head's, for up to `rows` queries.
+struct ChunkResults {
+  ChunkResults(Carver& carver, int64_t results, int64_t rows, int64_t value_dim)
+      : value_stride(round_up<int64_t>(value_dim, 16)),
+        stride_o(rows * value_stride),
+        stride_rows(rows),
+        all_o(carver.floats(results * stride_o)),
+        all_maximum(carver.floats(results * rows)),
+        all_sum(carver.floats(results * rows)) {}
+
+  float* o(int64_t result) const { return all_o + result * stride_o; }  // [rows, value_stride]
+  float* maximum(int64_t result) const { return all_maximum + result * stride_rows; }  // in base 2
+  float* sum(int64_t result) const { return all_sum + result * stride_rows; }
+
+  int64_t value_stride, stride_o, stride_rows;
+  float *all_o, *all_maximum, *all_sum;
 };
 
 struct BackwardScratch {

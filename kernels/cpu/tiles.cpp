@@ -60,10 +60,14 @@ Tile choose_tile(const Problem& p, int threads) {
   return tile;
 }
 
-std::string describe(std::string_view kernel, Tile tile) {
+std::string name_of(Tile tile) {
+  return fmt::format("{}x{}", tile.queries, tile.keys);
+}
+
+std::string with_target(std::string_view kernel) {
   const int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;
-  return fmt::format("{} {}x{} {}", kernel, tile.queries, tile.keys,
-                     hwy::TargetName(targets & -targets));  // the lowest bit is the best target
+  const int64_t best = targets & -targets;  // the lowest bit
+  return fmt::format("{} {}", kernel, hwy::TargetName(best));
 }
 
 }  // namespace flashbench::kernels

@@ -36,7 +36,10 @@ struct Tile {
 // Chooses the tile for a problem that `threads` threads share.
 Tile choose_tile(const Problem&, int threads);
 
-// E.g. "cpu_tiled_forward 256x256 AVX3": the kernel, its tile and the SIMD target it dispatches to.
-std::string describe(std::string_view kernel, Tile tile);
+// E.g. "256x128": queries and keys.
+std::string name_of(Tile);
+
+// E.g. "cpu_tiled_forward 256x128 AVX3": a kernel and the SIMD target that it dispatches to.
+std::string with_target(std::string_view kernel);
 
 }  // namespace flashbench::kernels

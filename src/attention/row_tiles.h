@@ -51,7 +51,17 @@ class RowTiles {
     return tile(place, place.number);
   }
 
-  // The same, but the tiles of each head from the last to the first.
+  // The number of the first tile of a head, and how many tiles it has.
+  int64_t first_tile(int64_t batch, int64_t head) const {
+    if (rows_ == nullptr) return (batch * heads_ + head) * tiles_in(length_, tile_rows_);
+    return items_.first(batch) + head * tiles_of(batch);
+  }
+  int64_t tiles_of(int64_t batch) const {
+    if (rows_ == nullptr) return tiles_in(length_, tile_rows_);
+    return tiles_in(rows_->count(batch), own_tile_rows_[static_cast<size_t>(batch)]);
+  }
+
+  // The same as operator[], but the tiles of each head from the last to the first.
   RowTile last_first(int64_t item) const {
     const Place place = place_of(item);
     return tile(place, tiles_in(place.length, place.tile_rows) - 1 - place.number);

@@ -130,6 +130,33 @@ TEST(AttentionKernels, TakeAHeadDimOfVsOwn) {
   }
 }
 
+// Few queries, and about as many keys as a chunk or two of them have: as in decoding, speculative
+// decoding, and the end of a prompt.
+TEST(AttentionKernels, MatchTheReferenceOverChunksOfKeys) {
+  std::vector<Problem> problems;
+  for (const int64_t q_len : {1, 2, 7, 16}) {
+    for (const int64_t kv_len : {511, 513, 1050}) {
+      for (const auto& [head_dim, head_dim_v] :
+           {std::pair<int64_t, int64_t>{128, 128}, {40, 40}, {64, 24}}) {
+        const size_t turn = problems.size();
+        Problem p;
+        p.dtype = kDtypes[turn % kDtypes.size()];
+        p.mask = kMasks[turn / 3 % kMasks.size()];
+        p.layout = kDenseLayouts[turn / 9 % kDenseLayouts.size()];
+        p.kv_heads = 2;
+        p.q_heads = p.kv_heads * (1 + static_cast<int64_t>(turn % 5));  // groups of 1 to 5
+        p.q_len = q_len;
+        p.kv_len = kv_len;
+        p.head_dim = head_dim;
+        if (head_dim_v != head_dim) p.head_dim_v = head_dim_v;
+        if (turn % 4 == 3) p.window_left = 520;
+        problems.push_back(p);
+      }
+    }
+  }
+  expect_all_correct(problems);
+}
+
 // Several of the largest tiles in each direction, and several chunks of keys.
 TEST(AttentionKernels, MatchTheReferenceOverManyTiles) {
   ThreadPool pool(3);

@@ -142,6 +142,26 @@ TEST(ExtremeValues, NanInVReachesExactlyTheQueriesThatSeeIt) {
   }
 }
 
+// The same for few queries of a cache of several chunks: a NaN or infinity in K or V of the last
+// key, which only the last query sees.
+TEST(ExtremeValues, FewQueriesSeeOnlyTheirKeys) {
+  for (const int tensor : {1, 2}) {
+    for (const float value : {std::numeric_limits<float>::quiet_NaN(), kInfinity}) {
+      for (const int64_t kv_len : {40, 600}) {
+        RandomInputs inputs(forward_problem(5, kv_len, Mask::causal_bottom_right));
+        inputs.fill(tensor, [&](auto, auto, int64_t row, auto) {
+          return row == kv_len - 1 ? value : 0.5f;
+        });
+        for_every_forward(inputs, [&](const CheckedOutputs& out) {
+          for (int64_t row = 0; row < 5; ++row) {
+            ASSERT_EQ(std::isfinite(out.o(0, 0, row, 3)), row < 4) << row;
+          }
+        });
+      }
+    }
+  }
+}
+
 // A NaN in one row of K: dQ of the queries that see it, dK and dV of the keys that those see.
 TEST(ExtremeValues, NanInKReachesExactlyTheGradientsOfTheQueriesThatSeeIt) {
   Problem p = forward_problem(200, 230, Mask::causal_top_left);

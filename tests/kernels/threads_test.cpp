@@ -48,13 +48,18 @@ INSTANTIATE_TEST_SUITE_P(, TiledThreads,
                          });
 
 TEST(TiledThreadsCount, DoesNotChangeTheForwardResult) {
-  const RandomInputs inputs(problem(Pass::forward, Mask::causal_bottom_right, 2));
-  for (const AttentionKernel* kernel : cpu_kernels(Pass::forward)) {
-    ThreadPool one(1), three(3);
-    CheckedOutputs serial(inputs.problem()), parallel(inputs.problem());
-    run_kernel(*kernel, inputs, serial, one);
-    run_kernel(*kernel, inputs, parallel, three);
-    EXPECT_TRUE(serial == parallel) << kernel->name;
+  Problem tiles = problem(Pass::forward, Mask::causal_bottom_right, 2), chunks = tiles;
+  chunks.q_len = 5;
+  chunks.kv_len = 3000;
+  for (const Problem& p : {tiles, chunks}) {
+    const RandomInputs inputs(p);
+    for (const AttentionKernel* kernel : cpu_kernels(Pass::forward)) {
+      ThreadPool one(1), three(3);
+      CheckedOutputs serial(p), parallel(p);
+      run_kernel(*kernel, inputs, serial, one);
+      run_kernel(*kernel, inputs, parallel, three);
+      EXPECT_TRUE(serial == parallel) << kernel->name << " " << p.id();
+    }
   }
 }
 

@@ -1,0 +1,425 @@
+// Attention of a few queries: a chunk of keys at a time, for all queries that share a K/V head.
+// Each row of K and V is read once, converted in registers, and multiplied by every query, so that
+// memory sets the pace. Memory is fastest from front to back, and the heads of a row may lie beside
+// each other, so a tile of keys is computed for one head after the other while the next tile is
+// prefetched row by row. Highway includes this file once per target.
+#if defined(FLASHBENCH_KERNELS_CPU_CHUNKS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FLASHBENCH_KERNELS_CPU_CHUNKS_INL_H_
+#undef FLASHBENCH_KERNELS_CPU_CHUNKS_INL_H_
+#else
+#define FLASHBENCH_KERNELS_CPU_CHUNKS_INL_H_
+#endif
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "kernels/cpu/forward_work.h"
+#include "kernels/cpu/rows-inl.h"
+#include "kernels/cpu/scratch.h"
+#include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/tiles.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace flashbench::kernels {
+namespace HWY_NAMESPACE {
+
+// Queries, and keys or vectors of V, of a block that stays in registers: 16 of 32 vector registers
+// are accumulators, or 8 of 16.
+#if HWY_CAP_GE512 || HWY_ARCH_ARM
+constexpr size_t kBlockQueries = 4;
+#else
+constexpr size_t kBlockQueries = 2;
+#endif
+constexpr size_t kBlockKeys = 4;
+
+constexpr size_t kTileKeys = kChunkTile;
+
+// Where the rows of a tile lie. Behind the last, up to a whole block, its address stands again.
+struct TileRows {
+  std::array<const void*, kTileKeys> row;
+  size_t count;
+};
+
+// Rows [first, first + count) of a head.
+HWY_INLINE void point_to_rows(const ConstTensorView& t, int64_t b, int64_t h, int64_t first,
+                              size_t count, TileRows& to) {
+  const int64_t row_bytes = t.row_stride * element_size(t.dtype);
+  int64_t run_end = first;
+  const char* from = nullptr;
+  for (size_t i = 0; i < count; ++i, ++first, from += row_bytes) {
+    if (first == run_end) {
+      from = static_cast<const char*>(row_address(t, b, h, first));
+      run_end = t.end_of_run(first);
+    }
+    to.row[i] = from;
+  }
+  to.count = count;
+  for (size_t i = count; i % kBlockKeys != 0; ++i) to.row[i] = to.row[count - 1];
+}
+
+template <Dtype kDtype>
+HWY_INLINE Vector load_vector(const void* row, size_t column) {
+  const FloatTag d;
+  if constexpr (kDtype == Dtype::fp32) {
+    return hn::LoadU(d, static_cast<const float*>(row) + column);
+  } else {
+    const hn::Rebind<uint16_t, FloatTag> dh;
+    const hn::RebindToUnsigned<FloatTag> du;
+    const auto bits = hn::PromoteTo(du, hn::LoadU(dh, static_cast<const uint16_t*>(row) + column));
+    return kDtype == Dtype::fp16 ? fp16_to_float(d, bits) : bf16_to_float(d, bits);
+  }
+}
+
+#if HWY_TARGET != HWY_SCALAR
+// Stores the sum of all blocks of four lanes.
+template <typename D>
+HWY_INLINE void store_sum_of_blocks(D d, hn::Vec<D> blocks, float* HWY_RESTRICT to) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    hn::StoreU(blocks, d, to);
+  } else {
+    const hn::Half<D> half;
+    store_sum_of_blocks(half, hn::Add(hn::LowerHalf(half, blocks), hn::UpperHalf(half, blocks)),
+                        to);
+  }
+}
+#endif
+
+// Stores the sum of the lanes of each of four vectors.
+HWY_INLINE void store_sums(const Vector* sums, float* HWY_RESTRICT to) {
+#if HWY_TARGET == HWY_SCALAR
+  for (size_t i = 0; i < 4; ++i) to[i] = hn::GetLane(sums[i]);
+#else
+  const FloatTag d;
+  const hn::Repartition<double, FloatTag> d2;
+  // Of each block of four lanes: a0 + a2, b0 + b2, a1 + a3, b1 + b3.
+  const auto pair = [d, d2](Vector a, Vector b) HWY_ATTR {
+    return hn::BitCast(d2, hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b)));
+  };
+  const auto ab = pair(sums[0], sums[1]), cd = pair(sums[2], sums[3]);
+  store_sum_of_blocks(d,
+                      hn::Add(hn::BitCast(d, hn::InterleaveLower(d2, ab, cd)),
+                              hn::BitCast(d, hn::InterleaveUpper(d2, ab, cd))),
+                      to);
+#endif
+}
+
+// Scores of kQueries queries, kRowStride apart, and a block of keys.
+template <Dtype kDtype, size_t kQueries>
+HWY_INLINE void dot_block(const float* HWY_RESTRICT q, const void* const* rows, size_t columns,
+                          float* HWY_RESTRICT scores) {
+  const FloatTag d;
+  std::array<Vector, kQueries * kBlockKeys> sums;
+  sums.fill(hn::Zero(d));
+  for (size_t column = 0; column < columns; column += kLanes) {
+    std::array<Vector, kBlockKeys> key;
+    for (size_t k = 0; k < kBlockKeys; ++k) {
+      key[k] = load_vector<kDtype>(rows[k], column);
+    }
+    for (size_t i = 0; i < kQueries; ++i) {
+      const Vector query = hn::Load(d, q + i * kRowStride + column);
+      for (size_t k = 0; k < kBlockKeys; ++k) {
+        sums[i * kBlockKeys + k] = hn::MulAdd(query, key[k], sums[i * kBlockKeys + k]);
+      }
+    }
+  }
+  for (size_t i = 0; i < kQueries; ++i) {
+    store_sums(&sums[i * kBlockKeys], scores + i * kTileKeys);
+  }
+}
+
+// scores [queries, kTileKeys] = Q K^T. Calls prefetch() once for each key.
+template <Dtype kDtype, typename Prefetch>
+HWY_INLINE void dot_tile(const float* q, size_t queries, const TileRows& k, size_t columns,
+                         float* scores, const Prefetch& prefetch) {
+  for (size_t key = 0; key < k.count; key += kBlockKeys) {
+    for (size_t i = 0; i < kBlockKeys; ++i) prefetch();
+    size_t i = 0;
+    for (; i + kBlockQueries <= queries; i += kBlockQueries) {
+      dot_block<kDtype, kBlockQueries>(q + i * kRowStride, &k.row[key], columns,
+                                       scores + i * kTileKeys + key);
+    }
+    for (; i < queries; ++i) {
+      dot_block<kDtype, 1>(q + i * kRowStride, &k.row[key], columns, scores + i * kTileKeys + key);
+    }
+  }
+}
+
+// One step of the online softmax of a query: turns its scores of a tile (in base 2; those behind
+// `end` are no keys, nor those that it does not see) into P = 2^(score - maximum), and updates the
+// running maximum and sum. Returns the factor by which O must be multiplied.
+HWY_INLINE float softmax_tile(float* HWY_RESTRICT scores, RowRange seen, float* maximum,
+                              float* sum) {
+  const FloatTag d;
+  constexpr float kHidden = -std::numeric_limits<float>::infinity();
+  std::fill_n(scores, seen.first, kHidden);
+  std::fill(scores + seen.end, scores + kTileKeys, kHidden);
+  Vector most = hn::Set(d, *maximum);
+  for (size_t k = 0; k < kTileKeys; k += kLanes) most = hn::Max(most, hn::Load(d, scores + k));
+  const float new_max = hn::GetLane(hn::MaxOfLanes(d, most));
+  // If a query has seen no key yet, or only scores of -infinity, P must be 0, not NaN.
+  const Vector base = hn::Set(d, new_max == kHidden ? 0.0f : new_max);
+  Vector added = hn::Zero(d);
+  for (size_t k = 0; k < kTileKeys; k += kLanes) {
+    const Vector p = exp2(hn::Sub(hn::Load(d, scores + k), base));
+    hn::Store(p, d, scores + k);
+    added = hn::Add(added, p);
+  }
+  const float factor = hn::GetLane(exp2(hn::Sub(hn::Set(d, *maximum), base)));
+  *maximum = new_max;
+  *sum = *sum * factor + hn::GetLane(hn::SumOfLanes(d, added));
+  return factor;
+}
+
+// O = O * rescale + P V for kQueries queries and kVectors vectors of columns, keys [from, to).
+template <Dtype kDtype, size_t kQueries, size_t kVectors, typename Prefetch>
+HWY_INLINE void add_block(const float* HWY_RESTRICT p, const TileRows& v, size_t from, size_t to,
+                          size_t column, const float* rescale, float* HWY_RESTRICT o,
+                          size_t o_stride, const Prefetch& prefetch) {
+  const FloatTag d;
+  std::array<Vector, kQueries * kVectors> sums;
+  sums.fill(hn::Zero(d));
+  for (size_t key = from; key < to; ++key) {
+    prefetch();
+    std::array<Vector, kVectors> value;
+    for (size_t c = 0; c < kVectors; ++c) {
+      value[c] = load_vector<kDtype>(v.row[key], column + c * kLanes);
+    }
+    for (size_t i = 0; i < kQueries; ++i) {
+      const Vector weight = hn::Set(d, p[i * kTileKeys + key]);
+      for (size_t c = 0; c < kVectors; ++c) {
+        sums[i * kVectors + c] = hn::MulAdd(weight, value[c], sums[i * kVectors + c]);
+      }
+    }
+  }
+  for (size_t i = 0; i < kQueries; ++i) {
+    for (size_t c = 0; c < kVectors; ++c) {
+      float* at = o + i * o_stride + column + c * kLanes;
+      hn::Store(hn::MulAdd(hn::Load(d, at), hn::Set(d, rescale[i]), sums[i * kVectors + c]), d, at);
+    }
+  }
+}
+
+// All columns. Calls prefetch() once for each key.
+template <Dtype kDtype, size_t kQueries, typename Prefetch>
+HWY_INLINE void add_queries(const float* p, const TileRows& v, size_t from, size_t to,
+                            size_t columns, const float* rescale, float* o, size_t o_stride,
+                            const Prefetch& prefetch) {
+  constexpr size_t kVectors = 4;
+  const auto nothing = [] {};
+  size_t column = 0;
+  if (columns >= kVectors * kLanes) {
+    add_block<kDtype, kQueries, kVectors>(p, v, from, to, 0, rescale, o, o_stride, prefetch);
+    column = kVectors * kLanes;
+  }
+  for (; column + kVectors * kLanes <= columns; column += kVectors * kLanes) {
+    add_block<kDtype, kQueries, kVectors>(p, v, from, to, column, rescale, o, o_stride, nothing);
+  }
+  for (; column < columns; column += kLanes) {
+    add_block<kDtype, kQueries, 1>(p, v, from, to, column, rescale, o, o_stride, nothing);
+  }
+}
+
+// Prefetches rows of K or V into L2, the heads of a row one after the other: a head's row each
+// step.
+class HeadPrefetcher {
+ public:
+  HeadPrefetcher(const ConstTensorView& t, const KeyChunk& at, int64_t first)
+      : t_(t), at_(at), row_(first) {
+    if (row_ < at_.keys.end) next_ = begin();
+  }
+
+  void step() {
+    if (row_ >= at_.keys.end) return;
+    for (int64_t byte = 0; byte < row_bytes_; byte += 64) __builtin_prefetch(next_ + byte, 0, 2);
+    next_ += head_bytes_;
+    if (++head_ < at_.heads) return;
+    head_ = 0;
+    if (++row_ < at_.keys.end) next_ = begin();
+  }
+
+ private:
+  const char* begin() const {
+    return static_cast<const char*>(row_address(t_, at_.batch, at_.first_head, row_));
+  }
+
+  const ConstTensorView& t_;
+  const KeyChunk& at_;
+  int64_t row_, head_ = 0;
+  int64_t row_bytes_ = t_.head_dim * element_size(t_.dtype);
+  int64_t head_bytes_ = t_.head_stride * element_size(t_.dtype);
+  const char* next_ = nullptr;
+};
+
+// Loads the queries that share the chunk's K/V heads, scaled for the softmax in base 2.
+HWY_INLINE void load_few_queries(const ConstTensorView& q, const Problem& p, const KeyChunk& at,
+                                 float* to) {
+  const auto columns = static_cast<size_t>(p.head_dim);
+  const auto scale = static_cast<float>(p.softmax_scale() * std::numbers::log2e);
+  const int64_t group = p.heads_per_kv_head();
+  for (int64_t h = at.first_head * group; h < (at.first_head + at.heads) * group; ++h) {
+    load_rows(q, at.batch, h, 0, static_cast<size_t>(p.q_len), to, kRowStride);
+    for (int64_t row = 0; row < p.q_len; ++row, to += kRowStride) {
+      std::transform(to, to + columns, to, [=](float x) { return x * scale; });
+      std::fill(to + columns, to + round_up(columns, kLanes), 0.0f);
+    }
+  }
+}
+
+// A tile's rows of head at.first_head + head, of which `first` are those of the first head. If a
+// row is no whole number of vectors, they are copied to fp32 and padded with zeros.
+HWY_INLINE void rows_of_head(const ConstTensorView& t, const TileRows& first, int64_t head,
+                             float* copy, TileRows& to) {
+  const int64_t offset = head * t.head_stride * element_size(t.dtype);
+  const auto columns = static_cast<size_t>(t.head_dim);
+  to.count = first.count;
+  for (size_t i = 0; i < round_up(first.count, kBlockKeys); ++i) {
+    to.row[i] = static_cast<const char*>(first.row[i]) + offset;
+    if (copy == nullptr) continue;
+    float* row = copy + i * kRowStride;
+    load_row(to.row[i], t.dtype, columns, row);
+    std::fill(row + columns, row + round_up(columns, kLanes), 0.0f);
+    to.row[i] = row;
+  }
+}
+
+// O = O * rescale + P V of all queries that share a head. A key that a query does not see must not
+// reach it even if V holds Inf or NaN: seen(row) are the tile's keys that it sees.
+template <Dtype kDtype, typename Seen, typename Prefetch>
+HWY_INLINE void add_tile(const float* p, size_t rows, const Seen& seen, bool all_see_all,
+                         const TileRows& v, size_t columns, const float* rescale, float* o,
+                         size_t o_stride, const Prefetch& prefetch) {
+  const auto nothing = [] {};
+  const auto all = v.count;
+  size_t row = 0;
+  if (all_see_all && rows >= kBlockQueries) {
+    add_queries<kDtype, kBlockQueries>(p, v, 0, all, columns, rescale, o, o_stride, prefetch);
+    for (row = kBlockQueries; row + kBlockQueries <= rows; row += kBlockQueries) {
+      add_queries<kDtype, kBlockQueries>(p + row * kTileKeys, v, 0, all, columns, rescale + row,
+                                         o + row * o_stride, o_stride, nothing);
+    }
+  } else {
+    for (size_t i = 0; i < all; ++i) prefetch();
+  }
+  for (; row < rows; ++row) {
+    const RowRange keys = seen(row);
+    add_queries<kDtype, 1>(p + row * kTileKeys, v, static_cast<size_t>(keys.first),
+                           static_cast<size_t>(keys.end), columns, rescale + row,
+                           o + row * o_stride, o_stride, nothing);
+  }
+}
+
+template <Dtype kDtype>
+void attend_tiles(const Problem& p, const Inputs& in, const KeyChunk& at, bool copied,
+                  const ChunkScratch& s, const ChunkResults& to) {
+  const auto queries = static_cast<size_t>(p.q_len);
+  const size_t rows = static_cast<size_t>(p.heads_per_kv_head()) * queries;
+  const size_t columns = round_up(static_cast<size_t>(p.head_dim), kLanes);
+  const size_t value_columns = round_up(static_cast<size_t>(p.value_dim()), kLanes);
+  const auto o_stride = static_cast<size_t>(to.value_stride);
+  HeadPrefetcher next_k(in.k, at, at.keys.first + kChunkTile);
+  HeadPrefetcher next_v(in.v, at, at.keys.first + kChunkTile);
+  const auto prefetch_k = [&]() HWY_ATTR { next_k.step(); };
+  const auto prefetch_v = [&]() HWY_ATTR { next_v.step(); };
+
+  std::array<RowRange, kFewQueries> visible, seen;
+  for (size_t i = 0; i < queries; ++i) visible[i] = p.visible_keys(static_cast<int64_t>(i));
+  const auto seen_by = [&](size_t row) { return seen[row % queries]; };
+  TileRows first_k, first_v, k, v;
+  for (int64_t first = at.keys.first; first < at.keys.end; first += kChunkTile) {
+    const int64_t count = std::min(kChunkTile, at.keys.end - first);
+    bool all_see_all = true;
+    for (size_t i = 0; i < queries; ++i) {
+      seen[i] = {std::clamp<int64_t>(visible[i].first - first, 0, count),
+                 std::clamp<int64_t>(visible[i].end - first, 0, count)};
+      all_see_all = all_see_all && seen[i].size() == count;
+    }
+    point_to_rows(in.k, at.batch, at.first_head, first, static_cast<size_t>(count), first_k);
+    point_to_rows(in.v, at.batch, at.first_head, first, static_cast<size_t>(count), first_v);
+    for (int64_t head = 0; head < at.heads; ++head) {
+      const int64_t result = at.first_result + head * at.results_per_head;
+      rows_of_head(in.k, first_k, head, copied ? s.k : nullptr, k);
+      dot_tile<kDtype>(s.q + static_cast<size_t>(head) * rows * kRowStride, rows, k, columns,
+                       s.scores, prefetch_k);
+      for (size_t row = 0; row < rows; ++row) {
+        s.rescale[row] = softmax_tile(s.scores + row * kTileKeys, seen_by(row),
+                                      to.maximum(result) + row, to.sum(result) + row);
+      }
+      rows_of_head(in.v, first_v, head, copied ? s.v : nullptr, v);
+      add_tile<kDtype>(s.scores, rows, seen_by, all_see_all, v, value_columns, s.rescale,
+                       to.o(result), o_stride, prefetch_v);
+    }
+  }
+}
+
+// Attention of all queries of some heads over a chunk of keys.
+void attend_chunk(const Problem& whole, const Inputs& in, const KeyChunk& at, const ChunkScratch& s,
+                  const ChunkResults& to) {
+  const Problem p = whole.request(at.batch);
+  const int64_t rows = p.heads_per_kv_head() * p.q_len;
+  for (int64_t head = 0; head < at.heads; ++head) {
+    const int64_t result = at.first_result + head * at.results_per_head;
+    std::fill_n(to.o(result), rows * to.value_stride, 0.0f);
+    std::fill_n(to.maximum(result), rows, -std::numeric_limits<float>::infinity());
+    std::fill_n(to.sum(result), rows, 0.0f);
+  }
+  load_few_queries(in.q, p, at, s.q);
+  const auto lanes = static_cast<int64_t>(kLanes);
+  const bool copied = p.head_dim % lanes != 0 || p.value_dim() % lanes != 0;
+  switch (copied ? Dtype::fp32 : p.dtype) {
+    case Dtype::fp32:
+      return attend_tiles<Dtype::fp32>(p, in, at, copied, s, to);
+    case Dtype::fp16:
+      return attend_tiles<Dtype::fp16>(p, in, at, copied, s, to);
+    case Dtype::bf16:
+      return attend_tiles<Dtype::bf16>(p, in, at, copied, s, to);
+  }
+}
+
+// Merges results of one query, the row of those that share the K/V head: O, in fp32, and its
+// logsumexp, which it returns.
+HWY_INLINE float merge_row(const ChunkResults& from, RowRange results, size_t row,
+                           float* HWY_RESTRICT o) {
+  const FloatTag d;
+  constexpr float kHidden = -std::numeric_limits<float>::infinity();
+  float maximum = kHidden;
+  for (int64_t result = results.first; result < results.end; ++result) {
+    maximum = std::max(maximum, from.maximum(result)[row]);
+  }
+  const auto columns = static_cast<size_t>(from.value_stride);
+  std::fill_n(o, columns, 0.0f);
+  float sum = 0;
+  for (int64_t result = results.first; result < results.end; ++result) {
+    const float offset = from.maximum(result)[row] - (maximum == kHidden ? 0 : maximum);
+    const Vector weight = exp2(hn::Set(d, offset));
+    sum += hn::GetLane(weight) * from.sum(result)[row];
+    const float* part = from.o(result) + row * columns;
+    for (size_t i = 0; i < columns; i += kLanes) {
+      hn::Store(hn::MulAdd(weight, hn::Load(d, part + i), hn::Load(d, o + i)), d, o + i);
+    }
+  }
+  const Vector inverse = hn::Set(d, sum == 0.0f ? 0.0f : 1.0f / sum);  // 0: it saw no key
+  for (size_t i = 0; i < columns; i += kLanes) {
+    hn::Store(hn::Mul(hn::Load(d, o + i), inverse), d, o + i);
+  }
+  return (maximum + std::log2(sum)) * std::numbers::ln2_v<float>;
+}
+
+// Merges the results of all queries of a query head. `o`: scratch of kRowStride floats.
+void merge_results(const Problem& p, const Outputs& out, const RowTile& at, RowRange results,
+                   const ChunkResults& from, float* o) {
+  for (int64_t i = 0; i < at.rows; ++i) {
+    const int64_t row = at.head % p.heads_per_kv_head() * at.rows + i;
+    out.logsumexp[p.query_index(at.batch, at.head, i)] =
+        merge_row(from, results, static_cast<size_t>(row), o);
+    store_rows(o, kRowStride, 1.0f, 1, out.o, at.batch, at.head, i);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace flashbench::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // include once per target
