@@ -25,6 +25,7 @@ void require_common_case(const LoadedBaseline& baseline, const SweepConfig& conf
   std::set<std::string> planned;
   for (const Case& item : config.cases) planned.insert(item.key());
   const auto& records = baseline.result.records;
+  if (planned.empty()) return;  // a shard without cases
   if (std::none_of(records.begin(), records.end(),
                    [&](const Record& record) { return planned.contains(record.item.key()); })) {
     throw BaselineError(fmt::format("{}: has none of the cases to be run", baseline.source));
@@ -98,14 +99,15 @@ std::optional<LoadedBaseline> BaselineFlags::load(const std::filesystem::path& f
                                                   const SweepConfig& config,
                                                   const FilterFlags& filter,
                                                   const nlohmann::ordered_json& device) const {
-  if (save) named_baseline(folder, *save);  // throws if the name is invalid
+  if (save) named_baseline(folder, *save, config.shard);  // throws if the name is invalid
   if (!baseline) return std::nullopt;
-  const std::filesystem::path path = baseline_path(folder, *baseline);
+  const std::filesystem::path path = baseline_path(folder, *baseline, config.shard);
   LoadedBaseline loaded{path.string(), {}, how.options()};
   if (until_conclusive) loaded.options = for_each_look(std::move(loaded.options));
   loaded.result = read_baseline(path);
-  std::erase_if(loaded.result.records,
-                [&](const Record& record) { return !filter.keeps(record.item); });
+  std::erase_if(loaded.result.records, [&](const Record& record) {
+    return !filter.keeps(record.item) || (config.shard && !config.shard->shard.has(record.item));
+  });
   require_common_case(loaded, config);
   require_comparable(
       loaded.source, conditions(loaded.result),
@@ -114,9 +116,10 @@ std::optional<LoadedBaseline> BaselineFlags::load(const std::filesystem::path& f
   return loaded;
 }
 
-void BaselineFlags::require_writable(const std::filesystem::path& folder) const {
+void BaselineFlags::require_writable(const std::filesystem::path& folder,
+                                     const SweepConfig& config) const {
   if (!save) return;
-  const std::filesystem::path path = named_baseline(folder, *save);
+  const std::filesystem::path path = named_baseline(folder, *save, config.shard);
   make_folder(path.parent_path());
   flashbench::require_writable(path);
 }
@@ -132,9 +135,10 @@ std::function<std::vector<std::string>(const SweepResult&)> BaselineFlags::once_
 }
 
 int BaselineFlags::finish(const std::optional<LoadedBaseline>& loaded,
-                          const std::filesystem::path& folder, const SweepOutcome& outcome) const {
+                          const std::filesystem::path& folder, const SweepConfig& config,
+                          const SweepOutcome& outcome) const {
   int code = exit_codes::kOk;
-  if (loaded) {
+  if (loaded && !config.cases.empty()) {  // a shard may have none
     const Comparison comparison =
         compare(loaded->result, outcome.result, loaded->options, loaded->source, "this sweep");
     fmt::print("\n{}", to_table(comparison));
@@ -147,7 +151,7 @@ int BaselineFlags::finish(const std::optional<LoadedBaseline>& loaded,
   }
   if (!save) return code;
   if (code == exit_codes::kOk && outcome.ended_well) {
-    save_baseline(named_baseline(folder, *save), outcome.result);
+    save_baseline(named_baseline(folder, *save, config.shard), outcome.result);
   } else {
     print_error(fmt::format("flashbench: not saved as baseline {}: {}\n", *save,
                             outcome.ended_well ? "it is a regression" : "not all rows are ok"));

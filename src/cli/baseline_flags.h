@@ -45,16 +45,16 @@ struct BaselineFlags {
 
   void add(CLI::App&);
 
-  // Before the sweep: reads the baseline without the cases that `filter` leaves out, and checks
-  // everything that is already known: that its conditions match those of the sweep on `device` (as
-  // in a result file), and that both have a case in common. Throws BaselineError, BadInput. Empty
-  // without --baseline.
+  // Before the sweep: reads the baseline without the cases that `filter` or the shard leaves out,
+  // and checks everything that is already known: that its conditions match those of the sweep on
+  // `device` (as in a result file), and that both have a case in common. Throws BaselineError,
+  // BadInput. Empty without --baseline.
   std::optional<LoadedBaseline> load(const std::filesystem::path& folder, const SweepConfig&,
                                      const FilterFlags& filter,
                                      const nlohmann::ordered_json& device) const;
 
   // Before the sweep: throws FileError if the baseline to be saved could not be written.
-  void require_writable(const std::filesystem::path& folder) const;
+  void require_writable(const std::filesystem::path& folder, const SweepConfig&) const;
 
   // Returns SweepOptions::once_more; empty without --until-conclusive. Refers to `loaded`.
   std::function<std::vector<std::string>(const SweepResult&)> once_more(
@@ -63,7 +63,7 @@ struct BaselineFlags {
   // After a completed sweep: prints the comparison and saves the result. A result that fails the
   // gate or did not end well does not become a baseline. Returns 0, or 1 if the gate fails.
   int finish(const std::optional<LoadedBaseline>&, const std::filesystem::path& folder,
-             const SweepOutcome&) const;
+             const SweepConfig&, const SweepOutcome&) const;
 };
 
 }  // namespace flashbench

@@ -10,6 +10,7 @@
 #include "compare/baseline.h"
 #include "compare/html/page.h"
 #include "compare/present.h"
+#include "compare/shards.h"
 #include "report/json.h"
 
 namespace flashbench {
@@ -41,7 +42,7 @@ int compare_files(const Flags& flags) {
     require_writable_text(path);
   }
   const NamedResult base{flags.base, filtered(read_baseline(flags.base), flags.filter)};
-  const NamedResult now{flags.now, filtered(read_result(flags.now), flags.filter)};
+  const NamedResult now{flags.now, filtered(read_result_or_shards(flags.now), flags.filter)};
   const Comparison comparison = compare(base.result, now.result, options, base.source, now.source);
 
   write_text(flags.json, to_json(comparison));
@@ -61,10 +62,12 @@ void add_compare(CLI::App& app, Invocation& invocation) {
   auto flags = std::make_shared<Flags>();
   command
       .add_option("base", flags->base,
-                  "Result file to compare with (.json or .json.gz), or - for standard input")
+                  "Result file to compare with (.json or .json.gz), - for standard input, or a "
+                  "folder with the shards of a sweep")
       ->required()
       ->type_name("FILE");
-  command.add_option("new", flags->now, "Result file to judge (.json or .json.gz)")
+  command
+      .add_option("new", flags->now, "Result file to judge, or a folder with the shards of a sweep")
       ->required()
       ->type_name("FILE");
   flags->comparison.add(command);

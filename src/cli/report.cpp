@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "compare/beside.h"
+#include "compare/shards.h"
 #include "report/csv.h"
 #include "report/html/page.h"
 #include "report/json.h"
@@ -28,16 +29,17 @@ std::string formatted(const SweepResult& result, const std::string& format) {
 
 SweepResult read(const std::string& path) {
   return path.ends_with(".journal") ? journal_result(read_journal(std::filesystem::path(path)))
-                                    : read_result(path);
+                                    : read_result_or_shards(path);
 }
 
-// Reads the files, and keeps the rows that the filter keeps.
+// Reads the files, joins the shards among them, and keeps the rows that the filter keeps.
 std::vector<NamedResult> read_all(const std::vector<std::string>& paths,
                                   const FilterFlags& filter) {
   std::vector<NamedResult> results;
-  for (const std::string& path : paths) {
-    results.push_back({path, read(path)});
-    std::erase_if(results.back().result.records,
+  for (const std::string& path : paths) results.push_back({path, read(path)});
+  results = with_shards_joined(std::move(results));
+  for (NamedResult& named : results) {
+    std::erase_if(named.result.records,
                   [&](const Record& record) { return !filter.keeps(record.item); });
   }
   return results;
@@ -65,7 +67,8 @@ void add_report(CLI::App& app, Invocation& invocation) {
   auto flags = std::make_shared<Flags>();
   command
       .add_option("result", flags->paths,
-                  "Result files (.json or .json.gz; - for standard input) or journals (.journal)")
+                  "Result files (.json or .json.gz; - for standard input), journals (.journal), or "
+                  "folders with the shards of a sweep; shards become one result")
       ->required()
       ->type_name("FILE");
   command.add_option("-f,--format", flags->format, "table, csv, md, json or html")

@@ -5,7 +5,10 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <utility>
 
+#include "attention/error.h"
 #include "cli/baseline_flags.h"
 #include "cli/commands.h"
 #include "cli/dry_run.h"
@@ -13,7 +16,9 @@
 #include "cli/flags.h"
 #include "cli/numbers.h"
 #include "cli/standard_streams.h"
+#include "compare/shards.h"
 #include "device/atomic_file.h"
+#include "plan/json_differences.h"
 #include "report/csv.h"
 #include "report/html/page.h"
 #include "report/json.h"
@@ -33,6 +38,7 @@ struct SweepFlags {
   IsolationFlags isolation;
   BaselineFlags baseline;
   std::string out, html;
+  std::optional<Shard> shard;
   std::optional<double> assumed_gflops;
   bool no_ceilings = false, resume = false, retry_failed = false, dry_run = false, quiet = false;
 };
@@ -80,8 +86,34 @@ Journal open_journal(const std::filesystem::path& path, const JournalHeader& hea
   return journal;
 }
 
+// What an earlier run has left for --resume to do, if that is nothing: the result of this shard,
+// with every row well. Throws BadInput if the result there is of another sweep.
+std::optional<SweepOutcome> finished(const std::filesystem::path& path, const SweepConfig& config,
+                                     const JournalHeader& header) {
+  if (!config.shard || !std::filesystem::exists(path)) return std::nullopt;
+  SweepOutcome outcome;
+  outcome.result = read_result(path);
+  if (!is_shard(outcome.result)) {
+    throw BadInput(
+        fmt::format("{}: expected the result of a shard, found a whole one", path.string()));
+  }
+  SweepResult now;
+  now.meta = header.meta;
+  now.devices = nlohmann::ordered_json::array({header.device});
+  now.config = header.config;
+  const auto differences = json_differences(common_part(outcome.result), common_part(now));
+  if (!differences.empty()) {
+    throw BadInput(
+        fmt::format("{}: this result is of another sweep (without --resume it is replaced):{}",
+                    path.string(), listed(differences)));
+  }
+  outcome.ended_well = ended_well(outcome.result.records);
+  return outcome.ended_well ? std::optional(std::move(outcome)) : std::nullopt;
+}
+
 int sweep(const SweepFlags& flags, const Invocation& invocation) {
   SweepConfig config = flags.config.load();
+  if (flags.shard) keep_shard(config, *flags.shard);
   flags.device.apply(config);
   flags.program.apply(config, flags.device);
   flags.measure.apply(config.measure);
@@ -93,11 +125,11 @@ int sweep(const SweepFlags& flags, const Invocation& invocation) {
   const std::unique_ptr<Runner> runner = flags.isolation.make_runner(config);
   const std::filesystem::path folder = folder_of(flags, config);
   const auto baseline = flags.baseline.load(folder, config, flags.config.filter, runner->device());
-  const std::string stem = folder / config.name;
+  const std::string stem = folder / named_for_shard(config.name, config.shard);
   const ResultFiles files{stem + ".json", stem + ".csv", stem + ".md", flags.html};
   make_folder(folder);
   files.require_writable();
-  flags.baseline.require_writable(folder);
+  flags.baseline.require_writable(folder, config);
   SweepOptions options;
   options.argv = invocation.argv;
   options.retry_failed = flags.retry_failed;
@@ -105,8 +137,15 @@ int sweep(const SweepFlags& flags, const Invocation& invocation) {
   options.cases.measure = config.measure;
   options.cases.verify = config.verify;
   options.once_more = flags.baseline.once_more(baseline);
-  Journal journal =
-      open_journal(stem + ".journal", journal_header(config, *runner, options), flags.resume);
+  const JournalHeader header = journal_header(config, *runner, options);
+  const std::filesystem::path journal_path = stem + ".journal";
+  if (flags.resume && !std::filesystem::exists(journal_path)) {
+    if (const auto outcome = finished(files.json, config, header)) {
+      fmt::print("shard {} is finished: {}\n", flags.shard->text(), files.json.string());
+      return flags.baseline.finish(baseline, folder, config, *outcome);
+    }
+  }
+  Journal journal = open_journal(journal_path, header, flags.resume);
 
   Progress progress(stderr, Progress::mode_for(stderr, flags.quiet));
   const SweepOutcome outcome = run_sweep(config, *runner, &journal, progress, options);
@@ -124,7 +163,7 @@ int sweep(const SweepFlags& flags, const Invocation& invocation) {
   std::vector<std::string> written;
   for (const auto& path : files.paths()) written.push_back(path.string());
   fmt::print("{}\nwritten: {}\n", to_table(outcome.result), fmt::join(written, ", "));
-  const int gate = flags.baseline.finish(baseline, folder, outcome);
+  const int gate = flags.baseline.finish(baseline, folder, config, outcome);
   return outcome.exit_code != exit_codes::kOk ? outcome.exit_code : gate;
 }
 
@@ -142,6 +181,12 @@ void add_sweep(CLI::App& app, Invocation& invocation) {
   flags->measure.add_repetitions(command);
   flags->isolation.add(command);
   flags->baseline.add(command);
+  command
+      .add_option_function<std::string>(
+          "--shard", [flags](const std::string& text) { flags->shard = parse_shard(text); },
+          "Run only this part of the cases, e.g. 2/16; report and compare join the results of all "
+          "parts")
+      ->type_name("NUMBER/COUNT");
   command
       .add_option("-o,--out", flags->out,
                   "Folder for the result files (default: results/NAME, or results/NAME/PROGRAM)")

@@ -7,6 +7,7 @@
 
 #include "attention/error.h"
 #include "compare/comparable.h"
+#include "compare/shards.h"
 #include "report/json.h"
 
 namespace flashbench {
@@ -28,13 +29,14 @@ bool is_name_character(char c) {
 
 SweepResult read_baseline(const std::filesystem::path& path) {
   try {
-    return read_result(path);
+    return read_result_or_shards(path);
   } catch (const FileError& error) {
     throw BaselineError(fmt::format("baseline {}", error.what()));
   }
 }
 
-std::filesystem::path named_baseline(const std::filesystem::path& folder, const std::string& name) {
+std::filesystem::path named_baseline(const std::filesystem::path& folder, const std::string& name,
+                                     const std::optional<ShardPlan>& shard) {
   const bool right = !name.empty() && name.size() <= kLongestName &&
                      std::isalnum(static_cast<unsigned char>(name[0])) &&
                      std::all_of(name.begin(), name.end(), is_name_character) &&
@@ -45,13 +47,15 @@ std::filesystem::path named_baseline(const std::filesystem::path& folder, const 
         "with a letter or a digit and not ending in \".json\" or \".json.gz\", got \"{}\"",
         kLongestName, name));
   }
-  return folder / "baselines" / (name + std::string(kExtension));
+  return folder / "baselines" / (named_for_shard(name, shard) + std::string(kExtension));
 }
 
 std::filesystem::path baseline_path(const std::filesystem::path& folder,
-                                    const std::string& file_or_name) {
+                                    const std::string& file_or_name,
+                                    const std::optional<ShardPlan>& shard) {
   const bool is_file = file_or_name.find('/') != std::string::npos || is_file_name(file_or_name);
-  return is_file ? std::filesystem::path(file_or_name) : named_baseline(folder, file_or_name);
+  return is_file ? std::filesystem::path(file_or_name)
+                 : named_baseline(folder, file_or_name, shard);
 }
 
 }  // namespace flashbench

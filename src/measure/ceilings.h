@@ -44,6 +44,7 @@ struct Ceiling {
   std::string description;
   double work = 0;  // FLOPs, bytes or values of one run; rate = work / median seconds
   Measurement measurement;
+  std::string source{};  // the file of a merged result that it is from; empty: the result's own
 
   double rate() const;
 };

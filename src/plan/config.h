@@ -15,6 +15,7 @@
 #include "device/inputs.h"
 #include "measure/options.h"
 #include "plan/plugin_file.h"
+#include "plan/shard.h"
 
 namespace flashbench {
 
@@ -46,6 +47,7 @@ struct SweepConfig {
   std::string program;                 // of the command line: what runs them; empty: flashbench
   MeasureOptions measure;
   VerifyOptions verify;
+  std::optional<ShardPlan> shard;  // of the command line: these are a part of the cases
   std::vector<Case> cases;      // every block's axes multiplied out, in order, without duplicates
   nlohmann::ordered_json json;  // the document after --set, as recorded in results
 };

@@ -87,4 +87,9 @@ Json device_json(const Device& device) {
   return json;
 }
 
+Json kind_of_device(Json device) {
+  for (const char* of_the_machine : {"index", "memory_bytes"}) device.erase(of_the_machine);
+  return device;
+}
+
 }  // namespace flashbench

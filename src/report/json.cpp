@@ -596,13 +596,16 @@ Json ceiling_to_json(const Ceiling& ceiling) {
             {"rate", ceiling.rate()},
             {"work", ceiling.work}};
   json["measurement"] = measurement_json(ceiling.measurement);
+  if (!ceiling.source.empty()) json["source"] = ceiling.source;
   return json;
 }
 
 Ceiling ceiling_from_json(const Json& document) {
   const StrictJson json(document);
-  return {json.at("name"), json.at("unit"), json.at("description"), divisible(json.at("work")),
-          measurement_from(json.at("measurement"))};
+  Ceiling ceiling{json.at("name"), json.at("unit"), json.at("description"),
+                  divisible(json.at("work")), measurement_from(json.at("measurement"))};
+  if (json.contains("source")) ceiling.source = json.at("source");
+  return ceiling;
 }
 
 std::string to_json(const SweepResult& result) {

@@ -28,8 +28,9 @@ std::string to_markdown(const SweepResult& result) {
                                      environment_line(result));
   if (!result.ceilings.empty()) markdown += "\n";
   for (const Ceiling& ceiling : result.ceilings) {
-    markdown += fmt::format("- {}: {:.1f} G{} ({})\n", ceiling.name, ceiling.rate() * 1e-9,
-                            ceiling.unit, ceiling.description);
+    markdown += fmt::format("- {}{}: {:.1f} G{} ({})\n",
+                            ceiling.source.empty() ? "" : ceiling.source + ": ", ceiling.name,
+                            ceiling.rate() * 1e-9, ceiling.unit, ceiling.description);
   }
   bool first = true;
   for (const Record& record : result.records) {

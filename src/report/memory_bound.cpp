@@ -19,9 +19,8 @@ std::optional<double> streamed_seconds(const Record& record) {
 }
 
 std::optional<double> read_seconds(const Record& record, const SweepResult& result) {
-  const auto read = std::find_if(result.ceilings.begin(), result.ceilings.end(),
-                                 [](const Ceiling& ceiling) { return ceiling.name == "read"; });
-  if (read == result.ceilings.end() || !(read->rate() > 0)) return std::nullopt;
+  const Ceiling* read = measured_ceiling(record, "read", result);
+  if (read == nullptr || !(read->rate() > 0)) return std::nullopt;
   return static_cast<double>(record.item.problem.compulsory_bytes()) / read->rate();
 }
 

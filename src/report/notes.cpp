@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "measure/undisturbed.h"
 #include "report/memory_bound.h"
+#include "report/shard_part.h"
 
 namespace flashbench {
 
@@ -36,6 +38,19 @@ std::string load_note(const Record& record) {
   const std::vector<bool> clean = undisturbed(*record.measurement);
   return fmt::format("load: {}; {} of {} samples undisturbed", load,
                      std::count(clean.begin(), clean.end(), true), clean.size());
+}
+
+// Those of the ceilings of each file that the result was merged from.
+std::vector<std::string> doubts(const SweepResult& result) {
+  std::map<std::string, std::vector<Ceiling>> by_source;
+  for (const Ceiling& ceiling : result.ceilings) by_source[ceiling.source].push_back(ceiling);
+  std::vector<std::string> all;
+  for (const auto& [source, ceilings] : by_source) {
+    for (const std::string& doubt : doubts(ceilings)) {
+      all.push_back(source.empty() ? doubt : source + ": " + doubt);
+    }
+  }
+  return all;
 }
 
 }  // namespace
@@ -84,7 +99,11 @@ std::vector<std::string> warnings(const SweepResult& result) {
         "warning: {} of {} rows were timed while others used the cores; their times are too long",
         loaded, result.records.size()));
   }
-  for (const std::string& doubt : doubts(result.ceilings)) all.push_back("warning: " + doubt);
+  for (const std::string& doubt : doubts(result)) all.push_back("warning: " + doubt);
+  if (const auto part = shard_part(result.meta)) {
+    all.push_back(fmt::format("shard {} of a sweep: {} of its {} cases", part->shard.text(),
+                              part->positions.size(), part->cases()));
+  }
   return all;
 }
 

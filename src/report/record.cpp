@@ -115,6 +115,18 @@ const Ceiling* round_ceiling(const Record& record, std::string_view name) {
   return found == record.round_ceilings.end() ? nullptr : &*found;
 }
 
+const Ceiling* measured_ceiling(const Record& record, std::string_view name,
+                                const SweepResult& result) {
+  const auto of = [&](const std::string& source) -> const Ceiling* {
+    const auto found = std::ranges::find_if(result.ceilings, [&](const Ceiling& ceiling) {
+      return ceiling.name == name && ceiling.source == source;
+    });
+    return found == result.ceilings.end() ? nullptr : &*found;
+  };
+  const Ceiling* own = of(record.source);
+  return own != nullptr ? own : of("");
+}
+
 std::optional<double> over_gemm(const Record& record) {
   const auto timed = performance(record);
   if (!timed || !record.gemm || record.gemm->seconds.empty()) return std::nullopt;

@@ -127,6 +127,10 @@ inline constexpr double kMostOverCeiling = 1.05;
 // The ceiling of this name in the record's rounds; null if there is none.
 const Ceiling* round_ceiling(const Record&, std::string_view name);
 
+// The ceiling of this name that was measured with the record: of its own file, else the result's.
+// Null if there is none.
+const Ceiling* measured_ceiling(const Record&, std::string_view name, const SweepResult&);
+
 // FLOP/s over those of the GEMM in the same rounds, without an upper limit; empty if either was not
 // timed.
 std::optional<double> over_gemm(const Record&);

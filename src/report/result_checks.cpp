@@ -43,6 +43,7 @@ void require_environment(const StrictJson& json) {
   };
   text_if_there(json.at("config"), "name");
   for (const char* key : {"version", "git_commit", "started"}) text_if_there(json.at("meta"), key);
+  static_cast<void>(shard_part(json.at("meta").json()));
   const std::vector<StrictJson> devices = json.at("devices").elements();
   if (devices.empty()) json.at("devices").fail("at least one device");
   for (const StrictJson& device : devices) {

@@ -11,6 +11,7 @@
 
 #include "attention/error.h"
 #include "device/atomic_file.h"
+#include "plan/json_differences.h"
 #include "report/json.h"
 #include "sweep/journal_line.h"
 
@@ -45,25 +46,6 @@ bool has_whole_line(const std::filesystem::path& path) {
   return std::getline(file, line) && !file.eof();
 }
 
-// Describes the differences: "/measure/max_seconds: 5 there, 2 now".
-std::string differences(const Json& there, const Json& now) {
-  std::vector<std::string> found;
-  const Json flat_there = there.flatten(), flat_now = now.flatten();
-  const auto value = [](const Json& flat, const std::string& key) {
-    return flat.contains(key) ? flat.at(key).dump() : "nothing";
-  };
-  for (const auto& [key, unused] : flat_now.items()) {
-    if (value(flat_there, key) == value(flat_now, key)) continue;
-    found.push_back(
-        fmt::format("{}: {} there, {} now", key, value(flat_there, key), value(flat_now, key)));
-  }
-  for (const auto& [key, unused] : flat_there.items()) {
-    if (flat_now.contains(key)) continue;
-    found.push_back(fmt::format("{}: {} there, nothing now", key, value(flat_there, key)));
-  }
-  return fmt::format("{}", fmt::join(found, "; "));
-}
-
 }  // namespace
 
 Journal Journal::start(const std::filesystem::path& path, const JournalHeader& header) {
@@ -87,8 +69,9 @@ Journal Journal::resume(const std::filesystem::path& path, const JournalHeader& 
   journal.contents_ = read_journal(path);
   const JournalContents& contents = journal.contents_;
   if (contents.header.identity != header.identity) {
-    throw BadInput(fmt::format("{}: this journal belongs to another sweep: {}", path.string(),
-                               differences(contents.header.identity, header.identity)));
+    throw BadInput(
+        fmt::format("{}: this journal belongs to another sweep:{}", path.string(),
+                    listed(json_differences(contents.header.identity, header.identity))));
   }
   journal.bytes_ = contents.whole_bytes;
   journal.next_sequence_ = contents.lines;

@@ -11,6 +11,7 @@
 #include "plan/estimate.h"
 #include "report/cells.h"
 #include "report/environment.h"
+#include "report/shard_part.h"
 #include "sweep/merge.h"
 #include "worker/wire.h"
 
@@ -26,25 +27,30 @@ Json plugins_json(const SweepConfig& config) {
   return json;
 }
 
-Json identity(const SweepConfig& config, const Runner& runner, const SweepOptions& options) {
-  std::string keys;
-  for (const Case& item : config.cases) keys += item.key() + "\n";
-  Json build = meta_json({});
-  for (const char* not_of_the_build : {"argv", "started"}) build.erase(not_of_the_build);
-  return {{"config_hash", checksum_text(config.json.dump())},
-          {"cases", config.cases.size()},
-          {"cases_hash", checksum_text(keys)},
+// What is to be done, as a whole: the same for each shard of a sweep.
+Json work_json(const SweepConfig& config, const Runner& runner, const SweepOptions& options) {
+  return {{"cases", config.shard ? config.shard->cases : config.cases.size()},
+          {"cases_hash", config.shard ? config.shard->cases_hash : cases_hash(config.cases)},
           {"providers", runner.providers()},
           {"plugins", plugins_json(config)},
-          {"options", wire::to_json(options.cases)},
-          {"build", std::move(build)},
-          {"device", runner.device()}};
+          {"options", wire::to_json(options.cases)}};
 }
 
-bool ended_well(const std::vector<Record>& records) {
-  return std::all_of(records.begin(), records.end(), [](const Record& record) {
-    return record.status == Status::ok || record.status == Status::unsupported;
-  });
+Json meta_of(const SweepConfig& config, const Runner& runner, const SweepOptions& options) {
+  Json meta = meta_json(options.argv);
+  if (config.shard) meta["shard"] = shard_json(*config.shard, work_json(config, runner, options));
+  return meta;
+}
+
+Json identity(const SweepConfig& config, const Runner& runner, const SweepOptions& options) {
+  Json json = work_json(config, runner, options);
+  Json build = meta_json({});
+  for (const char* not_of_the_build : {"argv", "started"}) build.erase(not_of_the_build);
+  json["config_hash"] = checksum_text(config.json.dump());
+  json["build"] = std::move(build);
+  json["device"] = kind_of_device(runner.device());
+  if (config.shard) json["shard"] = config.shard->shard.text();
+  return json;
 }
 
 // One repetition of one case.
@@ -297,9 +303,16 @@ int exit_code(const SweepResult& result, const std::optional<std::string>& stopp
 
 }  // namespace
 
+bool ended_well(const std::vector<Record>& records) {
+  return std::all_of(records.begin(), records.end(), [](const Record& record) {
+    return record.status == Status::ok || record.status == Status::unsupported;
+  });
+}
+
 JournalHeader journal_header(const SweepConfig& config, const Runner& runner,
                              const SweepOptions& options) {
-  return {identity(config, runner, options), meta_json(options.argv), runner.device(), config.json};
+  return {identity(config, runner, options), meta_of(config, runner, options), runner.device(),
+          config.json};
 }
 
 SweepOutcome run_sweep(const SweepConfig& config, Runner& runner, Journal* journal,
@@ -307,7 +320,8 @@ SweepOutcome run_sweep(const SweepConfig& config, Runner& runner, Journal* journ
   auto journaled = done(journal, options.retry_failed);
   SweepOutcome outcome;
   SweepResult& result = outcome.result;
-  result.meta = journal != nullptr ? journal->contents().header.meta : meta_json(options.argv);
+  result.meta =
+      journal != nullptr ? journal->contents().header.meta : meta_of(config, runner, options);
   result.devices = Json::array({runner.device()});
   result.config = config.json;
   if (!journaled.empty()) {
@@ -318,10 +332,11 @@ SweepOutcome run_sweep(const SweepConfig& config, Runner& runner, Journal* journ
   }
 
   Sweep sweep(runner, config.plugins, journal, progress, options);
-  if (options.cases.time) sweep.look_for_load();
-  if (options.cases.time && options.ceilings) result.ceilings = sweep.ceilings();
-  if (options.cases.time) sweep.look_for_counters();
   const std::vector<Step> steps = all_steps(config, options.cases.measure.repetitions);
+  const bool times = options.cases.time && !steps.empty();  // a shard may have no case
+  if (times) sweep.look_for_load();
+  if (times && options.ceilings) result.ceilings = sweep.ceilings();
+  if (times) sweep.look_for_counters();
   sweep.plan(steps);
   for (const Step& step : steps) {
     const auto entry = journaled.find({step.item->key(), step.repetition});

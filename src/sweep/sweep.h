@@ -35,6 +35,9 @@ struct SweepOutcome {
                                        // verification failed, another row did not end well, ok
 };
 
+// Whether each is ok or unsupported.
+bool ended_well(const std::vector<Record>&);
+
 // The header of this sweep's journal.
 JournalHeader journal_header(const SweepConfig&, const Runner&, const SweepOptions&);
 

@@ -25,10 +25,12 @@ function ceilingsTable(ceilings) {
 const RULES = ['flop_rule', 'byte_rule'];
 
 function environmentOf(result) {
-  const {beside = [], ...meta} = result.meta;
+  const {beside = [], shards = [], shard, ...meta} = result.meta;
   for (const rule of RULES) delete meta[rule];
   return element('section', {}, element('h3', {}, result.file),
     definitions(factsOf(meta)),
+    shard && element('p', {class: 'note'}, `shard ${wordsOf(shard.number)} of ${wordsOf(shard.count)} of the sweep`),
+    shards.map((part) => element('p', {class: 'note'}, `shard ${wordsOf(part.file)}: started ${wordsOf(part.meta?.started)}`)),
     result.devices.map((device) => [element('h3', {}, wordsOf(device.name) || 'Device'), definitions(factsOf(device))]).flat(),
     result.ceilings.length > 0 && ceilingsTable(result.ceilings),
     beside.map((other) => element('p', {class: 'note'}, `with rows of ${wordsOf(other.file)}: ${wordsOf(other.meta)}`)),
