@@ -355,8 +355,8 @@ void attend_tiles(const Problem& p, const Inputs& in, const KeyChunk& at, bool c
 }
 
 // Attention of all queries of some heads over a chunk of keys.
-void attend_chunk(const Problem& whole, const Inputs& in, const KeyChunk& at, const ChunkScratch& s,
-                  const ChunkResults& to) {
+inline void attend_chunk(const Problem& whole, const Inputs& in, const KeyChunk& at,
+                         const ChunkScratch& s, const ChunkResults& to) {
   const Problem p = whole.request(at.batch);
   const int64_t rows = p.heads_per_kv_head() * p.q_len;
   for (int64_t head = 0; head < at.heads; ++head) {
@@ -408,8 +408,8 @@ HWY_INLINE float merge_row(const ChunkResults& from, RowRange results, size_t ro
 }
 
 // Merges the results of all queries of a query head. `o`: scratch of kRowStride floats.
-void merge_results(const Problem& p, const Outputs& out, const RowTile& at, RowRange results,
-                   const ChunkResults& from, float* o) {
+inline void merge_results(const Problem& p, const Outputs& out, const RowTile& at, RowRange results,
+                          const ChunkResults& from, float* o) {
   for (int64_t i = 0; i < at.rows; ++i) {
     const int64_t row = at.head % p.heads_per_kv_head() * at.rows + i;
     out.logsumexp[p.query_index(at.batch, at.head, i)] =

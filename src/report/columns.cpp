@@ -29,7 +29,9 @@ std::string count(std::optional<int64_t> value) {
 }
 
 Column text(std::string_view name, std::function<std::string(const Record&)> value) {
-  return {name, true, [value](const Record& record, const SweepResult&) { return value(record); }};
+  return {name, true, [value = std::move(value)](const Record& record, const SweepResult&) {
+            return value(record);
+          }};
 }
 
 Column optional_text(std::string_view name, std::function<std::string(const Record&)> value) {
@@ -39,7 +41,9 @@ Column optional_text(std::string_view name, std::function<std::string(const Reco
 }
 
 Column number(std::string_view name, std::function<std::string(const Record&)> value) {
-  return {name, false, [value](const Record& record, const SweepResult&) { return value(record); }};
+  return {name, false, [value = std::move(value)](const Record& record, const SweepResult&) {
+            return value(record);
+          }};
 }
 
 Column optional_number(std::string_view name, std::function<std::string(const Record&)> value) {

@@ -596,7 +596,7 @@ TEST(Config, FilesAreLoadedOrRefused) {
   const TemporaryFolder folder;
   std::ofstream(folder / "good.json") << with_block(R"({"head_dim": 64, "q_heads": 2, "seq": 8})");
   std::ofstream(folder / "large.json") << std::string(2'000'000, ' ');
-  std::ofstream(folder / "empty.json");
+  std::ofstream empty(folder / "empty.json");
 
   EXPECT_THAT(load_config(folder / "good.json", {}).cases, SizeIs(1));
   EXPECT_THROW(load_config(folder / "none.json", {}), FileError);
