@@ -6,6 +6,7 @@
 #include "device/checksum.h"
 #include "device/read_file.h"
 #include "report/json.h"
+#include "report/shard_part.h"
 #include "sweep/journal.h"
 #include "sweep/journal_line.h"
 #include "sweep/merge.h"
@@ -42,6 +43,7 @@ JournalHeader header_from(const Json& json) {
     throw std::invalid_argument(
         fmt::format("expected journal version {}, found {}", kJournalVersion, version.dump()));
   }
+  static_cast<void>(shard_part(json.at("meta")));  // throws for what results cannot have
   return {json.at("identity"), json.at("meta"), json.at("device"), json.at("config")};
 }
 
