@@ -27,6 +27,14 @@ struct BlockSizes {
   bool operator==(const BlockSizes&) const = default;
 };
 
+// Keys and values that arrive while a kernel runs.
+class KeyGate {
+ public:
+  virtual ~KeyGate() = default;
+  // Returns once the keys before `end` and their values may be read. Any thread may call it.
+  virtual void wait(int64_t end) const = 0;
+};
+
 // What to run, on which device, and with which tiling. Only tunable kernels use `blocks`.
 struct Launch {
   const Problem& problem;
@@ -37,6 +45,9 @@ struct Launch {
   // Null for a problem of equal lengths, and where nothing is launched.
   const int32_t* cu_seqlens_q = nullptr;
   const int32_t* cu_seqlens_k = nullptr;
+
+  // Null: all keys are there. Only for kernels that know gates.
+  const KeyGate* gate = nullptr;
 };
 
 struct AttentionKernel {
@@ -49,6 +60,8 @@ struct AttentionKernel {
   bool knows_head_dim_v = false;    // Problem::head_dim_v
   bool knows_lengths = false;       // Problem::lengths, padded and ragged
   bool knows_pages = false;         // Problem::page_size: K and V through a block table
+
+  bool knows_gates = false;  // Launch::gate; keys are read in ascending order
 
   // A sentence that says why this problem cannot run; empty if it can.
   std::optional<std::string> (*why_unsupported)(const Problem&, const DeviceInfo&);

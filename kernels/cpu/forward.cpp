@@ -160,7 +160,7 @@ HWY_INLINE void store_outputs(const TensorView& o, float* logsumexp, int64_t b, 
 // Computes one tile of queries of one head against all keys that it sees. At most `most_keys` keys
 // are in scratch at a time.
 void forward_tile(const Problem& whole, const Inputs& in, const Outputs& out, const RowTile& at,
-                  int64_t most_keys, const ForwardScratch& s) {
+                  int64_t most_keys, const KeyGate* gate, const ForwardScratch& s) {
   const Problem p = whole.request(at.batch);
   const int64_t b = at.batch, h = at.head, first_query = at.first;
   const auto head_dim = static_cast<size_t>(p.head_dim);
@@ -184,6 +184,7 @@ void forward_tile(const Problem& whole, const Inputs& in, const Outputs& out, co
       return {std::clamp<int64_t>(visible.first - first_key, 0, tile_keys),
               std::clamp<int64_t>(visible.end - first_key, 0, tile_keys)};
     };
+    if (gate != nullptr) gate->wait(first_key + tile_keys);
     load_rows(in.k, b, kv_head, first_key, static_cast<size_t>(tile_keys), s.k, kRowStride);
     load_rows(in.v, b, kv_head, first_key, static_cast<size_t>(tile_keys), s.v, kRowStride);
 
@@ -322,9 +323,12 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* memory
   pool.parallel_for(tiles + work.chunks(), [&](int64_t item, int thread) {
     const auto own = static_cast<size_t>(thread);
     if (item < tiles) {
-      run_tile(p, in, out, work.tiles().last_first(item), work.tile().keys, workspace.tiles[own]);
+      run_tile(p, in, out, work.tiles().last_first(item), work.tile().keys, at.gate,
+               workspace.tiles[own]);
     } else {
-      run_chunk(p, in, work.chunk(item - tiles), workspace.chunks[own], workspace.results);
+      const KeyChunk chunk = work.chunk(item - tiles);
+      if (at.gate != nullptr) at.gate->wait(chunk.keys.end);
+      run_chunk(p, in, chunk, workspace.chunks[own], workspace.results);
     }
   });
   pool.parallel_for(work.merges().size(), [&](int64_t item, int thread) {
@@ -345,6 +349,7 @@ extern const AttentionKernel kCpuTiledForward{.name = "cpu_tiled_forward",
                                               .knows_head_dim_v = true,
                                               .knows_lengths = true,
                                               .knows_pages = true,
+                                              .knows_gates = true,
                                               .why_unsupported = why_unsupported,
                                               .variant = variant,
                                               .workspace_bytes = workspace_bytes,

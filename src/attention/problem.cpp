@@ -102,6 +102,16 @@ std::string_view name(PageOrder order) {
   return "?";
 }
 
+std::string_view name(Split split) {
+  switch (split) {
+    case Split::zigzag:
+      return "zigzag";
+    case Split::contiguous:
+      return "contiguous";
+  }
+  return "?";
+}
+
 std::string_view name(Distribution distribution) {
   switch (distribution) {
     case Distribution::normal:
@@ -169,6 +179,10 @@ std::optional<KvLayout> parse(std::string_view text) {
 template <>
 std::optional<PageOrder> parse(std::string_view text) {
   return find_by_name(kPageOrders, text);
+}
+template <>
+std::optional<Split> parse(std::string_view text) {
+  return find_by_name(kSplits, text);
 }
 template <>
 std::optional<Distribution> parse(std::string_view text) {
@@ -363,6 +377,10 @@ std::optional<std::string> Problem::invalid() const {
   if (scale && !std::isfinite(*scale)) {
     return fmt::format("scale must be finite, got {}", *scale);
   }
+  if (gpus && (*gpus < 2 || *gpus > kMaxGpus)) {
+    return fmt::format("gpus must be from 2 to {}, got {}", kMaxGpus, *gpus);
+  }
+  if (!gpus && split != Split::zigzag) return "split needs gpus";
   return invalid_pages();
 }
 

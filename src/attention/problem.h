@@ -28,6 +28,9 @@ enum class KvLayout { paged_nhd, paged_hnd };
 // Which pages of the pool the requests have (device/page_order.h).
 enum class PageOrder { shuffled, linear, reversed };
 
+// Which tokens the devices have that share a problem (attention/token_split.h).
+enum class Split { zigzag, contiguous };
+
 inline constexpr std::array kPasses{Pass::forward, Pass::backward};
 inline constexpr std::array kDtypes{Dtype::fp32, Dtype::fp16, Dtype::bf16};
 inline constexpr std::array kMasks{Mask::none, Mask::causal_top_left, Mask::causal_bottom_right};
@@ -35,6 +38,7 @@ inline constexpr std::array kLayouts{Layout::bshd, Layout::bhsd, Layout::ragged}
 inline constexpr std::array kKvLayouts{KvLayout::paged_nhd, KvLayout::paged_hnd};
 inline constexpr std::array kPageOrders{PageOrder::shuffled, PageOrder::linear,
                                         PageOrder::reversed};
+inline constexpr std::array kSplits{Split::zigzag, Split::contiguous};
 // Those in which every request has as many rows, padded where lengths differ.
 inline constexpr std::array kDenseLayouts{Layout::bshd, Layout::bhsd};
 
@@ -45,6 +49,7 @@ std::string_view name(Mask);
 std::string_view name(Layout);
 std::string_view name(KvLayout);
 std::string_view name(PageOrder);
+std::string_view name(Split);
 
 // Bytes of one element.
 int64_t element_size(Dtype);
@@ -57,6 +62,9 @@ inline constexpr int64_t kHeadDimStep = 8;
 // head_dim for QK^T, value_dim for PV. Backward: head_dim for QK^T, dS K and dS^T Q, value_dim for
 // dO V^T and P^T dO.
 int64_t gemm_dims(Pass, int64_t head_dim, int64_t value_dim);
+
+// The most devices that share a problem.
+inline constexpr int64_t kMaxGpus = 64;
 
 // Rows [first, end) of a head: of keys or of queries.
 struct RowRange {
@@ -118,6 +126,11 @@ struct Problem {
   Problem request(int64_t b) const;
   int64_t q_len_of(int64_t b) const { return lengths ? lengths->queries().count(b) : q_len; }
   int64_t kv_len_of(int64_t b) const { return lengths ? lengths->keys().count(b) : kv_len; }
+
+  // How many devices share the problem, each with a part of the tokens; absent: it is one device's.
+  // On a CPU groups of threads stand for GPUs. What is computed does not depend on it.
+  std::optional<int64_t> gpus = std::nullopt;
+  Split split = Split::zigzag;
 
   // A paged K/V cache, for the forward pass: K and V lie in pages of page_size rows, anywhere in a
   // pool, and a block table says which pages hold a request's rows. Absent: no pages. `layout` is
@@ -317,6 +330,8 @@ template <>
 std::optional<KvLayout> parse(std::string_view text);
 template <>
 std::optional<PageOrder> parse(std::string_view text);
+template <>
+std::optional<Split> parse(std::string_view text);
 template <>
 std::optional<Distribution> parse(std::string_view text);
 template <>

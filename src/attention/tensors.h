@@ -168,16 +168,16 @@ BasicTensorView<Data> logsumexp_view(Data* data, const Problem& p) {
 
 // What a provider reads. `o`, `d_o` and `logsumexp` are given for the backward pass only.
 struct Inputs {
-  ConstTensorView q, k, v;
-  ConstTensorView o, d_o;
+  ConstTensorView q = {}, k = {}, v = {};
+  ConstTensorView o = {}, d_o = {};
   const float* logsumexp = nullptr;  // natural log of the row's sum, at Problem::query_index
 };
 
 // What a provider writes: `o` and `logsumexp` forward; `dq`, `dk` and `dv` backward.
 struct Outputs {
-  TensorView o;
+  TensorView o = {};
   float* logsumexp = nullptr;  // at Problem::query_index; null: the provider gives none
-  TensorView dq, dk, dv;
+  TensorView dq = {}, dk = {}, dv = {};
 };
 
 // The tensors of request b by itself. Its logsumexp starts there, but the step from head to head

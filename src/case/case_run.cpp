@@ -19,6 +19,7 @@
 #include "case/room.h"
 #include "case/support.h"
 #include "measure/round_ceilings.h"
+#include "measure/stats.h"
 #include "verify/coarse.h"
 #include "verify/expectation.h"
 #include "verify/oracle.h"
@@ -124,6 +125,7 @@ struct Attempt {
     record.measurement.reset();
     record.gemm.reset();
     record.round_ceilings.clear();
+    record.group.reset();
     withdraw_verdict();
     session.reset();
     outputs.reset();
@@ -359,6 +361,37 @@ void take_energy(Attempt& attempt, Scene& scene) {
       measure_energy(scene.device, replay.launch, options.energy_seconds, scene.watch.interrupted);
 }
 
+// Times whole runs, only their computing and only their copying in turns, so that a machine that
+// slows down slows all three.
+void measure_group(Attempt& attempt, Scene& scene) {
+  GroupSession* group = attempt.session->group();
+  if (group == nullptr) return;
+  const AtWork at_work(scene.watch, attempt.index);
+  const PhaseClock::Phase phase(scene.clock, "group");
+  constexpr int kRounds = 9;
+  std::map<GroupPart, std::vector<double>> seconds;
+  std::vector<std::vector<double>> of_ranks(group->rank_seconds().size());
+  GroupReport report;
+  for (int round = 0; round < kRounds && !scene.watch.interrupted(); ++round) {
+    for (const GroupPart part : {GroupPart::everything, GroupPart::computing, GroupPart::copying}) {
+      group->only(part);
+      seconds[part].push_back(scene.device.time(
+          [&] { attempt.session->run(scene.inputs.view(), attempt.outputs->view()); }));
+      if (part != GroupPart::everything) continue;
+      report.sent_bytes = group->sent_bytes();
+      const std::vector<double> ranks = group->rank_seconds();
+      for (size_t rank = 0; rank < ranks.size(); ++rank) of_ranks[rank].push_back(ranks[rank]);
+    }
+  }
+  group->only(GroupPart::everything);
+  if (seconds[GroupPart::copying].empty()) return;
+  for (const auto& rank : of_ranks) report.rank_seconds.push_back(median(rank));
+  report.everything = median(seconds[GroupPart::everything]);
+  report.computing = median(seconds[GroupPart::computing]);
+  report.copying = median(seconds[GroupPart::copying]);
+  attempt.record.group = std::move(report);
+}
+
 // What is timed beside the providers: the GEMM, and what bounds a case whose limit is memory.
 class Beside {
  public:
@@ -429,6 +462,7 @@ void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& ge
       attempt.record.measurement = timings[i].measurement;
       beside.add_to(attempt.record, ceilings);
       verify_timed(attempt, scene);
+      measure_group(attempt, scene);
       take_energy(attempt, scene);
     });
   }

@@ -352,6 +352,10 @@ std::vector<Axis> make_axes() {
       number_axis("shared_prefix", "First keys whose full pages all requests share (default: none)",
                   optional, &Problem::shared_prefix, kLengths, nullptr),
       block_table_axis(),
+      number_axis("gpus", "Devices that share a problem (default: one, without a split)", optional,
+                  &Problem::gpus, Axis::Integers{2, kMaxGpus}, nullptr),
+      named_axis("split", "Which tokens the devices have that share a problem", optional,
+                 &Problem::split, kSplits, draw_nothing),
 
       // After all that they are divided by.
       shorthand_axis("hidden", "Hidden size", {8, 1 << 28}, get_hidden, set_hidden, {"q_heads"},

@@ -17,6 +17,24 @@
 
 namespace flashbench {
 
+// The parts of a run of several devices, to be timed apart.
+enum class GroupPart { everything, computing, copying };
+
+// What a session of several devices (device/device_group.h) tells beyond its run.
+class GroupSession {
+ public:
+  virtual ~GroupSession() = default;
+
+  // The next runs do only this: computing on the data that an earlier run has copied, or copying.
+  // What they write is of no use.
+  virtual void only(GroupPart) = 0;
+
+  // Of the last run, by rank: seconds from its own start to its own end, and bytes that it sent to
+  // others.
+  virtual std::vector<double> rank_seconds() const = 0;
+  virtual std::vector<int64_t> sent_bytes() const = 0;
+};
+
 // One provider, prepared for one problem on one device. It owns its workspace (allocated from the
 // device as MemoryUse::workspace) and everything else that launches need; it uses no globals.
 class Session {
@@ -40,6 +58,9 @@ class Session {
 
   // How the keys are split and shared out; empty if the provider does not say.
   virtual std::optional<Schedule> schedule() const { return std::nullopt; }
+
+  // If several devices share the work; else null.
+  virtual GroupSession* group() { return nullptr; }
 
   // Seconds that the host took in prepare_inputs to plan for lengths and mask, which a server would
   // do again for the next batch; empty for a provider without a plan.

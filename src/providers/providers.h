@@ -39,6 +39,9 @@ inline constexpr std::string_view kFamilyPrefix = "tiled:";
 // family, only kernels of that family.
 std::unique_ptr<Provider> make_tiled_provider(DeviceKind device, std::string_view family = {});
 
+// Our kernels on several devices that share a problem, an algorithm each (src/providers/split/).
+std::vector<std::unique_ptr<Provider>> make_split_providers();
+
 // Makes a session of one of our own kernels with these block sizes.
 std::unique_ptr<Session> make_kernel_session(const kernels::AttentionKernel&,
                                              const kernels::BlockSizes&, const Problem&, Device&);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "device/cu_seqlens.h"
+#include "device/device_group.h"
 #include "kernels/attention.h"
 #include "providers/providers.h"
 
@@ -26,19 +27,28 @@ BlockSizes chosen_blocks(const AttentionKernel& kernel, const Problem& p, const 
   return kernel.choose == nullptr ? BlockSizes() : kernel.choose(p, info);
 }
 
+// What several devices could share, one of them does alone.
+Problem of_one_device(Problem p) {
+  p.gpus.reset();
+  p.split = Split::zigzag;
+  return p;
+}
+
 class TiledSession final : public Session {
  public:
   TiledSession(const AttentionKernel& kernel, const BlockSizes& blocks, const Problem& problem,
                Device& device)
       : kernel_(kernel),
         blocks_(blocks),
-        problem_(problem),
+        problem_(of_one_device(problem)),
         device_(device),
+        group_(problem.gpus ? make_group(device, static_cast<int>(*problem.gpus)) : nullptr),
         cu_seqlens_(device, problem),
         workspace_(device.allocate(kernel.workspace_bytes(at()), MemoryUse::workspace)) {}
 
   void run(const Inputs& in, const Outputs& out) override {
-    kernel_.launch(at(), in, out, workspace_.data(), device_.stream());
+    kernel_.launch(at(), in, out, workspace_.data(),
+                   group_ == nullptr ? device_.stream() : group_->stream(0));
   }
   std::string kernel() const override { return kernel_.variant(at()); }
   std::optional<int64_t> requested_bytes() const override { return kernel_.requested_bytes(at()); }
@@ -48,13 +58,15 @@ class TiledSession final : public Session {
 
  private:
   Launch at() const {
-    return {problem_, device_.info(), blocks_, cu_seqlens_.queries(), cu_seqlens_.keys()};
+    const DeviceInfo& info = group_ == nullptr ? device_.info() : group_->info(0);
+    return {problem_, info, blocks_, cu_seqlens_.queries(), cu_seqlens_.keys()};
   }
 
   const AttentionKernel& kernel_;
   BlockSizes blocks_;
   Problem problem_;
   Device& device_;
+  std::unique_ptr<DeviceGroup> group_;  // of a problem that several devices share: it takes one
   CuSeqlens cu_seqlens_;
   Buffer workspace_;
 };
@@ -74,7 +86,11 @@ class TiledProvider final : public Provider {
   }
   DeviceKind device_kind() const override { return device_; }
   bool on_request_only() const override { return !family_.empty(); }
-  std::vector<std::string_view> optional_axes() const override { return kEveryOptionalAxis; }
+  std::vector<std::string_view> optional_axes() const override {
+    std::vector<std::string_view> known = kEveryOptionalAxis;
+    known.insert(known.end(), {"gpus", "split"});
+    return known;
+  }
 
   std::optional<std::string> why_unsupported(const Problem& p,
                                              const DeviceInfo& info) const override {

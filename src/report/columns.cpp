@@ -107,6 +107,20 @@ Column scheduled(std::string_view name, int64_t Schedule::*member) {
   });
 }
 
+// A figure of several devices that shared the work.
+Column of_group(std::string_view name, std::string (*text)(const GroupReport&)) {
+  return optional_number(
+      name, [text](const Record& r) { return r.group ? text(*r.group) : std::string(); });
+}
+
+// "1.25 1.3": of each device, in the order of their numbers.
+std::string per_device_ms(const Record& r) {
+  if (!r.group) return "";
+  std::vector<std::string> texts;
+  for (double seconds : r.group->rank_seconds) texts.push_back(figure(seconds * 1e3));
+  return fmt::format("{}", fmt::join(texts, " "));
+}
+
 std::optional<double> in_ms(const std::optional<Interval>& interval, double Interval::*end) {
   if (!interval) return std::nullopt;
   return (*interval).*end * 1e3;
@@ -245,6 +259,23 @@ std::vector<Column> make_columns() {
       scheduled("partial_bytes", &Schedule::partial_bytes),
       optional_number("imbalance",
                       [](R r) { return r.schedule ? figure(r.schedule->imbalance) : ""; }),
+      {"per_gpu_ms", true, [](R r, const SweepResult&) { return per_device_ms(r); }, true},
+      of_group("skew_pct", [](const GroupReport& group) { return figure(group.skew() * 100); }),
+      of_group("sent_bytes",
+               [](const GroupReport& group) {
+                 return group.sent_bytes.empty()
+                            ? std::string()
+                            : count(*std::ranges::max_element(group.sent_bytes));
+               }),
+      of_group("compute_only_ms",
+               [](const GroupReport& group) { return figure(group.computing * 1e3); }),
+      of_group("comm_only_ms",
+               [](const GroupReport& group) { return figure(group.copying * 1e3); }),
+      of_group("exposed_ms",
+               [](const GroupReport& group) { return figure(group.exposed() * 1e3); }),
+      of_group("overlap", [](const GroupReport& group) { return figure(group.overlap()); }),
+      {"eff_strong", false,
+       [](R r, const SweepResult& all) { return figure(strong_efficiency(r, all.records)); }, true},
       optional_number("plan_us", [](R r) { return in_us(r.plan_seconds); }),
       optional_number(
           "nodes",

@@ -149,6 +149,14 @@ Json memory_json(const Record& record) {
           {"process_growth_bytes", record.memory->process_growth}};
 }
 
+Json group_json(const GroupReport& group) {
+  return {{"rank_s", group.rank_seconds},
+          {"sent_bytes", group.sent_bytes},
+          {"everything_s", group.everything},
+          {"computing_s", group.computing},
+          {"copying_s", group.copying}};
+}
+
 Json schedule_json(const Schedule& schedule) {
   return {{"splits", schedule.splits},
           {"workers", schedule.workers},
@@ -346,6 +354,21 @@ std::vector<KernelFacts> kernels_from(const StrictJson& json) {
   return kernels;
 }
 
+GroupReport group_from(const StrictJson& json) {
+  GroupReport group{{},
+                    {},
+                    divisible(json.at("everything_s")),
+                    divisible(json.at("computing_s")),
+                    divisible(json.at("copying_s"))};
+  for (const StrictJson& seconds : json.at("rank_s").elements()) {
+    group.rank_seconds.push_back(divisible(seconds));
+  }
+  for (const StrictJson& bytes : json.at("sent_bytes").elements()) {
+    group.sent_bytes.push_back(byte_count(bytes));
+  }
+  return group;
+}
+
 Schedule schedule_from(const StrictJson& json) {
   return {json.at("splits"), json.at("workers"), byte_count(json.at("partial_bytes")),
           json.at("imbalance")};
@@ -524,6 +547,7 @@ Json record_to_json(const Record& record, const std::vector<Record>& all) {
   if (record.prepare_seconds) json["prepare_s"] = *record.prepare_seconds;
   if (record.plan_seconds) json["plan_s"] = *record.plan_seconds;
   if (record.schedule) json["schedule"] = schedule_json(*record.schedule);
+  if (record.group) json["group"] = group_json(*record.group);
   if (!record.wall.phases().empty()) json["wall_s"] = wall_json(record.wall);
   if (!record.kernels.empty()) json["kernels"] = kernels_to_json(record.kernels);
   if (!record.program.empty()) json["program"] = record.program;
@@ -557,6 +581,7 @@ Record record_from_json(const Json& document) {
   if (json.contains("prepare_s")) record.prepare_seconds = json.at("prepare_s");
   if (json.contains("plan_s")) record.plan_seconds = json.at("plan_s");
   if (json.contains("schedule")) record.schedule = schedule_from(json.at("schedule"));
+  if (json.contains("group")) record.group = group_from(json.at("group"));
   if (json.contains("wall_s")) record.wall = wall_from(json.at("wall_s"));
   if (json.contains("determinism")) record.determinism = determinism_from(json.at("determinism"));
   if (json.contains("from_naive")) {

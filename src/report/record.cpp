@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "measure/pipes.h"
 #include "plan/axis.h"
@@ -184,6 +185,35 @@ std::optional<double> throttled_share(const Record& record) {
     return (state.throttle_reasons & DeviceState::kSlowing) != 0;
   });
   return static_cast<double>(held) / static_cast<double>(states.size());
+}
+
+double GroupReport::skew() const {
+  if (rank_seconds.empty()) return 0;
+  const double sum = std::accumulate(rank_seconds.begin(), rank_seconds.end(), 0.0);
+  const double slowest = *std::ranges::max_element(rank_seconds);
+  return slowest * static_cast<double>(rank_seconds.size()) / sum - 1;
+}
+
+double GroupReport::exposed() const {
+  return std::max(0.0, everything - computing);
+}
+
+std::optional<double> GroupReport::overlap() const {
+  if (!(copying > 0)) return std::nullopt;
+  return 1 - exposed() / copying;
+}
+
+std::optional<double> strong_efficiency(const Record& record, const std::vector<Record>& all) {
+  const auto timed = performance(record);
+  if (!record.group || !timed || !record.item.problem.gpus) return std::nullopt;
+  for (const Record& other : all) {
+    if (other.provider != "tiled" || other.source != record.source) continue;
+    if (other.item.key() != record.item.key()) continue;
+    const auto one = performance(other);
+    if (!one) return std::nullopt;
+    return one->median / (static_cast<double>(*record.item.problem.gpus) * timed->median);
+  }
+  return std::nullopt;
 }
 
 std::optional<double> speedup_vs_naive(const Record& record, const std::vector<Record>& all) {

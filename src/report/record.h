@@ -60,6 +60,18 @@ struct Distance {
   double max_abs = 0, mean_abs = 0;
 };
 
+// What several devices did that shared the work: medians over runs after the samples, in which
+// whole runs, only their computing and only their copying took turns. Seconds.
+struct GroupReport {
+  std::vector<double> rank_seconds;  // of whole runs, by rank
+  std::vector<int64_t> sent_bytes;   // of one run, by rank
+  double everything = 0, computing = 0, copying = 0;
+
+  double skew() const;                    // of the slowest rank over the mean, less 1
+  double exposed() const;                 // seconds of copying that no computing hides, 0 at least
+  std::optional<double> overlap() const;  // share of the copying that is hidden; empty without any
+};
+
 // One provider on one case. Absent figures are empty, never 0.
 struct Record {
   Case item;
@@ -81,6 +93,7 @@ struct Record {
       prepare_seconds;  // by the wall, to say that it can and get ready: plans, workspace
   std::optional<double> plan_seconds;  // on the host, for these lengths, before a run
   std::optional<Schedule> schedule;
+  std::optional<GroupReport> group;  // if several devices shared the work
   std::optional<int64_t> requested_bytes;
   std::optional<MemoryReport> memory;
   std::vector<KernelFacts> kernels;       // of one run, in order, if the device reports them
@@ -150,6 +163,10 @@ std::optional<double> over_pipe(const Record&, const SweepResult&);
 
 // over_pipe() if it is possible; else empty.
 std::optional<double> share_of_peak(const Record&, const SweepResult&);
+
+// Strong scaling: the time of one of the devices alone, over that of all and their number. The one
+// is `tiled` in the same case and file. Empty if either was not timed.
+std::optional<double> strong_efficiency(const Record&, const std::vector<Record>& all);
 
 // FLOPs per byte moved: measured bytes if there are any, else requested bytes.
 std::optional<double> arithmetic_intensity(const Record&);

@@ -25,7 +25,7 @@ TEST(ShippedConfigs, HaveTheExpectedCases) {
       {"gate", 5},      {"gate_trials", 4},   {"short", 72},   {"gpu_kernels", 752},
       {"sanitize", 81}, {"grouped", 174},     {"models", 98},  {"varlen", 22},
       {"decode", 63},   {"decode_paged", 52}, {"serving", 32}, {"generation", 30},
-      {"packed", 60}};
+      {"packed", 60},   {"split", 9}};
   std::map<std::string, size_t> found;
   for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
     const std::string name = entry.path().stem().string();

@@ -17,7 +17,8 @@ namespace {
 std::vector<const Provider*> cpu_providers() {
   std::vector<const Provider*> found;
   for (const auto& provider : all_providers()) {
-    if (provider->device_kind() == DeviceKind::cpu) found.push_back(provider.get());
+    if (provider->device_kind() != DeviceKind::cpu || provider->on_request_only()) continue;
+    found.push_back(provider.get());
   }
   return found;
 }

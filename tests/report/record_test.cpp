@@ -1,4 +1,5 @@
 #include "report/record.h"
+#include "report/json.h"
 #include "report/notes.h"
 
 #include <gtest/gtest.h>
@@ -188,6 +189,50 @@ TEST(Record, ReproCommandNamesTheProgram) {
   EXPECT_EQ(repro_command(record).find(
                 "flashbench run --program scripts/torch_sdpa.py --providers torch:flash "),
             0u);
+}
+
+TEST(Group, FiguresFollowFromTheRuns) {
+  const GroupReport group{{1, 1, 2}, {5, 6, 7}, 2, 1.5, 1};
+  EXPECT_DOUBLE_EQ(group.skew(), 0.5);
+  EXPECT_DOUBLE_EQ(group.exposed(), 0.5);
+  EXPECT_DOUBLE_EQ(*group.overlap(), 0.5);
+  const GroupReport slower_alone{{1}, {0}, 1, 1.5, 0};
+  EXPECT_EQ(slower_alone.exposed(), 0);
+  EXPECT_FALSE(slower_alone.overlap());  // nothing was copied
+}
+
+TEST(Group, EfficiencyIsThatOverOneDeviceInTheSameRounds) {
+  const auto shared = [](const char* provider, double seconds) {
+    Record record = sample_record(provider, seconds);
+    record.item.problem.gpus = 4;
+    return record;
+  };
+  Record four = shared("tiled:ring", 0.001);
+  four.group = GroupReport{{0.001}, {0}, 0.001, 0.001, 0.001};
+  const Record one = shared("tiled", 0.003);
+  EXPECT_DOUBLE_EQ(*strong_efficiency(four, {one, four}), 0.75);
+  EXPECT_FALSE(strong_efficiency(one, {one, four}));
+  EXPECT_FALSE(strong_efficiency(four, {four}));
+  Record elsewhere = one;
+  elsewhere.source = "other.json";
+  EXPECT_FALSE(strong_efficiency(four, {elsewhere, four}));
+  Record other_case = one;
+  other_case.item.problem.q_len += 1;
+  EXPECT_FALSE(strong_efficiency(four, {other_case, four}));
+}
+
+TEST(Group, IsWrittenAndReadBack) {
+  Record record = sample_record("tiled:ring", 0.001);
+  record.item.problem.gpus = 2;
+  record.item.problem.split = Split::contiguous;
+  record.group = GroupReport{{0.5, 0.25}, {100, 0}, 0.5, 0.375, 0.125};
+  const SweepResult result = result_of({record});
+  const SweepResult again = result_from_json(to_json(result), "memory");
+  EXPECT_EQ(to_json(again), to_json(result));
+  ASSERT_TRUE(again.records[0].group);
+  EXPECT_EQ(again.records[0].group->rank_seconds, record.group->rank_seconds);
+  EXPECT_EQ(again.records[0].group->sent_bytes, record.group->sent_bytes);
+  EXPECT_EQ(again.records[0].item, record.item);
 }
 
 }  // namespace

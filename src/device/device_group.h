@@ -1,0 +1,62 @@
+// Several devices of one host that work on one problem: GPUs, or groups of a CPU's threads that
+// stand for them, with memcpy for the links between them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#include "device/device.h"
+
+namespace flashbench {
+
+// `height` rows of `width` bytes, `pitch` bytes apart on either side.
+struct RowCopy {
+  void* to = nullptr;
+  const void* from = nullptr;
+  size_t width = 0, height = 1, to_pitch = 0, from_pitch = 0;
+
+  int64_t bytes() const { return static_cast<int64_t>(width * height); }
+};
+
+// Thrown in the other ranks' work when that of one has failed, so that none waits for it.
+class RankFailed : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// A rank is one of the devices, from 0. What takes a rank is called from within run() by the thread
+// of that rank alone, except info().
+class DeviceGroup {
+ public:
+  virtual ~DeviceGroup() = default;
+  virtual int ranks() const = 0;
+  virtual const DeviceInfo& info(int rank) const = 0;
+  virtual Stream stream(int rank) = 0;
+
+  // Memory of the rank, as workspace. Called outside of run().
+  virtual Buffer allocate(int rank, size_t bytes) = 0;
+
+  // Calls body(rank) on a thread for each rank, all at once. Returns when all are done, their
+  // copies too, and rethrows the exception of the rank that failed first.
+  virtual void run(const std::function<void(int rank)>& body) = 0;
+
+  // Copies memory of the rank `from` into memory of `rank` on the copy engine of `rank`, behind its
+  // earlier pulls, while the rank goes on. Returns the number of this pull.
+  virtual int64_t pull(int rank, int from, std::vector<RowCopy> copies) = 0;
+
+  // Waits for this pull of the rank, and all before it. Any thread of the rank may call it.
+  virtual void wait(int rank, int64_t pull) = 0;
+
+  // Waits until every rank is here: what one has written before, all may pull afterwards.
+  virtual void barrier(int rank) = 0;
+};
+
+// The devices that share work with this one, which is of them; it must outlive the group. Those of
+// a host are groups of its threads, as many in each, at least one. Null for another device.
+std::unique_ptr<DeviceGroup> make_group(Device&, int ranks);
+
+}  // namespace flashbench

@@ -1,0 +1,159 @@
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "device/device_group.h"
+#include "device/thread_pool.h"
+
+namespace flashbench {
+
+namespace {
+
+void copy_rows(const RowCopy& copy) {
+  auto* to = static_cast<std::byte*>(copy.to);
+  const auto* from = static_cast<const std::byte*>(copy.from);
+  for (size_t row = 0; row < copy.height; ++row) {
+    std::memcpy(to + row * copy.to_pitch, from + row * copy.from_pitch, copy.width);
+  }
+}
+
+// A thread that copies what it is given, one after the other: a GPU's copy engine.
+class CopyEngine {
+ public:
+  CopyEngine() : thread_([this] { work(); }) {}
+  ~CopyEngine() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  int64_t add(std::vector<RowCopy> copies) {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(copies));
+    changed_.notify_all();
+    return ++added_;
+  }
+
+  void wait(int64_t number) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_ >= number; });
+  }
+  void finish() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_ == added_; });
+  }
+
+ private:
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      const std::vector<RowCopy> copies = std::move(queue_.front());
+      queue_.pop_front();
+      lock.unlock();
+      for (const RowCopy& copy : copies) copy_rows(copy);
+      lock.lock();
+      ++done_;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::vector<RowCopy>> queue_;
+  int64_t added_ = 0, done_ = 0;
+  bool stopping_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+class HostGroup final : public DeviceGroup {
+ public:
+  HostGroup(Device& host, int ranks) : host_(host), runners_(ranks), info_(host.info()) {
+    info_.threads = std::max(1, info_.threads / ranks);
+    for (int rank = 0; rank < ranks; ++rank) {
+      pools_.push_back(std::make_unique<ThreadPool>(info_.threads));
+      engines_.push_back(std::make_unique<CopyEngine>());
+    }
+  }
+
+  int ranks() const override { return static_cast<int>(pools_.size()); }
+  const DeviceInfo& info(int) const override { return info_; }
+  Stream stream(int rank) override { return {.threads = pools_[index(rank)].get()}; }
+  Buffer allocate(int, size_t bytes) override {
+    return host_.allocate(bytes, MemoryUse::workspace);
+  }
+
+  void run(const std::function<void(int)>& body) override {
+    failure_ = nullptr;
+    here_ = 0;
+    // As many threads as ranks, so that ranks that wait for each other all run.
+    runners_.parallel_for(ranks(), [&](int64_t item, int) {
+      const auto rank = static_cast<int>(item);
+      try {
+        body(rank);
+      } catch (...) {
+        fail(std::current_exception());
+      }
+      engines_[index(rank)]->finish();
+    });
+    if (failure_ != nullptr) std::rethrow_exception(failure_);
+  }
+
+  int64_t pull(int rank, int, std::vector<RowCopy> copies) override {
+    return engines_[index(rank)]->add(std::move(copies));
+  }
+  void wait(int rank, int64_t pull) override { engines_[index(rank)]->wait(pull); }
+
+  void barrier(int) override {
+    std::unique_lock lock(mutex_);
+    const int64_t round = round_;
+    if (++here_ == ranks()) {
+      here_ = 0;
+      ++round_;
+      changed_.notify_all();
+      return;
+    }
+    changed_.wait(lock, [&] { return round_ != round || failure_ != nullptr; });
+    if (round_ == round) throw RankFailed("another rank failed");
+  }
+
+ private:
+  static size_t index(int rank) { return static_cast<size_t>(rank); }
+
+  // Keeps the first failure: those after it may be RankFailed.
+  void fail(std::exception_ptr failure) {
+    const std::lock_guard lock(mutex_);
+    if (failure_ == nullptr) failure_ = std::move(failure);
+    changed_.notify_all();
+  }
+
+  Device& host_;
+  ThreadPool runners_;
+  DeviceInfo info_;  // of each rank
+  std::vector<std::unique_ptr<ThreadPool>> pools_;
+  std::vector<std::unique_ptr<CopyEngine>> engines_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::exception_ptr failure_;
+  int here_ = 0;       // ranks at the barrier
+  int64_t round_ = 0;  // of the barrier
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceGroup> make_group(Device& device, int ranks) {
+  if (device.info().kind != DeviceKind::cpu) return nullptr;
+  return std::make_unique<HostGroup>(device, ranks);
+}
+
+}  // namespace flashbench

@@ -1,0 +1,60 @@
+// How several devices share the work of one problem. Each algorithm is a file.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "providers/split/rank.h"
+
+namespace flashbench {
+
+using Ranks = std::vector<std::unique_ptr<Rank>>;
+
+class SplitAlgorithm {
+ public:
+  virtual ~SplitAlgorithm() = default;
+
+  // The work of one rank, on its thread. Of the case's tensors a rank reads and writes the rows of
+  // its own tokens in place; what others have it pulls first.
+  virtual void run(Rank&, const Inputs&, const Outputs&) = 0;
+};
+
+// Each pulls all keys and values, then computes its queries.
+std::unique_ptr<SplitAlgorithm> make_gather(const Ranks&);
+
+// The same, but a kernel starts at once and waits for each chunk of keys.
+std::unique_ptr<SplitAlgorithm> make_gated(const Ranks&);
+
+// Each pulls all tokens of some heads, computes these heads, and gives the results back.
+std::unique_ptr<SplitAlgorithm> make_ulysses(const Ranks&);
+
+// In each step a rank pulls the keys and values of another while it computes with those before, and
+// merges what the steps give.
+std::unique_ptr<SplitAlgorithm> make_ring(const Ranks&);
+
+struct SplitKind {
+  std::string_view name, description;
+  std::unique_ptr<SplitAlgorithm> (*make)(const Ranks&);
+  bool backward, splits_heads, gates;
+};
+inline constexpr std::array kSplitKinds{
+    SplitKind{"tiled:gather", "each device pulls all keys and values, then computes its queries",
+              make_gather, true, false, false},
+    SplitKind{"tiled:ulysses",
+              "each device pulls all tokens of some heads and computes these heads", make_ulysses,
+              true, true, false},
+    SplitKind{"tiled:ring", "keys and values go round while each device merges what it computes",
+              make_ring, true, false, false},
+    SplitKind{"tiled:gated", "as gather, but the kernel waits for each chunk of keys", make_gated,
+              false, false, true},
+};
+
+// A session of these parts. `problem` must have gpus, as many as the group has ranks.
+std::unique_ptr<Session> make_split_session(const SplitKind&, const SplitParts&, const Problem&,
+                                            std::unique_ptr<DeviceGroup>);
+
+}  // namespace flashbench

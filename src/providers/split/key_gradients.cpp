@@ -1,0 +1,79 @@
+#include "providers/split/key_gradients.h"
+
+#include <algorithm>
+
+namespace flashbench {
+
+namespace {
+
+void set_zero(const Rank& rank, const TensorView& t) {
+  rank.for_rows(t.batch * t.heads * t.length, [&](int64_t row) {
+    std::fill_n(static_cast<float*>(t.data) + row * t.head_dim, t.head_dim, 0.0f);
+  });
+}
+
+// Whether some query of a rank sees a key of this chunk.
+bool sees(const Rank& rank, int other, int chunk) {
+  if (!rank.causal()) return true;
+  for (const int own : rank.tokens().chunks_of(other)) {
+    if (own >= chunk && !rank.tokens().chunk(own).empty()) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+KeyGradients::KeyGradients(const Ranks& ranks) {
+  for (const auto& rank : ranks) {
+    const Problem& p = rank->whole();
+    const int64_t chunk = rank->tokens().chunk_length();
+    const auto dk = [&](int64_t rows) {
+      return rank->tensor(Dtype::fp32, p.kv_heads, rows, p.head_dim);
+    };
+    const auto dv = [&](int64_t rows) {
+      return rank->tensor(Dtype::fp32, p.kv_heads, rows, p.value_dim());
+    };
+    ranks_.push_back({dk(p.kv_len), dv(p.kv_len), dk(chunk), dv(chunk), dk(chunk), dv(chunk)});
+  }
+}
+
+void KeyGradients::clear(const Rank& rank) {
+  const OfRank& own = ranks_[static_cast<size_t>(rank.number())];
+  set_zero(rank, own.dk.view());
+  set_zero(rank, own.dv.view());
+}
+
+void KeyGradients::add(const Rank& rank, RowRange keys, const TensorView& dk,
+                       const TensorView& dv) {
+  const OfRank& own = ranks_[static_cast<size_t>(rank.number())];
+  add_rows(rank, rows_of(own.dk.view(), keys), dk);
+  add_rows(rank, rows_of(own.dv.view(), keys), dv);
+}
+
+void KeyGradients::bring_home(Rank& rank, const Outputs& out) {
+  rank.group().barrier(rank.number());
+  const OfRank& own = ranks_[static_cast<size_t>(rank.number())];
+  for (const int chunk : rank.tokens().chunks_of(rank.number())) {
+    const RowRange rows = rank.tokens().chunk(chunk);
+    if (rows.empty()) continue;
+    const TensorView dk = own.total_dk.first_rows(rows.size());
+    const TensorView dv = own.total_dv.first_rows(rows.size());
+    const TensorView other_dk = own.other_dk.first_rows(rows.size());
+    const TensorView other_dv = own.other_dv.first_rows(rows.size());
+    set_zero(rank, own.total_dk.view());
+    set_zero(rank, own.total_dv.view());
+    for (int other = 0; other < rank.group().ranks(); ++other) {
+      if (!sees(rank, other, chunk)) continue;
+      const OfRank& from = ranks_[static_cast<size_t>(other)];
+      rank.wait(rank.pull(other, {{rows_of(from.dk.view(), rows), other_dk},
+                                  {rows_of(from.dv.view(), rows), other_dv}}));
+      add_rows(rank, dk, other_dk);
+      add_rows(rank, dv, other_dv);
+    }
+    store_rows_as(rank, dk, rows_of(out.dk, rows));
+    store_rows_as(rank, dv, rows_of(out.dv, rows));
+  }
+  rank.group().barrier(rank.number());  // until all have read, none may begin the next run
+}
+
+}  // namespace flashbench

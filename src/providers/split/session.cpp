@@ -1,0 +1,77 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "providers/split/algorithm.h"
+
+namespace flashbench {
+
+namespace {
+
+class SplitSession final : public Session, public GroupSession {
+ public:
+  SplitSession(const SplitKind& kind, const SplitParts& parts, const Problem& problem,
+               std::unique_ptr<DeviceGroup> group)
+      : kind_(kind), parts_(parts), problem_(problem), group_(std::move(group)) {
+    for (int rank = 0; rank < group_->ranks(); ++rank) {
+      ranks_.push_back(std::make_unique<Rank>(*group_, rank, parts_, problem_));
+    }
+    algorithm_ = kind.make(ranks_);
+    for (const auto& rank : ranks_) rank->allocate_workspace();
+    seconds_.resize(ranks_.size());
+  }
+
+  void run(const Inputs& in, const Outputs& out) override {
+    for (const auto& rank : ranks_) std::ranges::fill(rank->pulled_bytes(), 0);
+    group_->run([&](int number) {
+      const auto start = std::chrono::steady_clock::now();
+      algorithm_->run(*ranks_[static_cast<size_t>(number)], in, out);
+      seconds_[static_cast<size_t>(number)] =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    });
+  }
+
+  std::string kernel() const override {
+    const Problem p = ranks_.front()->block(problem_.q_len, problem_.kv_len, false);
+    return fmt::format("{} on each of {} devices, {}",
+                       parts_.kernel->variant({.problem = p, .device = group_->info(0)}),
+                       group_->ranks(), flashbench::name(problem_.split));
+  }
+  std::optional<int64_t> requested_bytes() const override { return std::nullopt; }
+  GroupSession* group() override { return this; }
+
+  void only(GroupPart part) override {
+    for (const auto& rank : ranks_) rank->only(part);
+  }
+  std::vector<double> rank_seconds() const override { return seconds_; }
+  std::vector<int64_t> sent_bytes() const override {
+    std::vector<int64_t> sent(ranks_.size());
+    for (size_t to = 0; to < ranks_.size(); ++to) {
+      for (size_t from = 0; from < ranks_.size(); ++from) {
+        if (from != to) sent[from] += ranks_[to]->pulled_bytes()[from];
+      }
+    }
+    return sent;
+  }
+
+ private:
+  const SplitKind& kind_;
+  SplitParts parts_;
+  Problem problem_;
+  std::unique_ptr<DeviceGroup> group_;
+  Ranks ranks_;
+  std::unique_ptr<SplitAlgorithm> algorithm_;
+  std::vector<double> seconds_;
+};
+
+}  // namespace
+
+std::unique_ptr<Session> make_split_session(const SplitKind& kind, const SplitParts& parts,
+                                            const Problem& problem,
+                                            std::unique_ptr<DeviceGroup> group) {
+  return std::make_unique<SplitSession>(kind, parts, problem, std::move(group));
+}
+
+}  // namespace flashbench

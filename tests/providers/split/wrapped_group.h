@@ -1,0 +1,30 @@
+// A group whose members can be replaced one by one.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "device/device_group.h"
+
+namespace flashbench {
+
+class WrappedGroup : public DeviceGroup {
+ public:
+  explicit WrappedGroup(std::unique_ptr<DeviceGroup> group) : group_(std::move(group)) {}
+  int ranks() const override { return group_->ranks(); }
+  const DeviceInfo& info(int rank) const override { return group_->info(rank); }
+  Stream stream(int rank) override { return group_->stream(rank); }
+  Buffer allocate(int rank, size_t bytes) override { return group_->allocate(rank, bytes); }
+  void run(const std::function<void(int)>& body) override { group_->run(body); }
+  int64_t pull(int rank, int from, std::vector<RowCopy> copies) override {
+    return group_->pull(rank, from, std::move(copies));
+  }
+  void wait(int rank, int64_t pull) override { group_->wait(rank, pull); }
+  void barrier(int rank) override { group_->barrier(rank); }
+
+ private:
+  std::unique_ptr<DeviceGroup> group_;
+};
+
+}  // namespace flashbench
