@@ -11,8 +11,8 @@ namespace flashbench {
 
 namespace {
 
-// A build without CUDA has no list of the families of our GPU kernels: here a family, on any
-// device, is one of them.
+// A build without CUDA has no list of the families of our GPU kernels: here a family that the CPU
+// does not have is one of them.
 bool is_for_gpus_only(std::string_view name) {
   return name.starts_with(kFamilyPrefix) ||
          std::find(kCudaOnlyNames.begin(), kCudaOnlyNames.end(), name) != kCudaOnlyNames.end();

@@ -15,9 +15,9 @@ namespace flashbench {
 bool is_meant_by(std::string_view name, std::string_view wanted);
 
 // Returns the providers with these names on this kind of device, in the order given; without names,
-// all of them. A name that ends with * stands for all that begin so: tiled:* for each family of our
-// GPU kernels. Plugins that are named keep their place; the others follow. Throws BadInput for an
-// unknown name, listing the known ones.
+// all that run unasked. A name that ends with * stands for all that begin so: tiled:* for each
+// family of our GPU kernels. Plugins that are named keep their place; the others follow. Throws
+// BadInput for an unknown name, listing the known ones.
 std::vector<const Provider*> choose_providers(
     const std::vector<std::string>& names, DeviceKind,
     const std::vector<std::unique_ptr<Provider>>& plugins = {});

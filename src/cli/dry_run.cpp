@@ -21,7 +21,7 @@ bool runs_on_gpu(const SweepConfig& config) {
   return config.device.starts_with("cuda");
 }
 
-// The CPU providers that the config names, or all of them.
+// The CPU providers that the config names; without names, those that run unasked.
 std::vector<const Provider*> cpu_providers(const SweepConfig& config) {
   std::vector<const Provider*> chosen;
   for (const auto& provider : all_providers()) {
@@ -30,9 +30,9 @@ std::vector<const Provider*> cpu_providers(const SweepConfig& config) {
     const auto means_it = [&](const std::string& wanted) {
       return is_meant_by(provider->name(), wanted);
     };
-    if (names.empty() || std::ranges::any_of(names, means_it)) {
-      chosen.push_back(provider.get());
-    }
+    const bool is_chosen =
+        names.empty() ? !provider->on_request_only() : std::ranges::any_of(names, means_it);
+    if (is_chosen) chosen.push_back(provider.get());
   }
   return chosen;
 }

@@ -67,7 +67,7 @@ class Session {
   virtual std::optional<double> plan_seconds() const { return std::nullopt; }
 };
 
-// What Provider::optional_axes returns for one that knows all of them.
+// What Provider::optional_axes returns for one that knows all of those for one device.
 inline const std::vector<std::string_view> kEveryOptionalAxis{
     "window_left", "window_right", "head_dim_v",    "lengths",    "page_size",
     "kv_layout",   "page_order",   "shared_prefix", "block_table"};

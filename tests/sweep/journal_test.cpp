@@ -97,10 +97,12 @@ TEST_F(JournalFile, DamageIsNamedWithItsLine) {
   EXPECT_NE(error_of(damaged).find("x.journal: line 3 is damaged: expected the checksum"),
             std::string::npos)
       << error_of(damaged);
-  const std::string lost =
-      journal_line(0,
-                   {{"journal", 1}, {"identity", 1}, {"meta", 1}, {"device", 1}, {"config", 1}}) +
-      journal_line(2, {{"ceilings", nlohmann::ordered_json::array()}});
+  const std::string lost = journal_line(0, {{"journal", 1},
+                                            {"identity", 1},
+                                            {"meta", nlohmann::ordered_json::object()},
+                                            {"device", 1},
+                                            {"config", 1}}) +
+                           journal_line(2, {{"ceilings", nlohmann::ordered_json::array()}});
   EXPECT_NE(error_of(lost).find("line 2 is damaged: expected sequence number 1, found 2"),
             std::string::npos)
       << error_of(lost);
