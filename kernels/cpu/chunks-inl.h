@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
 #include <numbers>
 
@@ -36,6 +35,9 @@ constexpr size_t kBlockQueries = 2;
 constexpr size_t kBlockKeys = 4;
 
 constexpr size_t kTileKeys = kChunkTile;
+
+// The score of a key that a query does not see.
+constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
 // Where the rows of a tile lie. Behind the last, up to a whole block, its address stands again.
 struct TileRows {
@@ -147,13 +149,12 @@ HWY_INLINE void dot_tile(const float* q, size_t queries, const TileRows& k, size
   }
 }
 
-// One step of the online softmax of a query: turns its scores of a tile (in base 2; those behind
-// `end` are no keys, nor those that it does not see) into P = 2^(score - maximum), and updates the
-// running maximum and sum. Returns the factor by which O must be multiplied.
+// One step of the online softmax of a query: turns its scores of a tile, in base 2, into
+// P = 2^(score - maximum), and updates the running maximum and sum. P is 0 outside of the keys
+// `seen`. Returns the factor by which O must be multiplied.
 HWY_INLINE float softmax_tile(float* HWY_RESTRICT scores, RowRange seen, float* maximum,
                               float* sum) {
   const FloatTag d;
-  constexpr float kHidden = -std::numeric_limits<float>::infinity();
   std::fill_n(scores, seen.first, kHidden);
   std::fill(scores + seen.end, scores + kTileKeys, kHidden);
   Vector most = hn::Set(d, *maximum);
@@ -222,37 +223,6 @@ HWY_INLINE void add_queries(const float* p, const TileRows& v, size_t from, size
   }
 }
 
-// Prefetches rows of K or V into L2, the heads of a row one after the other: a head's row each
-// step.
-class HeadPrefetcher {
- public:
-  HeadPrefetcher(const ConstTensorView& t, const KeyChunk& at, int64_t first)
-      : t_(t), at_(at), row_(first) {
-    if (row_ < at_.keys.end) next_ = begin();
-  }
-
-  void step() {
-    if (row_ >= at_.keys.end) return;
-    for (int64_t byte = 0; byte < row_bytes_; byte += 64) __builtin_prefetch(next_ + byte, 0, 2);
-    next_ += head_bytes_;
-    if (++head_ < at_.heads) return;
-    head_ = 0;
-    if (++row_ < at_.keys.end) next_ = begin();
-  }
-
- private:
-  const char* begin() const {
-    return static_cast<const char*>(row_address(t_, at_.batch, at_.first_head, row_));
-  }
-
-  const ConstTensorView& t_;
-  const KeyChunk& at_;
-  int64_t row_, head_ = 0;
-  int64_t row_bytes_ = t_.head_dim * element_size(t_.dtype);
-  int64_t head_bytes_ = t_.head_stride * element_size(t_.dtype);
-  const char* next_ = nullptr;
-};
-
 // Loads the queries that share the chunk's K/V heads, scaled for the softmax in base 2.
 HWY_INLINE void load_few_queries(const ConstTensorView& q, const Problem& p, const KeyChunk& at,
                                  float* to) {
@@ -319,8 +289,11 @@ void attend_tiles(const Problem& p, const Inputs& in, const KeyChunk& at, bool c
   const size_t columns = round_up(static_cast<size_t>(p.head_dim), kLanes);
   const size_t value_columns = round_up(static_cast<size_t>(p.value_dim()), kLanes);
   const auto o_stride = static_cast<size_t>(to.value_stride);
-  HeadPrefetcher next_k(in.k, at, at.keys.first + kChunkTile);
-  HeadPrefetcher next_v(in.v, at, at.keys.first + kChunkTile);
+  const int64_t second_tile = at.keys.first + kChunkTile;
+  RowPrefetcher next_k(in.k, at.batch, at.first_head, at.heads, second_tile,
+                       at.keys.end - second_tile);
+  RowPrefetcher next_v(in.v, at.batch, at.first_head, at.heads, second_tile,
+                       at.keys.end - second_tile);
   const auto prefetch_k = [&]() HWY_ATTR { next_k.step(); };
   const auto prefetch_v = [&]() HWY_ATTR { next_v.step(); };
 
@@ -362,7 +335,7 @@ inline void attend_chunk(const Problem& whole, const Inputs& in, const KeyChunk&
   for (int64_t head = 0; head < at.heads; ++head) {
     const int64_t result = at.first_result + head * at.results_per_head;
     std::fill_n(to.o(result), rows * to.value_stride, 0.0f);
-    std::fill_n(to.maximum(result), rows, -std::numeric_limits<float>::infinity());
+    std::fill_n(to.maximum(result), rows, kHidden);
     std::fill_n(to.sum(result), rows, 0.0f);
   }
   load_few_queries(in.q, p, at, s.q);
@@ -383,7 +356,6 @@ inline void attend_chunk(const Problem& whole, const Inputs& in, const KeyChunk&
 HWY_INLINE float merge_row(const ChunkResults& from, RowRange results, size_t row,
                            float* HWY_RESTRICT o) {
   const FloatTag d;
-  constexpr float kHidden = -std::numeric_limits<float>::infinity();
   float maximum = kHidden;
   for (int64_t result = results.first; result < results.end; ++result) {
     maximum = std::max(maximum, from.maximum(result)[row]);
@@ -400,11 +372,11 @@ HWY_INLINE float merge_row(const ChunkResults& from, RowRange results, size_t ro
       hn::Store(hn::MulAdd(weight, hn::Load(d, part + i), hn::Load(d, o + i)), d, o + i);
     }
   }
-  const Vector inverse = hn::Set(d, sum == 0.0f ? 0.0f : 1.0f / sum);  // 0: it saw no key
+  const Vector inverse = hn::Set(d, inverse_of(sum));
   for (size_t i = 0; i < columns; i += kLanes) {
     hn::Store(hn::Mul(hn::Load(d, o + i), inverse), d, o + i);
   }
-  return (maximum + std::log2(sum)) * std::numbers::ln2_v<float>;
+  return natural_logsumexp(maximum, sum);
 }
 
 // Merges the results of all queries of a query head. `o`: scratch of kRowStride floats.

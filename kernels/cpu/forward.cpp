@@ -148,11 +148,9 @@ HWY_INLINE void store_outputs(const TensorView& o, float* logsumexp, int64_t b, 
     transpose(s.o + panel * value_dim, kPanel, value_dim, kPanel, 1.0f, s.k, kRowStride);
     for (size_t row = 0; row < panel_rows; ++row) {
       const float sum = s.sum[panel + row];
-      const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;  // 0 for a row that saw no key
-      store_rows(s.k + row * kRowStride, kRowStride, inverse, 1, o, b, h,
+      store_rows(s.k + row * kRowStride, kRowStride, inverse_of(sum), 1, o, b, h,
                  first + static_cast<int64_t>(panel + row));
-      logsumexp[panel + row] =
-          (s.maximum[panel + row] + std::log2(sum)) * std::numbers::ln2_v<float>;
+      logsumexp[panel + row] = natural_logsumexp(s.maximum[panel + row], sum);
     }
   }
 }
@@ -190,8 +188,8 @@ void forward_tile(const Problem& whole, const Inputs& in, const Outputs& out, co
 
     const int64_t next_key = first_key + most_keys;
     const int64_t next_keys = std::min(most_keys, seen.end - next_key);
-    RowPrefetcher next_k(in.k, b, kv_head, next_key, next_keys);
-    RowPrefetcher next_v(in.v, b, kv_head, next_key, next_keys);
+    RowPrefetcher next_k(in.k, b, kv_head, 1, next_key, next_keys);
+    RowPrefetcher next_v(in.v, b, kv_head, 1, next_key, next_keys);
     const auto prefetch = [&]() HWY_ATTR {
       next_k.step();
       next_v.step();

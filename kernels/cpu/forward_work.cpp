@@ -21,7 +21,9 @@ RequestRows rows_where(const Problem& p, bool few, const Of& of) {
 std::vector<RowRange> seen_keys(const Problem& p) {
   if (!p.lengths) return std::vector<RowRange>(static_cast<size_t>(p.batch), p.seen_keys());
   std::vector<RowRange> seen;
-  for (int64_t b = 0; b < p.batch; ++b) seen.push_back(p.request(b).seen_keys());
+  for (int64_t b = 0; b < p.batch; ++b) {
+    seen.push_back(is_few(p.q_len_of(b)) ? p.request(b).seen_keys() : RowRange{});
+  }
   return seen;
 }
 

@@ -58,7 +58,7 @@ class ForwardWork {
 
  private:
   Tile tile_;
-  std::vector<RowRange> seen_;     // the keys that any query of a request sees
+  std::vector<RowRange> seen_;     // the keys that any query sees; of requests with few queries
   RequestRows many_, few_, keys_;  // queries, queries and keys; 0 of the other requests
   RowTiles tiles_, results_;
   int64_t heads_per_chunk_;

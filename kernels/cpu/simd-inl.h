@@ -9,8 +9,10 @@
 
 #include <hwy/highway.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <numbers>
 
 HWY_BEFORE_NAMESPACE();
 namespace flashbench::kernels {
@@ -44,6 +46,15 @@ HWY_INLINE Vector exp2(Vector x) {
   p = hn::MulAdd(p, r, hn::Set(d, 2.0f));
   const Vector half_power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(du, shifted)));
   return hn::Mul(p, half_power);
+}
+
+// What the sum of a row of 2^(score - maximum) gives: the factor of its O, 0 if it saw no key, and
+// its logsumexp.
+HWY_INLINE float inverse_of(float sum) {
+  return sum == 0.0f ? 0.0f : 1.0f / sum;
+}
+HWY_INLINE float natural_logsumexp(float maximum, float sum) {
+  return (maximum + std::log2(sum)) * std::numbers::ln2_v<float>;
 }
 
 }  // namespace HWY_NAMESPACE

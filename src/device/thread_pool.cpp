@@ -49,6 +49,7 @@ void ThreadPool::stop() {
 }
 
 void ThreadPool::parallel_for(int64_t items, const Body& body) {
+  if (items == 0) return;
   std::lock_guard turn(turn_);
   {
     std::lock_guard lock(mutex_);
