@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attention/accumulator.h"
 #include "attention/problem.h"
 #include "attention/schedule.h"
 #include "attention/tensors.h"
@@ -60,8 +61,12 @@ struct AttentionKernel {
   bool knows_head_dim_v = false;    // Problem::head_dim_v
   bool knows_lengths = false;       // Problem::lengths, padded and ragged
   bool knows_pages = false;         // Problem::page_size: K and V through a block table
+  bool knows_e4m3 = false;          // Dtype::e4m3, with every Descale that it does not refuse
+  bool knows_quantize = false;      // Problem::quantize, with every recipe that it does not refuse
 
   bool knows_gates = false;  // Launch::gate; keys are read in ascending order
+
+  Accumulator accumulator = {};  // of products of bytes
 
   // A sentence that says why this problem cannot run; empty if it can.
   std::optional<std::string> (*why_unsupported)(const Problem&, const DeviceInfo&);
@@ -88,7 +93,8 @@ struct AttentionKernel {
   std::vector<KernelFacts> (*facts)(const Launch&) = nullptr;
 
   // Makes all launches of the pass; all of it is timed. The workspace is aligned to 256 bytes on a
-  // GPU and to 64 bytes on a CPU.
+  // GPU and to 64 bytes on a CPU. Before a session's first launch all of it is kPoisonByte; after
+  // that it is as the last launch left it.
   void (*launch)(const Launch&, const Inputs&, const Outputs&, void* workspace, Stream);
 };
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Plots result files of flashbench: time, FLOP/s, memory, traffic and roofline. Where they have rows of
-one query beside rows of as many queries as keys, also the time to generate a token with a cache and
-without one.
+"""Plots result files of flashbench: time, FLOP/s, memory, traffic and roofline. Rows of one query that
+were timed beside `stream` give the time to decode. Where they lie beside rows of as many queries as keys,
+there is also the time to generate a token with a cache and without one.
 
     scripts/plot.py results/cpu/cpu.csv -o plots
 
@@ -49,7 +49,7 @@ SCHEMA = 1
 CONFIG_SCHEMA = Path(__file__).resolve().parents[1] / "configs/sweep.schema.json"
 TEXT_COLUMNS = ["provider", "kernel", "device", "pass", "dtype", "mask", "status", "reason",
                 "verified", "layout", "distribution"]
-OPTIONAL_COLUMNS = ["pct_of_peak"]  # missing in older files
+OPTIONAL_COLUMNS = ["pct_of_peak", "stream_us"]  # missing in older files
 NUMBER_COLUMNS = ["schema", "batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim",
                   "median_ms", "ci_low_ms", "ci_high_ms", "tflops", "pct_of_ceiling",
                   "bytes_compulsory", "bytes_requested", "bytes_measured", "intensity",
@@ -214,11 +214,14 @@ def draw_all(rows, bandwidth, folder):
                 suffix = f"_{number}" if len(pages) > 1 else ""
                 figure = draw_page(f"{title}, {kind}, {dtype}", page, styles, draw, bandwidth)
                 written += save(figure, folder / f"{name}_{kind}_{dtype}{suffix}")
-        generating = generating_panels(group) if kind == "forward" else []
-        if generating:
-            figure = draw_page(f"Attention of a layer for the next token, {dtype}", generating, styles,
-                               draw_generation, bandwidth)
-            written += save(figure, folder / f"generation_{dtype}")
+        if kind != "forward":
+            continue
+        for name, title, panels, draw in [
+                ("generation", "Attention of a layer for the next token", generating_panels(group), draw_generation),
+                ("decode", "Decoding, one query a request", decoding_panels(group), draw_decoding)]:
+            if panels:
+                figure = draw_page(f"{title}, {dtype}", panels, styles, draw, bandwidth)
+                written += save(figure, folder / f"{name}_{dtype}")
     return written
 
 
@@ -259,6 +262,19 @@ def generating_panels(rows):
     for (head_dim, heads, batch, _), panel in rows.groupby(["head_dim", "heads", "batch", "device"], sort=False):
         if all(panel[panel["cached"] == cached]["kv_len"].nunique() > 1 for cached in (True, False)):
             panels.append((f"head_dim {head_dim:g}, {heads}" + (f", batch {batch:g}" if batch > 1 else ""), panel))
+    return panels
+
+
+def decoding_panels(rows):
+    """[(title, rows)] of requests of one query, wherever there are two lengths."""
+    rows = rows[rows["q_len"].eq(1) & rows["stream_us"].notna()]
+    others = [name for name in ["mask", *axes_of(rows)] if name not in SHOWN - {"mask"} and rows[name].nunique() > 1]
+    rows = rows.assign(in_series=True).sort_values("kv_len")
+    panels = []
+    for (head_dim, heads, batch, _, *rest), panel in rows.groupby(["head_dim", "heads", "batch", "device", *others]):
+        if panel["kv_len"].nunique() > 1:
+            words = [described(name, value) for name, value in zip(others, rest) if value != ""]
+            panels.append((", ".join([f"batch {batch:g}, {heads}, head_dim {head_dim:g}", *words]), panel))
     return panels
 
 
@@ -427,6 +443,18 @@ def draw_generation(axis, panel, styles, _):
     time_axis(axis)
     length_axis(axis, panel)
     axis.set_xlabel("tokens so far")
+
+
+def draw_decoding(axis, panel, styles, _):
+    for line, rows in panel.groupby("line", sort=False):
+        draw_line(axis, rows, rows["median_ms"] * 1000, styles[line], line)
+    stream = panel.groupby("kv_len")["stream_us"].median()
+    axis.plot(stream.index, stream, color=CEILING, linestyle="--", linewidth=1.2,
+              label="stream: the same bytes, nothing computed")
+    time_axis(axis)
+    axis.set_ylabel("median time (us)")
+    length_axis(axis, panel)
+    axis.set_xlabel("keys of a request")
 
 
 def draw_flops(axis, panel, styles, rate):

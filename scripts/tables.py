@@ -18,12 +18,16 @@
                                          computing all tokens again, over the tokens so far
   scripts/tables.py decode FILE.csv      microseconds of each provider by batch and kv_len, and the share of the
                                          time of `stream` that the first one reaches
+  scripts/tables.py fp8 FILE.csv         TFLOP/s in bf16, on e4m3 inputs and on bf16 inputs that are rounded to e4m3
+                                         on the way, and the errors of O
   scripts/tables.py traffic FILE.csv     measured over compulsory bytes of memory / bytes through the
                                          L2 over those that the loops request
   scripts/tables.py value FILE.csv --as STATISTIC (--column NAME | --rival NAME)
                                          one figure: of a column, or of a rival's time over ours
   scripts/tables.py wall FILE.json...    where the time of a whole sweep went
   scripts/tables.py calibration FILE.json    the largest lambda of each provider
+  scripts/tables.py recipes FILE.json    rmse of each recipe of quantize, by inputs and head_dim, in thousandths
+  scripts/tables.py promotion FILE.json  error of O over its size for V with a mean, by kv_len and accumulator
   scripts/tables.py ncu FILE.json...     our counts over those of Nsight Compute
 
 A FILE.json may be compressed (FILE.json.gz). All that read CSVs take verified rows of
@@ -44,7 +48,8 @@ GRID = "hidden=2048,tokens=16384"
 SHORT = "hidden=2048,batch=16"  # of configs/short.json
 CASE = ["pass", "mask", "head_dim", "q_len"]  # names a case within a grid,
 SIZES = ["batch", "q_heads", "kv_heads", "kv_len"]  # and with these any case of a dtype without
-OPTIONAL = ["layout", "lengths", "page_size", "kv_layout", "page_order", "window_left", "window_right", "head_dim_v"]
+OPTIONAL = ["layout", "lengths", "page_size", "kv_layout", "page_order", "window_left", "window_right", "head_dim_v",
+            "quantize"]
 ANY = "any"
 RIVALS = {"cudnn": "cuDNN", "plugin:fa3": "FlashAttention-3", "plugin:torch_flash": "FlashAttention-2"}
 METRICS = {"dram__bytes_read": "read", "dram__bytes_write": "written", "lts__": "L2",
@@ -230,6 +235,22 @@ def mean_and_range(ratios):
     return "" if ratios.empty else f"{mean(ratios):.2f} ({ratios.min():.2f} to {ratios.max():.2f})"
 
 
+def fp8(frame, _):
+    """Errors are root mean squares over that of O: of bf16 with its own inputs, and of rounding them to e4m3."""
+    frame = frame.assign(kind=frame.dtype + frame["quantize"].fillna("").ne("").map({True: " rounded", False: ""}))
+    rows = []
+    for (masked, head_dim, q_len), part in frame.groupby(["mask", "head_dim", "q_len"], sort=False):
+        by = part.set_index(["provider", "kind"])
+        bf16, e4m3, rounded = (by.loc[("tiled", kind)] for kind in ["bf16", "e4m3", "bf16 rounded"])
+        unpromoted = by.loc[("tiled:sm90_e4m3_unpromoted", "e4m3")]
+        rows.append([f"d{head_dim} {mask(masked)} {length(q_len)}", f"{bf16.tflops_convention:.0f}",
+                     f"{e4m3.tflops_convention:.0f} ({bf16.median_ms / e4m3.median_ms:.2f}x)",
+                     f"{unpromoted.tflops_convention:.0f}",
+                     f"{rounded.tflops_convention:.0f} ({bf16.median_ms / rounded.median_ms:.2f}x)",
+                     f"{100 * bf16.rel_rms_err:.2f}%", f"{100 * rounded.rel_rmse_total:.1f}%"])
+    return table(["", "bf16", "e4m3", "e4m3, not promoted", "bf16 rounded to e4m3", "error of bf16", "error of e4m3"], rows)
+
+
 def rivals(frame, _):
     known = [name for name in RIVALS if name in set(frame.provider)]
     if not known:
@@ -373,6 +394,50 @@ def calibration(paths):
     return table(["tensor", "dtype", *(f"`{name}`" for name in providers)], rows)
 
 
+def rows_with_recipes(paths):
+    for _, row in results(paths):
+        if row["status"] == "ok" and "recipe_cost" in row["correctness"]:
+            yield row, row["correctness"]["recipe_cost"]
+
+
+def recipes(paths):
+    inputs = [("outliers", 128), ("outliers", 64), ("channel_offsets", 128), ("normal", 128)]
+    costs = collections.defaultdict(dict)
+    for row, cost in rows_with_recipes(paths):
+        case = row["case"]
+        if row["provider"] == "emulated":
+            costs[case["quantize"]][case["distribution"], case["head_dim"]] = cost
+
+    def cells(by_input):
+        for which in inputs:
+            total = by_input[which]["total"]
+            yield f"{1e3 * total['rmse']:.2f} ({1e3 * total['low']:.1f}–{1e3 * total['high']:.1f})"
+        outliers = by_input[inputs[0]]
+        yield from (f"{1e3 * outliers[part]['rmse']:.2f}" for part in ("quant", "kernel"))
+
+    names = [f"{distribution}, d = {head_dim}" for distribution, head_dim in inputs]
+    return table(["recipe", *names, f"inputs' part, {names[0]}", "kernel's part"],
+                 [[f"`{recipe}`", *cells(by_input)] for recipe, by_input in costs.items() if inputs[0] in by_input])
+
+
+def promotion(paths):
+    parts = collections.defaultdict(dict)
+    for row, cost in rows_with_recipes(paths):
+        if row["case"]["distribution"] == "mean_v":
+            parts[row["case"]["kv_len"]][row["accumulator"]] = cost
+    accumulators = sorted({name for by_accumulator in parts.values() for name in by_accumulator}, reverse=True)
+
+    def cells(by_accumulator):
+        for name in accumulators:
+            cost = by_accumulator[name]
+            yield f"{1e2 * cost['kernel']['rmse'] / cost['rms_o']:.2f}%"
+        cost = by_accumulator[accumulators[0]]
+        yield f"{1e2 * cost['quant']['rmse'] / cost['rms_o']:.2f}%"
+
+    return table(["keys", *(f"kernel's part, {name}" for name in accumulators), "inputs' part"],
+                 [[str(keys), *cells(by_accumulator)] for keys, by_accumulator in sorted(parts.items())])
+
+
 def generation(frame, arguments):
     """A row for each number of K/V heads, and the bytes that a token adds to the cache of a layer."""
     frame = frame[(frame.provider == arguments.provider[0]) & (frame["pass"] == "forward") & (frame.kv_len > 1)]
@@ -455,8 +520,9 @@ def shape_of(case):
 
 TABLES = {"speed": speed, "memory": memory, "column": column, "ladder": ladder, "crossover": crossover,
           "rivals": rivals, "rival": rival, "grouped": grouped, "beside": beside, "generation": generation, "decode": decode,
-          "traffic": traffic, "value": value}
-OF_JSON = {"models": models, "wall": wall, "ncu": ncu, "calibration": calibration}
+          "fp8": fp8, "traffic": traffic, "value": value}
+OF_JSON = {"models": models, "wall": wall, "ncu": ncu, "calibration": calibration, "recipes": recipes,
+           "promotion": promotion}
 
 
 def parse(words):
@@ -491,7 +557,7 @@ def rows(arguments):
     frame = frame[meets(frame, arguments.filter)]
     if frame.empty:
         raise ValueError(f"no verified row has {arguments.grid} and {arguments.filter}".removesuffix(" and "))
-    again = frame[frame.duplicated(["provider", *CASE, *SIZES, "variant"])]
+    again = frame[frame.duplicated(["provider", "dtype", *CASE, *SIZES, "variant"])]
     if not again.empty:
         raise ValueError(f"expected each case once, found again: {again.iloc[0][['provider', *CASE, *SIZES]].to_dict()}")
     return frame

@@ -22,10 +22,10 @@ int64_t padded(int64_t length) {
 
 // The rows of the workspace for the queries and the keys of a head, of all its batches.
 int64_t query_rows(const Problem& p) {
-  return p.lengths ? workspace_rows(p.q_tokens(), p.batch) : p.batch * padded(p.q_len);
+  return is_by_request(p) ? workspace_rows(p.q_tokens(), p.batch) : p.batch * padded(p.q_len);
 }
 int64_t key_rows(const Problem& p) {
-  return p.lengths ? workspace_rows(p.kv_tokens(), p.batch) : p.batch * padded(p.kv_len);
+  return is_by_request(p) ? workspace_rows(p.kv_tokens(), p.batch) : p.batch * padded(p.kv_len);
 }
 
 // The layout of the workspace. With a null base only `bytes` is meaningful.
@@ -68,15 +68,15 @@ int slices(int parts, bool deterministic) {
 
 Requests requests(const Launch& at) {
   const Problem& p = at.problem;
-  if (!p.lengths) return {};
-  return {.cu_seqlens_q = at.cu_seqlens_q,
-          .cu_seqlens_k = at.cu_seqlens_k,
+  if (!is_by_request(p)) return {};
+  return {.queries = {at.cu_seqlens_q, static_cast<int>(p.q_len)},
+          .keys = {at.cu_seqlens_k, static_cast<int>(p.kv_len)},
           .count = static_cast<int>(p.batch),
-          .q_len = static_cast<int>(p.q_len),
           .q_tokens = static_cast<int>(p.q_tokens()),
           .packed = p.is_ragged(),
-          .causal = p.mask != Mask::none,
-          .top_left = p.mask == Mask::causal_top_left};
+          .top_left = p.mask == Mask::causal_top_left,
+          .left = window_keys(p.window_left),
+          .right = p.mask == Mask::none ? window_keys(p.window_right) : 0};
 }
 
 Strided strided(const ConstTensorView& t) {
@@ -118,8 +118,9 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
   const int parts = choose_parts(at);
   const Workspace space(p, slices(parts, deterministic), workspace);
   const double scale = p.softmax_scale();
-  const int64_t key_blocks = p.lengths ? block_slots(p.kv_tokens(), p.batch, at.blocks.kv)
-                                       : (p.kv_len + at.blocks.kv - 1) / at.blocks.kv;
+  const bool by_request = is_by_request(p);
+  const int64_t key_blocks = by_request ? block_slots(p.kv_tokens(), p.batch, at.blocks.kv)
+                                        : (p.kv_len + at.blocks.kv - 1) / at.blocks.kv;
   return {.q = strided(in.q),
           .k = strided(in.k),
           .v = strided(in.v),
@@ -138,20 +139,20 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
           .dv_sums = space.dv_sums,
           .slices = slices(parts, deterministic),
           .zeros = deterministic ? 0 : static_cast<int64_t>(space.key_floats),
-          .batch = p.lengths ? 1 : static_cast<int>(p.batch),
+          .batch = by_request ? 1 : static_cast<int>(p.batch),
           .q_heads = static_cast<int>(p.q_heads),
           .kv_heads = static_cast<int>(p.kv_heads),
           .group = static_cast<int>(p.heads_per_kv_head()),
           .q_len = static_cast<int>(p.q_len),
           .kv_len = static_cast<int>(p.kv_len),
           .head_dim = static_cast<int>(p.head_dim),
-          .padded_q = static_cast<int>(p.lengths ? query_rows(p) : padded(p.q_len)),
-          .padded_kv = static_cast<int>(p.lengths ? key_rows(p) : padded(p.kv_len)),
+          .padded_q = static_cast<int>(by_request ? query_rows(p) : padded(p.q_len)),
+          .padded_kv = static_cast<int>(by_request ? key_rows(p) : padded(p.kv_len)),
           .parts = parts,
           .key_blocks = static_cast<int>(key_blocks),
           .section_heads = static_cast<int>(section_heads(at, parts, false)),
-          .key_end = p.lengths ? 0 : static_cast<int>(p.seen_keys().end),
-          .diagonal = p.lengths ? 0 : static_cast<int>(diagonal(p)),
+          .key_end = by_request ? 0 : static_cast<int>(p.seen_keys().end),
+          .diagonal = by_request ? 0 : static_cast<int>(diagonal(p)),
           .scale = static_cast<float>(scale),
           .scale_log2 = static_cast<float>(scale * std::numbers::log2e),
           .requests = requests(at)};
@@ -167,20 +168,26 @@ int64_t requested_bytes(const Launch& at, bool deterministic) {
   const Problem& p = at.problem;
   const int64_t element = element_size(p.dtype);
   constexpr int64_t kFloat = sizeof(float);
-  const auto key_end = [](const Problem& r) { return r.seen_keys().end; };
+  // Those of blocks that any query sees.
+  const auto seen_keys = [&](const Problem& r) {
+    const RowRange seen = r.seen_keys();
+    return seen.end - seen.first / at.blocks.kv * at.blocks.kv;
+  };
   // That all thread blocks of one query head visit.
   const int64_t query_rows = p.sum_of_requests([&](const Problem& r) {
     int64_t rows = 0;
-    for (int64_t key = 0; key < key_end(r); key += at.blocks.kv) {
-      rows += r.q_len - r.queries_that_see(key).first / at.blocks.q * at.blocks.q;
-    }
+    for_each_key_block(r, at.blocks, [&](const RowRange& blocks) {
+      if (!blocks.empty()) {
+        rows += std::min(r.q_len, blocks.end * at.blocks.q) - blocks.first * at.blocks.q;
+      }
+    });
     return rows;
   });
   const int64_t queries = p.q_heads * p.q_tokens(), visited = p.q_heads * query_rows;
   const int64_t first = queries * (p.head_dim * (2 * element + kFloat) + 3 * kFloat);
   const int64_t parts = choose_parts(at), key_elements = p.kv_heads * p.head_dim;
   const int64_t keys =
-      key_elements * (parts * p.sum_of_requests(key_end) + p.kv_tokens()) * 2 * element;
+      key_elements * (parts * p.sum_of_requests(seen_keys) + p.kv_tokens()) * 2 * element;
   const int64_t read_and_zeroed = deterministic ? parts : 2;
   const int64_t sums =
       parts > 1 ? key_elements * p.kv_tokens() * 2 * kFloat * (parts + read_and_zeroed) : 0;

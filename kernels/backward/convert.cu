@@ -8,6 +8,7 @@
 #include "kernels/backward/requests.cuh"
 #include "kernels/common/blocks.h"
 #include "kernels/common/half_types.h"
+#include "kernels/common/requests.h"
 #include "kernels/ptx/cvt.h"
 
 namespace flashbench::kernels::backward {
@@ -36,19 +37,22 @@ struct Converted {
   int heads, length, padded;  // `heads` of one batch
   int slices;
   float factor;
-  const int* cu_rows;  // if by request
+  RowStarts starts;  // if by request
   bool is_dq;
 };
 
 // The rows of a head in an output tensor that a span of its rows in the workspace becomes.
 struct Rows {
   int batch, first, end;
-  int offset;            // of row 0
-  int summed, unsummed;  // rows with sums; those without are zeros, and lie before them
+  int offset;  // of row 0 in the tensor
+  // Rows with sums come first. In the tensor, so many of those without, which are zeros, lie before
+  // them, and the others behind.
+  int summed, before;
 
   // The number of this row in the tensor.
   __device__ int place(int row) const {
-    return offset + (row < summed ? row + unsummed : row - summed);
+    if (row < summed) return offset + row + before;
+    return offset + (row < summed + before ? row - summed : row);
   }
 };
 
@@ -57,10 +61,10 @@ __device__ __forceinline__ Rows rows_at(const Arguments& args, const Converted& 
                                         int row) {
   if constexpr (kByRequest) {
     const Requests& all = args.requests;
-    const int request = request_of_workspace_row(c.cu_rows, all.count, row);
+    const int request = request_of_workspace_row(c.starts, all.count, row);
     const Request r(all, request, args.q_heads);
-    const int first = row - first_workspace_row(c.cu_rows, request);
-    if (c.is_dq) return {r.batch, first, r.q_len, r.first_q, r.live, r.q_len - r.live};
+    const int first = row - first_workspace_row(c.starts, request);
+    if (c.is_dq) return {r.batch, first, r.q_len, r.first_q, r.live, r.first_live};
     return {r.batch, first, r.kv_len, r.first_k, r.kv_len, 0};
   } else {
     return {head / c.heads, row, c.length, 0, c.length, 0};
@@ -123,7 +127,7 @@ __global__ void __launch_bounds__(kThreads)
     convert_span<Element, kHeadDim, kByRequest>(
         args,
         {args.dq_sums, args.dq, args.q_heads, args.q_len, args.padded_q, 1, args.scale,
-         args.requests.cu_seqlens_q, true},
+         args.requests.queries, true},
         span, 0);
     return;
   }
@@ -134,7 +138,7 @@ __global__ void __launch_bounds__(kThreads)
   convert_span<Element, kHeadDim, kByRequest>(
       args,
       {is_dk ? args.dk_sums : args.dv_sums, is_dk ? args.dk : args.dv, args.kv_heads, args.kv_len,
-       args.padded_kv, args.slices, is_dk ? args.scale : 1.0f, args.requests.cu_seqlens_k, false},
+       args.padded_kv, args.slices, is_dk ? args.scale : 1.0f, args.requests.keys, false},
       is_dk ? span : span - kv_spans, slice_floats);
 }
 
@@ -142,10 +146,11 @@ __global__ void __launch_bounds__(kThreads)
 
 RowKernel convert(const Problem& p) {
   return with_compiled_head_dim(p.head_dim, [&]<int kHeadDim>() -> RowKernel {
-    const auto kernel = p.lengths ? for_half(p.dtype, backward_convert<__half, kHeadDim, true>,
-                                             backward_convert<__nv_bfloat16, kHeadDim, true>)
-                                  : for_half(p.dtype, backward_convert<__half, kHeadDim, false>,
-                                             backward_convert<__nv_bfloat16, kHeadDim, false>);
+    const auto kernel = is_by_request(p)
+                            ? for_half(p.dtype, backward_convert<__half, kHeadDim, true>,
+                                       backward_convert<__nv_bfloat16, kHeadDim, true>)
+                            : for_half(p.dtype, backward_convert<__half, kHeadDim, false>,
+                                       backward_convert<__nv_bfloat16, kHeadDim, false>);
     return {{"sm80_backward_convert", kernel, kThreads}, kRows};
   });
 }

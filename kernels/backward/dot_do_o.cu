@@ -11,6 +11,7 @@
 #include "kernels/backward/requests.cuh"
 #include "kernels/common/blocks.h"
 #include "kernels/common/half_types.h"
+#include "kernels/common/requests.h"
 
 namespace flashbench::kernels::backward {
 namespace {
@@ -48,9 +49,9 @@ template <bool kByRequest>
 __device__ __forceinline__ Rows rows_at(const Arguments& args, int head, int row) {
   if constexpr (kByRequest) {
     const Requests& all = args.requests;
-    const int request = request_of_workspace_row(all.cu_seqlens_q, all.count, row);
+    const int request = request_of_workspace_row(all.queries, all.count, row);
     const Request r(all, request, args.q_heads);
-    return {r.batch, row - first_workspace_row(all.cu_seqlens_q, request), r.live,
+    return {r.batch, row - first_workspace_row(all.queries, request), r.live,
             r.first_q + r.first_live, r.logsumexp + head * r.logsumexp_stride + r.first_live};
   } else {
     return {head / args.q_heads, row, args.q_len, 0, static_cast<int64_t>(head) * args.q_len};
@@ -127,10 +128,11 @@ __global__ void __launch_bounds__(kThreads)
 
 RowKernel dot_do_o(const Problem& p) {
   return with_compiled_head_dim(p.head_dim, [&]<int kHeadDim>() -> RowKernel {
-    const auto kernel = p.lengths ? for_half(p.dtype, backward_dot_do_o<__half, kHeadDim, true>,
-                                             backward_dot_do_o<__nv_bfloat16, kHeadDim, true>)
-                                  : for_half(p.dtype, backward_dot_do_o<__half, kHeadDim, false>,
-                                             backward_dot_do_o<__nv_bfloat16, kHeadDim, false>);
+    const auto kernel = is_by_request(p)
+                            ? for_half(p.dtype, backward_dot_do_o<__half, kHeadDim, true>,
+                                       backward_dot_do_o<__nv_bfloat16, kHeadDim, true>)
+                            : for_half(p.dtype, backward_dot_do_o<__half, kHeadDim, false>,
+                                       backward_dot_do_o<__nv_bfloat16, kHeadDim, false>);
     return {{"sm80_backward_dot_do_o", kernel, kThreads}, rows_of_block(kHeadDim)};
   });
 }

@@ -1,6 +1,6 @@
-// Requests of different lengths in the backward pass. Its workspace has rows for all of them behind
-// each other, those of a request from a multiple of kRowPadding on. They are the rows of the
-// queries that see a key, from which the pass starts, and then of the others.
+// Requests of different lengths in the backward pass, or with windows. Its workspace has rows for
+// all of them behind each other, those of a request from a multiple of kRowPadding on. They are the
+// rows of the queries that see a key, from which the pass starts, and then of the others.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,19 @@ constexpr int64_t workspace_rows(int64_t rows, int64_t requests) {
   return (rows / kRowPadding + requests) * kRowPadding;
 }
 
+// Where the rows of each request begin, those of queries or of keys.
+struct RowStarts {
+  const int* cu_rows;  // [count + 1]; null: every request has `length` rows
+  int length;          // of the longest
+};
+
 struct Requests {
-  const int *cu_seqlens_q, *cu_seqlens_k;  // [count + 1]
+  RowStarts queries, keys;
   int count;
-  int q_len;      // of the longest
-  int q_tokens;   // of all
-  bool packed;    // rows of the tensors and of the logsumexp count through all requests
-  bool causal;    // a query sees no key after its own
-  bool top_left;  // its own key has its number; else the last query's is the last key
+  int q_tokens;     // of all
+  bool packed;      // rows of the tensors and of the logsumexp count through all requests
+  bool top_left;    // a query's own key has its number; else the last query's is the last key
+  int left, right;  // keys that a query sees before and after its own
 };
 
 }  // namespace flashbench::kernels::backward

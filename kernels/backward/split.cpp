@@ -30,21 +30,21 @@ int64_t group_bytes(const Problem& p) {
 class Schedule {
  public:
   explicit Schedule(const Launch& at)
-      : masked_(at.problem.mask != Mask::none),
+      : masked_(at.problem.is_masked()),
+        windowed_(at.problem.has_window()),
         group_(at.problem.heads_per_kv_head()),
         group_steps_(group_ * divide_up(at.problem.q_len, at.blocks.q)),
         kv_heads_(at.problem.batch * at.problem.kv_heads),
         key_blocks_(divide_up(at.problem.kv_len, at.blocks.kv)),
         slots_(static_cast<double>(slots(at))),
         group_bytes_(static_cast<double>(group_bytes(at.problem))) {
-    const Problem& p = at.problem;
-    const int64_t query_blocks = divide_up(p.q_len, at.blocks.q);
-    const int64_t key_end = p.visible_keys(p.q_len - 1).end;
-    int64_t steps = 0;
-    for (int64_t key = 0; key < key_end; key += at.blocks.kv) {
-      steps += query_blocks - std::min(query_blocks, p.queries_that_see(key).first / at.blocks.q);
-    }
+    int64_t steps = 0, most = 0;
+    for_each_key_block(at.problem, at.blocks, [&](const RowRange& query_blocks) {
+      steps += query_blocks.size();
+      most = std::max(most, query_blocks.size());
+    });
     steps_ = static_cast<double>(steps * group_ * kv_heads_);
+    if (windowed_) group_steps_ = group_ * most;
   }
 
   int64_t most_parts() const {
@@ -54,8 +54,9 @@ class Schedule {
   }
 
   // With a mask, the steps of a query head have different costs. Parts must then be whole heads or
-  // divide all heads alike.
+  // divide all heads alike. With a window, a block of keys is seen by a piece of a head alone.
   bool is_even(int64_t parts) const {
+    if (windowed_) return group_ % parts == 0;
     return !masked_ || group_ % parts == 0 || parts % group_ == 0;
   }
 
@@ -78,8 +79,10 @@ class Schedule {
 
  private:
   // With a mask, thread blocks do not go through the queries in step: the L2 cache must hold the
-  // whole heads that run at once. What does not fit is read from memory again.
+  // whole heads that run at once. What does not fit is read from memory again. With a window, few
+  // queries see the keys that run at once.
   double memory(int64_t parts) const {
+    if (windowed_) return 1;
     constexpr double kCacheBytes = 40 << 20, kMissing = 0.3;
     const double heads = std::clamp(slots_ / static_cast<double>(key_blocks_), 1.0,
                                     static_cast<double>(kv_heads_ * parts));
@@ -87,13 +90,24 @@ class Schedule {
     return 1 + kMissing * std::max(0.0, 1 - kCacheBytes / bytes);
   }
 
-  bool masked_;
+  bool masked_, windowed_;
   int64_t group_, group_steps_, kv_heads_, key_blocks_;
   double slots_, group_bytes_;
   double steps_ = 0;
 };
 
 }  // namespace
+
+void for_each_key_block(const Problem& p, const BlockSizes& blocks,
+                        const std::function<void(const RowRange& query_blocks)>& visit) {
+  const int64_t key_end = p.seen_keys().end;
+  for (int64_t key = 0; key < key_end; key += blocks.kv) {
+    const int64_t last_key = std::min(key + blocks.kv, key_end) - 1;
+    const int64_t first = p.queries_that_see(key).first / blocks.q;
+    const int64_t end = divide_up(p.queries_that_see(last_key).end, blocks.q);
+    visit({first, std::max(first, end)});
+  }
+}
 
 int choose_parts(const Launch& at) {
   const Problem average = average_request(at.problem);
@@ -119,7 +133,7 @@ int choose_parts(const Launch& at) {
 // If thread blocks go backwards, those of one head that start together wait for each other: when
 // the last of them begins, the first should have done only a small share of its steps.
 int64_t section_heads(const Launch& at, int64_t parts, bool backwards) {
-  const Problem p = at.problem.lengths ? all_requests_as_one(at.problem) : at.problem;
+  const Problem p = is_by_request(at.problem) ? all_requests_as_one(at.problem) : at.problem;
   if (p.mask == Mask::none && !backwards) return 1;
   constexpr int64_t kSectionBytes = int64_t{32} << 20;
   const int64_t heads = p.batch * p.kv_heads * parts;

@@ -2,10 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "kernels/attention.h"
 
 namespace flashbench::kernels::backward {
+
+// Calls visit with the blocks of queries that see any key of a block, for each block of keys that
+// may be seen. All requests have as many queries and keys.
+void for_each_key_block(const Problem&, const BlockSizes&,
+                        const std::function<void(const RowRange& query_blocks)>& visit);
 
 // The work of a block of keys is all pairs of a query head of its group and a block of queries that
 // sees it. choose_parts divides it into even parts, one thread block each. The cuts are the same

@@ -20,6 +20,7 @@ namespace flashbench::kernels::backward {
 template <int kBlockQ, int kBlockKv, bool kBackwards = false>
 struct Work {
   static constexpr bool kIsBackwards = kBackwards;
+  static constexpr bool kKnowsWindows = false;
   int batch, kv_head, part, key_block, first_key;
   int first_block, end_block;  // of queries that see any of the keys
   int start_head, start_block;
@@ -33,6 +34,9 @@ struct Work {
     begin(a, item.head);
     divide(a, item.block, a.q_len, a.diagonal, a.key_end);
   }
+
+  // How many blocks of keys add to this block of queries before this one.
+  __host__ __device__ int turn(int /*block*/) const { return key_block; }
 
   // What the equal lengths of a launch say; see RequestWork.
   template <typename Arguments>
@@ -92,6 +96,42 @@ struct Work {
     }
   }
 
+  // The same where query i sees no key before i + first_from: the blocks end with the last one that
+  // sees the last key.
+  template <typename Arguments>
+  __host__ __device__ void divide(const Arguments& a, int block, int q_len, int first_from,
+                                  int diagonal, int key_end) {
+    key_block = block;
+    first_key = key_block * kBlockKv;
+    const int blocks = (q_len + kBlockQ - 1) / kBlockQ;
+    const int end_query = min(q_len, min(first_key + kBlockKv, key_end) - first_from);
+    first_block = max(0, first_key - diagonal) / kBlockQ;
+    end_block =
+        first_key < key_end ? max(first_block, (end_query + kBlockQ - 1) / kBlockQ) : first_block;
+    if (end_block == first_block) {
+      start_head = last_head = 0;
+      start_block = stop_block = first_block;
+      steps = 0;
+      return;
+    }
+    const int64_t all_blocks = int64_t{a.group} * blocks;
+    const int from = static_cast<int>(all_blocks * part / a.parts);
+    const int to = static_cast<int>(all_blocks * (part + 1) / a.parts);
+    start_head = kv_head * a.group + from / blocks;
+    start_block = min(max(from % blocks, first_block), end_block);
+    last_head = kv_head * a.group + to / blocks;
+    stop_block = min(max(to % blocks, first_block), end_block);
+    steps = (last_head - start_head) * (end_block - first_block) + stop_block - start_block;
+    if (start_block == end_block) {
+      ++start_head;
+      start_block = first_block;
+    }
+    if (stop_block == first_block) {
+      --last_head;
+      stop_block = end_block;
+    }
+  }
+
  public:
   // Whether the part contains this block of queries, which is in [first_block, end_block).
   __host__ __device__ bool has(int head, int block) const {
@@ -100,9 +140,11 @@ struct Work {
   }
 };
 
-// The work of a thread block whose requests have lengths of their own. Called by whole warps.
+// The work of a thread block whose requests have lengths of their own, or windows. Called by whole
+// warps.
 template <int kBlockQ, int kBlockKv, bool kBackwards = false>
 struct RequestWork : Work<kBlockQ, kBlockKv, kBackwards> {
+  static constexpr bool kKnowsWindows = true;
   int exists;  // whether the slot has a block of keys; else there is nothing to do
   int of_batch, first_q, first_k, kv_len;  // see Request; first_q is that of the live ones
 
@@ -111,8 +153,7 @@ struct RequestWork : Work<kBlockQ, kBlockKv, kBackwards> {
     const SectionItem item =
         item_in_sections(index, a.kv_heads * a.parts, a.section_heads, a.key_blocks);
     const Requests& all = a.requests;
-    const RequestBlock found = block_in_slot<kBlockKv>(all.cu_seqlens_k, all.cu_seqlens_q,
-                                                       all.count, item.block, all.causal);
+    const RequestBlock found = block_at(all, item.block);
     exists = found.request >= 0;
     if (!exists) return;
     const Request r(all, found.request, a.q_heads);
@@ -121,17 +162,27 @@ struct RequestWork : Work<kBlockQ, kBlockKv, kBackwards> {
     first_k = r.first_k;
     kv_len = r.kv_len;
     q_len_ = r.live;
+    first_from_ = r.first_from;
     diagonal_ = r.diagonal;
     key_end_ = r.key_end;
-    first_query_row_ = first_workspace_row(all.cu_seqlens_q, found.request);
-    first_key_row_ = first_workspace_row(all.cu_seqlens_k, found.request);
+    first_query_row_ = first_workspace_row(all.queries, found.request);
+    first_key_row_ = first_workspace_row(all.keys, found.request);
     this->begin(a, item.head);
-    this->divide(a, found.block, r.live, r.diagonal, r.key_end);
+    this->divide(a, found.block, r.live, r.first_from, r.diagonal, r.key_end);
+  }
+
+  __device__ int turn(int block) const {
+    return this->key_block - max(0, block * kBlockQ + first_from_) / kBlockKv;
   }
 
   template <typename Arguments>
   __device__ int q_len(const Arguments&) const {
     return q_len_;
+  }
+  // Query i sees keys max(0, i + first_from) to i + diagonal.
+  template <typename Arguments>
+  __device__ int first_from(const Arguments&) const {
+    return first_from_;
   }
   template <typename Arguments>
   __device__ int diagonal(const Arguments&) const {
@@ -149,7 +200,16 @@ struct RequestWork : Work<kBlockQ, kBlockKv, kBackwards> {
   __device__ int first_key_row() const { return first_key_row_; }
 
  private:
-  int q_len_, diagonal_, key_end_, first_query_row_, first_key_row_;
+  static __device__ RequestBlock block_at(const Requests& all, int slot) {
+    if (all.keys.cu_rows != nullptr) {
+      return block_in_slot<kBlockKv>(all.keys.cu_rows, all.queries.cu_rows, all.count, slot,
+                                     all.right == 0);
+    }
+    const int blocks = (all.keys.length + kBlockKv - 1) / kBlockKv, request = slot / blocks;
+    return {request < all.count ? request : -1, slot % blocks, blocks};
+  }
+
+  int q_len_, first_from_, diagonal_, key_end_, first_query_row_, first_key_row_;
 };
 
 // The row of the first key in the accumulators of dK or dV.

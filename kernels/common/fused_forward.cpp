@@ -7,19 +7,25 @@ namespace flashbench::kernels {
 
 // Q is read once; O and L are written once. Every block of queries reads the keys and values that
 // it sees.
-int64_t fused_forward_requested_bytes(const Launch& at) {
+int64_t fused_forward_requested_bytes(const Launch& at, int64_t missing_rows) {
   const Problem& p = at.problem;
   const int64_t keys = p.sum_of_requests([&](const Problem& request) {
     int64_t sum = 0;
-    for (int64_t first = 0; first < request.q_len; first += at.blocks.q) {
+    for (int64_t first = -missing_rows; first < request.q_len; first += at.blocks.q) {
       const int64_t last = std::min(request.q_len, first + at.blocks.q) - 1;
-      sum += request.visible_keys(last).end - request.visible_keys(first).first;
+      const int64_t top = std::max<int64_t>(0, first);
+      sum += request.visible_keys(last).end - request.visible_keys(top).first;
     }
     return sum;
   });
   const int64_t queries = p.q_heads * p.q_tokens();
-  return element_size(p.dtype) * 2 * (queries + p.q_heads * keys) * p.head_dim +
+  return element_size(p.dtype) * (queries + 2 * p.q_heads * keys) * p.head_dim +
+         element_size(p.output_dtype()) * queries * p.head_dim +
          static_cast<int64_t>(sizeof(float)) * queries;
+}
+
+int64_t fused_forward_requested_bytes(const Launch& at) {
+  return fused_forward_requested_bytes(at, 0);
 }
 
 int64_t section_heads(const Problem& p, const BlockSizes& blocks, const DeviceInfo& device) {

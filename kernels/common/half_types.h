@@ -19,6 +19,7 @@ T for_half(Dtype dtype, T fp16, T bf16) {
     case Dtype::bf16:
       return bf16;
     case Dtype::fp32:
+    case Dtype::e4m3:
       break;
   }
   throw std::logic_error("there is nothing for " + std::string(name(dtype)));

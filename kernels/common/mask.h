@@ -1,7 +1,9 @@
 // Properties of masks and windows that kernels need in addition to Problem::visible_keys.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "attention/problem.h"
 
@@ -22,6 +24,11 @@ inline Band band(const Problem& p) {
 
 // Upper limit of lengths: kernels use 32-bit row and key indices, and diagonal() must also fit.
 inline constexpr int64_t kMaxLength = int64_t{1} << 30;
+
+// Keys before or after a query's own that it sees. No window is one longer than any request.
+inline int window_keys(const std::optional<int64_t>& window) {
+  return static_cast<int>(std::min(window.value_or(kMaxLength), kMaxLength - 1));
+}
 
 // Without a window, query i sees keys 0 to i + diagonal(p), limited to kv_len. Without a mask this
 // is kMaxLength, so that every query sees all keys.

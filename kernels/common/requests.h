@@ -9,6 +9,11 @@
 
 namespace flashbench::kernels {
 
+// Whether the variants by request serve a problem, which also know windows and pages.
+inline bool is_by_request(const Problem& p) {
+  return p.lengths || p.has_window() || p.is_paged();
+}
+
 // How many blocks so many requests with so many rows have at most; see requests.cuh.
 constexpr int64_t block_slots(int64_t rows, int64_t requests, int64_t block_rows) {
   return rows / block_rows + requests;

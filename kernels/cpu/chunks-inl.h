@@ -348,6 +348,8 @@ inline void attend_chunk(const Problem& whole, const Inputs& in, const KeyChunk&
       return attend_tiles<Dtype::fp16>(p, in, at, copied, s, to);
     case Dtype::bf16:
       return attend_tiles<Dtype::bf16>(p, in, at, copied, s, to);
+    case Dtype::e4m3:
+      break;
   }
 }
 

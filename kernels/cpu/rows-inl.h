@@ -101,6 +101,8 @@ HWY_INLINE void load_row(const void* from, Dtype dtype, size_t columns, float* H
       return for_row(columns, [&](size_t i) HWY_ATTR {
         hn::StoreU(bf16_to_float(d, hn::PromoteTo(du, hn::LoadU(dh, halves + i))), d, to + i);
       });
+    case Dtype::e4m3:
+      break;
   }
 }
 
@@ -124,6 +126,8 @@ HWY_INLINE void store_row(const float* HWY_RESTRICT from, float scale, Dtype dty
       return for_row(columns, [&](size_t i) HWY_ATTR {
         hn::StoreU(hn::TruncateTo(dh, float_to_bf16(load(i))), dh, halves + i);
       });
+    case Dtype::e4m3:
+      break;
   }
 }
 

@@ -326,6 +326,8 @@ float score_unit(Dtype scores) {
     case Dtype::fp32:
     case Dtype::bf16:
       return 1;
+    case Dtype::e4m3:
+      break;
   }
   throw std::logic_error("scores of this dtype have no unit");
 }

@@ -1,4 +1,5 @@
-// cvt.rn: rounds two floats to nearest even and packs them as 16-bit elements (sm_80).
+// cvt.rn: rounds floats to nearest even and packs them, as 16-bit elements (sm_80) or as e4m3
+// (sm_89).
 #pragma once
 
 #include <cuda_bf16.h>
@@ -23,6 +24,19 @@ template <>
 __device__ __forceinline__ uint32_t cvt_rn_x2<__nv_bfloat16>(float low, float high) {
   uint32_t packed;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
+// Four floats as e4m3; the first comes first in memory. What is beyond 448 becomes 448; NaN stays.
+__device__ __forceinline__ uint32_t cvt_rn_satfinite_e4m3x4(float x0, float x1, float x2,
+                                                            float x3) {
+  uint32_t packed;
+  asm("{\n.reg .b16 low, high;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\n"
+      "mov.b32 %0, {low, high};\n}\n"
+      : "=r"(packed)
+      : "f"(x0), "f"(x1), "f"(x2), "f"(x3));
   return packed;
 }
 

@@ -1,6 +1,7 @@
-// wgmma.mma_async.m64nNk16 with 16-bit inputs and fp32 accumulators (sm_90a): the asynchronous
-// matrix product of a warpgroup. docs.nvidia.com/cuda/parallel-thread-execution: "Asynchronous
-// warpgroup level matrix instructions"
+// wgmma.mma_async.m64nNk16 with 16-bit inputs, and m64nNk32 with e4m3 inputs, and fp32 accumulators
+// (sm_90a): the asynchronous matrix product of a warpgroup.
+// docs.nvidia.com/cuda/parallel-thread-execution: "Asynchronous warpgroup level matrix
+// instructions"
 #pragma once
 
 #include <cuda_bf16.h>
@@ -35,32 +36,37 @@ __device__ __forceinline__ void keep_here(float (&registers)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i]) : : "memory");
 }
 
-// The descriptor of a matrix of 16-bit elements in shared memory: rows of 128 bytes with the
-// 128-byte swizzle (16-byte chunk c of row r is stored at chunk c ^ r % 8), in groups of 8 rows.
-// Groups are 1024 bytes apart and aligned to 1024 bytes.
-class WgmmaMatrix {
+// The descriptor of a matrix in shared memory, in groups of 8 rows. Rows have 128 bytes with the
+// 128-byte swizzle (16-byte chunk c of row r is stored at chunk c ^ r % 8), or 64 bytes with the
+// 64-byte swizzle (at chunk c ^ r / 2 % 4). Groups follow each other, and each is aligned to its
+// size.
+template <int kRowBytes>
+class SwizzledMatrix {
  public:
-  // `panel_bytes` is the distance to the next 64 elements along the rows. It is used only where
-  // rows run along M or N.
-  __device__ __forceinline__ WgmmaMatrix(uint32_t address, uint32_t panel_bytes)
+  static_assert(kRowBytes == 128 || kRowBytes == 64);
+
+  // `panel_bytes` is the distance to the next 128 bytes along the rows. It is used only where rows
+  // run along M or N.
+  __device__ __forceinline__ SwizzledMatrix(uint32_t address, uint32_t panel_bytes)
       : low_((address & 0x3FFFF) >> 4 | (panel_bytes >> 4) << 16) {}
 
   // The matrix `bytes` (a multiple of 16) further on. Only the low word of the descriptor changes:
   // this takes one addition between two wgmmas, where 64 bits would take three.
-  __device__ __forceinline__ WgmmaMatrix advance(int bytes) const {
-    WgmmaMatrix moved = *this;
+  __device__ __forceinline__ SwizzledMatrix advance(int bytes) const {
+    SwizzledMatrix moved = *this;
     moved.low_ += static_cast<uint32_t>(bytes >> 4);
     return moved;
   }
 
   __device__ __forceinline__ uint64_t descriptor() const {
-    constexpr uint64_t kEightRows = 1024 >> 4, kSwizzle128 = 1;
-    return low_ | kEightRows << 32 | kSwizzle128 << 62;
+    constexpr uint64_t kEightRows = 8 * kRowBytes >> 4, kSwizzle = kRowBytes == 128 ? 1 : 2;
+    return low_ | kEightRows << 32 | kSwizzle << 62;
   }
 
  private:
   uint32_t low_;
 };
+using WgmmaMatrix = SwizzledMatrix<128>;
 
 // The dimension along which the rows of a matrix in shared memory run: K, or else M or N.
 enum class RowsAlong { k, mn };
@@ -70,6 +76,9 @@ enum class RowsAlong { k, mn };
 //   multiply_shared: D = A B (`accumulate`: D += A B), A [64, 16] and B [16, kN] in shared memory,
 //     with rows of 128 bytes that run along K, or along M (A) or N (B).
 //   multiply_registers: the same for A in registers (mma_m16n8k16's, for rows 16w to 16w + 15).
+//   multiply_shared_e4m3, multiply_registers_e4m3: the same for A [64, 32] and B [32, kN] of e4m3,
+//     whose rows run along K. In registers, a[0] has columns 4(l%4) + {0, 1, 2, 3} of row
+//     16w + l/4, a[1] those of the row 8 further, and a[2] and a[3] the columns 16 further.
 template <int kN>
 struct Wgmma;
 
@@ -134,30 +143,62 @@ struct Wgmma;
                : FLASHBENCH_D_##d_count                                                      \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor()),            \
                  "r"(static_cast<int>(accumulate)), "n"(static_cast<int>(kRowsOfB)))
+#define FLASHBENCH_WGMMA_SHARED_E4M3(n, d_count, n1, n2)                                  \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #n2                                   \
+               ", 0;\n"                                                                   \
+               "wgmma.mma_async.sync.aligned.m64n" #n                                     \
+               "k32.f32.e4m3.e4m3"                                                        \
+               " {" FLASHBENCH_TEXT_##d_count "}, %" #d_count ", %" #n1 ", p, 1, 1;\n}\n" \
+               : FLASHBENCH_D_##d_count                                                   \
+               : "l"(a.descriptor()), "l"(b.descriptor()), "r"(static_cast<int>(accumulate)))
+#define FLASHBENCH_WGMMA_REGISTERS_E4M3(n, d_count, n1, n2, n3, n4, n5)                      \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #n5                                      \
+               ", 0;\n"                                                                      \
+               "wgmma.mma_async.sync.aligned.m64n" #n                                        \
+               "k32.f32.e4m3.e4m3"                                                           \
+               " {" FLASHBENCH_TEXT_##d_count "}, {%" #d_count ", %" #n1 ", %" #n2 ", %" #n3 \
+                                              "}, %" #n4 ", p, 1, 1;\n}\n"                   \
+               : FLASHBENCH_D_##d_count                                                      \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor()),            \
+                 "r"(static_cast<int>(accumulate)))
 
-#define FLASHBENCH_WGMMA(n, d_count, n1, n2, n3, n4, n5, n6)                                    \
-  template <>                                                                                   \
-  struct Wgmma<n> {                                                                             \
-    template <typename T, RowsAlong kRowsOfA = RowsAlong::k, RowsAlong kRowsOfB = RowsAlong::k> \
-    static __device__ __forceinline__ void multiply_shared(float (&d)[n / 2], WgmmaMatrix a,    \
-                                                           WgmmaMatrix b, bool accumulate) {    \
-      if constexpr (std::is_same_v<T, __half>) {                                                \
-        FLASHBENCH_WGMMA_SHARED(n, "f16", d_count, n1, n2, n3, n4);                             \
-      } else {                                                                                  \
-        FLASHBENCH_WGMMA_SHARED(n, "bf16", d_count, n1, n2, n3, n4);                            \
-      }                                                                                         \
-    }                                                                                           \
-    template <typename T, RowsAlong kRowsOfB = RowsAlong::mn>                                   \
-    static __device__ __forceinline__ void multiply_registers(float (&d)[n / 2],                \
-                                                              const uint32_t (&a)[4],           \
-                                                              WgmmaMatrix b,                    \
-                                                              bool accumulate = true) {         \
-      if constexpr (std::is_same_v<T, __half>) {                                                \
-        FLASHBENCH_WGMMA_REGISTERS(n, "f16", d_count, n1, n2, n3, n4, n5, n6);                  \
-      } else {                                                                                  \
-        FLASHBENCH_WGMMA_REGISTERS(n, "bf16", d_count, n1, n2, n3, n4, n5, n6);                 \
-      }                                                                                         \
-    }                                                                                           \
+#define FLASHBENCH_WGMMA(n, d_count, n1, n2, n3, n4, n5, n6)                                     \
+  template <>                                                                                    \
+  struct Wgmma<n> {                                                                              \
+    template <typename T, RowsAlong kRowsOfA = RowsAlong::k, RowsAlong kRowsOfB = RowsAlong::k>  \
+    static __device__ __forceinline__ void multiply_shared(float (&d)[n / 2], WgmmaMatrix a,     \
+                                                           WgmmaMatrix b, bool accumulate) {     \
+      if constexpr (std::is_same_v<T, __half>) {                                                 \
+        FLASHBENCH_WGMMA_SHARED(n, "f16", d_count, n1, n2, n3, n4);                              \
+      } else {                                                                                   \
+        FLASHBENCH_WGMMA_SHARED(n, "bf16", d_count, n1, n2, n3, n4);                             \
+      }                                                                                          \
+    }                                                                                            \
+    template <typename T, RowsAlong kRowsOfB = RowsAlong::mn>                                    \
+    static __device__ __forceinline__ void multiply_registers(float (&d)[n / 2],                 \
+                                                              const uint32_t (&a)[4],            \
+                                                              WgmmaMatrix b,                     \
+                                                              bool accumulate = true) {          \
+      if constexpr (std::is_same_v<T, __half>) {                                                 \
+        FLASHBENCH_WGMMA_REGISTERS(n, "f16", d_count, n1, n2, n3, n4, n5, n6);                   \
+      } else {                                                                                   \
+        FLASHBENCH_WGMMA_REGISTERS(n, "bf16", d_count, n1, n2, n3, n4, n5, n6);                  \
+      }                                                                                          \
+    }                                                                                            \
+    template <int kRowBytesA, int kRowBytesB>                                                    \
+    static __device__ __forceinline__ void multiply_shared_e4m3(float (&d)[n / 2],               \
+                                                                SwizzledMatrix<kRowBytesA> a,    \
+                                                                SwizzledMatrix<kRowBytesB> b,    \
+                                                                bool accumulate) {               \
+      FLASHBENCH_WGMMA_SHARED_E4M3(n, d_count, n1, n2);                                          \
+    }                                                                                            \
+    template <int kRowBytesB>                                                                    \
+    static __device__ __forceinline__ void multiply_registers_e4m3(float (&d)[n / 2],            \
+                                                                   const uint32_t (&a)[4],       \
+                                                                   SwizzledMatrix<kRowBytesB> b, \
+                                                                   bool accumulate) {            \
+      FLASHBENCH_WGMMA_REGISTERS_E4M3(n, d_count, n1, n2, n3, n4, n5);                           \
+    }                                                                                            \
   }
 
 FLASHBENCH_WGMMA(32, 16, 17, 18, 19, 20, 21, 22);
@@ -170,6 +211,8 @@ FLASHBENCH_WGMMA(192, 96, 97, 98, 99, 100, 101, 102);
 FLASHBENCH_WGMMA(256, 128, 129, 130, 131, 132, 133, 134);
 
 #undef FLASHBENCH_WGMMA
+#undef FLASHBENCH_WGMMA_REGISTERS_E4M3
+#undef FLASHBENCH_WGMMA_SHARED_E4M3
 #undef FLASHBENCH_WGMMA_REGISTERS
 #undef FLASHBENCH_WGMMA_SHARED
 #undef FLASHBENCH_D_128

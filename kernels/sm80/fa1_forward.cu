@@ -9,10 +9,10 @@
 #include <string>
 
 #include "kernels/attention.h"
+#include "kernels/common/forward_tensors.h"
 #include "kernels/common/half_types.h"
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
-#include "kernels/common/strides.h"
 #include "kernels/common/tensor_cores.h"
 #include "kernels/mma/shared_tile.h"
 #include "kernels/ptx/cp_async.h"
@@ -30,10 +30,7 @@ constexpr int kWarps = 4, kThreads = 32 * kWarps;
 constexpr int kRows = 16;  // queries per step
 
 struct Arguments {
-  const void *q, *k, *v;
-  void* o;
-  float* logsumexp;
-  Strides q_strides, k_strides, v_strides, o_strides;
+  ForwardTensors tensors;
   int heads, heads_per_kv_head, q_len, kv_len, head_dim;
   int diagonal;  // query i sees keys 0 to i + diagonal
   int splits;    // thread blocks per head; each takes the queries of every splits-th step
@@ -165,12 +162,14 @@ struct Forward {
     const int64_t batch_head = blockIdx.x / static_cast<unsigned>(a.splits);
     const int64_t batch = batch_head / a.heads, head = batch_head % a.heads;
     const int64_t kv_head = head / a.heads_per_kv_head;
-    const T* q = static_cast<const T*>(a.q) + batch * a.q_strides.batch + head * a.q_strides.head;
-    const T* k =
-        static_cast<const T*>(a.k) + batch * a.k_strides.batch + kv_head * a.k_strides.head;
-    const T* v =
-        static_cast<const T*>(a.v) + batch * a.v_strides.batch + kv_head * a.v_strides.head;
-    T* o = static_cast<T*>(a.o) + batch * a.o_strides.batch + head * a.o_strides.head;
+    const T* q = static_cast<const T*>(a.tensors.q) + batch * a.tensors.q_strides.batch +
+                 head * a.tensors.q_strides.head;
+    const T* k = static_cast<const T*>(a.tensors.k) + batch * a.tensors.k_strides.batch +
+                 kv_head * a.tensors.k_strides.head;
+    const T* v = static_cast<const T*>(a.tensors.v) + batch * a.tensors.v_strides.batch +
+                 kv_head * a.tensors.v_strides.head;
+    T* o = static_cast<T*>(a.tensors.o) + batch * a.tensors.o_strides.batch +
+           head * a.tensors.o_strides.head;
     const int64_t head_rows = batch_head * a.q_len;
 
     const int steps = (a.q_len + kRows - 1) / kRows;
@@ -178,8 +177,8 @@ struct Forward {
       return a.visible_keys(min(a.q_len, (step + 1) * kRows) - 1);
     };
     const auto load_q = [&](int step, int buffer) {
-      load<QTile, kRows>(shared.q[buffer], q + int64_t{step} * kRows * a.q_strides.row,
-                         a.q_strides.row, a.q_len - step * kRows, a.head_dim);
+      load<QTile, kRows>(shared.q[buffer], q + int64_t{step} * kRows * a.tensors.q_strides.row,
+                         a.tensors.q_strides.row, a.q_len - step * kRows, a.head_dim);
       ptx::cp_async_commit_group();
     };
 
@@ -192,9 +191,9 @@ struct Forward {
       const int row = step * kRows + my_row;
       if (row >= a.q_len || a.visible_keys(row) > 0) continue;
       for (int column = my_column; column < a.head_dim; column += 4 * kThreadsPerRow) {
-        *reinterpret_cast<uint2*>(o + row * a.o_strides.row + column) = {0, 0};
+        *reinterpret_cast<uint2*>(o + row * a.tensors.o_strides.row + column) = {0, 0};
       }
-      if (my_column == 0) a.logsumexp[head_rows + row] = -kInfinity;
+      if (my_column == 0) a.tensors.logsumexp[head_rows + row] = -kInfinity;
     }
 
     const int key_end = keys_of_step(steps - 1);
@@ -207,10 +206,10 @@ struct Forward {
       while (step < steps && keys_of_step(step) <= first_key) step += a.splits;
       if (step >= steps) break;
 
-      load<KvTile, kBlockKv>(shared.k, k + first_key * a.k_strides.row, a.k_strides.row,
-                             key_end - first_key, a.head_dim);
-      load<KvTile, kBlockKv>(shared.v, v + first_key * a.v_strides.row, a.v_strides.row,
-                             key_end - first_key, a.head_dim);
+      load<KvTile, kBlockKv>(shared.k, k + first_key * a.tensors.k_strides.row,
+                             a.tensors.k_strides.row, key_end - first_key, a.head_dim);
+      load<KvTile, kBlockKv>(shared.v, v + first_key * a.tensors.v_strides.row,
+                             a.tensors.v_strides.row, key_end - first_key, a.head_dim);
       int buffer = 0;
       load_q(step, buffer);
       for (; step < steps; step += a.splits, buffer ^= 1) {
@@ -306,13 +305,15 @@ struct Forward {
           for (int i = 0; i < kQuads; ++i) {
             const int column = my_column + i * 4 * kThreadsPerRow;
             if (column < a.head_dim) {
-              *reinterpret_cast<uint2*>(o + (first_query + my_row) * a.o_strides.row + column) = {
+              *reinterpret_cast<uint2*>(o + (first_query + my_row) * a.tensors.o_strides.row +
+                                        column) = {
                   ptx::cvt_rn_x2<T>(sums[i].x * inverse, sums[i].y * inverse),
                   ptx::cvt_rn_x2<T>(sums[i].z * inverse, sums[i].w * inverse)};
             }
           }
           if (my_column == 0) {
-            a.logsumexp[my_index] = (new_maximum + log2f(new_sum)) * std::numbers::ln2_v<float>;
+            a.tensors.logsumexp[my_index] =
+                (new_maximum + log2f(new_sum)) * std::numbers::ln2_v<float>;
           }
         }
       }
@@ -415,15 +416,7 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
   float* maximum = partial_o + p.query_rows() * variant_for(p).head_dim;
   const int64_t splits_of_head = splits(at);
   const Arguments arguments{
-      .q = in.q.data,
-      .k = in.k.data,
-      .v = in.v.data,
-      .o = out.o.data,
-      .logsumexp = out.logsumexp,
-      .q_strides = strides_of(in.q),
-      .k_strides = strides_of(in.k),
-      .v_strides = strides_of(in.v),
-      .o_strides = strides_of(out.o),
+      .tensors = forward_tensors(in, out),
       .heads = static_cast<int>(p.q_heads),
       .heads_per_kv_head = static_cast<int>(p.heads_per_kv_head()),
       .q_len = static_cast<int>(p.q_len),

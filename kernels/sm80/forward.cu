@@ -10,12 +10,12 @@
 
 #include "kernels/attention.h"
 #include "kernels/common/blocks.h"
+#include "kernels/common/forward_tensors.h"
 #include "kernels/common/fused_forward.h"
 #include "kernels/common/half_types.h"
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/sections.cuh"
-#include "kernels/common/strides.h"
 #include "kernels/common/tensor_cores.h"
 #include "kernels/mma/shared_tile.h"
 #include "kernels/ptx/cp_async.h"
@@ -37,10 +37,7 @@ constexpr float kRescaleThreshold = 8;
 constexpr float kLargestP = 256;
 
 struct Arguments {
-  const void *q, *k, *v;
-  void* o;
-  float* logsumexp;
-  Strides q_strides, k_strides, v_strides, o_strides;
+  ForwardTensors tensors;
   int heads, heads_per_kv_head, q_len, kv_len, head_dim;
   int diagonal;  // query i sees keys 0 to i + diagonal
   int q_blocks, batch_heads, section_heads;
@@ -319,7 +316,7 @@ struct Forward {
     const int warp_row = static_cast<int>(threadIdx.x) / 32 * kWarpRows;
     const int64_t first_query = at.q_block * kBlockQ;
     float* logsumexp =
-        a.logsumexp + (int64_t{at.batch} * a.heads + at.head) * a.q_len + first_query;
+        a.tensors.logsumexp + (int64_t{at.batch} * a.heads + at.head) * a.q_len + first_query;
     __syncwarp();  // all lanes have read their Q
 #pragma unroll
     for (int i = 0; i < 2 * kRowTiles; ++i) {
@@ -341,8 +338,8 @@ struct Forward {
       }
     }
     __syncwarp();
-    T* out = static_cast<T*>(a.o) + at.batch * a.o_strides.batch + at.head * a.o_strides.head +
-             first_query * a.o_strides.row;
+    T* out = static_cast<T*>(a.tensors.o) + at.batch * a.tensors.o_strides.batch +
+             at.head * a.tensors.o_strides.head + first_query * a.tensors.o_strides.row;
     constexpr int kRowsPerPass = 32 / QTile::kRowChunks;
     const int chunk = lane % QTile::kRowChunks;
 #pragma unroll
@@ -352,7 +349,7 @@ struct Forward {
       for (int panel = 0; panel < QTile::kPanels; ++panel) {
         const int column = panel * QTile::kPanelColumns + chunk * 8;
         if (row < query_rows && column < a.head_dim) {
-          *reinterpret_cast<int4*>(out + row * a.o_strides.row + column) =
+          *reinterpret_cast<int4*>(out + row * a.tensors.o_strides.row + column) =
               *reinterpret_cast<const int4*>(tile + panel * QTile::kPanelBytes +
                                              QTile::chunk_offset(row, chunk));
         }
@@ -370,12 +367,12 @@ struct Forward {
     const int kv_head = at.head / a.heads_per_kv_head;
     const int first_query = at.q_block * kBlockQ;
     const int query_rows = min(kBlockQ, a.q_len - first_query);
-    const T* q = static_cast<const T*>(a.q) + at.batch * a.q_strides.batch +
-                 at.head * a.q_strides.head + first_query * a.q_strides.row;
-    const T* k =
-        static_cast<const T*>(a.k) + at.batch * a.k_strides.batch + kv_head * a.k_strides.head;
-    const T* v =
-        static_cast<const T*>(a.v) + at.batch * a.v_strides.batch + kv_head * a.v_strides.head;
+    const T* q = static_cast<const T*>(a.tensors.q) + at.batch * a.tensors.q_strides.batch +
+                 at.head * a.tensors.q_strides.head + first_query * a.tensors.q_strides.row;
+    const T* k = static_cast<const T*>(a.tensors.k) + at.batch * a.tensors.k_strides.batch +
+                 kv_head * a.tensors.k_strides.head;
+    const T* v = static_cast<const T*>(a.tensors.v) + at.batch * a.tensors.v_strides.batch +
+                 kv_head * a.tensors.v_strides.head;
 
     const int key_end = max(0, a.visible_keys(first_query + query_rows - 1));
     const int unmasked_blocks = max(0, a.visible_keys(first_query)) / kBlockKv;
@@ -383,18 +380,18 @@ struct Forward {
         warp_row < query_rows ? a.visible_keys(first_query + warp_row + kWarpRows - 1) : 0;
     const auto load_k = [&](int block, int stage) {
       load<KvTile, kBlockKv>(shared + kSharedK + stage * KvTile::kBytes,
-                             k + block * kBlockKv * a.k_strides.row, a.k_strides.row,
-                             key_end - block * kBlockKv, a.head_dim);
+                             k + block * kBlockKv * a.tensors.k_strides.row,
+                             a.tensors.k_strides.row, key_end - block * kBlockKv, a.head_dim);
     };
     const auto load_v = [&](int block, int stage) {
       load<KvTile, kBlockKv>(shared + kSharedV + stage * KvTile::kBytes,
-                             v + block * kBlockKv * a.v_strides.row, a.v_strides.row,
-                             key_end - block * kBlockKv, a.head_dim);
+                             v + block * kBlockKv * a.tensors.v_strides.row,
+                             a.tensors.v_strides.row, key_end - block * kBlockKv, a.head_dim);
     };
 
     int block = (key_end + kBlockKv - 1) / kBlockKv - 1;
     if (block >= 0) {
-      load<QTile, kBlockQ>(shared + kSharedQ, q, a.q_strides.row, query_rows, a.head_dim);
+      load<QTile, kBlockQ>(shared + kSharedQ, q, a.tensors.q_strides.row, query_rows, a.head_dim);
       ptx::cp_async_commit_group();
       load_k(block, 0);
       if constexpr (kStages == 2) load_v(block, 0);
@@ -553,15 +550,7 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void*, Strea
   const Problem& p = at.problem;
   const int64_t q_blocks = (p.q_len + at.blocks.q - 1) / at.blocks.q;
   const Arguments arguments{
-      .q = in.q.data,
-      .k = in.k.data,
-      .v = in.v.data,
-      .o = out.o.data,
-      .logsumexp = out.logsumexp,
-      .q_strides = strides_of(in.q),
-      .k_strides = strides_of(in.k),
-      .v_strides = strides_of(in.v),
-      .o_strides = strides_of(out.o),
+      .tensors = forward_tensors(in, out),
       .heads = static_cast<int>(p.q_heads),
       .heads_per_kv_head = static_cast<int>(p.heads_per_kv_head()),
       .q_len = static_cast<int>(p.q_len),

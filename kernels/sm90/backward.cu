@@ -13,6 +13,7 @@
 #include "kernels/common/blocks.h"
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
+#include "kernels/common/requests.h"
 #include "kernels/common/tensor_cores.h"
 #include "kernels/sm90/backward_variants.h"
 #include "kernels/sm90/tensor_map.h"
@@ -25,7 +26,7 @@ constexpr std::array kVariants = backward_variants<kDeterministic, false>();
 
 template <bool kDeterministic>
 std::span<const Variant<BackwardArguments>> variants(const Problem& p) {
-  if (p.lengths) return backward_variants_by_request(kDeterministic);
+  if (is_by_request(p)) return backward_variants_by_request(kDeterministic);
   return kVariants<kDeterministic>;
 }
 
@@ -39,8 +40,8 @@ std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& d
       })) {
     return "it takes head_dim 40 to 256";
   }
-  if (p.lengths && std::max(p.q_tokens(), p.kv_tokens()) + p.batch * backward::kRowPadding >
-                       std::numeric_limits<int32_t>::max()) {
+  if (is_by_request(p) && std::max(p.q_tokens(), p.kv_tokens()) + p.batch * backward::kRowPadding >
+                              std::numeric_limits<int32_t>::max()) {
     return "too many rows in all requests";
   }
   return std::nullopt;
@@ -172,8 +173,9 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
   const backward::Arguments shared = backward::arguments(at, in, out, workspace, kDeterministic);
   backward::launch_first(at.problem, shared, stream);
   launch_kernel(main_kernel<kDeterministic>(at), backward::main_thread_blocks(shared),
-                at.problem.lengths ? arguments_by_request(at, in, out, shared, kDeterministic)
-                                   : arguments(at, in, out, shared, kDeterministic),
+                is_by_request(at.problem)
+                    ? arguments_by_request(at, in, out, shared, kDeterministic)
+                    : arguments(at, in, out, shared, kDeterministic),
                 stream);
   backward::launch_last(at.problem, shared, stream);
 }
@@ -198,6 +200,7 @@ extern const AttentionKernel kSm90Backward{.name = "sm90_backward",
                                            .device = DeviceKind::cuda,
                                            .pass = Pass::backward,
                                            .needs_aligned_rows = true,
+                                           .knows_windows = true,
                                            .knows_lengths = true,
                                            .why_unsupported = sm90::why_unsupported,
                                            .candidates = sm90::candidates<false>,
@@ -214,6 +217,7 @@ extern const AttentionKernel kSm90BackwardDeterministic{
     .device = DeviceKind::cuda,
     .pass = Pass::backward,
     .needs_aligned_rows = true,
+    .knows_windows = true,
     .knows_lengths = true,
     .why_unsupported = sm90::why_unsupported,
     .choose = sm90::choose<true>,

@@ -140,6 +140,10 @@ struct Backward : Barriers<Delay> {
                                   backward::Work<kBlockQ, kBlockKv, kConfig.deterministic>>;
   using Rows = BackwardRows<kByRequest>;
 
+  // With kDqWarpgroup: whether consumers tell by flags that a K in a masked block is not finite.
+  // Where they have no registers to find out, dQ itself shows it, if it is not finite.
+  static constexpr bool kFlags = !kByRequest;
+
   struct Shared {
     alignas(1024) char k[kKvBytes];
     alignas(1024) char v[kKvBytes];
@@ -153,10 +157,10 @@ struct Backward : Barriers<Delay> {
     alignas(128) float logsumexp[kStages][kBlockQ];
     alignas(128) float d[kDOStages][kBlockQ];
     uint64_t k_full, v_full;
-    // With kDqWarpgroup: the barriers of the buffers of dS, and whether the scores of each warp are
-    // finite (see all_finite).
+    // With kDqWarpgroup: the barriers of the buffers of dS and, with kFlags, whether the scores of
+    // each warp are finite (see all_finite).
     uint64_t ds_full[kDqWarpgroup ? 2 : 0], ds_empty[kDqWarpgroup ? 2 : 0];
-    bool finite[kDqWarpgroup ? 2 : 0][4 * kConsumers];
+    bool finite[kDqWarpgroup && kFlags ? 2 : 0][4 * kConsumers];
     uint64_t q_full[kStages], q_empty[kStages];          // Q and the logsumexp
     uint64_t d_o_full[kDOStages], d_o_empty[kDOStages];  // dO and D
     int ticket;
@@ -433,9 +437,11 @@ struct Backward : Barriers<Delay> {
   };
 
   // The mask of a thread's part of S^T. In the thread's row h (0 or 1), column c is visible if
-  // from[h] <= c < end. Columns count from the thread's first.
+  // from[h] <= c < end[h]. Columns count from the thread's first. All rows have the same end unless
+  // there are windows.
   struct Visible {
-    int from[2], end;
+    static constexpr int kEnds = Work::kKnowsWindows ? 2 : 1;
+    int from[2], end[kEnds];
 
     __device__ Visible(const BackwardArguments& a, const Work& work, const Part& part,
                        const Block& block) {
@@ -444,12 +450,15 @@ struct Backward : Barriers<Delay> {
       for (int half = 0; half < 2; ++half) {
         const int key = work.first_key + part.warp_key + part.lane / 4 + 8 * half;
         from[half] = key < work.key_end(a) ? key - work.diagonal(a) - first : kBlockQ;
+        if constexpr (Work::kKnowsWindows) {
+          end[half] = min(work.q_len(a), key - work.first_from(a) + 1) - first;
+        }
       }
-      end = work.q_len(a) - first;
+      if constexpr (!Work::kKnowsWindows) end[0] = work.q_len(a) - first;
     }
     __device__ bool operator()(int i) const {
-      const int column = i / 4 * 8 + i % 2;
-      return column >= from[i / 2 % 2] && column < end;
+      const int column = i / 4 * 8 + i % 2, half = i / 2 % 2;
+      return column >= from[half] && column < end[half % kEnds];
     }
     // Selects rather than multiplies by 0: a masked element may be NaN.
     __device__ void select(float (&x)[kSFloats]) const {
@@ -460,10 +469,11 @@ struct Backward : Barriers<Delay> {
 
   // Whether all scores of a thread are finite. A row of K that is not finite shows in the scores of
   // all queries, whether they see it or not.
-  static __device__ __forceinline__ bool all_finite(const float (&s)[kSFloats]) {
+  template <int kCount>
+  static __device__ __forceinline__ bool all_finite(const float (&s)[kCount]) {
     bool finite = true;
 #pragma unroll
-    for (int i = 0; i < kSFloats; ++i) finite &= fabsf(s[i]) < INFINITY;
+    for (int i = 0; i < kCount; ++i) finite &= fabsf(s[i]) < INFINITY;
     return finite;
   }
 
@@ -555,13 +565,20 @@ struct Backward : Barriers<Delay> {
     }
   }
 
-  // The number of keys in the block that a query sees: `first` for the first query of its block,
-  // and one more for each further query, up to `end`.
+  // The keys in the block that a query sees. Those of the first query of its block end with
+  // `first`, those of each further query one later, up to `end`. With a window those of the first
+  // query begin with `begin`, those of each further query one later, too.
   struct SeenKeys {
-    int first, end;
+    int first, end, begin = 0;
     __device__ SeenKeys(const BackwardArguments& a, const Work& work, const Block& block)
         : first(block.first_query + work.diagonal(a) + 1 - work.first_key),
-          end(min(work.key_end(a) - work.first_key, kBlockKv)) {}
+          end(min(work.key_end(a) - work.first_key, kBlockKv)) {
+      if constexpr (Work::kKnowsWindows) {
+        begin = block.first_query + work.first_from(a) - work.first_key;
+      }
+    }
+    __device__ int first_of(int row) const { return Work::kKnowsWindows ? max(0, begin + row) : 0; }
+    __device__ int end_of(int row) const { return min(first + row, end); }
   };
 
   // Computes an element of dQ key by key, from dS and K in shared memory, for queries that do not
@@ -571,7 +588,7 @@ struct Backward : Barriers<Delay> {
                                                         const SeenKeys& seen, int row, int column) {
     float sum = 0;
 #pragma unroll 1
-    for (int key = 0; key < min(seen.first + row, seen.end); ++key) {
+    for (int key = seen.first_of(row); key < seen.end_of(row); ++key) {
       sum += (kHalfColumns ? element(ds, kQPanelBytes, key, row)
                            : element(ds, kQPanelBytes, row, key)) *
              element(shared.k, kKvPanelBytes, key, stored_column(column));
@@ -586,8 +603,14 @@ struct Backward : Barriers<Delay> {
                                                        const char* ds) {
     const SeenKeys seen(a, work, block);
     float* tiles = a.dq_sums + block.first_row * kHeadDim;
+    // Without flags, each warp does so for its own rows.
+    constexpr bool kAlone = kDqWarpgroup && !kFlags;
+    constexpr int kWarpElements = kWarpRows * kDqColumns;
+    const int first =
+        kAlone ? part.warp * kWarpElements + part.lane : static_cast<int>(threadIdx.x) % 128;
+    const int end = kAlone ? (part.warp + 1) * kWarpElements : kDqRows * kDqColumns;
 #pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x) % 128; i < kDqRows * kDqColumns; i += 128) {
+    for (int i = first; i < end; i += kAlone ? 32 : 128) {
       const int row = part.first_dq_row + i / kDqColumns;
       const int column = part.first_dq_column + i % kDqColumns;
       if (!is_in_head(column)) continue;
@@ -775,7 +798,7 @@ struct Backward : Barriers<Delay> {
         ptx::wgmma_wait_group<1>();  // S
         pass_turn(part);
         ptx::keep_here(s);
-        bool finite = !kMasked || all_finite(s);
+        bool finite = !(kMasked && kFlags) || all_finite(s);
         exponentiate(s, shared.logsumexp[stage], part.first_query, a.scale_log2);
         if constexpr (kMasked && kByRequest) ptx::keep_here(s);  // before the mask is read
         if constexpr (kMasked) Visible(a, work, part, block).select(s);
@@ -788,7 +811,7 @@ struct Backward : Barriers<Delay> {
         store_operand(ds, shared.ds[buffer], part);
         round(s, p);
         ptx::fence_proxy_async();
-        if constexpr (kMasked) {
+        if constexpr (kMasked && kFlags) {
           finite = __all_sync(~0u, finite);
           if (part.lane == 0) shared.finite[buffer][4 * part.consumer + part.warp] = finite;
         }
@@ -1008,7 +1031,7 @@ struct Backward : Barriers<Delay> {
       const Block block(a, work, step);
       wait(shared.ds_full[buffer], i / 2 & 1);
       bool finite = true;
-      if (block.masked) {
+      if (kFlags && block.masked) {
 #pragma unroll
         for (int warp = 0; warp < 4 * kConsumers; ++warp) finite &= shared.finite[buffer][warp];
       }
@@ -1026,6 +1049,7 @@ struct Backward : Barriers<Delay> {
         ptx::wgmma_wait_group<0>();
         ptx::keep_here(dq);
         const bool last = n == kParts - 1;
+        if (!kFlags && block.masked) finite = __all_sync(~0u, all_finite(dq));
         if (last && finite) release(part, shared.ds_empty[buffer]);
         if (finite) {
           add_dq(dq_tiles(a, part, block), part, dq);

@@ -27,7 +27,7 @@ struct BackwardArguments {
   int key_blocks, section_heads;
   float scale, scale_log2;
 
-  // Only where requests have different lengths, when the maps of Q to dV are those of
+  // Only where requests have different lengths, or windows, when the maps of Q to dV are those of
   // request_map(); see kernels/backward/backward.h.
   RowSteps q_steps, d_o_steps, k_steps, v_steps, dk_steps, dv_steps;
   backward::Requests requests;
@@ -50,7 +50,11 @@ struct BackwardBlock {
         first_row(backward::row_of_query(a, work, step.head, first_query)),
         masked(min(work.key_end(a), first_query + work.diagonal(a) + 1) <
                    work.first_key + kBlockKv ||
-               first_query + kBlockQ > work.q_len(a)) {}
+               first_query + kBlockQ > work.q_len(a)) {
+    if constexpr (Work::kKnowsWindows) {
+      masked |= first_query + kBlockQ - 1 + work.first_from(a) > work.first_key;
+    }
+  }
 };
 
 // The rows that a thread block loads and stores: those of the work's keys, and of all queries of a

@@ -168,10 +168,10 @@ struct BackwardByGradient : Barriers<Delay> {
     }
   }
 
-  // The mask of a thread's part of S. In its row h (0 or 1), columns before end[h] are visible.
-  // Columns count from the thread's first.
+  // The mask of a thread's part of S. In its row h (0 or 1), columns before end[h] are visible,
+  // with windows from begin[h] on. Columns count from the thread's first.
   struct Visible {
-    int end[2];
+    int end[2], begin[Work::kKnowsWindows ? 2 : 0];
 
     __device__ Visible(const BackwardArguments& a, const Work& work, const Block& block,
                        int first_key, int first_row) {
@@ -181,12 +181,22 @@ struct BackwardByGradient : Barriers<Delay> {
         end[half] = query < work.q_len(a) ? min(work.key_end(a), query + work.diagonal(a) + 1) -
                                                 work.first_key - first_key
                                           : 0;
+        if constexpr (Work::kKnowsWindows) {
+          begin[half] = query + work.first_from(a) - work.first_key - first_key;
+        }
       }
+    }
+    __device__ bool operator()(int i) const {
+      const int column = i / 4 * 8 + i % 2, half = i / 2 % 2;
+      if constexpr (Work::kKnowsWindows) {
+        if (column < begin[half]) return false;
+      }
+      return column < end[half];
     }
     // Selects rather than multiplies by 0: a masked element may be NaN.
     __device__ void select(float (&x)[kSFloats]) const {
 #pragma unroll
-      for (int i = 0; i < kSFloats; ++i) x[i] = i / 4 * 8 + i % 2 < end[i / 2 % 2] ? x[i] : 0;
+      for (int i = 0; i < kSFloats; ++i) x[i] = (*this)(i) ? x[i] : 0;
     }
   };
 
@@ -561,13 +571,20 @@ struct BackwardByGradient : Barriers<Delay> {
                                                        const Block& block, const char* ds) {
     const int first = block.first_query + work.diagonal(a) + 1 - work.first_key;
     const int end = min(work.key_end(a) - work.first_key, kBlockKv);
+    const auto begin_of = [&](int row) {
+      if constexpr (Work::kKnowsWindows) {
+        return max(0, block.first_query + work.first_from(a) - work.first_key + row);
+      } else {
+        return 0;
+      }
+    };
     float* tiles = a.dq_sums + block.first_row * kHeadDim;
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x); i < kBlockQ * kHeadDim; i += 128) {
       const int row = i / kHeadDim, column = i % kHeadDim;
       float sum = 0;
 #pragma unroll 1
-      for (int key = 0; key < min(first + row, end); ++key) {
+      for (int key = begin_of(row); key < min(first + row, end); ++key) {
         sum += element(ds, key, row) * element(shared.k, key, column);
       }
       atomicAdd(backward::accumulator_of<kHeadDim>(tiles, row, column), sum);

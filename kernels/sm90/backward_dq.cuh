@@ -126,7 +126,8 @@ struct DqWriters : Barriers<Delay> {
         const Place place(i, piece);
         int* turn = turns + row / backward::kTurnRows + piece;
         Delay::before_barrier();
-        backward::wait_for_turn(turn, work.key_block, true, [] {});
+        const int mine = work.turn(step.block);
+        backward::wait_for_turn(turn, mine, true, [] {});
         ptx::fence_proxy_async_global();
         wait(shared.full[place.full], place.full_parity);
         add_to_memory(dq_sums + row * kHeadDim, shared.pieces[place.buffer], piece);
@@ -134,7 +135,7 @@ struct DqWriters : Barriers<Delay> {
         arrive(shared.empty[place.buffer]);
         ptx::cp_async_bulk_wait_group_0();
         Delay::before_barrier();
-        ptx::st_release_gpu(turn, work.key_block + 1);
+        ptx::st_release_gpu(turn, mine + 1);
       }
       piece -= kPieces;
     }

@@ -340,15 +340,7 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
   const auto part = [&](size_t offset) { return static_cast<char*>(workspace) + offset; };
   const int64_t blocks = row_blocks(p, at.blocks);
   const DecodeArguments arguments{
-      .q = in.q.data,
-      .k = in.k.data,
-      .v = in.v.data,
-      .o = out.o.data,
-      .logsumexp = out.logsumexp,
-      .q_strides = strides_of(in.q),
-      .k_strides = strides_of(in.k),
-      .v_strides = strides_of(in.v),
-      .o_strides = strides_of(out.o),
+      .tensors = forward_tensors(in, out),
       .kv_heads = static_cast<int>(p.kv_heads),
       .group = static_cast<int>(p.heads_per_kv_head()),
       .q_len = static_cast<int>(p.q_len),

@@ -184,7 +184,8 @@ struct Decode {
       q[i] = {0, 0, 0, 0};
       if (row < rows.count && chunk * 8 < a.head_dim) {
         const Row here(a, place, rows, row);
-        const T* from = static_cast<const T*>(a.q) + here.offset(request, a.q_strides) + chunk * 8;
+        const T* from = static_cast<const T*>(a.tensors.q) +
+                        here.offset(request, a.tensors.q_strides) + chunk * 8;
         q[i] = __ldg(reinterpret_cast<const uint4*>(from));
       }
     }
@@ -235,11 +236,13 @@ struct Decode {
         return KeyRows<T>{of_request(tensor, strides),
                           static_cast<unsigned>(strides.row * sizeof(T))};
       };
-      return {rows(a.k, a.k_strides), rows(a.v, a.v_strides)};
+      return {rows(a.tensors.k, a.tensors.k_strides), rows(a.tensors.v, a.tensors.v_strides)};
     } else {
       const bool paged = a.block_table != nullptr;
-      return {paged ? of_head(a.k, a.k_strides) : of_request(a.k, a.k_strides),
-              paged ? of_head(a.v, a.v_strides) : of_request(a.v, a.v_strides),
+      return {paged ? of_head(a.tensors.k, a.tensors.k_strides)
+                    : of_request(a.tensors.k, a.tensors.k_strides),
+              paged ? of_head(a.tensors.v, a.tensors.v_strides)
+                    : of_request(a.tensors.v, a.tensors.v_strides),
               paged ? a.block_table + request.number * a.table_stride : nullptr, end};
     }
   }
@@ -684,10 +687,10 @@ struct Decode {
     const uint2 packed{ptx::cvt_rn_x2<T>(part.o.x * inverse, part.o.y * inverse),
                        ptx::cvt_rn_x2<T>(part.o.z * inverse, part.o.w * inverse)};
     const Row here(a, place, rows, row);
-    T* o = static_cast<T*>(a.o) + here.offset(request, a.o_strides) + column;
+    T* o = static_cast<T*>(a.tensors.o) + here.offset(request, a.tensors.o_strides) + column;
     *reinterpret_cast<uint2*>(o) = packed;
     if (column == 0) {
-      a.logsumexp[logsumexp_index(a, request, here)] =
+      a.tensors.logsumexp[logsumexp_index(a, request, here)] =
           (part.maximum + log2f(part.sum)) * std::numbers::ln2_v<float>;
     }
   }

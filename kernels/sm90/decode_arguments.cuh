@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "kernels/common/divisor.cuh"
-#include "kernels/common/strides.h"
+#include "kernels/common/forward_tensors.h"
 
 namespace flashbench::kernels::sm90 {
 
@@ -27,10 +27,7 @@ struct DecodeConfig {
 };
 
 struct DecodeArguments {
-  const void *q, *k, *v;
-  void* o;
-  float* logsumexp;
-  Strides q_strides, k_strides, v_strides, o_strides;
+  ForwardTensors tensors;
   int kv_heads, group, q_len, kv_len, head_dim, value_dim;
   int first_from, end_from;    // query i sees keys from i + first_from to before i + end_from
   float inverse_group;         // 1 / group

@@ -66,10 +66,10 @@ struct PagedKeys {
     ahead[kStages - 1] = looked_up(a, first_key + kStages * step);
   }
   __device__ PagedRows<T> k(const DecodeArguments& a, int first_key) const {
-    return {k_pool, offset(a, a.k_strides, first_key), first_key};
+    return {k_pool, offset(a, a.tensors.k_strides, first_key), first_key};
   }
   __device__ PagedRows<T> v(const DecodeArguments& a, int first_key) const {
-    return {v_pool, offset(a, a.v_strides, first_key), first_key};
+    return {v_pool, offset(a, a.tensors.v_strides, first_key), first_key};
   }
 
  private:

@@ -1,10 +1,12 @@
 // Host code of the forward kernel for Hopper: requirements, compiled variants, launch.
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
 
+#include "attention/pages.h"
 #include "kernels/attention.h"
 #include "kernels/common/blocks.h"
 #include "kernels/common/fused_forward.h"
@@ -39,17 +41,16 @@ constexpr std::array kVariants{
     forward_variant<configuration(128, 64, 80, 2)>(),
 };
 
-bool is_by_request(const Problem& p) {
-  return p.lengths || p.has_window();
-}
-
 std::span<const Variant<Arguments>> variants(const Problem& p) {
   return is_by_request(p) ? forward_variants_by_request() : kVariants;
 }
 
+// A box of TMA has rows of one page, and begins with a multiple of 8 rows in shared memory.
+constexpr int64_t kPageStep = 16;
+
 int64_t q_blocks(const Problem& p, int block_q) {
   if (p.lengths) return block_slots(p.q_tokens(), p.batch, block_q);
-  return (p.q_len + block_q - 1) / block_q * (p.has_window() ? p.batch : 1);
+  return (p.q_len + block_q - 1) / block_q * (is_by_request(p) ? p.batch : 1);
 }
 
 int64_t tiles(const Problem& p, int block_q) {
@@ -62,6 +63,10 @@ std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& d
     return "needs a GPU of compute capability 9.0: wgmma is Hopper's alone";
   }
   if (std::max(p.q_len, p.kv_len) >= kMaxLength) return "lengths must be below 2^30";
+  if (p.is_paged() && *p.page_size % kPageStep != 0) {
+    return "takes pages whose rows are a multiple of 16";
+  }
+  if (p.is_paged() && p.has_window()) return "takes pages without a sliding window only";
   constexpr int64_t kMaxTiles = int64_t{1} << 30;  // leaves room for one more per thread block
   if (tiles(p, kConsumerRows) > kMaxTiles) return "too many heads and rows";
   return std::nullopt;
@@ -73,8 +78,7 @@ std::vector<BlockSizes> candidates(const Problem& p, const DeviceInfo& device) {
 
 BlockSizes choose(const Problem& p, const DeviceInfo& device) {
   const std::vector<BlockSizes> fitting = candidates(p, device);
-  return shortest_blocks(average_request(p), device, fitting,
-                         choose_blocks("sm90", p, device, fitting));
+  return shortest_blocks(p, device, fitting, choose_blocks("sm90", p, device, fitting));
 }
 
 CudaKernel<Arguments> kernel_at(const Launch& at) {
@@ -95,6 +99,10 @@ size_t workspace_bytes(const Launch&) {
   return sizeof(unsigned);
 }
 
+int64_t requested_bytes(const Launch& at) {
+  return fused_forward_requested_bytes(at, missing_rows(at.problem, at.blocks));
+}
+
 // What both kinds of variants need but the tensor maps.
 Arguments common_arguments(const Launch& at, const Outputs& out, void* workspace) {
   const Problem& p = at.problem;
@@ -110,7 +118,9 @@ Arguments common_arguments(const Launch& at, const Outputs& out, void* workspace
           .head_dim = static_cast<int>(p.head_dim),
           .q_blocks = static_cast<int>(q_blocks(p, at.blocks.q)),
           .last_taken = static_cast<unsigned*>(workspace),
-          .scale_log2 = static_cast<float>(p.softmax_scale() * std::numbers::log2e_v<double>)};
+          .scale_log2 = static_cast<float>(p.softmax_scale() * std::numbers::log2e_v<double>),
+          .page_size = Divisor(
+              static_cast<uint32_t>(std::min(p.page_size.value_or(kMaxLength), kMaxLength)))};
 }
 
 Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void* workspace) {
@@ -121,6 +131,7 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
   a.v = tensor_map(in.v, at.blocks.kv);
   a.staged_o = tensor_map(out.o, kWarpRows);
   a.diagonal = static_cast<int>(diagonal(p));
+  a.missing_rows = static_cast<int>(missing_rows(p, at.blocks));
   a.batch_heads = static_cast<int>(p.batch * p.q_heads);
   a.section_heads = static_cast<int>(section_heads(p, at.blocks, at.device));
   return a;
@@ -134,9 +145,11 @@ Arguments arguments_by_request(const Launch& at, const Inputs& in, const Outputs
     map = both.map;
     steps = both.steps;
   };
+  const int64_t rows = at.blocks.kv;
+  const int box_rows = static_cast<int>(p.is_paged() ? std::gcd(*p.page_size, rows) : rows);
   split(a.q, a.q_steps, request_map(in.q, kConsumerRows));
-  split(a.k, a.k_steps, request_map(in.k, at.blocks.kv));
-  split(a.v, a.v_steps, request_map(in.v, at.blocks.kv));
+  split(a.k, a.k_steps, request_map(p.is_paged() ? pool_view(in.k, p) : in.k, box_rows));
+  split(a.v, a.v_steps, request_map(p.is_paged() ? pool_view(in.v, p) : in.v, box_rows));
   split(a.staged_o, a.o_steps, request_map(out.o, kWarpRows));
   a.section_heads = static_cast<int>(section_heads(all_requests_as_one(p), at.blocks, at.device));
   a.cu_seqlens_q = at.cu_seqlens_q;
@@ -146,12 +159,12 @@ Arguments arguments_by_request(const Launch& at, const Inputs& in, const Outputs
   a.requests = static_cast<int>(p.batch);
   a.packed = p.is_ragged();
   a.top_left = p.mask == Mask::causal_top_left;
-  // No window is a window longer than any request.
-  const auto keys = [](const std::optional<int64_t>& window) {
-    return static_cast<int>(std::min(window.value_or(kMaxLength), kMaxLength - 1));
-  };
-  a.left = keys(p.window_left);
-  a.right = p.mask == Mask::none ? keys(p.window_right) : 0;
+  a.left = window_keys(p.window_left);
+  a.right = p.mask == Mask::none ? window_keys(p.window_right) : 0;
+  a.block_table = in.k.pages.table;
+  a.table_stride = in.k.pages.stride;
+  a.page_rows = static_cast<int>(in.k.pages.size);
+  a.box_rows = box_rows;
   return a;
 }
 
@@ -178,12 +191,13 @@ extern const AttentionKernel kSm90Forward{.name = "sm90_forward",
                                           .needs_aligned_rows = true,
                                           .knows_windows = true,
                                           .knows_lengths = true,
+                                          .knows_pages = true,
                                           .why_unsupported = sm90::why_unsupported,
                                           .candidates = sm90::candidates,
                                           .choose = sm90::choose,
                                           .variant = sm90::describe_variant,
                                           .workspace_bytes = sm90::workspace_bytes,
-                                          .requested_bytes = fused_forward_requested_bytes,
+                                          .requested_bytes = sm90::requested_bytes,
                                           .facts = sm90::facts,
                                           .launch = sm90::launch};
 

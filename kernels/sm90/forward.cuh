@@ -8,9 +8,9 @@
 // softmax while the products of the other consumers run. It stores the O of a tile while the first
 // product of the next tile runs.
 //
-// The variant `by_request` serves requests of different lengths, and windows. Its producer finds
-// the request of a tile from cu_seqlens, and a tile has the lengths of its request. TMA reads rows
-// behind a request's end as zeros, whoever's they are, and leaves them out of O.
+// The variant `by_request` serves requests of different lengths, windows, and K and V in pages. Its
+// producer finds the request of a tile from cu_seqlens, and a tile has the lengths of its request.
+// TMA reads rows behind a request's end as zeros, whoever's they are, and leaves them out of O.
 #pragma once
 
 #include <cuda.h>
@@ -20,6 +20,7 @@
 #include <numbers>
 #include <type_traits>
 
+#include "kernels/common/divisor.cuh"
 #include "kernels/common/requests.cuh"
 #include "kernels/common/sections.cuh"
 #include "kernels/ptx/barrier.h"
@@ -54,8 +55,10 @@ struct Config {
   bool turns;    // consumers issue their products in turn
   int at_once;   // thread blocks per multiprocessor
 
-  // For requests of different lengths, and windows.
+  // For requests of different lengths, windows and pages.
   bool by_request = false;
+  // Whether the first block of queries of a head may lack rows; see missing_rows().
+  bool first_lacks_rows = false;
 };
 
 constexpr Config configuration(int head_dim, int block_q, int block_kv, int stages,
@@ -70,7 +73,8 @@ constexpr Config configuration(int head_dim, int block_q, int block_kv, int stag
           .stage_o = !large,
           .turns = large,
           .at_once = thread_blocks_at_once(head_dim, block_q),
-          .by_request = by_request};
+          .by_request = by_request,
+          .first_lacks_rows = !by_request};
 }
 
 struct Arguments {
@@ -79,7 +83,8 @@ struct Arguments {
   float* logsumexp;
   int64_t o_batch_stride, o_head_stride, o_row_stride;  // in elements
   int heads, heads_per_kv_head, q_len, kv_len, head_dim;
-  int diagonal;  // query i sees keys 0 to i + diagonal
+  int diagonal;      // query i sees keys 0 to i + diagonal
+  int missing_rows;  // the first block of queries of a head begins with query -missing_rows
   int q_blocks, batch_heads, section_heads;
   unsigned* last_taken;  // see take_tile; starts at UINT_MAX
   float scale_log2;      // takes Q K^T to the softmax's exponents in base 2
@@ -94,11 +99,27 @@ struct Arguments {
   bool top_left;    // a query's own key has its number; else the last query's is the last key
   int left, right;  // keys that a query sees before and after its own
 
+  // Where pages hold the keys: page `number` of request b is block_table[b * table_stride + number]
+  // of the pool, in whose maps pages stand for requests. Else null.
+  const int* block_table;
+  int64_t table_stride;
+  int page_rows, box_rows;  // a box is as many rows of a block of keys as are in one page
+  Divisor page_size{1};
+
   // The number of keys that a query sees, if positive; else it sees none.
   __device__ int visible_keys(int query) const { return min(kv_len, query + diagonal + 1); }
 };
 
+// TMA stores no box that begins before the tensor. All rows of such a one are missing.
+struct StoredRowsOfHead : RowsOfHead {
+  __device__ __forceinline__ void store(const CUtensorMap& map, int column, int row,
+                                        uint32_t from) const {
+    if (row >= 0) RowsOfHead::store(map, column, row, from);
+  }
+};
+
 // A block of queries of one head, and the number of the block of keys behind the last that it sees.
+// Queries below 0 and from q_len on do not exist.
 struct alignas(16) Tile {
   int batch, head, first_query, kv_blocks;
 };
@@ -163,7 +184,7 @@ struct Forward : Barriers<Delay> {
   using Ring = RingPosition<kStages>;
   using TileRing = RingPosition<kTileSlots>;
 
-  static __device__ void initialise_barriers(Shared& shared) {
+  static __device__ void initialise_barriers(auto& shared) {
     constexpr int kWarps = 4;  // per warpgroup; each warp arrives when it is done
     for (int i = 0; i < kConsumers; ++i) {
       ptx::mbarrier_init(ptx::shared_address(&shared.q_full[i]), 1);
@@ -189,7 +210,8 @@ struct Forward : Barriers<Delay> {
       return request_tile_at(a, index);
     } else {
       const SectionItem item = item_in_sections(index, a.batch_heads, a.section_heads, a.q_blocks);
-      const int first_query = (a.q_blocks - 1 - item.block) * kBlockQ;
+      const int missing_rows = kConfig.first_lacks_rows ? a.missing_rows : 0;
+      const int first_query = (a.q_blocks - 1 - item.block) * kBlockQ - missing_rows;
       return {item.head / a.heads, item.head % a.heads, first_query,
               kv_blocks(a, first_query, kBlockQ)};
     }
@@ -204,6 +226,7 @@ struct Forward : Barriers<Delay> {
   // The number of blocks of keys that these queries see; 0 if the queries do not exist.
   static __device__ int kv_blocks(const Arguments& a, int first_query, int queries) {
     if (first_query >= a.q_len) return 0;
+    if (kConfig.first_lacks_rows && first_query + queries <= 0) return 0;
     const int keys = a.visible_keys(min(first_query + queries, a.q_len) - 1);
     return (max(0, keys) + kBlockKv - 1) / kBlockKv;
   }
@@ -292,6 +315,8 @@ struct Forward : Barriers<Delay> {
   static __device__ auto o_rows(const Arguments& a, const Tile& tile) {
     if constexpr (kByRequest) {
       return RowsOfRequest(a.o_steps, tile.batch, tile.head, tile.first_q, tile.q_len);
+    } else if constexpr (kConfig.first_lacks_rows) {
+      return StoredRowsOfHead{tile.head, tile.batch};
     } else {
       return RowsOfHead{tile.head, tile.batch};
     }
@@ -357,7 +382,7 @@ struct Forward : Barriers<Delay> {
 
   // Takes tiles, publishes them in the ring, and loads their K and V. It takes a tile only when the
   // previous one has been loaded, so that all thread blocks finish at about the same time. By
-  // request, a whole warp takes the tiles, and its first lane does the rest.
+  // request, a whole warp takes the tiles, and its first lane does the rest, but for pages.
   static __device__ void produce_kv(const Arguments& a, Shared& shared) {
     Ring ring;
     const unsigned tiles =
@@ -369,9 +394,12 @@ struct Forward : Barriers<Delay> {
         wait(shared.tile_empty[tile_ring.stage], tile_ring.parity ^ 1);
         shared.tiles[tile_ring.stage] = tile;
         arrive(shared.tile_full[tile_ring.stage]);
-        produce_kv_of(a, shared, tile, ring);
+        if (!kByRequest || a.block_table == nullptr) produce_kv_of(a, shared, tile, ring);
       }
-      if constexpr (kByRequest) __syncwarp();
+      if constexpr (kByRequest) {
+        __syncwarp();
+        if (a.block_table != nullptr) produce_paged_kv_of(a, shared, tile, ring);
+      }
       if (tile.kv_blocks == kNoTile) return;
       index = next_index(a, tiles);
     }
@@ -389,6 +417,43 @@ struct Forward : Barriers<Delay> {
       wait(shared.v_empty[ring.stage], ring.parity ^ 1);
       copy<kKvPanelBytes>(a.v, shared.v[ring.stage], shared.v_full[ring.stage], v_rows,
                           block * kBlockKv, ptx::CachePolicy::evict_last);
+    }
+  }
+
+  // The same from pages, by a whole warp: each lane loads a box of the block, and has looked up its
+  // page while the block before was loaded.
+  static __device__ __forceinline__ void produce_paged_kv_of(const Arguments& a, Shared& shared,
+                                                             const Tile& tile, Ring& ring) {
+    const int kv_head = tile.head / a.heads_per_kv_head;
+    const int box_row = static_cast<int>(threadIdx.x) % 32 * a.box_rows;
+    const bool has_box = box_row < kBlockKv;
+    const int* table = a.block_table + tile.batch * a.table_stride;
+    const auto look_up = [&](int block) {
+      const int key = block * kBlockKv + box_row;
+      const bool exists = has_box && block >= tile.first_block && key < tile.kv_len;
+      return exists ? __ldg(table + a.page_size.quotient(key)) : 0;
+    };
+    const auto copy_box = [&](const CUtensorMap& tensor, const RowSteps& steps, char* to,
+                              uint64_t& full, int page, int key) {
+      const uint32_t barrier = ptx::shared_address(&full);
+      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive_expect_tx(barrier, kPanels * kKvPanelBytes);
+      __syncwarp();
+      if (!has_box) return;
+      // Rows of the page behind the request's last key are zeros.
+      const int row = a.page_size.remainder(key);
+      const int count = max(0, min(a.page_rows, tile.kv_len - (key - row)));
+      load_rows<kPanels, kKvPanelBytes>(tensor, to + box_row * kRowBytes, barrier,
+                                        RowsOfRequest(steps, page, kv_head, 0, count), row,
+                                        ptx::CachePolicy::evict_last);
+    };
+    int page = look_up(tile.kv_blocks - 1);
+    for (int block = tile.kv_blocks - 1; block >= tile.first_block; --block, ring.advance()) {
+      const int next_page = look_up(block - 1), key = block * kBlockKv + box_row;
+      wait(shared.k_empty[ring.stage], ring.parity ^ 1);
+      copy_box(a.k, a.k_steps, shared.k[ring.stage], shared.k_full[ring.stage], page, key);
+      wait(shared.v_empty[ring.stage], ring.parity ^ 1);
+      copy_box(a.v, a.v_steps, shared.v[ring.stage], shared.v_full[ring.stage], page, key);
+      page = next_page;
     }
   }
 
@@ -579,6 +644,10 @@ struct Forward : Barriers<Delay> {
     }
   }
 
+  static __device__ bool exists(const Arguments& a, const Tile& tile, int query) {
+    return static_cast<unsigned>(query) < static_cast<unsigned>(q_len(a, tile));
+  }
+
   static __device__ int64_t logsumexp_index(const Arguments& a, const Tile& tile, int row) {
     if constexpr (kByRequest) {
       return tile.batch * a.logsumexp_batch_stride + tile.head * a.logsumexp_head_stride +
@@ -599,7 +668,7 @@ struct Forward : Barriers<Delay> {
       sum += __shfl_xor_sync(~0u, sum, 1);
       sum += __shfl_xor_sync(~0u, sum, 2);
       inverse[i] = sum == 0 ? 0 : 1 / sum;
-      if (threadIdx.x % 4 == 0 && row < q_len(a, tile)) {
+      if (threadIdx.x % 4 == 0 && exists(a, tile, row)) {
         a.logsumexp[logsumexp_index(a, tile, row)] =
             (rows.maximum[i] + log2f(sum)) * std::numbers::ln2_v<float>;
       }
@@ -635,7 +704,7 @@ struct Forward : Barriers<Delay> {
         }
         transpose_in_quad(words, lane);
         const int column = j * 32 + lane % 4 * 8;
-        if (row < q_len(a, tile) && column < a.head_dim) {
+        if (exists(a, tile, row) && column < a.head_dim) {
           *reinterpret_cast<uint4*>(out + column) =
               make_uint4(words[0], words[1], words[2], words[3]);
         }
@@ -757,12 +826,12 @@ struct Forward : Barriers<Delay> {
     while (more) {
       Rows rows;
       bool fresh = true;  // there is no maximum to try yet
-      // Rows past the last query are 0, and so are their scores. try_maximum would fail for them in
+      // Rows that do not exist are 0, and so are their scores. try_maximum would fail for them in
       // every block, and with them for their whole warp. An infinite maximum makes their P 0.
       const int first_row = shared.tiles[tile_ring.stage].first_query + row_in_tile;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        if (first_row + 8 * i >= q_len(a, shared.tiles[tile_ring.stage])) {
+        if (!exists(a, shared.tiles[tile_ring.stage], first_row + 8 * i)) {
           rows.maximum[i] = kInfinity;
         }
       }

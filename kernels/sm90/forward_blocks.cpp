@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/common/blocks.h"
+#include "kernels/common/requests.h"
 
 namespace flashbench::kernels::sm90 {
 namespace {
@@ -25,7 +26,9 @@ constexpr int64_t divide_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-double predicted_clocks(const Problem& p, const DeviceInfo& device, const BlockSizes& blocks) {
+// The first block of a head lacks `missing_rows` rows.
+double predicted_clocks(const Problem& p, const DeviceInfo& device, const BlockSizes& blocks,
+                        int64_t missing_rows) {
   constexpr double kMultiplyAddsPerClock = 2048;  // per multiprocessor, 16-bit tensor cores
   const TileCosts costs = tile_costs(p.head_dim, blocks);
   const int64_t heads = p.batch * p.q_heads;
@@ -37,9 +40,10 @@ double predicted_clocks(const Problem& p, const DeviceInfo& device, const BlockS
   const double key_clocks = static_cast<double>(2 * blocks.q * p.head_dim * sharing) /
                             kMultiplyAddsPerClock / costs.peak_share;
   double longest = 0, of_a_head = 0;
-  for (int64_t first = 0; first < p.q_len; first += blocks.q) {
+  for (int64_t first = -missing_rows; first < p.q_len; first += blocks.q) {
     const int64_t last = std::min(p.q_len, first + blocks.q) - 1;
-    const int64_t keys = p.visible_keys(last).end - p.visible_keys(first).first;
+    const int64_t keys =
+        p.visible_keys(last).end - p.visible_keys(std::max<int64_t>(0, first)).first;
     const auto key_blocks = static_cast<double>(divide_up(keys, blocks.kv));
     const double tile =
         costs.ends + key_blocks * (costs.key_block + static_cast<double>(blocks.kv) * key_clocks);
@@ -55,15 +59,25 @@ double predicted_clocks(const Problem& p, const DeviceInfo& device, const BlockS
 
 }  // namespace
 
+int64_t missing_rows(const Problem& p, const BlockSizes& blocks) {
+  if (p.mask == Mask::none || is_by_request(p)) return 0;
+  constexpr int64_t kWarpRows = 16;
+  return (divide_up(p.q_len, blocks.q) * blocks.q - p.q_len) / kWarpRows * kWarpRows;
+}
+
 BlockSizes shortest_blocks(const Problem& p, const DeviceInfo& device,
                            std::span<const BlockSizes> candidates, const BlockSizes& long_blocks) {
   constexpr int64_t kLongest = 4096;  // longest q_len that needs the prediction
-  if (p.q_len > kLongest) return long_blocks;
+  const Problem average = average_request(p);
+  if (average.q_len > kLongest) return long_blocks;
+  const auto clocks_with = [&](const BlockSizes& blocks) {
+    return predicted_clocks(average, device, blocks, missing_rows(p, blocks));
+  };
   BlockSizes best = long_blocks;
-  double least = predicted_clocks(p, device, long_blocks);
+  double least = clocks_with(long_blocks);
   for (const BlockSizes& blocks : candidates) {
     if (blocks.q != 64) continue;
-    const double clocks = predicted_clocks(p, device, blocks);
+    const double clocks = clocks_with(blocks);
     if (clocks >= least) continue;
     least = clocks;
     best = blocks;

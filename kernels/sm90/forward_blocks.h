@@ -15,6 +15,11 @@ constexpr int thread_blocks_at_once(int head_dim, int block_q) {
   return head_dim <= 64 ? 3 : 2;
 }
 
+// The rows by which the first block of queries of a head begins before its first query: a multiple
+// of 16, the rows of a warp. With a causal mask the first block sees the fewest keys, so it is the
+// one that lacks rows; otherwise, and by request, the last one lacks them.
+int64_t missing_rows(const Problem&, const BlockSizes&);
+
 // Returns the block sizes with the shortest predicted time: `long_blocks`, which are best for long
 // problems, or one of `candidates` with 64 queries.
 BlockSizes shortest_blocks(const Problem&, const DeviceInfo&,

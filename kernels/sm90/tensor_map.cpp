@@ -56,13 +56,15 @@ CUtensorMapDataType half_type(Dtype dtype) {
 
 }  // namespace
 
-CUtensorMap tensor_map(const ConstTensorView& t, int box_rows) {
+CUtensorMap tensor_map(const ConstTensorView& t, int box_rows, int box_columns) {
   const auto bytes = [&](int64_t stride) { return unsigned_64(stride * element_size(t.dtype)); };
+  const auto swizzle = box_columns * element_size(t.dtype) == 128 ? CU_TENSOR_MAP_SWIZZLE_128B
+                                                                  : CU_TENSOR_MAP_SWIZZLE_64B;
   return encode<4>(
-      half_type(t.dtype), t.data,
+      t.dtype == Dtype::e4m3 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : half_type(t.dtype), t.data,
       {unsigned_64(t.head_dim), unsigned_64(t.length), unsigned_64(t.heads), unsigned_64(t.batch)},
       {bytes(t.row_stride), bytes(t.head_stride), bytes(t.batch_stride)},
-      {64, static_cast<cuuint32_t>(box_rows), 1, 1}, CU_TENSOR_MAP_SWIZZLE_128B);
+      {static_cast<cuuint32_t>(box_columns), static_cast<cuuint32_t>(box_rows), 1, 1}, swizzle);
 }
 
 RequestMap request_map(const ConstTensorView& t, int box_rows) {

@@ -9,11 +9,11 @@
 
 namespace flashbench::kernels::sm90 {
 
-// The map for copies of boxes of 64 columns x `box_rows` (at most 256) rows of one head at
-// coordinates (column, row, head, batch). In shared memory the rows have 128 bytes, with the
-// 128-byte swizzle; elements outside the tensor are zeros. The tensor has 16-bit elements, and its
-// rows start at multiples of 16 bytes. Throws CudaError.
-CUtensorMap tensor_map(const ConstTensorView&, int box_rows);
+// The map for copies of boxes of `box_columns` columns x `box_rows` (at most 256) rows of one head
+// at coordinates (column, row, head, batch). In shared memory the rows have 128 or 64 bytes, with
+// the swizzle of that size; elements outside the tensor are zeros. The tensor has elements of 16
+// bits, or of 8, and its rows start at multiples of 16 bytes. Throws CudaError.
+CUtensorMap tensor_map(const ConstTensorView&, int box_rows, int box_columns = 64);
 
 // The map for copies of the same boxes from one request, which its own number of rows limits: rows
 // behind its last are zeros when read and stay as they are when written, whoever's they are.

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "attention/e4m3.h"
+
 namespace flashbench {
 
 float fp16_to_float(uint16_t bits) {
@@ -51,6 +53,8 @@ float load_element(const void* data, Dtype dtype, int64_t index) {
       return fp16_to_float(static_cast<const uint16_t*>(data)[index]);
     case Dtype::bf16:
       return bf16_to_float(static_cast<const uint16_t*>(data)[index]);
+    case Dtype::e4m3:
+      return e4m3_to_float(static_cast<const uint8_t*>(data)[index]);
   }
   throw std::logic_error("no such dtype");
 }
@@ -66,6 +70,9 @@ void store_element(void* data, Dtype dtype, int64_t index, float value) {
     case Dtype::bf16:
       static_cast<uint16_t*>(data)[index] = float_to_bf16(value);
       return;
+    case Dtype::e4m3:
+      static_cast<uint8_t*>(data)[index] = float_to_e4m3(value);
+      return;
   }
   throw std::logic_error("no such dtype");
 }
@@ -78,6 +85,8 @@ float round_to(Dtype dtype, float value) {
       return fp16_to_float(float_to_fp16(value));
     case Dtype::bf16:
       return bf16_to_float(float_to_bf16(value));
+    case Dtype::e4m3:
+      return e4m3_to_float(float_to_e4m3(value));
   }
   return value;
 }

@@ -13,7 +13,7 @@ uint16_t float_to_fp16(float value);
 float bf16_to_float(uint16_t bits);
 uint16_t float_to_bf16(float value);
 
-// Element `index` of an array of `dtype`, read or written through fp32.
+// Element `index` of an array of `dtype`, read or written through fp32; of e4m3 without its factor.
 float load_element(const void* data, Dtype dtype, int64_t index);
 void store_element(void* data, Dtype dtype, int64_t index, float value);
 

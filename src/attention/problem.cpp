@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "attention/pages.h"
+#include "attention/recipe.h"
 
 namespace flashbench {
 
@@ -52,6 +53,8 @@ std::string_view name(Dtype dtype) {
       return "fp16";
     case Dtype::bf16:
       return "bf16";
+    case Dtype::e4m3:
+      return "e4m3";
   }
   return "?";
 }
@@ -112,6 +115,42 @@ std::string_view name(Split split) {
   return "?";
 }
 
+std::string_view name(Descale descale) {
+  switch (descale) {
+    case Descale::per_head:
+      return "per_head";
+    case Descale::per_tensor:
+      return "per_tensor";
+    case Descale::per_block:
+      return "per_block";
+  }
+  return "?";
+}
+
+std::string_view name(Quantize quantize) {
+  switch (quantize) {
+    case Quantize::none:
+      return "none";
+    case Quantize::e4m3_tensor:
+      return "e4m3_tensor";
+    case Quantize::e4m3_head:
+      return "e4m3_head";
+    case Quantize::e4m3_block:
+      return "e4m3_block";
+    case Quantize::e4m3_block_smooth_k:
+      return "e4m3_block_smooth_k";
+    case Quantize::e4m3_tensor_hadamard:
+      return "e4m3_tensor_hadamard";
+    case Quantize::e4m3_block_hadamard:
+      return "e4m3_block_hadamard";
+    case Quantize::e4m3_block_hadamard_smooth_k:
+      return "e4m3_block_hadamard_smooth_k";
+    case Quantize::int8_qk:
+      return "int8_qk";
+  }
+  return "?";
+}
+
 std::string_view name(Distribution distribution) {
   switch (distribution) {
     case Distribution::normal:
@@ -120,6 +159,10 @@ std::string_view name(Distribution distribution) {
       return "uniform";
     case Distribution::outliers:
       return "outliers";
+    case Distribution::mean_v:
+      return "mean_v";
+    case Distribution::channel_offsets:
+      return "channel_offsets";
     case Distribution::files:
       return "files";
     case Distribution::equal_scores:
@@ -185,6 +228,14 @@ std::optional<Split> parse(std::string_view text) {
   return find_by_name(kSplits, text);
 }
 template <>
+std::optional<Descale> parse(std::string_view text) {
+  return find_by_name(kDescales, text);
+}
+template <>
+std::optional<Quantize> parse(std::string_view text) {
+  return find_by_name(kQuantizes, text);
+}
+template <>
 std::optional<Distribution> parse(std::string_view text) {
   return find_by_name(kDistributions, text);
 }
@@ -200,6 +251,8 @@ int64_t element_size(Dtype dtype) {
     case Dtype::fp16:
     case Dtype::bf16:
       return 2;
+    case Dtype::e4m3:
+      return 1;
   }
   throw std::logic_error("no such dtype");
 }
@@ -270,6 +323,19 @@ int64_t Problem::unmasked_pairs() const {
   return up_to_end - before_first;
 }
 
+int64_t Problem::descales(int64_t heads, int64_t length) const {
+  if (!is_scaled()) return 0;
+  switch (descale) {
+    case Descale::per_head:
+      return batch * heads;
+    case Descale::per_tensor:
+      return 1;
+    case Descale::per_block:
+      return batch * heads * ((length + kDescaleRows - 1) / kDescaleRows);
+  }
+  throw std::logic_error("no such descale");
+}
+
 int64_t gemm_dims(Pass pass, int64_t head_dim, int64_t value_dim) {
   return pass == Pass::forward ? head_dim + value_dim : 3 * head_dim + 2 * value_dim;
 }
@@ -326,6 +392,11 @@ int64_t Problem::kv_bytes() const {
 }
 
 int64_t Problem::bytes_of_rows(int64_t queries, int64_t keys) const {
+  if (is_scaled()) {
+    return element_size(dtype) * (queries * head_dim + keys * (head_dim + value_dim())) +
+           element_size(output_dtype()) * queries * value_dim() +
+           static_cast<int64_t>(sizeof(float)) * (queries + query_descales() + 2 * key_descales());
+  }
   const int64_t of_each_shape = pass == Pass::forward ? 1 : 2;  // backward also the gradients
   return element_size(dtype) * of_each_shape * (queries + keys) * (head_dim + value_dim()) +
          static_cast<int64_t>(sizeof(float)) * queries;
@@ -381,7 +452,27 @@ std::optional<std::string> Problem::invalid() const {
     return fmt::format("gpus must be from 2 to {}, got {}", kMaxGpus, *gpus);
   }
   if (!gpus && split != Split::zigzag) return "split needs gpus";
+  if (const auto wrong = invalid_quantized()) return wrong;
   return invalid_pages();
+}
+
+std::optional<std::string> Problem::invalid_quantized() const {
+  if (descale != Descale::per_head && !is_scaled()) return "descale needs dtype e4m3";
+  if (!is_quantized()) return std::nullopt;
+  const std::string what = is_scaled() ? "dtype e4m3" : "quantize";
+  if (quantize != Quantize::none) {
+    if (dtype != Dtype::bf16) return "quantize needs dtype bf16";
+    if (recipe_of(quantize).hadamard && !has_hadamard(head_dim)) {
+      return fmt::format(
+          "quantize {} needs a head_dim that is a power of two, or 12 times one, got {}",
+          name(quantize), head_dim);
+    }
+  }
+  if (pass == Pass::backward) return what + " has no backward pass";
+  if (lengths) return what + " takes requests of equal lengths only";
+  if (is_paged()) return what + " takes K and V without pages only";
+  if (gpus) return what + " is computed by one device";
+  return std::nullopt;
 }
 
 std::string Problem::id() const {

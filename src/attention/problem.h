@@ -17,7 +17,8 @@
 namespace flashbench {
 
 enum class Pass { forward, backward };
-enum class Dtype { fp32, fp16, bf16 };
+// e4m3: Q, K and V are bytes, which mean themselves times a factor (Descale).
+enum class Dtype { fp32, fp16, bf16, e4m3 };
 enum class Mask { none, causal_top_left, causal_bottom_right };
 enum class Layout { bshd, bhsd, ragged };  // attention/tensors.h
 
@@ -31,14 +32,44 @@ enum class PageOrder { shuffled, linear, reversed };
 // Which tokens the devices have that share a problem (attention/token_split.h).
 enum class Split { zigzag, contiguous };
 
+// What has a factor of its own in each of Q, K and V of dtype e4m3: a head of a request, the whole
+// tensor, or kDescaleRows rows of a head.
+enum class Descale { per_head, per_tensor, per_block };
+inline constexpr int64_t kDescaleRows = 128;
+
+// How a provider rounds the inputs of dtype bf16 to bytes before it computes (attention/recipe.h).
+enum class Quantize {
+  none,
+  e4m3_tensor,
+  e4m3_head,
+  e4m3_block,
+  e4m3_block_smooth_k,
+  e4m3_tensor_hadamard,
+  e4m3_block_hadamard,
+  e4m3_block_hadamard_smooth_k,
+  int8_qk,
+};
+
 inline constexpr std::array kPasses{Pass::forward, Pass::backward};
-inline constexpr std::array kDtypes{Dtype::fp32, Dtype::fp16, Dtype::bf16};
+inline constexpr std::array kDtypes{Dtype::fp32, Dtype::fp16, Dtype::bf16, Dtype::e4m3};
+// Those whose elements mean themselves, without a factor.
+inline constexpr std::array kUnscaledDtypes{Dtype::fp32, Dtype::fp16, Dtype::bf16};
 inline constexpr std::array kMasks{Mask::none, Mask::causal_top_left, Mask::causal_bottom_right};
 inline constexpr std::array kLayouts{Layout::bshd, Layout::bhsd, Layout::ragged};
 inline constexpr std::array kKvLayouts{KvLayout::paged_nhd, KvLayout::paged_hnd};
 inline constexpr std::array kPageOrders{PageOrder::shuffled, PageOrder::linear,
                                         PageOrder::reversed};
 inline constexpr std::array kSplits{Split::zigzag, Split::contiguous};
+inline constexpr std::array kDescales{Descale::per_head, Descale::per_tensor, Descale::per_block};
+inline constexpr std::array kQuantizes{Quantize::none,
+                                       Quantize::e4m3_tensor,
+                                       Quantize::e4m3_head,
+                                       Quantize::e4m3_block,
+                                       Quantize::e4m3_block_smooth_k,
+                                       Quantize::e4m3_tensor_hadamard,
+                                       Quantize::e4m3_block_hadamard,
+                                       Quantize::e4m3_block_hadamard_smooth_k,
+                                       Quantize::int8_qk};
 // Those in which every request has as many rows, padded where lengths differ.
 inline constexpr std::array kDenseLayouts{Layout::bshd, Layout::bhsd};
 
@@ -50,6 +81,8 @@ std::string_view name(Layout);
 std::string_view name(KvLayout);
 std::string_view name(PageOrder);
 std::string_view name(Split);
+std::string_view name(Descale);
+std::string_view name(Quantize);
 
 // Bytes of one element.
 int64_t element_size(Dtype);
@@ -131,6 +164,25 @@ struct Problem {
   // On a CPU groups of threads stand for GPUs. What is computed does not depend on it.
   std::optional<int64_t> gpus = std::nullopt;
   Split split = Split::zigzag;
+
+  // Of Q, K and V of dtype e4m3, for the forward pass: what has a factor (attention/tensors.h).
+  Descale descale = Descale::per_head;
+  bool is_scaled() const { return dtype == Dtype::e4m3; }
+
+  // A recipe by which the provider rounds Q, K and V of dtype bf16 to bytes, as part of its work: O
+  // and the logsumexp are those of the problem with the rounded inputs.
+  Quantize quantize = Quantize::none;
+
+  // Whether the products are of bytes.
+  bool is_quantized() const { return is_scaled() || quantize != Quantize::none; }
+
+  // Of O: a sum of many values is stored in more bits than each of them.
+  Dtype output_dtype() const { return is_scaled() ? Dtype::bf16 : dtype; }
+
+  // The factors of a tensor with so many heads, of so many rows.
+  int64_t descales(int64_t heads, int64_t length) const;
+  int64_t query_descales() const { return descales(q_heads, q_len); }
+  int64_t key_descales() const { return descales(kv_heads, kv_len); }
 
   // A paged K/V cache, for the forward pass: K and V lie in pages of page_size rows, anywhere in a
   // pool, and a block table says which pages hold a request's rows. Absent: no pages. `layout` is
@@ -271,6 +323,7 @@ struct Problem {
 
  private:
   std::optional<std::string> invalid_pages() const;
+  std::optional<std::string> invalid_quantized() const;
   double most_pages() const;
 
   // Full pages of the shared prefix that a request has, or any.
@@ -289,6 +342,8 @@ enum class Distribution {
   normal,
   uniform,
   outliers,
+  mean_v,
+  channel_offsets,
   files,
   equal_scores,
   one_hot,
@@ -301,11 +356,11 @@ enum class Distribution {
   nan_v_padding,
 };
 inline constexpr std::array kDistributions{
-    Distribution::normal,       Distribution::uniform,       Distribution::outliers,
-    Distribution::files,        Distribution::equal_scores,  Distribution::one_hot,
-    Distribution::late_maximum, Distribution::low_logsumexp, Distribution::huge_scores,
-    Distribution::nan_key,      Distribution::inf_key,       Distribution::nan_unseen,
-    Distribution::nan_v_padding};
+    Distribution::normal,        Distribution::uniform,         Distribution::outliers,
+    Distribution::mean_v,        Distribution::channel_offsets, Distribution::files,
+    Distribution::equal_scores,  Distribution::one_hot,         Distribution::late_maximum,
+    Distribution::low_logsumexp, Distribution::huge_scores,     Distribution::nan_key,
+    Distribution::inf_key,       Distribution::nan_unseen,      Distribution::nan_v_padding};
 std::string_view name(Distribution);
 
 // How the tensors lie in memory (device/placed_tensor.h): dense and aligned; with gaps between
@@ -332,6 +387,10 @@ template <>
 std::optional<PageOrder> parse(std::string_view text);
 template <>
 std::optional<Split> parse(std::string_view text);
+template <>
+std::optional<Descale> parse(std::string_view text);
+template <>
+std::optional<Quantize> parse(std::string_view text);
 template <>
 std::optional<Distribution> parse(std::string_view text);
 template <>

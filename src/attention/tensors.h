@@ -9,6 +9,33 @@
 
 namespace flashbench {
 
+// The factors of an e4m3 tensor: an element of row `row` means its value times at(b, h, row). They
+// lie [batch, heads, ceil(length / kDescaleRows)], without the dimensions that share one (Descale):
+// their stride is 0.
+struct Descales {
+  const float* data = nullptr;  // in the memory that the tensor is in; null: it has none
+  int64_t batch_stride = 0, head_stride = 0, block_stride = 0;
+
+  float at(int64_t b, int64_t h, int64_t row) const {
+    return data[b * batch_stride + h * head_stride + row / kDescaleRows * block_stride];
+  }
+};
+
+// Of a tensor with so many heads, of so many rows.
+inline Descales descales_view(const float* data, const Problem& p, int64_t heads, int64_t length) {
+  if (!p.is_scaled()) return {};
+  const int64_t of_batch = p.descales(heads, length) / p.batch;
+  switch (p.descale) {
+    case Descale::per_head:
+      return {data, of_batch, 1, 0};
+    case Descale::per_tensor:
+      return {data, 0, 0, 0};
+    case Descale::per_block:
+      return {data, of_batch, of_batch / heads, 1};
+  }
+  throw std::logic_error("no such descale");
+}
+
 // A tensor [batch, heads, length, head_dim] in memory; strides in elements, head_dim contiguous. Or
 // a ragged one, in which request b has its own number of rows, behind those of request b - 1;
 // `length` is then that of the longest, and the batch has no stride. Or a paged one, in which the
@@ -28,6 +55,7 @@ struct BasicTensorView {
     int64_t stride = 0, size = 0;
   };
   Pages pages = {};
+  Descales descales = {};
   bool is_paged() const { return pages.size != 0; }
 
   // Rows of a head in memory: of request b, and of all.
@@ -60,7 +88,8 @@ struct BasicTensorView {
             head_stride,
             row_stride,
             ragged,
-            {pages.table, pages.stride, pages.size}};
+            {pages.table, pages.stride, pages.size},
+            descales};
   }
 };
 using TensorView = BasicTensorView<void>;
@@ -83,7 +112,11 @@ BasicTensorView<Data> request_view(const BasicTensorView<Data>& t, int64_t b, in
                          ? nullptr
                          : static_cast<Byte*>(t.data) + t.offset(b, 0, 0) * element_size(t.dtype);
   const int64_t batch_stride = rows * t.row_stride;
-  return {data, t.dtype, 1, t.heads, rows, t.head_dim, batch_stride, t.head_stride, t.row_stride};
+  BasicTensorView<Data> one{data,         t.dtype,       1,           t.heads, rows, t.head_dim,
+                            batch_stride, t.head_stride, t.row_stride};
+  one.descales = t.descales;
+  if (one.descales.data != nullptr) one.descales.data += b * t.descales.batch_stride;
+  return one;
 }
 
 // A dense view over `data` in the given layout: bshd is [batch, length, heads, head_dim] in memory,
@@ -111,13 +144,14 @@ BasicTensorView<Data> ragged_view(Data* data, Dtype dtype, const RequestRows& ro
           0,    head_dim, heads * head_dim, &rows};
 }
 
-// Dense views in a problem's dtype and layout, shaped like Q (and dQ), O (and dO), K (and dK) or V
-// (and dV). A ragged view must not outlive the problem and its copies. Of a paged K or V it is the
-// pool: each page stands where a request does elsewhere.
+// Dense views in a problem's dtype (of O, its output_dtype) and layout, shaped like Q (and dQ), O
+// (and dO), K (and dK) or V (and dV); without the factors of e4m3. A ragged view must not outlive
+// the problem and its copies. Of a paged K or V it is the pool: each page stands where a request
+// does elsewhere.
 template <typename Data>
-BasicTensorView<Data> query_side_view(Data* data, const Problem& p, int64_t head_dim) {
-  if (p.is_ragged()) return ragged_view(data, p.dtype, p.lengths->queries(), p.q_heads, head_dim);
-  return dense_view(data, p.dtype, p.layout, p.batch, p.q_heads, p.q_len, head_dim);
+BasicTensorView<Data> query_side_view(Data* data, const Problem& p, Dtype dtype, int64_t head_dim) {
+  if (p.is_ragged()) return ragged_view(data, dtype, p.lengths->queries(), p.q_heads, head_dim);
+  return dense_view(data, dtype, p.layout, p.batch, p.q_heads, p.q_len, head_dim);
 }
 template <typename Data>
 BasicTensorView<Data> key_side_view(Data* data, const Problem& p, int64_t head_dim) {
@@ -130,11 +164,11 @@ BasicTensorView<Data> key_side_view(Data* data, const Problem& p, int64_t head_d
 }
 template <typename Data>
 BasicTensorView<Data> query_view(Data* data, const Problem& p) {
-  return query_side_view(data, p, p.head_dim);
+  return query_side_view(data, p, p.dtype, p.head_dim);
 }
 template <typename Data>
 BasicTensorView<Data> output_view(Data* data, const Problem& p) {
-  return query_side_view(data, p, p.value_dim());
+  return query_side_view(data, p, p.output_dtype(), p.value_dim());
 }
 template <typename Data>
 BasicTensorView<Data> key_view(Data* data, const Problem& p) {

@@ -29,7 +29,8 @@ namespace flashbench {
 namespace {
 
 Storage storage_of(const Provider& provider, const Problem& problem) {
-  return {provider.scores_dtype(problem), provider.partials_dtype(problem)};
+  return {provider.scores_dtype(problem), provider.partials_dtype(problem),
+          provider.accumulator(problem)};
 }
 
 // A case's inputs on host and device, and its oracles.
@@ -311,6 +312,10 @@ Attempt start(const Provider& provider, int index, const Case& item, Scene& scen
   attempt.record.item = item;
   attempt.record.provider = provider.name();
   attempt.record.program = provider.program();
+  if (item.problem.is_quantized()) {
+    attempt.record.accumulator = provider.accumulator(item.problem).text();
+    attempt.record.output_dtype = name(item.problem.output_dtype());
+  }
   if (scene.watch.interrupted()) {
     attempt.end(Status::skipped, "interrupted");
     return attempt;

@@ -29,6 +29,11 @@ void write_cu_seqlens(const std::filesystem::path& path, const RequestRows& rows
   write_npy(path, NpyArray::Type::int32, shape, starts.data());
 }
 
+void write_descales(const std::filesystem::path& path, const Descales& descales, int64_t count) {
+  const std::vector<int64_t> shape{count};
+  write_npy(path, NpyArray::Type::float32, shape, descales.data);
+}
+
 void write_block_table(const std::filesystem::path& path, const Problem& p, const int32_t* table) {
   const std::vector<int64_t> shape{p.batch, p.table_width()};
   write_npy(path, NpyArray::Type::int32, shape, table);
@@ -48,6 +53,11 @@ void dump_inputs(const std::filesystem::path& folder, const Problem& p, const In
   write_tensor(folder / "q.npy", inputs.q, p.layout);
   write_tensor(folder / "k.npy", key_view(inputs.k.data, p), p.key_layout());
   write_tensor(folder / "v.npy", value_view(inputs.v.data, p), p.key_layout());
+  if (p.is_scaled()) {
+    write_descales(folder / "q_descale.npy", inputs.q.descales, p.query_descales());
+    write_descales(folder / "k_descale.npy", inputs.k.descales, p.key_descales());
+    write_descales(folder / "v_descale.npy", inputs.v.descales, p.key_descales());
+  }
   if (p.is_paged()) write_block_table(folder / "block_table.npy", p, inputs.k.pages.table);
   if (p.pass == Pass::backward) write_tensor(folder / "do.npy", inputs.d_o, p.layout);
   if (!p.lengths) return;

@@ -18,12 +18,15 @@ double gibibytes(int64_t bytes) {
 }  // namespace
 
 int64_t host_bytes_needed(const Problem& p, DeviceKind kind) {
-  const int64_t element = element_size(p.dtype), o = p.output_elements() * element;
-  const int64_t qkv = (p.query_elements() + p.key_elements() + p.value_elements()) * element;
+  const int64_t element = element_size(p.dtype);
+  const int64_t o = p.output_elements() * element_size(p.output_dtype());
+  const int64_t elements = p.query_elements() + p.key_elements() + p.value_elements();
+  const int64_t qkv = elements * element;
   const bool forward = p.pass == Pass::forward;
   const int64_t inputs = forward ? qkv : qkv + 2 * o;
   const int64_t outputs = forward ? o : qkv;
-  return inputs + 2 * outputs + (kind == DeviceKind::cpu ? inputs + outputs : 0);
+  const int64_t dequantized = p.is_quantized() ? elements * element_size(Dtype::fp32) : 0;
+  return inputs + 2 * outputs + dequantized + (kind == DeviceKind::cpu ? inputs + outputs : 0);
 }
 
 std::string why_no_room(const Problem& p, DeviceKind kind) {

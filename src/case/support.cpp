@@ -24,10 +24,17 @@ std::vector<std::string_view> unknown_axes(const Provider& provider, const Case&
   return unknown;
 }
 
+std::optional<std::string> why_no_dtype(const Provider& provider, Dtype dtype) {
+  const std::vector<Dtype> known = provider.dtypes();
+  if (std::find(known.begin(), known.end(), dtype) != known.end()) return std::nullopt;
+  return fmt::format("it does not take dtype {}", name(dtype));
+}
+
 }  // namespace
 
 std::optional<std::string> why_unsupported(const Provider& provider, const Case& item,
                                            const DeviceInfo& info, const std::vector<Axis>& table) {
+  if (auto why = why_no_dtype(provider, item.problem.dtype)) return why;
   if (const auto unknown = unknown_axes(provider, item, table); !unknown.empty()) {
     return fmt::format("it does not support {}", fmt::join(unknown, " and "));
   }
@@ -50,7 +57,10 @@ std::string support_text(const Provider& provider, const DeviceInfo& info) {
     for (Dtype dtype : kDtypes) {
       // A typical problem, enough to tell what a provider supports.
       const Problem problem{.pass = pass, .dtype = dtype, .q_len = 1024, .kv_len = 1024};
-      if (const auto why = provider.why_unsupported(problem, info)) {
+      if (problem.invalid()) continue;  // no provider can
+      auto why = why_no_dtype(provider, dtype);
+      if (!why) why = provider.why_unsupported(problem, info);
+      if (why) {
         reasons += fmt::format("    not {} {}: {}\n", name(pass), name(dtype), *why);
       } else {
         dtypes.push_back(name(dtype));

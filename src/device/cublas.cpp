@@ -1,6 +1,7 @@
 #include "device/cublas.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace flashbench {
 
@@ -17,8 +18,10 @@ cudaDataType_t cuda_type(Dtype dtype) {
       return CUDA_R_16F;
     case Dtype::bf16:
       return CUDA_R_16BF;
+    case Dtype::e4m3:
+      break;
   }
-  return CUDA_R_32F;
+  throw std::logic_error("cuBLAS multiplies fp32, fp16 and bf16");
 }
 
 cublasOperation_t operation(bool transpose) {

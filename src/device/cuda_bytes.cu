@@ -102,7 +102,10 @@ void hash(const void* data, size_t bytes, unsigned long long* sum, cudaStream_t 
 
 void count_all_ones(const void* data, int64_t elements, size_t element_bytes,
                     unsigned long long* count, cudaStream_t stream) {
-  if (element_bytes == 2) {
+  if (element_bytes == 1) {
+    count_kernel<<<blocks_for(elements), kThreads, 0, stream>>>(
+        static_cast<const unsigned char*>(data), elements, count);
+  } else if (element_bytes == 2) {
     count_kernel<<<blocks_for(elements), kThreads, 0, stream>>>(
         static_cast<const unsigned short*>(data), elements, count);
   } else {
@@ -113,7 +116,10 @@ void count_all_ones(const void* data, int64_t elements, size_t element_bytes,
 }
 
 void flip_signs(void* data, int64_t elements, size_t element_bytes, cudaStream_t stream) {
-  if (element_bytes == 2) {
+  if (element_bytes == 1) {
+    flip_kernel<<<blocks_for(elements), kThreads, 0, stream>>>(static_cast<unsigned char*>(data),
+                                                               elements);
+  } else if (element_bytes == 2) {
     flip_kernel<<<blocks_for(elements), kThreads, 0, stream>>>(static_cast<unsigned short*>(data),
                                                                elements);
   } else {

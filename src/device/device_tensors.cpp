@@ -15,7 +15,7 @@ size_t query_bytes(const Problem& p) {
   return static_cast<size_t>(p.query_elements() * element_size(p.dtype));
 }
 size_t output_bytes(const Problem& p) {
-  return static_cast<size_t>(p.output_elements() * element_size(p.dtype));
+  return static_cast<size_t>(p.output_elements() * element_size(p.output_dtype()));
 }
 size_t key_bytes(const Problem& p) {
   return static_cast<size_t>(p.key_elements() * element_size(p.dtype));
@@ -48,6 +48,14 @@ ConstTensorView table_shape(const Problem& p) {
   return dense_view<const void>(nullptr, Dtype::fp32, Layout::bhsd, 1, 1, p.batch, p.table_width());
 }
 
+ConstTensorView descales_shape(int64_t count) {
+  return dense_view<const void>(nullptr, Dtype::fp32, Layout::bhsd, 1, 1, 1, count);
+}
+Descales placed_descales(const PlacedTensor& placed, const Problem& p, int64_t heads,
+                         int64_t length) {
+  return descales_view(static_cast<const float*>(placed.view().data), p, heads, length);
+}
+
 // The rows of each request where there are others behind them.
 const RequestRows* own_queries(const Problem& p) {
   return p.is_padded() ? &p.lengths->queries() : nullptr;
@@ -77,6 +85,15 @@ DeviceInputs::DeviceInputs(Device& device, const Problem& problem, Placement pla
   if (problem.is_paged()) {
     table_ = PlacedTensor(device, table_shape(problem), placement, MemoryUse::input);
   }
+  if (problem.is_scaled()) {
+    const auto factors = [&](int64_t count) {
+      return PlacedTensor(device, descales_shape(count), row_placement(placement),
+                          MemoryUse::input);
+    };
+    q_descales_ = factors(problem.query_descales());
+    k_descales_ = factors(problem.key_descales());
+    v_descales_ = factors(problem.key_descales());
+  }
   refill(host);
 }
 
@@ -88,6 +105,9 @@ void DeviceInputs::refill(const Inputs& host) {
   d_o_.write(host.d_o.data);
   logsumexp_.write(host.logsumexp);
   table_.write(host.k.pages.table);
+  q_descales_.write(host.q.descales.data);
+  k_descales_.write(host.k.descales.data);
+  v_descales_.write(host.v.descales.data);
 }
 
 void DeviceInputs::negate() {
@@ -99,6 +119,9 @@ Inputs DeviceInputs::view() const {
   inputs.q = q_.view();
   inputs.k = k_.view();
   inputs.v = v_.view();
+  inputs.q.descales = placed_descales(q_descales_, problem_, problem_.q_heads, problem_.q_len);
+  inputs.k.descales = placed_descales(k_descales_, problem_, problem_.kv_heads, problem_.kv_len);
+  inputs.v.descales = placed_descales(v_descales_, problem_, problem_.kv_heads, problem_.kv_len);
   if (problem_.is_paged()) {
     const auto* table = static_cast<const int32_t*>(table_.view().data);
     inputs.k = paged_view(inputs.k, problem_, table, table_.view().row_stride);
@@ -112,8 +135,9 @@ Inputs DeviceInputs::view() const {
   return inputs;
 }
 
-std::array<const PlacedTensor*, 7> DeviceInputs::tensors() const {
-  return {&q_, &k_, &v_, &o_, &d_o_, &logsumexp_, &table_};
+std::array<const PlacedTensor*, 10> DeviceInputs::tensors() const {
+  return {&q_,         &k_,     &v_,          &o_,          &d_o_,
+          &logsumexp_, &table_, &q_descales_, &k_descales_, &v_descales_};
 }
 
 uint64_t DeviceInputs::hash() const {

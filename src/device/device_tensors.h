@@ -15,7 +15,7 @@ namespace flashbench {
 
 // A problem's inputs on the device, copied from the host. The logsumexp has no strides: it is dense
 // in every placement. So is the block table of a paged problem, but for a gap behind each row where
-// the placement is strided.
+// the placement is strided. The factors of e4m3 are dense.
 class DeviceInputs {
  public:
   DeviceInputs(Device& device, const Problem& problem, Placement placement, const Inputs& host);
@@ -33,10 +33,11 @@ class DeviceInputs {
   int64_t guard_bytes() const;
 
  private:
-  std::array<const PlacedTensor*, 7> tensors() const;
+  std::array<const PlacedTensor*, 10> tensors() const;
 
   Problem problem_;
   PlacedTensor q_, k_, v_, o_, d_o_, logsumexp_, table_;
+  PlacedTensor q_descales_, k_descales_, v_descales_;
 };
 
 // Output tensors in host memory, dense. Padding is poison, whatever a provider wrote there.

@@ -18,6 +18,7 @@
 #include "device/padding.h"
 #include "device/page_order.h"
 #include "device/patterns.h"
+#include "device/quantize.h"
 #include "device/split_mix.h"
 
 namespace flashbench {
@@ -26,6 +27,9 @@ namespace {
 
 constexpr double kOutlierProbability = 0.001;
 constexpr double kOutlierDeviation = 10.0;
+constexpr float kMeanOfV = 1;
+constexpr float kChannelOffset = 12;
+constexpr int64_t kOffsetChannels = 4;
 
 // Box-Muller transform of the two halves of `bits`.
 double normal(uint64_t bits) {
@@ -163,13 +167,22 @@ RandomTensors& random_tensors() {
   return tensors;
 }
 
+// What is added to normal noise in this column.
+float offset_of(Distribution distribution, int tensor, int64_t column, int64_t columns) {
+  if (distribution == Distribution::mean_v && tensor == 2) return kMeanOfV;
+  const bool offset = distribution == Distribution::channel_offsets && tensor == 1 &&
+                      column % (columns / kOffsetChannels) == 0;
+  return offset ? kChannelOffset : 0;
+}
+
 void fill_random(const Target& target, const InputSpec& spec, ThreadPool& pool) {
   const TensorView view = target.rows();
   for_rows(target, pool, [&](int64_t b, int64_t row, uint64_t index) {
     for (int64_t h = 0; h < view.heads; ++h) {
       for (int64_t column = 0; column < view.head_dim; ++column) {
         store_element(view.data, view.dtype, view.offset(b, h, row) + column,
-                      random_value(spec.distribution, spec.seed, target.tensor, index++));
+                      random_value(spec.distribution, spec.seed, target.tensor, index++) +
+                          offset_of(spec.distribution, target.tensor, column, view.head_dim));
       }
     }
   });
@@ -230,6 +243,24 @@ std::shared_ptr<const Bytes> filled(Target target, const InputSpec& spec, const 
   return bytes;
 }
 
+// Makes a tensor of e4m3 and its factors, which `view` has room for.
+std::shared_ptr<const Bytes> rounded(const Problem& p, int tensor, TensorView view,
+                                     HostVector<float>& descales, const InputSpec& spec,
+                                     ThreadPool& pool) {
+  TensorView wide = view;
+  wide.dtype = Dtype::fp32;
+  const std::shared_ptr<const Bytes> values = filled({p, tensor, wide}, spec, "", pool);
+  auto bytes = std::make_shared<Bytes>(bytes_of(view));
+  view.data = bytes->data();
+  descales.resize(static_cast<size_t>(p.descales(view.heads, view.length)));
+  view.descales = descales_view(descales.data(), p, view.heads, view.length);
+  const auto* from = reinterpret_cast<const float*>(values->data());
+  quantize([&](int64_t b, int64_t h, int64_t row,
+               float* to) { std::copy_n(from + wide.offset(b, h, row), wide.head_dim, to); },
+           ByteFormat::e4m3, view, descales.data(), pool);
+  return bytes;
+}
+
 }  // namespace
 
 std::vector<int64_t> shape_in(Layout layout, const ConstTensorView& t) {
@@ -275,6 +306,12 @@ HostTensors::HostTensors(const Problem& problem, const InputSpec& spec, ThreadPo
       table_ ? std::optional<PagedRows>(std::in_place, problem, *table_) : std::nullopt;
   const PagedRows* pages = paged ? &*paged : nullptr;
   const TensorView output = output_view<void>(nullptr, problem);
+  if (problem.is_scaled()) {
+    q_ = rounded(problem, 0, query_view<void>(nullptr, problem), q_descales_, spec, pool);
+    k_ = rounded(problem, 1, key_view<void>(nullptr, problem), k_descales_, spec, pool);
+    v_ = rounded(problem, 2, value_view<void>(nullptr, problem), v_descales_, spec, pool);
+    return;
+  }
   q_ = filled({problem, 0, query_view<void>(nullptr, problem)}, spec, spec.q, pool);
   k_ = filled({problem, 1, key_view<void>(nullptr, problem), pages}, spec, spec.k, pool);
   v_ = filled({problem, 2, value_view<void>(nullptr, problem), pages}, spec, spec.v, pool);
@@ -294,6 +331,11 @@ Inputs HostTensors::inputs() const {
   inputs.q = query_view<const void>(q_->data(), problem_);
   inputs.k = key_view<const void>(k_->data(), problem_);
   inputs.v = value_view<const void>(v_->data(), problem_);
+  inputs.q.descales = descales_view(q_descales_.data(), problem_, problem_.q_heads, problem_.q_len);
+  inputs.k.descales =
+      descales_view(k_descales_.data(), problem_, problem_.kv_heads, problem_.kv_len);
+  inputs.v.descales =
+      descales_view(v_descales_.data(), problem_, problem_.kv_heads, problem_.kv_len);
   if (table_) {
     inputs.k = paged_view(inputs.k, problem_, table_->data(), table_->width());
     inputs.v = paged_view(inputs.v, problem_, table_->data(), table_->width());

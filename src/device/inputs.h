@@ -20,6 +20,8 @@ namespace flashbench {
 //   uniform   U[-1, 1): zero mean, because a mean hides errors (docs/problems.md)
 //   outliers  N(0, 1) + Bernoulli(0.001) * N(0, 100): FlashAttention-3's outlier model
 //             (arXiv 2407.08608, section 4.3)
+//   mean_v    N(0, 1), V N(1, 1): sums over the keys grow with their number
+//   channel_offsets   N(0, 1), K with 12 added in four columns: constant channels, as models have
 //   files     .npy tensors
 // and the adversarial distributions of device/patterns.h.
 struct InputSpec {
@@ -31,9 +33,10 @@ struct InputSpec {
   bool operator==(const InputSpec&) const = default;
 };
 
-// The tensors of one problem in host memory, in its dtype and layout. Padding is poison, so that
-// what is read from it shows; so are unused pages, and what is behind a request's end in its last
-// page. Pages that requests share hold the values of the first of them.
+// The tensors of one problem in host memory, in its dtype and layout; those of e4m3 are rounded
+// from fp32, with factors. Padding is poison, so that what is read from it shows; so are unused
+// pages, and what is behind a request's end in its last page. Pages that requests share hold the
+// values of the first of them.
 class HostTensors {
  public:
   // Fills Q, K, V and, for the backward pass, dO. Of a backward problem, O and the logsumexp are
@@ -50,6 +53,7 @@ class HostTensors {
   // Random tensors are shared with the next problem that needs the same.
   using Bytes = HostVector<std::byte>;
   std::shared_ptr<const Bytes> q_, k_, v_, d_o_;
+  HostVector<float> q_descales_, k_descales_, v_descales_;  // of dtype e4m3
   Bytes o_;
   HostVector<float> logsumexp_;
   std::optional<BlockTable> table_;

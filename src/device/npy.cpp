@@ -34,7 +34,8 @@ struct TypeName {
 constexpr std::array kTypes{TypeName{NpyArray::Type::float32, "<f4", "float32", 4},
                             TypeName{NpyArray::Type::float16, "<f2", "float16", 2},
                             TypeName{NpyArray::Type::uint16, "<u2", "uint16", 2},
-                            TypeName{NpyArray::Type::int32, "<i4", "int32", 4}};
+                            TypeName{NpyArray::Type::int32, "<i4", "int32", 4},
+                            TypeName{NpyArray::Type::uint8, "|u1", "uint8", 1}};
 
 const TypeName& npy_type_name(NpyArray::Type type) {
   return kTypes[static_cast<size_t>(type)];
@@ -273,6 +274,8 @@ NpyArray::Type npy_type(Dtype dtype) {
       return NpyArray::Type::float16;
     case Dtype::bf16:
       return NpyArray::Type::uint16;
+    case Dtype::e4m3:
+      return NpyArray::Type::uint8;
   }
   return NpyArray::Type::float32;
 }
@@ -290,6 +293,7 @@ std::optional<Dtype> dtype_of(NpyArray::Type type) {
     case NpyArray::Type::uint16:
       return Dtype::bf16;
     case NpyArray::Type::int32:
+    case NpyArray::Type::uint8:
       break;
   }
   return std::nullopt;

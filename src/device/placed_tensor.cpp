@@ -8,20 +8,24 @@ namespace flashbench {
 
 namespace {
 
-constexpr int64_t kGap = kHeadDimStep;  // elements: a vector of 16-bit values stays aligned
-constexpr int64_t kPackedTensors = 3;   // Q, K and V beside each other
+// In elements: a vector of 16 bytes of 16-bit values, or of bytes, stays aligned.
+int64_t gap_of(Dtype dtype) {
+  return element_size(dtype) == 1 ? 2 * kHeadDimStep : kHeadDimStep;
+}
+constexpr int64_t kPackedTensors = 3;  // Q, K and V beside each other
 
 // Adds gaps after heads, rows and batches, in the order of the dimensions of the dense tensor.
 TensorView strided(TensorView t) {
   const bool heads_inside = t.head_stride < t.row_stride;
-  const auto room = [](int64_t elements) { return kPackedTensors * elements + kGap; };
+  const int64_t gap = gap_of(t.dtype);
+  const auto room = [=](int64_t elements) { return kPackedTensors * elements + gap; };
   if (heads_inside) {
-    t.head_stride = t.head_dim + kGap;
+    t.head_stride = t.head_dim + gap;
     t.row_stride = room(t.heads * t.head_stride);
-    t.batch_stride = t.ragged == nullptr ? t.length * t.row_stride + kGap : 0;
+    t.batch_stride = t.ragged == nullptr ? t.length * t.row_stride + gap : 0;
   } else {
-    t.row_stride = t.head_dim + kGap;
-    t.head_stride = t.length * t.row_stride + kGap;
+    t.row_stride = t.head_dim + gap;
+    t.head_stride = t.length * t.row_stride + gap;
     t.batch_stride = room(t.heads * t.head_stride);
   }
   return t;

@@ -22,7 +22,8 @@ class PlacedTensor {
   // A tensor shaped like `dense`, the view of its host memory; it starts poisoned.
   //   contiguous  the strides of `dense`, the first element on an aligned address
   //   strided     gaps after every head, row and batch: a row takes three times the room of its
-  //               heads, as in a packed QKV tensor; all offsets are multiples of 8 elements
+  //               heads, as in a packed QKV tensor; all offsets are multiples of 8 elements,
+  //               or of 16 bytes
   //   offset      the strides of `dense`, the first element one past an aligned address
   PlacedTensor(Device&, const ConstTensorView& dense, Placement, MemoryUse);
 

@@ -31,6 +31,8 @@ void fill_normal(const Buffer& buffer, Dtype dtype, int64_t count, uint64_t seed
       return cuda_rates::fill_normal_fp16(buffer.data(), count, seed, stream);
     case Dtype::bf16:
       return cuda_rates::fill_normal_bf16(buffer.data(), count, seed, stream);
+    case Dtype::e4m3:
+      break;
   }
 }
 
@@ -153,7 +155,7 @@ std::unique_ptr<GemmCeiling> make_cuda_gemm(Device& device, Dtype dtype) {
 
 std::vector<CeilingWork> cuda_ceilings(Device& device) {
   std::vector<CeilingWork> works;
-  for (const Dtype dtype : kDtypes) {
+  for (const Dtype dtype : kUnscaledDtypes) {
     const std::shared_ptr<GemmCeiling> gemm = make_cuda_gemm(device, dtype);
     works.push_back({fmt::format("gemm_{}", name(dtype)), "FLOP/s", gemm->description(),
                      gemm->flops(), [gemm] { gemm->run(); }});

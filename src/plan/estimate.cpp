@@ -12,6 +12,7 @@ namespace {
 // here.
 constexpr double kFusedShare = 0.8;      // tiled and libraries, over the unmasked pairs
 constexpr double kUnfusedShare = 0.4;    // naive and blocked, which compute the masked pairs too
+constexpr double kEmulatedShare = 0.01;  // step by step, as tensor cores round
 constexpr double kReferenceShare = 0.1;  // fp64, with more work per pair than attention itself
 constexpr double kGpuReferenceShare = 0.01;  // of 16-bit tensor cores
 constexpr double kGpuReferenceBudget = 100;  // times the host's, before rows are sampled
@@ -24,13 +25,19 @@ constexpr double kColdSeconds = 1e-2;            // to empty the caches before a
 constexpr double kFillSeconds = 2e-8;            // to draw one random element
 constexpr double kSamplesOverMinimum = 2.0;      // until the median's interval is narrow
 
+std::string_view family_of(std::string_view provider) {
+  return provider.substr(0, provider.find(':'));
+}
+
 bool is_unfused(std::string_view provider) {
-  const std::string_view family = provider.substr(0, provider.find(':'));
-  return family == "naive" || family == "blocked";
+  return family_of(provider) == "naive" || family_of(provider) == "blocked";
 }
 
 double run_seconds(const Problem& problem, std::string_view provider, double gemm_flops) {
-  if (!is_unfused(provider)) return problem.flops() / (gemm_flops * kFusedShare) + kLaunchSeconds;
+  if (!is_unfused(provider)) {
+    const double share = family_of(provider) == "emulated" ? kEmulatedShare : kFusedShare;
+    return problem.flops() / (gemm_flops * share) + kLaunchSeconds;
+  }
   Problem unmasked = problem;
   unmasked.mask = Mask::none;
   unmasked.window_left = unmasked.window_right = std::nullopt;

@@ -32,7 +32,8 @@ class LengthsCases {
         item.problem.mask = mask;
         item.problem.layout = layout;
         // One on from row to row of layouts, so that each layout meets each dtype.
-        item.problem.dtype = kDtypes[(cases_.size() + cases_.size() / 3) % kDtypes.size()];
+        item.problem.dtype =
+            kUnscaledDtypes[(cases_.size() + cases_.size() / 3) % kUnscaledDtypes.size()];
         item.problem.set_lengths(lengths);
         item.inputs.distribution = distribution;
         cases_.push_back(item);

@@ -62,8 +62,8 @@ void add(Cases& cases, Case item, const Passes& passes, const Dtypes& dtypes, co
 Cases equal_scores() {
   Cases cases;
   const Case item = base(Distribution::equal_scores);
-  add(cases, item, kPasses, kDtypes, std::array{Mask::none}, {{65, 256}});
-  add(cases, item, kPasses, kDtypes, kCausal, {{257, 257}});
+  add(cases, item, kPasses, kUnscaledDtypes, std::array{Mask::none}, {{65, 256}});
+  add(cases, item, kPasses, kUnscaledDtypes, kCausal, {{257, 257}});
   add(cases, item, kForward, std::array{Dtype::fp32}, std::array{Mask::none}, {{3, 16384}});
   return cases;
 }
@@ -77,7 +77,7 @@ Cases one_hot() {
       item.problem.layout = layout;
       item.problem.q_heads = q_heads;
       item.problem.kv_heads = kv_heads;
-      add(cases, item, kForward, kDtypes,
+      add(cases, item, kForward, kUnscaledDtypes,
           std::array{Mask::none, Mask::causal_top_left, Mask::causal_bottom_right}, {{70, 300}});
     }
   }
@@ -87,7 +87,7 @@ Cases one_hot() {
     add(cases, item, kForward, std::array{Dtype::fp32, Dtype::bf16}, std::array{Mask::none},
         {{33, 1000}});
   }
-  add(cases, base(Distribution::one_hot), kBackward, kDtypes,
+  add(cases, base(Distribution::one_hot), kBackward, kUnscaledDtypes,
       std::array{Mask::none, Mask::causal_bottom_right}, {{70, 300}});
   return cases;
 }
@@ -95,7 +95,7 @@ Cases one_hot() {
 Cases late_maximum() {
   Cases cases;
   const Case item = base(Distribution::late_maximum);
-  add(cases, item, kPasses, kDtypes, std::array{Mask::none, Mask::causal_bottom_right},
+  add(cases, item, kPasses, kUnscaledDtypes, std::array{Mask::none, Mask::causal_bottom_right},
       {{100, 1025}});
   add(cases, item, kPasses, std::array{Dtype::fp32}, std::array{Mask::causal_top_left},
       {{640, 640}});
@@ -105,24 +105,25 @@ Cases late_maximum() {
 Cases low_logsumexp() {
   Cases cases;
   const Case item = base(Distribution::low_logsumexp);
-  add(cases, item, kPasses, kDtypes, std::array{Mask::none, Mask::causal_bottom_right},
+  add(cases, item, kPasses, kUnscaledDtypes, std::array{Mask::none, Mask::causal_bottom_right},
       {{64, 64}, {192, 192}, {1, 64}});
-  add(cases, item, kBackward, kDtypes, std::array{Mask::none}, {{1, 1}, {64, 576}});
+  add(cases, item, kBackward, kUnscaledDtypes, std::array{Mask::none}, {{1, 1}, {64, 576}});
   return cases;
 }
 
 Cases huge_scores() {
   Cases cases;
   const Case item = base(Distribution::huge_scores);
-  add(cases, item, kPasses, kDtypes, std::array{Mask::none}, {{3, 1}, {33, 129}});
-  add(cases, item, kPasses, kDtypes, std::array{Mask::causal_top_left}, {{130, 130}});
+  add(cases, item, kPasses, kUnscaledDtypes, std::array{Mask::none}, {{3, 1}, {33, 129}});
+  add(cases, item, kPasses, kUnscaledDtypes, std::array{Mask::causal_top_left}, {{130, 130}});
   return cases;
 }
 
 Cases masked_rows() {
   Cases cases;
   const Case item = base(Distribution::normal);
-  add(cases, item, kPasses, kDtypes, std::array{Mask::causal_bottom_right}, {{300, 100}, {257, 1}});
+  add(cases, item, kPasses, kUnscaledDtypes, std::array{Mask::causal_bottom_right},
+      {{300, 100}, {257, 1}});
   // So many blocks of queries without a key that each multiprocessor has some in a row.
   Case many = item;
   many.problem.q_heads = 512;
@@ -180,10 +181,11 @@ Cases own_head_dim_of_v() {
       add(cases, item, passes, dtypes, masks, lengths);
     }
   };
-  add_pairs(base(Distribution::normal), kPasses, kDtypes, std::array{Mask::none}, {{33, 65}});
-  add_pairs(base(Distribution::normal), kPasses, kDtypes, kCausal, {{33, 17}});
-  add_pairs(base(Distribution::one_hot), kForward, kDtypes, std::array{Mask::causal_bottom_right},
+  add_pairs(base(Distribution::normal), kPasses, kUnscaledDtypes, std::array{Mask::none},
             {{33, 65}});
+  add_pairs(base(Distribution::normal), kPasses, kUnscaledDtypes, kCausal, {{33, 17}});
+  add_pairs(base(Distribution::one_hot), kForward, kUnscaledDtypes,
+            std::array{Mask::causal_bottom_right}, {{33, 65}});
   for (const Distribution distribution : {Distribution::equal_scores, Distribution::nan_key,
                                           Distribution::inf_key, Distribution::nan_unseen}) {
     add_pairs(base(distribution), kPasses, std::array{Dtype::fp32, Dtype::bf16},
@@ -227,14 +229,14 @@ Cases spoilt(Distribution distribution) {
   const Case item = base(distribution);
   add(cases, item, kPasses, std::array{Dtype::fp32, Dtype::bf16}, std::array{Mask::none},
       {{65, 130}});
-  add(cases, item, kPasses, kDtypes, kCausal, {{200, 200}, {70, 300}, {300, 70}});
+  add(cases, item, kPasses, kUnscaledDtypes, kCausal, {{200, 200}, {70, 300}, {300, 70}});
   return cases;
 }
 
 Cases unseen() {
   Cases cases;
-  add(cases, base(Distribution::nan_unseen), kPasses, kDtypes, std::array{Mask::causal_top_left},
-      {{70, 300}, {1, 64}});
+  add(cases, base(Distribution::nan_unseen), kPasses, kUnscaledDtypes,
+      std::array{Mask::causal_top_left}, {{70, 300}, {1, 64}});
   return cases;
 }
 
@@ -263,7 +265,7 @@ Cases windows() {
   Cases cases;
   size_t turn = 0;
   for (const auto& [left, right] : windows) {
-    const std::array dtype{kDtypes[turn++ % kDtypes.size()]};
+    const std::array dtype{kUnscaledDtypes[turn++ % kUnscaledDtypes.size()]};
     for (const Mask mask : kAllMasks) {
       if (mask != Mask::none && !left) continue;  // the mask hides more
       const std::array masks{mask};
@@ -279,16 +281,16 @@ Cases windows() {
 // 64 keys, of the last tile and the one before it.
 Cases window_means() {
   Cases cases;
-  add(cases, in_window(Distribution::equal_scores, 63, 0), kForward, kDtypes, kAllMasks,
+  add(cases, in_window(Distribution::equal_scores, 63, 0), kForward, kUnscaledDtypes, kAllMasks,
       kWindowLengths);
-  add(cases, in_window(Distribution::equal_scores, 40, 23), kForward, kDtypes,
+  add(cases, in_window(Distribution::equal_scores, 40, 23), kForward, kUnscaledDtypes,
       std::array{Mask::none}, kWindowLengths);
   return cases;
 }
 
 Cases beside_windows() {
   Cases cases;
-  add(cases, in_window(Distribution::nan_unseen, 30, 0), kPasses, kDtypes, kAllMasks,
+  add(cases, in_window(Distribution::nan_unseen, 30, 0), kPasses, kUnscaledDtypes, kAllMasks,
       {{70, 300}, {1, 200}});
   for (const Distribution distribution : {Distribution::nan_key, Distribution::inf_key}) {
     add(cases, in_window(distribution, 33, 20), kPasses, std::array{Dtype::fp32, Dtype::bf16},
@@ -321,9 +323,10 @@ Cases placements() {
       Case item = base(Distribution::one_hot);
       item.problem.layout = layout;
       item.placement = placement;
-      add(cases, item, kForward, kDtypes, std::array{Mask::causal_bottom_right}, {{65, 129}});
+      add(cases, item, kForward, kUnscaledDtypes, std::array{Mask::causal_bottom_right},
+          {{65, 129}});
       item.inputs.distribution = Distribution::normal;
-      add(cases, item, kPasses, kDtypes, std::array{Mask::none}, {{65, 129}});
+      add(cases, item, kPasses, kUnscaledDtypes, std::array{Mask::none}, {{65, 129}});
     }
   }
   return cases;

@@ -111,6 +111,8 @@ fe::DataType_t data_type(Dtype dtype) {
       return fe::DataType_t::HALF;
     case Dtype::bf16:
       return fe::DataType_t::BFLOAT16;
+    case Dtype::e4m3:
+      return fe::DataType_t::FP8_E4M3;
   }
   return fe::DataType_t::NOT_SET;
 }

@@ -7,6 +7,8 @@ const std::vector<std::unique_ptr<Provider>>& all_providers() {
     std::vector<std::unique_ptr<Provider>> list;
     list.push_back(make_naive_provider());
     list.push_back(make_tiled_provider(DeviceKind::cpu));
+    list.push_back(make_emulated_provider("emulated", {true, 128}));
+    list.push_back(make_emulated_provider("emulated:fp22", {true, 0}));
     for (auto& provider : make_split_providers()) list.push_back(std::move(provider));
     for (auto& provider : make_cuda_providers()) list.push_back(std::move(provider));
     return list;

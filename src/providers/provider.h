@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attention/accumulator.h"
 #include "attention/problem.h"
 #include "attention/schedule.h"
 #include "attention/tensors.h"
@@ -102,11 +103,19 @@ class Provider {
   // parts; its verdict allows for their rounding.
   virtual Dtype partials_dtype(const Problem&) const { return Dtype::fp32; }
 
+  // In what it sums products; its verdict allows for that where they are of bytes.
+  virtual Accumulator accumulator(const Problem&) const { return {}; }
+
   // Whether a forward pass returns the logsumexp; otherwise Outputs have none, and none is checked.
   virtual bool gives_logsumexp() const { return true; }
 
   // The other program (src/program) that runs it; empty for this one.
   virtual std::string_view program() const { return {}; }
+
+  // The dtypes that it knows. A problem of another is not offered to it.
+  virtual std::vector<Dtype> dtypes() const {
+    return {kUnscaledDtypes.begin(), kUnscaledDtypes.end()};
+  }
 
   // The optional axes of problems (plan/axes.cpp) that it knows. A problem that mentions another
   // one is not offered to it: it would compute something else.

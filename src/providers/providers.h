@@ -13,6 +13,9 @@ namespace flashbench {
 // Standard attention on the CPU: BLAS products with S and P in memory.
 std::unique_ptr<Provider> make_naive_provider();
 
+// A kernel of 8-bit products on the CPU, step by step.
+std::unique_ptr<Provider> make_emulated_provider(std::string_view name, const Accumulator&);
+
 // Standard attention on a GPU: cuBLAS products with S and P in memory, both in the problem's dtype,
 // or S in fp32.
 enum class CudaNaiveScores { own_dtype, fp32 };

@@ -16,6 +16,8 @@ using kernels::Launch;
 // The reasons that all kernels share come before those of the kernel itself.
 std::optional<std::string> why_not(const AttentionKernel& kernel, const Problem& p,
                                    const DeviceInfo& info) {
+  if (p.is_scaled() && !kernel.knows_e4m3) return "it does not take dtype e4m3";
+  if (p.quantize != Quantize::none && !kernel.knows_quantize) return "it does not take quantize";
   if (p.has_window() && !kernel.knows_windows) return "it has no sliding windows";
   if (p.head_dim_v && !kernel.knows_head_dim_v) return "it takes V and O as wide as Q and K only";
   if (p.lengths && !kernel.knows_lengths) return "it takes requests of equal lengths only";
@@ -88,8 +90,18 @@ class TiledProvider final : public Provider {
   bool on_request_only() const override { return !family_.empty(); }
   std::vector<std::string_view> optional_axes() const override {
     std::vector<std::string_view> known = kEveryOptionalAxis;
-    known.insert(known.end(), {"gpus", "split"});
+    known.insert(known.end(), {"gpus", "split", "descale", "quantize"});
     return known;
+  }
+  std::vector<Dtype> dtypes() const override { return {kDtypes.begin(), kDtypes.end()}; }
+
+  // That of the kernels that take bytes, which are of one design.
+  Accumulator accumulator(const Problem& p) const override {
+    for (const AttentionKernel* kernel : kernels::all_kernels()) {
+      if (kernel->device != device_ || (!family_.empty() && kernel->family != family_)) continue;
+      if (p.is_scaled() ? kernel->knows_e4m3 : kernel->knows_quantize) return kernel->accumulator;
+    }
+    return {};
   }
 
   std::optional<std::string> why_unsupported(const Problem& p,

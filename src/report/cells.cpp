@@ -42,41 +42,22 @@ std::string percent(std::optional<double> share) {
   return or_dash(share, [](double value) { return fmt::format("{:.1f}", value * 100); });
 }
 
-bool any_share_of_peak(const SweepResult& result) {
-  return std::any_of(result.records.begin(), result.records.end(), [&](const Record& record) {
-    return share_of_peak(record, result).has_value();
-  });
-}
-
-bool any_share_of_stream(const SweepResult& result) {
-  return std::any_of(result.records.begin(), result.records.end(),
-                     [](const Record& record) { return share_of_stream(record).has_value(); });
-}
-
 std::string exponential(double value) {
   return fmt::format("{:.1e}", value);
 }
 
-// Whether any record has a root mean square; older results have none.
-bool any_rel_rms(const SweepResult& result) {
-  return std::any_of(result.records.begin(), result.records.end(), [](const Record& record) {
-    const auto worst = worst_error(record.verdict);
-    return worst && worst->rel_rms;
-  });
-}
-
 // Shows the root mean square, which is more informative than the largest error. Older results have
 // only the latter.
-Cell error_cell(const std::optional<WorstError>& worst, const SweepResult& result) {
-  if (any_rel_rms(result)) {
+Cell error_cell(const std::optional<WorstError>& worst, bool shows_rel_rms) {
+  if (shows_rel_rms) {
     return {"rel rms", 9, worst ? or_dash(worst->rel_rms, exponential) : std::string("-")};
   }
   return {"max err", 9, or_dash(worst, [](const WorstError& w) { return exponential(w.max_abs); })};
 }
 
-bool any_determinism(const SweepResult& result) {
-  return std::any_of(result.records.begin(), result.records.end(),
-                     [](const Record& record) { return record.determinism.has_value(); });
+bool has_rel_rms(const Record& record) {
+  const auto worst = worst_error(record.verdict);
+  return worst && worst->rel_rms;
 }
 
 // "bitwise", "bounded 0.31" (the largest lambda), "varies", "-".
@@ -90,7 +71,15 @@ std::string determinism_text(const Record& record) {
 
 }  // namespace
 
-std::vector<Cell> cells(const Record& record, const SweepResult& result) {
+Cells::Cells(const SweepResult& result) : result_(result) {
+  const auto any = [&](auto has) { return std::ranges::any_of(result.records, has); };
+  shows_share_of_peak_ = any([&](const Record& r) { return share_of_peak(r, result).has_value(); });
+  shows_share_of_stream_ = any([](const Record& r) { return share_of_stream(r).has_value(); });
+  shows_rel_rms_ = any(has_rel_rms);
+  shows_determinism_ = any([](const Record& r) { return r.determinism.has_value(); });
+}
+
+std::vector<Cell> Cells::of(const Record& record) const {
   const auto timed = performance(record);
   const auto worst = worst_error(record.verdict);
   using P = const Performance&;
@@ -99,21 +88,21 @@ std::vector<Cell> cells(const Record& record, const SweepResult& result) {
       {"median ms", 10, or_dash(timed, [](P p) { return fixed(p.median * 1e3); })},
       {"+-", 7, or_dash(timed, half_width)},
       {"GFLOP/s", 9, or_dash(timed, [](P p) { return fixed(p.flops_per_second * 1e-9); })},
-      {"% gemm", 8, percent(share_of_ceiling(record, result.records))},
-      {"x naive", 9, or_dash(speedup_vs_naive(record, result.records), fixed)},
+      {"% gemm", 8, percent(share_of_ceiling(record, result_.records))},
+      {"x naive", 9, or_dash(speedup_vs_naive(record, result_.records), fixed)},
       {"peak MiB", 10,
        or_dash(record.memory, [](const MemoryReport& m) { return mebibytes(m.tracked.total()); })},
       {"traffic MiB", 13, or_dash(record.requested_bytes, mebibytes)},
-      error_cell(worst, result),
+      error_cell(worst, shows_rel_rms_),
       {"verdict", 12, std::string(verified(record.verdict))},
   };
-  if (any_share_of_peak(result)) {
-    row.insert(row.begin() + 5, {"% peak", 8, percent(share_of_peak(record, result))});
+  if (shows_share_of_peak_) {
+    row.insert(row.begin() + 5, {"% peak", 8, percent(share_of_peak(record, result_))});
   }
-  if (any_share_of_stream(result)) {
+  if (shows_share_of_stream_) {
     row.insert(row.begin() + 5, {"% stream", 9, percent(share_of_stream(record))});
   }
-  if (any_determinism(result)) row.push_back({"runs agree", 14, determinism_text(record)});
+  if (shows_determinism_) row.push_back({"runs agree", 14, determinism_text(record)});
   return row;
 }
 

@@ -15,8 +15,18 @@ struct Cell {
   std::string text;
 };
 
-// One cell per heading, in order; "-" for an absent figure.
-std::vector<Cell> cells(const Record&, const SweepResult&);
+// Which figures the rows of a result show, found once for all rows.
+class Cells {
+ public:
+  explicit Cells(const SweepResult&);  // which has to outlive it
+
+  // One cell per heading, in order; "-" for an absent figure.
+  std::vector<Cell> of(const Record&) const;
+
+ private:
+  const SweepResult& result_;
+  bool shows_share_of_peak_, shows_share_of_stream_, shows_rel_rms_, shows_determinism_;
+};
 
 // The case in a line: "forward  fp32  causal_top_left  batch 2  heads 8/2  q 128  kv 4096  d 64".
 std::string case_heading(const Case&);

@@ -113,6 +113,26 @@ Column of_group(std::string_view name, std::string (*text)(const GroupReport&)) 
       name, [text](const Record& r) { return r.group ? text(*r.group) : std::string(); });
 }
 
+// What a recipe costs; also relative to the root mean square of O.
+template <typename Of>
+Column cost_column(std::string_view name, Of of) {
+  return optional_number(name, [of](const Record& r) {
+    return r.verdict.recipe_cost ? figure(of(*r.verdict.recipe_cost)) : std::string();
+  });
+}
+template <typename Figure>
+Column rmse(std::string_view name, Rmse RecipeCost::*which, Figure Rmse::*figure_of) {
+  return cost_column(name, [=](const RecipeCost& cost) -> std::optional<double> {
+    return (cost.*which).*figure_of;
+  });
+}
+Column rel_rmse(std::string_view name, Rmse RecipeCost::*which) {
+  return cost_column(name, [=](const RecipeCost& cost) -> std::optional<double> {
+    if (!(cost.rms_o > 0)) return std::nullopt;
+    return (cost.*which).value / cost.rms_o;
+  });
+}
+
 // "1.25 1.3": of each device, in the order of their numbers.
 std::string per_device_ms(const Record& r) {
   if (!r.group) return "";
@@ -282,6 +302,16 @@ std::vector<Column> make_columns() {
           [](R r) { return r.kernels.empty() ? "" : fmt::format("{}", r.kernels.size()); }),
       optional_number("length_cv", [](R r) { return figure(length_variation(r.item.problem)); }),
       optional_number("page_waste", [](R r) { return figure(page_waste(r.item.problem)); }),
+      optional_text("accumulator", [](R r) { return r.accumulator; }),
+      optional_text("output_dtype", [](R r) { return r.output_dtype; }),
+      rmse("rmse_total", &RecipeCost::total, &Rmse::value),
+      rmse("rmse_total_low", &RecipeCost::total, &Rmse::low),
+      rmse("rmse_total_high", &RecipeCost::total, &Rmse::high),
+      rmse("rmse_quant", &RecipeCost::quant, &Rmse::value),
+      rmse("rmse_kernel", &RecipeCost::kernel, &Rmse::value),
+      rel_rmse("rel_rmse_total", &RecipeCost::total),
+      rel_rmse("rel_rmse_quant", &RecipeCost::quant),
+      rel_rmse("rel_rmse_kernel", &RecipeCost::kernel),
       {"notes", true,
        [](R r, const SweepResult& all) {
          return fmt::format("{}", fmt::join(notes(r, all), "; "));

@@ -36,6 +36,19 @@ Json determinism_json(const Determinism& determinism) {
           {"max_lambda", figure(determinism.max_lambda)}};
 }
 
+Json rmse_json(const Rmse& rmse) {
+  return {{"rmse", figure(rmse.value)},
+          {"low", optional_json(rmse.low)},
+          {"high", optional_json(rmse.high)}};
+}
+
+Json recipe_cost_json(const RecipeCost& cost) {
+  return {{"total", rmse_json(cost.total)},   {"quant", rmse_json(cost.quant)},
+          {"kernel", rmse_json(cost.kernel)}, {"rms_o", figure(cost.rms_o)},
+          {"storing", figure(cost.storing)},  {"heads", cost.heads},
+          {"elements", cost.elements}};
+}
+
 Json verdict_json(const Verdict& verdict) {
   Json tensors = Json::array();
   for (const TensorError& error : verdict.tensors) {
@@ -55,6 +68,7 @@ Json verdict_json(const Verdict& verdict) {
             {"checked_fraction", verdict.checked_fraction},
             {"reason", verdict.reason}};
   if (!verdict.coarse.empty()) json["coarse"] = verdict.coarse;
+  if (verdict.recipe_cost) json["recipe_cost"] = recipe_cost_json(*verdict.recipe_cost);
   json["tensors"] = std::move(tensors);
   return json;
 }
@@ -226,6 +240,23 @@ Determinism determinism_from(const StrictJson& json) {
           json.at("runs"), json.at("max_lambda").number_or_nan()};
 }
 
+Rmse rmse_from(const StrictJson& json) {
+  return {json.at("rmse").number_or_nan(), optional_from<double>(json.at("low")),
+          optional_from<double>(json.at("high"))};
+}
+
+RecipeCost recipe_cost_from(const StrictJson& json) {
+  RecipeCost cost;
+  cost.total = rmse_from(json.at("total"));
+  cost.quant = rmse_from(json.at("quant"));
+  cost.kernel = rmse_from(json.at("kernel"));
+  cost.rms_o = json.at("rms_o").number_or_nan();
+  cost.storing = json.at("storing").number_or_nan();
+  cost.heads = json.at("heads");
+  cost.elements = json.at("elements");
+  return cost;
+}
+
 Verdict verdict_from(const StrictJson& json) {
   Verdict verdict;
   verdict.status = named(
@@ -235,6 +266,7 @@ Verdict verdict_from(const StrictJson& json) {
   verdict.checked_fraction = json.at("checked_fraction");
   verdict.reason = json.at("reason");
   if (json.contains("coarse")) verdict.coarse = json.at("coarse");
+  if (json.contains("recipe_cost")) verdict.recipe_cost = recipe_cost_from(json.at("recipe_cost"));
   for (const StrictJson& tensor : json.at("tensors").elements()) {
     TensorError error;
     error.tensor = tensor.at("tensor");
@@ -550,6 +582,8 @@ Json record_to_json(const Record& record, const std::vector<Record>& all) {
   if (record.group) json["group"] = group_json(*record.group);
   if (!record.wall.phases().empty()) json["wall_s"] = wall_json(record.wall);
   if (!record.kernels.empty()) json["kernels"] = kernels_to_json(record.kernels);
+  if (!record.accumulator.empty()) json["accumulator"] = record.accumulator;
+  if (!record.output_dtype.empty()) json["output_dtype"] = record.output_dtype;
   if (!record.program.empty()) json["program"] = record.program;
   if (!record.source.empty()) json["source"] = record.source;
   if (record.determinism) json["determinism"] = determinism_json(*record.determinism);
@@ -578,6 +612,8 @@ Record record_from_json(const Json& document) {
   record.status = named(kStatuses, json.at("status"));
   record.reason = json.at("reason");
   record.verdict = verdict_from(json.at("correctness"));
+  if (json.contains("accumulator")) record.accumulator = json.at("accumulator");
+  if (json.contains("output_dtype")) record.output_dtype = json.at("output_dtype");
   if (json.contains("prepare_s")) record.prepare_seconds = json.at("prepare_s");
   if (json.contains("plan_s")) record.plan_seconds = json.at("plan_s");
   if (json.contains("schedule")) record.schedule = schedule_from(json.at("schedule"));

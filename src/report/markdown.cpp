@@ -33,8 +33,9 @@ std::string to_markdown(const SweepResult& result) {
                             ceiling.rate() * 1e-9, ceiling.unit, ceiling.description);
   }
   bool first = true;
+  const Cells cells(result);
   for (const Record& record : result.records) {
-    const std::vector<Cell> row = cells(record, result);
+    const std::vector<Cell> row = cells.of(record);
     if (first) markdown += fmt::format("\n{}", markdown_headings(row));
     first = false;
     markdown += markdown_row(record.item, row,

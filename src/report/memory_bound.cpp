@@ -13,9 +13,8 @@ namespace {
 
 // The median of a row whose limit is memory.
 std::optional<double> streamed_seconds(const Record& record) {
-  if (!is_streamed(record.item.problem)) return std::nullopt;
   const auto timed = performance(record);
-  return timed ? std::optional(timed->median) : std::nullopt;
+  return timed && is_streamed(record.item.problem) ? std::optional(timed->median) : std::nullopt;
 }
 
 std::optional<double> read_seconds(const Record& record, const SweepResult& result) {

@@ -13,6 +13,10 @@ namespace flashbench {
 
 namespace {
 
+bool is_same_case(const Record& a, const Record& b) {
+  return a.source == b.source && a.item == b.item;
+}
+
 // Returns the larger of two errors; an error that is not finite is larger than any other.
 double worse(double a, double b) {
   return !std::isfinite(a) || b <= a ? a : b;
@@ -138,9 +142,9 @@ const Record* beyond_ceiling(const Record& record, const std::vector<Record>& al
   const Record* worst = nullptr;
   double worst_share = kMostOverCeiling;
   for (const Record& other : all) {
-    if (other.source != record.source || !(other.item.problem == record.item.problem)) continue;
+    if (!is_same_case(other, record)) continue;
     const double share = over_gemm(other).value_or(0);
-    if (share <= worst_share || other.item.key() != record.item.key()) continue;
+    if (share <= worst_share) continue;
     worst = &other;
     worst_share = share;
   }
@@ -207,8 +211,7 @@ std::optional<double> strong_efficiency(const Record& record, const std::vector<
   const auto timed = performance(record);
   if (!record.group || !timed || !record.item.problem.gpus) return std::nullopt;
   for (const Record& other : all) {
-    if (other.provider != "tiled" || other.source != record.source) continue;
-    if (other.item.key() != record.item.key()) continue;
+    if (other.provider != "tiled" || !is_same_case(other, record)) continue;
     const auto one = performance(other);
     if (!one) return std::nullopt;
     return one->median / (static_cast<double>(*record.item.problem.gpus) * timed->median);
@@ -219,10 +222,8 @@ std::optional<double> strong_efficiency(const Record& record, const std::vector<
 std::optional<double> speedup_vs_naive(const Record& record, const std::vector<Record>& all) {
   const auto own = performance(record);
   if (!own) return std::nullopt;
-  const std::string key = record.item.key();
   for (const Record& other : all) {
-    if (other.provider != "naive" || other.source != record.source) continue;
-    if (other.item.key() != key) continue;
+    if (other.provider != "naive" || !is_same_case(other, record)) continue;
     if (const auto naive = performance(other)) return naive->median / own->median;
   }
   return std::nullopt;

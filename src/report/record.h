@@ -80,6 +80,8 @@ struct Record {
   std::string program;  // other program that ran it (sweep --program); empty: flashbench
   std::string source;   // the file that it was merged from (compare/beside.h); empty: none
   std::string kernel;
+  std::string accumulator;  // of a problem whose products are of bytes, as the provider declares it
+  std::string output_dtype;  // of that problem
   Status status = Status::skipped;
   std::string reason;                      // a sentence, unless ok
   Verdict verdict;                         // of the timed outputs, if it was timed

@@ -10,8 +10,9 @@ namespace flashbench {
 std::string to_table(const SweepResult& result) {
   std::string table;
   std::string heading;
+  const Cells cells(result);
   for (const Record& record : result.records) {
-    const std::vector<Cell> row = cells(record, result);
+    const std::vector<Cell> row = cells.of(record);
     if (table.empty()) table += console_headings(row);
     if (const std::string next = case_heading(record.item); next != heading) {
       heading = next;

@@ -27,6 +27,7 @@ double unremarkable_rel_rms(Dtype dtype) {
     case Dtype::fp16:
       return 0.05;
     case Dtype::bf16:
+    case Dtype::e4m3:
       return 0.10;
   }
   return 0;

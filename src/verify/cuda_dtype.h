@@ -20,6 +20,8 @@ void with_type(Dtype dtype, const Body& body) {
       return body(__half{});
     case Dtype::bf16:
       return body(__nv_bfloat16{});
+    case Dtype::e4m3:
+      break;
   }
   throw std::logic_error("no type for this dtype");
 }

@@ -52,7 +52,7 @@ std::vector<Reference> forward_references(const Problem& problem, const Inputs& 
                                           const Storage& storage, const Selection& selection,
                                           ThreadPool& pool) {
   std::vector<Reference> references;
-  references.emplace_back("o", problem.dtype, problem.value_dim(), selection.queries);
+  references.emplace_back("o", problem.output_dtype(), problem.value_dim(), selection.queries);
   references.emplace_back("logsumexp", Dtype::fp32, 1, selection.queries);
   Reference &o = references[0], &logsumexp = references[1];
   pool.parallel_for(static_cast<int64_t>(selection.queries.size()), [&](int64_t item, int) {

@@ -212,8 +212,10 @@ NaiveKeyGradients naive_key_gradients(const Problem& p, const Inputs& inputs, co
 
 }  // namespace
 
-void measure_naive_forward(const Problem& p, const Inputs& inputs, Reference& o,
+void measure_naive_forward(const Problem& problem, const Inputs& inputs, Reference& o,
                            Reference& logsumexp, ThreadPool& pool) {
+  Problem p = problem;
+  p.dtype = problem.output_dtype();
   const std::vector<RowBlock>& blocks = *o.blocks;
   std::vector<double> o_errors(blocks.size()), logsumexp_errors(blocks.size());
   pool.parallel_for(static_cast<int64_t>(blocks.size()), [&](int64_t item, int) {

@@ -1,6 +1,6 @@
 // The textbook computation in the problem's own dtype, whose error is the yardstick of
 // FlashAttention's tests. GEMMs accumulate in fp32; S, P, dP, dS and the outputs are rounded to the
-// dtype. In fp32 there is no further rounding.
+// dtype. In fp32 there is no further rounding; of bytes it is that of bf16.
 #pragma once
 
 #include <vector>

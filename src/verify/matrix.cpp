@@ -51,13 +51,25 @@ Rows<T> gather(const ConstTensorView& tensor, const RowBlock& block) {
 template Rows<float> gather(const ConstTensorView&, const RowBlock&);
 template Rows<double> gather(const ConstTensorView&, const RowBlock&);
 
-Rows<double> squares(const Rows<double>& rows) {
-  Rows<double> squared{Matrix<double>(rows.values.rows(), rows.values.cols()), rows.finite};
+namespace {
+
+template <typename Function>
+Rows<double> of_each(const Rows<double>& rows, Function function) {
+  Rows<double> result{Matrix<double>(rows.values.rows(), rows.values.cols()), rows.finite};
   const int64_t elements = rows.values.rows() * rows.values.cols();
   const double* from = rows.values.row(0);
-  double* to = squared.values.row(0);
-  for (int64_t i = 0; i < elements; ++i) to[i] = from[i] * from[i];
-  return squared;
+  std::transform(from, from + elements, result.values.row(0), function);
+  return result;
+}
+
+}  // namespace
+
+Rows<double> squares(const Rows<double>& rows) {
+  return of_each(rows, [](double x) { return x * x; });
+}
+
+Rows<double> magnitudes(const Rows<double>& rows) {
+  return of_each(rows, [](double x) { return std::abs(x); });
 }
 
 std::vector<double> norms(const Rows<double>& rows) {

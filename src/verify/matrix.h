@@ -61,6 +61,9 @@ Rows<T> gather(const ConstTensorView& tensor, const RowBlock& block);
 // Every element squared.
 Rows<double> squares(const Rows<double>& rows);
 
+// Every element's absolute value.
+Rows<double> magnitudes(const Rows<double>& rows);
+
 // The Euclidean norm of every row.
 std::vector<double> norms(const Rows<double>& rows);
 

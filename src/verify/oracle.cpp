@@ -7,10 +7,16 @@
 #include <cstddef>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "attention/half.h"
+#include "device/rounded_inputs.h"
+#include "verify/exact.h"
 #include "verify/references.h"
+#include "verify/rounding.h"
 #include "verify/sampling.h"
 #include "verify/verdict.h"
 
@@ -57,20 +63,117 @@ std::string beyond_fp32_logsumexp(const std::vector<float>& logsumexp) {
 
 }  // namespace
 
+// What products of bytes are of, in fp32, which holds a byte times its factor to 2^-24.
+struct DequantizedInputs {
+  std::vector<float> q, k, v;
+  Inputs views;
+
+  DequantizedInputs(const ConstTensorView& q_bytes, const ConstTensorView& k_bytes,
+                    const ConstTensorView& v_bytes, ByteFormat qk_format, float score_factor,
+                    ThreadPool& pool)
+      : q(dequantize(q_bytes, qk_format, score_factor, pool)),
+        k(dequantize(k_bytes, qk_format, 1, pool)),
+        v(dequantize(v_bytes, ByteFormat::e4m3, 1, pool)) {
+    const auto view = [](const std::vector<float>& values, ConstTensorView shape) {
+      shape.data = values.data();
+      shape.dtype = Dtype::fp32;
+      shape.descales = {};
+      return shape;
+    };
+    views.q = view(q, q_bytes);
+    views.k = view(k, k_bytes);
+    views.v = view(v, v_bytes);
+  }
+};
+
 struct Oracle::Impl {
   Impl(const Problem&, const Inputs&, const Storage&, const OracleBudget&, Device&);
+
+  // Of a problem whose products are of bytes.
+  void dequantize_inputs();
+  void round_inputs();
+  void shift_logsumexp();
+
+  RecipeCost recipe_cost(const ConstTensorView& o) const;
 
   Problem problem;
   Inputs inputs;
   ThreadPool& pool;
+  std::optional<DequantizedInputs> dequantized;
   Selection selection;
   References references;
+  HostVector<std::byte> rounded_memory;
+  std::optional<RoundedInputs> rounded;      // of a problem with a recipe
+  std::optional<Reference> before_rounding;  // O, of the inputs of a problem with a recipe
 };
+
+void Oracle::Impl::dequantize_inputs() {
+  if (problem.is_scaled()) {
+    dequantized.emplace(inputs.q, inputs.k, inputs.v, ByteFormat::e4m3, 1.0f, pool);
+  } else if (problem.quantize != Quantize::none) {
+    round_inputs();
+  }
+}
+
+// The exact O of the inputs before they are rounded, and the rounded inputs.
+void Oracle::Impl::round_inputs() {
+  before_rounding.emplace("o", problem.dtype, problem.value_dim(), selection.queries);
+  pool.parallel_for(static_cast<int64_t>(selection.queries.size()), [&](int64_t item, int) {
+    const auto index = static_cast<size_t>(item);
+    copy(forward_rows(problem, inputs, selection.queries[index]).o.view(),
+         before_rounding->values(index));
+  });
+  rounded_memory.resize(RoundedInputs::memory_bytes(problem));
+  rounded.emplace(problem, rounded_memory.data());
+  rounded->round(inputs, pool);
+  dequantized.emplace(rounded->q(), rounded->k(), rounded->v(), rounded->qk_format(),
+                      rounded->score_factor(), pool);
+}
+
+// Adds to each row's logsumexp what the recipe has taken from its scores.
+void Oracle::Impl::shift_logsumexp() {
+  Reference& logsumexp = references.tensors[1];
+  for (size_t i = 0; i < selection.queries.size(); ++i) {
+    const RowBlock& block = selection.queries[i];
+    for (size_t row = 0; row < block.rows.size(); ++row) {
+      logsumexp.values(i).row(static_cast<int64_t>(row))[0] +=
+          rounded->logsumexp_shift(inputs.q, block.batch, block.head, block.rows[row]);
+    }
+  }
+}
+
+RecipeCost Oracle::Impl::recipe_cost(const ConstTensorView& o) const {
+  const Reference& of_rounded = references.tensors[0];
+  std::map<std::pair<int64_t, int64_t>, SquaresOfHead> heads;
+  for (size_t i = 0; i < selection.queries.size(); ++i) {
+    const RowBlock& block = selection.queries[i];
+    SquaresOfHead& head = heads[{block.batch, block.head}];
+    for (size_t row = 0; row < block.rows.size(); ++row) {
+      const auto number = static_cast<int64_t>(row);
+      const double* before = std::as_const(*before_rounding).values(i).row(number);
+      const double* after = of_rounded.values(i).row(number);
+      const int64_t at = o.offset(block.batch, block.head, block.rows[row]);
+      for (int64_t c = 0; c < problem.value_dim(); ++c) {
+        const auto found = static_cast<double>(load_element(o.data, o.dtype, at + c));
+        const auto stored = static_cast<double>(round_to(o.dtype, static_cast<float>(before[c])));
+        head.elements += 1;
+        head.total += square(found - before[c]);
+        head.quant += square(after[c] - before[c]);
+        head.kernel += square(found - after[c]);
+        head.exact += square(before[c]);
+        head.storing += square(stored - before[c]);
+      }
+    }
+  }
+  std::vector<SquaresOfHead> squares;
+  for (const auto& [head, of_head] : heads) squares.push_back(of_head);
+  return flashbench::recipe_cost(squares);
+}
 
 Oracle::Impl::Impl(const Problem& asked, const Inputs& given, const Storage& storage,
                    const OracleBudget& budget, Device& device)
     : problem(asked), inputs(given), pool(*device.stream().threads) {
-  if (device.info().kind == DeviceKind::cuda) {
+  if (device.info().kind == DeviceKind::cuda && !problem.is_quantized()) {
     const OracleBudget larger{budget.fp64_flops * kGpuBudgetFactor, budget.sample_seed};
     selection = select_rows(problem, larger);
     if (better_on_gpu(problem, selection, device)) {
@@ -79,7 +182,10 @@ Oracle::Impl::Impl(const Problem& asked, const Inputs& given, const Storage& sto
     }
   }
   selection = select_rows(problem, budget);
-  references = references_on_host(problem, inputs, storage, selection, pool);
+  dequantize_inputs();
+  references = references_on_host(problem, dequantized ? dequantized->views : inputs, storage,
+                                  selection, pool);
+  if (rounded) shift_logsumexp();
 }
 
 Oracle::Oracle(const Problem& problem, const Inputs& inputs, const Storage& storage,
@@ -104,6 +210,14 @@ Verdict Oracle::judge(const Outputs& outputs) const {
       verdict.reason += judgement.reason;
     }
     verdict.tensors.push_back(std::move(judgement.error));
+  }
+  if (impl_->rounded) {
+    verdict.recipe_cost = impl_->recipe_cost(outputs.o);
+    const std::string why = verdict.recipe_cost->why_not_added();
+    if (verdict.passed() && !why.empty()) {
+      verdict.status = Verdict::Status::failed;
+      verdict.reason = why;
+    }
   }
   verdict.checked_fraction = static_cast<double>(checked) / judged_elements(impl_->problem);
   if (!verdict.passed()) {

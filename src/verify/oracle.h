@@ -1,7 +1,8 @@
 // The high-precision reference of one problem, and the judgement of outputs against it.
 //
-// Every figure is computed in fp64 from the inputs as rounded to the problem's dtype, streaming
-// over K/V tiles. Criteria, formulas and their calibration: docs/verifying.md.
+// Every figure is computed in fp64 from the inputs as rounded to the problem's dtype (bytes: times
+// their factors), streaming over K/V tiles. Criteria, formulas and their calibration:
+// docs/verifying.md.
 #pragma once
 
 #include <array>
@@ -14,6 +15,7 @@
 #include "attention/problem.h"
 #include "attention/tensors.h"
 #include "device/device.h"
+#include "verify/recipe_cost.h"
 #include "verify/storage.h"
 
 namespace flashbench {
@@ -45,6 +47,7 @@ struct Verdict {
   std::vector<TensorError> tensors;
   std::string reason;    // a sentence, for failed and not_checked
   std::string coarse{};  // a sentence, for outputs that passed but are coarse (verify/coarse.h)
+  std::optional<RecipeCost> recipe_cost{};  // of a problem with a recipe
 
   bool passed() const { return status == Status::passed; }
 };
@@ -63,15 +66,17 @@ class Oracle {
   // `inputs` are on the host: q, k, v, and d_o for the backward pass. Its o and logsumexp are not
   // read, because the reference gradients are those of exact attention. `storage` is that
   // of the judged providers. Inputs and device must outlive the oracle. The constructor does the
-  // work, on the device's threads or, if that is faster, on the GPU. For a backward problem it
-  // includes the forward pass of every row, whatever the budget, because exact_forward must return
-  // it.
+  // work, on the device's threads or, if that is faster and no products are of bytes, on the GPU.
+  // For a backward problem it includes the forward pass of every row, whatever the budget, because
+  // exact_forward must return it.
   Oracle(const Problem& problem, const Inputs& inputs, const Storage& storage,
          const OracleBudget& budget, Device& device);
   ~Oracle();
   Oracle(Oracle&&) noexcept;
 
-  // Judges outputs on the host; without a logsumexp, only O. Wrong values never make it throw.
+  // Judges outputs on the host; without a logsumexp, only O. Those of a problem with a recipe are
+  // compared with the reference of the rounded inputs, and what rounding them costs is in the
+  // verdict beside. Wrong values never make it throw.
   Verdict judge(const Outputs& outputs) const;
 
   // A forward pass in the problem's dtype to feed a backward pass: the exact O rounded to the dtype

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstdint>
 
+#include "attention/accumulator.h"
 #include "attention/problem.h"
+#include "attention/recipe.h"
 
 namespace flashbench::verify {
 
@@ -29,8 +31,22 @@ inline Rounding rounding_of(Dtype dtype) {
       return {0x1p-11, 0x1p-25, 0x1p-11, 0x1p-25};
     case Dtype::bf16:
       return {0x1p-8, 0x1p-126, 0x1p-8, 0x1p-126};
+    case Dtype::e4m3:
+      return {0x1p-4, 0x1p-10, 0x1p-4, 0x1p-10};
   }
   return {};
+}
+
+// Of P: what is multiplied with V.
+inline Rounding rounding_of_p(const Problem& p) {
+  return rounding_of(p.is_quantized() ? Dtype::e4m3 : p.dtype);
+}
+
+// Absolute error of a subnormal element of P, in a row whose largest is `most`. Of e4m3, P is
+// stored in units that make that largest element 2^p_exponent.
+inline double p_floor(const Problem& p, const Accumulator& accumulator, double most) {
+  const double floor = rounding_of_p(p).intermediate_floor;
+  return p.is_quantized() ? std::ldexp(floor * most, -accumulator.p_exponent) : floor;
 }
 
 // Absolute error of a subnormal element of dS, which a provider may store multiplied by the scale,
@@ -68,6 +84,25 @@ inline StoredScores stored_scores(Dtype dtype) {
 // known.
 inline double partials_variance(Dtype dtype) {
   return dtype == Dtype::fp32 ? 0 : square(rounding_of(dtype).roundoff);
+}
+
+// The error of a score that tensor cores sum in steps, relative to the product of its rows' norms:
+// about what they cut off where the rows have no mean (docs/verifying.md). Products of int8 are
+// exact.
+inline double step_error_of_scores(const Problem& p, const Accumulator& accumulator) {
+  const bool exact = p.quantize != Quantize::none && recipe_of(p.quantize).int8_qk;
+  return accumulator.truncates && !exact ? std::ldexp(1.0, -Accumulator::kFractionBits) : 0;
+}
+
+// The share of a sum over so many keys that they cut off on the way: half a unit of each product
+// and of the sum so far, in each step between two promotions, the sum being half of what it
+// becomes. docs/verifying.md.
+inline double step_error_of_sums(const Accumulator& accumulator, int64_t keys) {
+  if (!accumulator.truncates) return 0;
+  if (accumulator.promote_every != 0) keys = std::min(keys, accumulator.promote_every);
+  const int64_t steps = (keys + Accumulator::kStepKeys - 1) / Accumulator::kStepKeys;
+  return std::ldexp(static_cast<double>(steps * (Accumulator::kStepKeys + 1)),
+                    -Accumulator::kFractionBits - 2);
 }
 
 // Relative variance of the error of a sum of `terms` in fp32, where rounding errors add up like a

@@ -68,6 +68,7 @@ class LocalRunner : public Runner {
  private:
   GemmCeiling& gemm_of(Dtype dtype) {
     if (device_->info().kind == DeviceKind::cpu) dtype = Dtype::fp32;  // one GEMM for all dtypes
+    if (dtype == Dtype::e4m3) dtype = Dtype::bf16;  // cuBLAS has none by the interface that we use
     std::unique_ptr<GemmCeiling>& gemm = gemms_[dtype];
     if (gemm == nullptr) gemm = make_gemm(dtype);
     return *gemm;

@@ -460,11 +460,72 @@ void expect_names_parse(const std::array<Enum, N>& values) {
 TEST(Problem, NamesParseBack) {
   expect_names_parse(kPasses);
   expect_names_parse(kDtypes);
+  expect_names_parse(kDescales);
+  expect_names_parse(kQuantizes);
   expect_names_parse(kMasks);
   expect_names_parse(kLayouts);
   expect_names_parse(kKvLayouts);
   expect_names_parse(kPageOrders);
   expect_names_parse(kDistributions);
+}
+
+Problem of_bytes() {
+  return {.dtype = Dtype::e4m3,
+          .batch = 2,
+          .q_heads = 4,
+          .kv_heads = 2,
+          .q_len = 100,
+          .kv_len = 300,
+          .head_dim = 64};
+}
+
+TEST(Bytes, HaveFactorsAndAWiderOutput) {
+  Problem p = of_bytes();
+  EXPECT_EQ(p.output_dtype(), Dtype::bf16);
+  EXPECT_EQ(p.query_descales(), 8);
+  EXPECT_EQ(p.key_descales(), 4);
+  // Q and O of 800 rows, K and V of 1200, 16 factors, the logsumexp.
+  const int64_t elements = 800 * 64 + 2 * 1200 * 64 + 2 * 800 * 64;
+  EXPECT_EQ(p.tensor_bytes(), elements + 4 * 16 + 4 * 800);
+  EXPECT_EQ(p.compulsory_bytes(), p.tensor_bytes());
+  p.descale = Descale::per_block;
+  EXPECT_EQ(p.query_descales(), 8);
+  EXPECT_EQ(p.key_descales(), 12);
+  p.descale = Descale::per_tensor;
+  EXPECT_EQ(p.query_descales(), 1);
+  p.dtype = Dtype::bf16;
+  EXPECT_EQ(p.key_descales(), 0);
+}
+
+TEST(Bytes, AreRefusedBesideWhatTheyCannotBe) {
+  Problem p = of_bytes();
+  EXPECT_EQ(p.invalid(), std::nullopt);
+  p.pass = Pass::backward;
+  EXPECT_EQ(p.invalid(), "dtype e4m3 has no backward pass");
+  p = of_bytes();
+  p.set_lengths(std::make_shared<const Lengths>(std::vector<RequestLengths>{{3, 4}}));
+  EXPECT_EQ(p.invalid(), "dtype e4m3 takes requests of equal lengths only");
+  p = of_bytes();
+  p.page_size = 16;
+  EXPECT_EQ(p.invalid(), "dtype e4m3 takes K and V without pages only");
+  p = of_bytes();
+  p.gpus = 2;
+  EXPECT_EQ(p.invalid(), "dtype e4m3 is computed by one device");
+  p = of_bytes();
+  p.quantize = Quantize::int8_qk;
+  EXPECT_EQ(p.invalid(), "quantize needs dtype bf16");
+  p.dtype = Dtype::bf16;
+  EXPECT_EQ(p.invalid(), std::nullopt);
+  p.head_dim = 80;
+  EXPECT_EQ(p.invalid(),
+            "quantize int8_qk needs a head_dim that is a power of two, or 12 times one, got 80");
+  p.quantize = Quantize::e4m3_block;
+  EXPECT_EQ(p.invalid(), std::nullopt);
+  p.pass = Pass::backward;
+  EXPECT_EQ(p.invalid(), "quantize has no backward pass");
+  p.pass = Pass::forward;
+  p.descale = Descale::per_tensor;
+  EXPECT_EQ(p.invalid(), "descale needs dtype e4m3");
 }
 
 }  // namespace

@@ -25,8 +25,9 @@ TEST(Choose, AnAsteriskStandsForTheRestOfTheName) {
   for (const Provider* provider : choose_providers({"naive", "t*", "*"}, DeviceKind::cpu)) {
     chosen.push_back(provider->name());
   }
-  EXPECT_THAT(chosen, testing::ElementsAre("naive", "tiled", "tiled:gather", "tiled:ulysses",
-                                           "tiled:ring", "tiled:gated"));
+  EXPECT_THAT(chosen,
+              testing::ElementsAre("naive", "tiled", "tiled:gather", "tiled:ulysses", "tiled:ring",
+                                   "tiled:gated", "emulated", "emulated:fp22"));
   EXPECT_THAT([] { choose_providers({"x*"}, DeviceKind::cpu); },
               testing::ThrowsMessage<BadInput>(testing::HasSubstr("\"x*\"")));
 }

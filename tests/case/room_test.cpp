@@ -31,6 +31,16 @@ TEST(Room, CountsTensorsWithAHeadDimOfTheirOwn) {
             2 * (q + k + v + 2 * o) + 3 * (q + k + v));
 }
 
+// Their reference has the values in fp32, and their O is bf16.
+TEST(Room, CountsWhatBytesMean) {
+  Problem p{.dtype = Dtype::e4m3, .q_heads = 2, .q_len = 10, .kv_len = 100, .head_dim = 8};
+  const int64_t elements = 2 * 10 * 8 + 2 * 100 * 8, o = 2 * 10 * 8 * 2;
+  EXPECT_EQ(host_bytes_needed(p, DeviceKind::cuda), elements + 2 * o + 4 * elements);
+  p.dtype = Dtype::bf16;
+  p.quantize = Quantize::e4m3_head;
+  EXPECT_EQ(host_bytes_needed(p, DeviceKind::cuda), 2 * elements + 2 * o + 4 * elements);
+}
+
 TEST(Room, IsThereForASmallProblemAndNotForAPetabyte) {
   Problem p{.q_len = 10, .kv_len = 100};
   EXPECT_EQ(why_no_room(p, DeviceKind::cpu), "");

@@ -43,6 +43,14 @@ TEST_F(Support, DefaultsAreOfferedToAll) {
   EXPECT_EQ(why(), std::nullopt);
 }
 
+// A provider that never heard of bytes would take them for something else.
+TEST_F(Support, ADtypeIsOfferedToThoseThatNameIt) {
+  item_.problem.dtype = Dtype::e4m3;
+  EXPECT_THAT(why(), Optional(std::string("it does not take dtype e4m3")));
+  item_.problem.dtype = Dtype::fp16;
+  EXPECT_EQ(why(), std::nullopt);
+}
+
 // It could not be asked whether it supports a problem that it does not understand.
 TEST_F(Support, AxesComeFirst) {
   provider_.refusal = "the provider's";
@@ -58,12 +66,27 @@ TEST_F(Support, AxesComeFirst) {
 
 TEST(SupportTable, EveryOptionalAxisIsNamed) {
   std::vector<std::string_view> named = kEveryOptionalAxis;
-  named.insert(named.end(), {"gpus", "split"});
+  named.insert(named.end(), {"gpus", "split", "descale", "quantize"});
   std::vector<std::string_view> names;
   for (const Axis& axis : axes()) {
     if (axis.role == Axis::Role::optional && axis.of_problem) names.push_back(axis.name);
   }
   EXPECT_EQ(named, names);
+}
+
+// Of those on a CPU: all but the emulations refuse bytes and recipes.
+TEST(SupportTable, WhoTakesBytes) {
+  Case of_bytes, with_recipe;
+  of_bytes.problem.dtype = Dtype::e4m3;
+  with_recipe.problem.dtype = Dtype::bf16;
+  with_recipe.problem.quantize = Quantize::e4m3_head;
+  for (const auto& provider : all_providers()) {
+    if (provider->device_kind() != DeviceKind::cpu) continue;
+    const bool emulates = provider->name().starts_with("emulated");
+    for (const Case& item : {of_bytes, with_recipe}) {
+      EXPECT_EQ(why_unsupported(*provider, item, {}) == std::nullopt, emulates) << provider->name();
+    }
+  }
 }
 
 TEST(SupportTable, ProvidersNameOptionalAxesOfProblems) {

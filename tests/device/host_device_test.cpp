@@ -112,7 +112,7 @@ TEST(DeviceTensors, VAndOHaveTheirOwnHeadDim) {
 
 TEST(DeviceTensors, UnwrittenOutputsAreCounted) {
   const auto device = make_host_device(1);
-  for (Dtype dtype : kDtypes) {
+  for (Dtype dtype : kUnscaledDtypes) {
     const Problem problem{
         .dtype = dtype, .q_heads = 2, .kv_heads = 2, .q_len = 3, .kv_len = 5, .head_dim = 8};
     DeviceOutputs outputs(*device, problem, Placement::contiguous);

@@ -38,7 +38,7 @@ void for_elements(const ConstTensorView& t, const RequestRows& rows, const Check
 TEST(Padding, OfInputsIsNanAndNothingElse) {
   ThreadPool pool(2);
   for (const Layout layout : kDenseLayouts) {
-    for (const Dtype dtype : kDtypes) {
+    for (const Dtype dtype : kUnscaledDtypes) {
       for (const Distribution distribution : {Distribution::normal, Distribution::one_hot}) {
         const Problem p = of_requests(layout, Pass::backward, dtype);
         HostTensors tensors(p, {.distribution = distribution}, pool);

@@ -136,7 +136,7 @@ TEST(PagedInputs, AreThoseOfTheSameProblemWithoutPages) {
 // Everything in the pool that is no key of a request is NaN, in K and V both.
 TEST(PagedInputs, ArePoisonBehindTheEndsAndInUnusedPages) {
   ThreadPool pool(2);
-  for (const Dtype dtype : kDtypes) {
+  for (const Dtype dtype : kUnscaledDtypes) {
     for (const KvLayout layout : kKvLayouts) {
       Problem p = paged(PageOrder::shuffled);
       p.dtype = dtype;

@@ -26,7 +26,7 @@ class PlacedTensorTest : public testing::Test {
   // Calls body(shape, placement) for every dtype, layout and placement.
   template <typename Body>
   void for_all(const Body& body) {
-    for (const Dtype dtype : kDtypes) {
+    for (const Dtype dtype : kUnscaledDtypes) {
       for (const Layout layout : kDenseLayouts) {
         for (const Placement placement : kPlacements) {
           SCOPED_TRACE(std::string(name(dtype)) + " " + std::string(name(layout)) + " " +

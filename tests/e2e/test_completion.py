@@ -42,7 +42,7 @@ def test_bash_completes_choices(flashbench):
 
 def test_bash_completes_after_an_equals_sign(flashbench):
     """bash passes the = as a separate word."""
-    assert complete(flashbench, "run", "--dtype", "=") == ["fp32", "fp16", "bf16"]
+    assert complete(flashbench, "run", "--dtype", "=") == ["fp32", "fp16", "bf16", "e4m3"]
     assert complete(flashbench, "run", "--dtype", "=", "b") == ["bf16"]
 
 

@@ -34,7 +34,12 @@ def test_the_documents_are_what_the_results_say(binary):
 
 
 def test_results_with_samples_are_compressed():
-    assert [path for path in (REPOSITORY / "results").rglob("*.json") if path.stat().st_size > 1 << 17] == []
+    """The committed ones: a user's own, such as results/quick, may lie beside them."""
+    listed = subprocess.run(["git", "ls-files", "-z", "results/*.json"], cwd=REPOSITORY, capture_output=True, text=True)
+    if listed.returncode != 0:
+        pytest.skip(f"no checkout: {listed.stderr.strip()}")
+    names = listed.stdout.split("\0")[:-1]
+    assert names and [name for name in names if (REPOSITORY / name).stat().st_size > 1 << 17] == []
 
 
 def anchors(page):

@@ -187,6 +187,26 @@ def test_one_query_beside_as_many_as_keys_shows_what_a_cache_is_for(tiny_result,
     assert "with the cache of K and V" in text and "computing all tokens again" in text
 
 
+def test_one_query_beside_stream_shows_the_time_to_decode(tiny_result, tmp_path):
+    def change(rows):
+        row = {**rows[0], "kv_len": 256, "q_len": 1}
+        rows[:] = [{**row, "batch": batch, "kv_len": keys, "median_ms": keys / 1000, "stream_us": us}
+                   for batch in (1, 16) for keys, us in ((256, 3), (512, 4))]
+        rows.append({**row, "batch": 3, "stream_us": 5})  # of one length
+
+    plot(edited(tiny_result, tmp_path / "decode.csv", change), "-o", tmp_path)
+    text = (tmp_path / "decode_fp32.svg").read_text()
+    assert "stream: the same bytes" in text and "batch 1," in text and "batch 16," in text and "batch 3," not in text
+
+
+def test_without_stream_there_is_no_figure_of_decoding(tiny_result, tmp_path):
+    def change(rows):
+        rows[:] = [{**rows[0], "kv_len": keys, "q_len": 1, "stream_us": ""} for keys in (256, 512)]
+
+    plot(edited(tiny_result, tmp_path / "decode.csv", change), "-o", tmp_path)
+    assert not (tmp_path / "decode_fp32.svg").exists()
+
+
 def test_lines_look_different_for_long():
     command = "import sys; sys.path.insert(0, 'scripts'); import plot; print(len({plot.style(i) for i in range(49)}))"
     process = subprocess.run(["/usr/bin/python3", "-c", command], cwd=REPOSITORY, capture_output=True, text=True)

@@ -234,3 +234,17 @@ def test_decode_has_microseconds_by_batch_and_keys(tables):
     ]
     twice = [*rows, row("tiled", 0.02, q_len=1, batch=1, kv_heads=8, pct_of_stream=90)]
     assert "expected one case of batch 1" in tables("decode", twice, options=["--grid", "any"], expect=1)
+
+
+def test_fp8_has_speed_and_error_of_bf16_and_e4m3(tables):
+    def case(provider, median_ms, dtype, quantize="", **changes):
+        return row(provider, median_ms, **{"dtype": dtype, "quantize": quantize, "rel_rms_err": 0.002, "rel_rmse_total": "",
+                                           "pass": "forward", **changes})
+
+    rows = [case("tiled", 3.0, "bf16"), case("tiled", 2.0, "e4m3"), case("tiled:sm90_e4m3_unpromoted", 1.5, "e4m3"),
+            case("tiled", 2.5, "bf16", "e4m3_head", rel_rmse_total=0.05)]
+    (line,) = tables("fp8", rows, options=["--grid", "any"])
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert [cell.split("(")[-1] for cell in cells[1:]][1::2] == ["1.50x)", "1.20x)", "5.0%"]
+    assert cells[5] == "0.20%"
+    assert "bf16 rounded" in tables("fp8", rows[:3], options=["--grid", "any"], expect=1)

@@ -37,6 +37,8 @@ double unit_roundoff(Dtype dtype) {
       return 0x1p-11;
     case Dtype::bf16:
       return 0x1p-8;
+    case Dtype::e4m3:
+      return 0x1p-4;
   }
   return 0;
 }
@@ -352,7 +354,7 @@ std::vector<Problem> problems_of_lengths(Pass pass, Mask mask, int64_t head_dim)
       p.pass = pass;
       p.mask = mask;
       p.layout = layout;
-      p.dtype = kDtypes[problems.size() % kDtypes.size()];
+      p.dtype = kUnscaledDtypes[problems.size() % kUnscaledDtypes.size()];
       p.kv_heads = 1 + static_cast<int64_t>(problems.size() % 2);
       p.q_heads = 2 * p.kv_heads;
       p.head_dim = head_dim;
@@ -380,7 +382,7 @@ std::vector<Problem> varied_problems(Pass pass, Mask mask, int64_t head_dim,
   std::vector<Problem> problems;
   size_t turn = static_cast<size_t>(head_dim / kHeadDimStep);
   for (const RequestLengths& lengths : kLengths) {
-    for (const Dtype dtype : kDtypes) {
+    for (const Dtype dtype : kUnscaledDtypes) {
       const Heads& heads = kHeads[turn % kHeads.size()];
       Problem p;
       p.pass = pass;
@@ -420,7 +422,7 @@ std::vector<Problem> windowed_problems(Pass pass, Mask mask, int64_t head_dim) {
                                       {127, 1000}}) {
       Problem p;
       p.pass = pass;
-      p.dtype = kDtypes[problems.size() % kDtypes.size()];
+      p.dtype = kUnscaledDtypes[problems.size() % kUnscaledDtypes.size()];
       p.mask = mask;
       p.layout = kDenseLayouts[problems.size() % kDenseLayouts.size()];
       p.q_heads = 2;

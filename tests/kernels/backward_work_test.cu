@@ -1,6 +1,6 @@
 // Together, the thread blocks of the backward pass's main kernel process every block of queries
 // that sees any of their keys, for every query head, exactly once, for any number of parts; also
-// backwards, where the last blocks come first.
+// backwards, where the last blocks come first, and with windows.
 #include "kernels/backward/work.cuh"
 
 #include <gmock/gmock.h>
@@ -105,6 +105,90 @@ void expect_every_visible_block_once() {
       }
     }
   }
+}
+
+// The work where query i sees no key before i + first_from.
+template <int kBlockQ, bool kBackwards>
+struct WindowedWork : Work<kBlockQ, 128, kBackwards> {
+  WindowedWork(const Arguments& a, int first_from, int index) {
+    const SectionItem item =
+        item_in_sections(index, a.batch * a.kv_heads * a.parts, a.section_heads, a.key_blocks);
+    this->begin(a, item.head);
+    this->divide(a, item.block, a.q_len, first_from, a.diagonal, a.key_end);
+  }
+};
+
+template <int kBlockQ, bool kBackwards>
+Visits windowed_visits(const Arguments& a, int first_from) {
+  Visits found;
+  for (int i = 0; i < a.batch * a.kv_heads * a.parts * a.key_blocks; ++i) {
+    const WindowedWork<kBlockQ, kBackwards> work(a, first_from, i);
+    if (work.steps == 0) continue;
+    Step step(work);
+    for (int s = 0; s < work.steps; ++s, step.advance(work)) {
+      ++found[{work.batch, step.head, step.block, work.key_block}];
+    }
+  }
+  return found;
+}
+
+// The pairs of blocks that have a query and a key that it sees.
+template <int kBlockQ>
+Visits all_in_window(const Arguments& a, int first_from) {
+  Visits expected;
+  for (int q = 0; q < a.q_len; ++q) {
+    for (int key = max(0, q + first_from); key < min(a.key_end, q + a.diagonal + 1); ++key) {
+      for (int batch = 0; batch < a.batch; ++batch) {
+        for (int head = 0; head < a.kv_heads * a.group; ++head) {
+          expected[{batch, head, q / kBlockQ, key / 128}] = 1;
+        }
+      }
+    }
+  }
+  return expected;
+}
+
+template <int kBlockQ>
+void expect_every_block_in_the_window_once() {
+  for (const int group : {1, 3}) {
+    for (const int q_len : {1, 65, 500}) {
+      for (const int kv_len : {1, 300, 900}) {
+        for (const int left : {0, 63, 64, 65, 200}) {
+          for (const int right : {0, 100}) {
+            const int own = kv_len - q_len;  // of query 0
+            const int first_live = max(0, -own - right);
+            const Arguments all_parts{.batch = 1,
+                                      .kv_heads = 2,
+                                      .group = group,
+                                      .q_len = q_len - first_live,
+                                      .key_end = kv_len,
+                                      .diagonal = own + right + first_live,
+                                      .key_blocks = (kv_len + 127) / 128,
+                                      .section_heads = 2,
+                                      .parts = 1};
+            const int first_from = own - left + first_live;
+            const auto expected = all_in_window<kBlockQ>(all_parts, first_from);
+            for (int parts = 1; parts <= 4; ++parts) {
+              Arguments a = all_parts;
+              a.parts = parts;
+              if (parts > group * ((a.q_len + kBlockQ - 1) / kBlockQ)) break;
+              const std::string problem =
+                  std::to_string(group) + " heads, " + std::to_string(q_len) + " x " +
+                  std::to_string(kv_len) + ", " + std::to_string(left) + " and " +
+                  std::to_string(right) + " keys, " + std::to_string(parts) + " parts";
+              ASSERT_EQ((windowed_visits<kBlockQ, false>(a, first_from)), expected) << problem;
+              ASSERT_EQ((windowed_visits<kBlockQ, true>(a, first_from)), expected) << problem;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(BackwardWork, IsEveryBlockInTheWindowOnce) {
+  expect_every_block_in_the_window_once<64>();
+  expect_every_block_in_the_window_once<128>();
 }
 
 TEST(BackwardWork, IsEveryVisibleBlockOnce) {

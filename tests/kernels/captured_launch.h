@@ -17,7 +17,7 @@ struct CapturedLaunch {
   dim3 grid;
 };
 
-// Of a problem that is one launch.
+// Of a problem's last launch.
 template <typename Arguments>
 CapturedLaunch<Arguments> captured_launch(const CudaProblem& problem, cudaStream_t stream) {
   FLASHBENCH_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
@@ -26,7 +26,13 @@ CapturedLaunch<Arguments> captured_launch(const CudaProblem& problem, cudaStream
   FLASHBENCH_CUDA(cudaStreamEndCapture(stream, &graph));
   size_t count = 1;
   cudaGraphNode_t node;
-  FLASHBENCH_CUDA(cudaGraphGetNodes(graph, &node, &count));
+  FLASHBENCH_CUDA(cudaGraphGetRootNodes(graph, &node, &count));
+  while (true) {
+    cudaGraphNode_t next;
+    FLASHBENCH_CUDA(cudaGraphNodeGetDependentNodes(node, &next, nullptr, &count));
+    if (count == 0) break;
+    node = next;
+  }
   cudaKernelNodeParams launched;
   FLASHBENCH_CUDA(cudaGraphKernelNodeGetParams(node, &launched));
   const CapturedLaunch<Arguments> captured{*static_cast<const Arguments*>(launched.kernelParams[0]),

@@ -61,5 +61,17 @@ TEST(SectionHeads, AreOfWholeGroups) {
   EXPECT_EQ(section_heads(problem(Mask::none, 1024, 64, 4), kBlocks, gpu()), 32);
 }
 
+TEST(FusedForward, RequestsFewerKeysIfTheFirstBlockOfACausalMaskLacksRows) {
+  const Problem p = problem(Mask::causal_bottom_right, 300, 1);
+  const DeviceInfo device = gpu();
+  const Launch launch{p, device, kBlocks};  // 128 queries
+  const auto keys = [&](int64_t missing_rows) {
+    const int64_t bytes = fused_forward_requested_bytes(launch, missing_rows);
+    return (bytes - 300 * 4) / (2 * 2 * 128) - 300;  // without logsumexp, Q and O
+  };
+  EXPECT_EQ(keys(0), 128 + 256 + 300);
+  EXPECT_EQ(keys(80), 48 + 176 + 300);
+}
+
 }  // namespace
 }  // namespace flashbench::kernels

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <vector>
 
+#include "attention/e4m3.h"
 #include "attention/half.h"
 #include "device/cuda.h"
 #include "kernels/ptx/atom.h"
@@ -13,6 +15,7 @@
 #include "kernels/ptx/cluster.h"
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/cp_reduce_async_bulk.h"
+#include "kernels/ptx/cvt.h"
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/red.h"
 #include "kernels/ptx/setmaxnreg.h"
@@ -176,6 +179,140 @@ void expect_products_of_all() {
 
 TEST_F(CudaPtxSm90, WgmmaMultipliesFromSharedMemoryAndFromRegisters) {
   expect_products_of_all<32, 40, 64, 80, 96, 128, 192, 256>();
+}
+
+// ---- wgmma of e4m3
+
+constexpr int kBytesDepth = 64;  // K: two steps
+
+// Rows have room for kRowBytes, of which the first kBytesDepth are read.
+template <int kN, int kRowBytes>
+struct WgmmaBytes {
+  alignas(1024) uint8_t a[64 * kRowBytes], b[kN * kRowBytes];
+};
+
+template <int kRowBytes>
+__device__ int swizzled_byte(int row, int column) {
+  constexpr int kChunks = kRowBytes / 16;
+  const int by = kRowBytes == 128 ? row % 8 : row / 2 % 4;
+  return row * kRowBytes + ((column / 16 ^ by) % kChunks * 16 + column % 16);
+}
+
+// D = A B with both operands in shared memory, and with A in registers. A [64, kBytesDepth] and the
+// transpose of B [kN, kBytesDepth] are row-major.
+template <int kN, int kRowBytes>
+__global__ void __launch_bounds__(128)
+    wgmma_e4m3_kernel(const uint8_t* a, const uint8_t* b, float* d, float* d_registers) {
+  extern __shared__ __align__(1024) char shared_memory[];
+  auto& shared = *reinterpret_cast<WgmmaBytes<kN, kRowBytes>*>(shared_memory);
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int i = thread; i < 64 * kBytesDepth; i += 128) {
+    shared.a[swizzled_byte<kRowBytes>(i / kBytesDepth, i % kBytesDepth)] = a[i];
+  }
+  for (int i = thread; i < kN * kBytesDepth; i += 128) {
+    shared.b[swizzled_byte<kRowBytes>(i / kBytesDepth, i % kBytesDepth)] = b[i];
+  }
+  ptx::fence_proxy_async();
+  __syncthreads();
+
+  const int row = thread / 32 * 16 + thread % 32 / 4, lane = thread % 4;
+  uint32_t registers[2][4];
+  for (int step = 0; step < 2; ++step) {
+    for (int i = 0; i < 4; ++i) {
+      const uint8_t* at = a + (row + i % 2 * 8) * kBytesDepth + step * 32 + lane * 4 + i / 2 * 16;
+      registers[step][i] = at[0] | at[1] << 8 | at[2] << 16 | uint32_t{at[3]} << 24;
+    }
+  }
+  const ptx::SwizzledMatrix<kRowBytes> a_rows(ptx::shared_address(shared.a), 0);
+  const ptx::SwizzledMatrix<kRowBytes> b_rows(ptx::shared_address(shared.b), 0);
+  float sums[kN / 2];
+  const auto sum_steps = [&](float* to, const auto& multiply_step) {
+    for (float& x : sums) x = kNan;  // the first step must discard it
+    ptx::keep_here(sums);
+    ptx::wgmma_fence();
+    for (int step = 0; step < 2; ++step) multiply_step(step);
+    ptx::wgmma_commit_group();
+    ptx::wgmma_wait_group<0>();
+    ptx::keep_here(sums);
+    for (int i = 0; i < kN / 2; ++i) {
+      to[(row + i / 2 % 2 * 8) * kN + i / 4 * 8 + lane * 2 + i % 2] = sums[i];
+    }
+  };
+  sum_steps(d, [&](int step) {
+    ptx::Wgmma<kN>::multiply_shared_e4m3(sums, a_rows.advance(step * 32), b_rows.advance(step * 32),
+                                         step > 0);
+  });
+  sum_steps(d_registers, [&](int step) {
+    ptx::Wgmma<kN>::multiply_registers_e4m3(sums, registers[step], b_rows.advance(step * 32),
+                                            step > 0);
+  });
+}
+
+// Small integers, so that products and sums are exact.
+std::vector<uint8_t> byte_integers(size_t count, unsigned seed) {
+  std::vector<uint8_t> values(count);
+  for (uint8_t& value : values) {
+    seed = seed * 1664525 + 1013904223;
+    value = float_to_e4m3(static_cast<float>(static_cast<int>(seed >> 24) % 9 - 4));
+  }
+  return values;
+}
+
+template <int kN, int kRowBytes>
+void expect_byte_products() {
+  const std::vector<uint8_t> a = byte_integers(64 * kBytesDepth, 1);
+  const std::vector<uint8_t> b = byte_integers(kN * kBytesDepth, 2);
+  const OnGpu<uint8_t> a_gpu(a), b_gpu(b);
+  const OnGpu<float> d_gpu(64 * kN), d_registers_gpu(64 * kN);
+  run(wgmma_e4m3_kernel<kN, kRowBytes>, 1, 128, sizeof(WgmmaBytes<kN, kRowBytes>), a_gpu.data(),
+      b_gpu.data(), d_gpu.data(), d_registers_gpu.data());
+  const std::vector<float> d = d_gpu.to_host();
+  int wrong = 0;
+  for (size_t i = 0; i < d.size(); ++i) {
+    float expected = 0;
+    for (size_t k = 0; k < kBytesDepth; ++k) {
+      expected +=
+          e4m3_to_float(a[i / kN * kBytesDepth + k]) * e4m3_to_float(b[i % kN * kBytesDepth + k]);
+    }
+    wrong += d[i] != expected;
+  }
+  EXPECT_EQ(wrong, 0) << "N " << kN << ", rows of " << kRowBytes << " bytes";
+  EXPECT_EQ(d_registers_gpu.to_host(), d) << "A in registers, N " << kN;
+}
+
+TEST_F(CudaPtxSm90, WgmmaMultipliesE4m3FromSharedMemoryAndFromRegisters) {
+  expect_byte_products<64, 128>();
+  expect_byte_products<128, 128>();
+  expect_byte_products<256, 128>();
+  expect_byte_products<128, 64>();
+}
+
+// ---- cvt to e4m3
+
+__global__ void cvt_e4m3_kernel(const float* from, uint32_t* to, int count) {
+  for (int i = static_cast<int>(threadIdx.x); i < count / 4; i += static_cast<int>(blockDim.x)) {
+    to[i] = ptx::cvt_rn_satfinite_e4m3x4(from[4 * i], from[4 * i + 1], from[4 * i + 2],
+                                         from[4 * i + 3]);
+  }
+}
+
+TEST_F(CudaPtxSm90, CvtRoundsToE4m3AsTheHostDoes) {
+  std::vector<float> values{448, 464, 465, 1e30F, -480, kNan, 0x1p-10F, 0x1.8p-9F};
+  for (int bits = 0; bits < 1 << 16; ++bits) {  // all of bf16
+    const float value = bf16_to_float(static_cast<uint16_t>(bits));
+    if (!std::isnan(value)) values.push_back(value);
+  }
+  values.resize(values.size() / 4 * 4);
+  const OnGpu<float> from(values);
+  const OnGpu<uint32_t> to(values.size() / 4);
+  run(cvt_e4m3_kernel, 1, 256, 0, from.data(), to.data(), static_cast<int>(values.size()));
+  const std::vector<uint32_t> packed = to.to_host();
+  int wrong = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto byte = static_cast<uint8_t>(packed[i / 4] >> i % 4 * 8);
+    wrong += byte != float_to_e4m3(values[i]);
+  }
+  EXPECT_EQ(wrong, 0);
 }
 
 // dQ's operand: half of the columns of a matrix with rows along N, starting within a swizzle.

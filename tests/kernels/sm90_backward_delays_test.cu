@@ -68,6 +68,10 @@ std::vector<Sample> samples() {
     p.pass = Pass::backward;
     return p;
   };
+  const auto windowed = [](Problem p, int64_t left) {
+    p.window_left = left;
+    return p;
+  };
   const auto many_heads_of_requests = [&](Dtype dtype, Mask mask, int64_t head_dim) {
     Problem p = requests(dtype, mask, Layout::ragged, head_dim);
     p.q_heads = p.kv_heads = 300;
@@ -121,6 +125,10 @@ std::vector<Sample> samples() {
           {requests(Dtype::fp16, Mask::causal_bottom_right, Layout::ragged, 64),
            delayed<__half, backward_config(64, true, true)>()},
           {requests(Dtype::bf16, Mask::none, Layout::ragged, 128),
+           delayed<__nv_bfloat16, backward_config(128, true, true)>()},
+          {windowed(problem(Dtype::fp16, Mask::causal_bottom_right, 700, 900, 64), 200),
+           delayed<__half, backward_config(64, true, true)>()},
+          {windowed(requests(Dtype::bf16, Mask::causal_bottom_right, Layout::ragged, 128), 150),
            delayed<__nv_bfloat16, backward_config(128, true, true)>()}};
 }
 

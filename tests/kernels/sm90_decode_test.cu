@@ -14,6 +14,7 @@
 #include "kernels/sm90/decode_splits.h"
 #include "tests/kernels/captured_launch.h"
 #include "tests/kernels/cuda_problem.h"
+#include "tests/kernels/launches_beside_work.h"
 #include "tests/kernels/on_gpu.h"
 #include "tests/kernels/random_delay.cuh"
 #include "verify/oracle.h"
@@ -276,34 +277,16 @@ const std::vector<Problem> kProblems{
           1),
 };
 
-// The counters of one launch serve the next, also where other problems come between.
-TEST(CudaSm90DecodeLaunches, LeaveTheSameOutputs) {
+TEST(CudaSm90DecodeLaunches, TenThousandBesideOtherWorkLeaveTheSameOutputs) {
   if (const std::string why = why_skipped(); !why.empty()) GTEST_SKIP() << why;
-  const std::unique_ptr<Device> device = make_cuda_device(0);
-  std::deque<CudaProblem> problems;
-  std::vector<uint64_t> first;
-  int split_by_memory = 0;
-  for (const Problem& p : kProblems) {
-    const BlockSizes blocks = kSm90Decode.choose(p, device->info());
-    if (!p.lengths && choose_splits(p, device->info(), blocks).clusters > 1) ++split_by_memory;
-    problems.emplace_back(*device, kSm90Decode, p).launch();
-    finish_or_exit({device->stream()}, 10, p.id());
-    SCOPED_TRACE(p.id());
-    expect_right(*device, problems.back(), p);
-    first.push_back(problems.back().outputs().hash());
-  }
-  EXPECT_GE(split_by_memory, 1);
-  constexpr size_t kLaunches = 2000;
-  for (size_t i = 0; i < kLaunches; ++i) {
-    CudaProblem& one = problems[i * i % problems.size()];
-    if (i + 100 > kLaunches) one.outputs().poison();
-    one.launch();
-  }
-  for (CudaProblem& one : problems) one.launch();
-  finish_or_exit({device->stream()}, 20, "repeated launches");
-  for (size_t i = 0; i < problems.size(); ++i) {
-    EXPECT_EQ(problems[i].outputs().hash(), first[i]) << kProblems[i].id();
-  }
+  const DeviceInfo info = make_cuda_device(0)->info();
+  const auto splits_by_memory = [&](const Problem& p) {
+    return !p.lengths && choose_splits(p, info, kSm90Decode.choose(p, info)).clusters > 1;
+  };
+  EXPECT_TRUE(std::ranges::any_of(kProblems, splits_by_memory));
+  expect_same_outputs_beside_other_work(
+      kSm90Decode, kProblems,
+      [](Device& device, CudaProblem& one, const Problem& p) { expect_right(device, one, p); });
 }
 
 // ---- Delays

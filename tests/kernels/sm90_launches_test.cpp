@@ -1,14 +1,10 @@
-// Launches the forward kernel for Hopper repeatedly while the GPU is busy with other work: thread
-// blocks start late, in any order, and never all at once.
+// The forward kernel for Hopper, launched repeatedly beside other work.
 #include <gtest/gtest.h>
 
-#include <deque>
 #include <vector>
 
 #include "device/cuda.h"
-#include "device/cuda_bytes.h"
-#include "tests/kernels/cuda_problem.h"
-#include "tests/kernels/on_gpu.h"
+#include "tests/kernels/launches_beside_work.h"
 
 namespace flashbench::kernels {
 
@@ -28,43 +24,13 @@ const std::vector<Problem> kProblems{
 
 TEST(CudaSm90Launches, TenThousandBesideOtherWorkLeaveTheSameOutputs) {
   if (const auto why = why_no_cuda()) GTEST_SKIP() << *why;
-  const std::unique_ptr<Device> device = make_cuda_device(0), other = make_cuda_device(0);
-  if (const auto why = kSm90Forward.why_unsupported(kProblems[0], device->info())) {
+  if (const auto why = kSm90Forward.why_unsupported(kProblems[0], make_cuda_device(0)->info())) {
     GTEST_SKIP() << *why;
   }
-  constexpr int kBatches = 100, kLaunches = 100, kLaunchesAFlip = 12;
-  constexpr double kSeconds = 20;
-  const Buffer load = other->allocate(size_t{256} << 20, MemoryUse::workspace);
-  const auto flip = [&] {
-    cuda_bytes::flip_signs(load.data(), int64_t{1} << 26, 4,
-                           static_cast<cudaStream_t>(other->stream().cuda));
-  };
-
-  std::deque<CudaProblem> problems;
-  std::vector<uint64_t> first;
-  for (const Problem& p : kProblems) {
-    problems.emplace_back(*device, kSm90Forward, p).launch();
-    finish_or_exit({device->stream()}, kSeconds, "the first launch of " + p.id());
-    EXPECT_EQ(problems.back().outputs().unwritten_elements(), 0) << p.id();
-    first.push_back(problems.back().outputs().hash());
-  }
-
-  for (int batch = 0; batch < kBatches; ++batch) {
-    if (batch + 1 == kBatches) {
-      for (CudaProblem& one : problems) one.outputs().poison();
-    }
-    for (int i = 0; i < kLaunches; ++i) {
-      if (i % kLaunchesAFlip == 0) flip();
-      problems[static_cast<size_t>(i) % problems.size()].launch();
-    }
-    // The queue is short enough that no launch has to wait for space.
-    finish_or_exit({device->stream(), other->stream()}, kSeconds,
-                   "launch " + std::to_string((batch + 1) * kLaunches) + " or one before");
-  }
-  for (size_t i = 0; i < problems.size(); ++i) {
-    EXPECT_EQ(problems[i].outputs().hash(), first[i]) << kProblems[i].id();
-    EXPECT_EQ(problems[i].outputs().damage(), "") << kProblems[i].id();
-  }
+  expect_same_outputs_beside_other_work(kSm90Forward, kProblems,
+                                        [](Device&, CudaProblem& one, const Problem&) {
+                                          EXPECT_EQ(one.outputs().unwritten_elements(), 0);
+                                        });
 }
 
 }  // namespace

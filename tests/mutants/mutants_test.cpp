@@ -47,7 +47,8 @@ class Mutants : public testing::TestWithParam<std::tuple<Pass, Dtype>> {
 };
 
 INSTANTIATE_TEST_SUITE_P(All, Mutants,
-                         testing::Combine(testing::ValuesIn(kPasses), testing::ValuesIn(kDtypes)),
+                         testing::Combine(testing::ValuesIn(kPasses),
+                                          testing::ValuesIn(kUnscaledDtypes)),
                          [](const auto& instance) {
                            return std::string(name(std::get<0>(instance.param))) + "_" +
                                   std::string(name(std::get<1>(instance.param)));
@@ -131,7 +132,7 @@ class ForwardMutants : public Mutants {};
 
 INSTANTIATE_TEST_SUITE_P(All, ForwardMutants,
                          testing::Combine(testing::Values(Pass::forward),
-                                          testing::ValuesIn(kDtypes)),
+                                          testing::ValuesIn(kUnscaledDtypes)),
                          [](const auto& instance) {
                            return std::string(name(std::get<1>(instance.param)));
                          });

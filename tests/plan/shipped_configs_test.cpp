@@ -20,12 +20,13 @@ SweepConfig load(const std::string& name) {
 
 TEST(ShippedConfigs, HaveTheExpectedCases) {
   const std::map<std::string, size_t> expected{
-      {"quick", 20},    {"cpu", 112},         {"a100", 87},    {"h200", 97},
-      {"fp16", 72},     {"fp32", 24},         {"ladder", 24},  {"calibration", 612},
-      {"gate", 5},      {"gate_trials", 4},   {"short", 72},   {"gpu_kernels", 752},
-      {"sanitize", 81}, {"grouped", 174},     {"models", 98},  {"varlen", 22},
-      {"decode", 63},   {"decode_paged", 52}, {"serving", 32}, {"generation", 30},
-      {"packed", 60},   {"split", 9}};
+      {"quick", 20},     {"cpu", 112},         {"a100", 87},    {"h200", 97},
+      {"fp16", 72},      {"fp32", 24},         {"ladder", 24},  {"calibration", 612},
+      {"gate", 5},       {"gate_trials", 4},   {"short", 72},   {"gpu_kernels", 1232},
+      {"sanitize", 106}, {"grouped", 174},     {"models", 98},  {"varlen", 38},
+      {"decode", 63},    {"decode_paged", 52}, {"serving", 32}, {"generation", 30},
+      {"packed", 60},    {"split", 9},         {"windows", 24}, {"chunks", 18},
+      {"fp8", 79},       {"fp8_speed", 54}};
   std::map<std::string, size_t> found;
   for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
     const std::string name = entry.path().stem().string();
@@ -71,7 +72,7 @@ TEST(ShippedConfigs, CpuCoversEveryLengthAndFitsEightGibibytes) {
 
 TEST(ShippedConfigs, VarlenHasTheSameRequestsRaggedAndPadded) {
   const SweepConfig varlen = load("varlen");
-  EXPECT_EQ(count(varlen, "layout=bshd"), 8u);
+  EXPECT_EQ(count(varlen, "layout=bshd"), 16u);
   for (const Case& c : varlen.cases) {
     ASSERT_TRUE(c.problem.lengths) << c.key();
     if (c.problem.layout != Layout::bshd) continue;

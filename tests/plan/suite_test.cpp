@@ -56,7 +56,7 @@ TEST(Suite, AdversarialHasWhatItMust) {
   const std::vector<Case> cases = all_cases(make_suite("adversarial"));
   const auto any = [&](auto has) { return std::any_of(cases.begin(), cases.end(), has); };
   for (const Pass pass : kPasses) {
-    for (const Dtype dtype : kDtypes) {
+    for (const Dtype dtype : kUnscaledDtypes) {
       const auto has = [&](auto wanted) {
         return any([&](const Case& c) {
           return c.problem.pass == pass && c.problem.dtype == dtype && wanted(c, c.problem);
@@ -64,7 +64,8 @@ TEST(Suite, AdversarialHasWhatItMust) {
       };
       for (const Distribution distribution : kDistributions) {
         if (distribution == Distribution::files || distribution == Distribution::uniform ||
-            distribution == Distribution::outliers) {
+            distribution == Distribution::outliers || distribution == Distribution::mean_v ||
+            distribution == Distribution::channel_offsets) {
           continue;
         }
         EXPECT_TRUE(has([&](const Case& c, const Problem&) {
@@ -122,7 +123,7 @@ TEST(Suite, AdversarialHasWindows) {
         return p.window_right == keys && !p.window_left;
       })) << keys;
     }
-    for (const Dtype dtype : kDtypes) {
+    for (const Dtype dtype : kUnscaledDtypes) {
       EXPECT_TRUE(has([&](const Case&, const Problem& p) { return p.dtype == dtype; }));
     }
     for (const Mask mask : kMasks) {
@@ -171,7 +172,7 @@ TEST(Suite, AdversarialHasRequestsOfDifferentLengths) {
           return p.mask == mask && p.q_len_of(0) > p.kv_len_of(0) && p.q_len_of(1) < p.kv_len_of(1);
         }));
       }
-      for (const Dtype dtype : kDtypes) {
+      for (const Dtype dtype : kUnscaledDtypes) {
         EXPECT_TRUE(has([&](const Problem& p) { return p.dtype == dtype; }));
       }
       EXPECT_TRUE(has([](const Problem& p) { return p.window_left.has_value(); }));
@@ -211,7 +212,7 @@ TEST(Suite, AdversarialRepeatsShapesWithOtherLengthsStridesAndScales) {
                    [](const SuiteGroup& g) { return g.name == "one after another"; });
   ASSERT_NE(group, suite.groups.end());
   for (const bool paged : {false, true}) {
-    for (const Dtype dtype : kDtypes) {
+    for (const Dtype dtype : kUnscaledDtypes) {
       std::vector<Case> turns;
       for (const Case& item : group->cases) {
         if (item.problem.dtype == dtype && item.problem.is_paged() == paged) turns.push_back(item);
@@ -249,7 +250,7 @@ TEST(Suite, AdversarialHasPagesOfEverySizeOrderAndPlace) {
     }
   }
   for (const PageOrder order : kPageOrders) {
-    for (const Dtype dtype : kDtypes) {
+    for (const Dtype dtype : kUnscaledDtypes) {
       EXPECT_TRUE(has([&](const Case& c) {
         return c.problem.page_order == order && c.problem.dtype == dtype;
       }));
@@ -293,7 +294,7 @@ TEST(Suite, RandomDrawsFromAllAxes) {
     return static_cast<double>(std::count_if(cases.begin(), cases.end(), has)) / 500;
   };
   for (const Pass pass : kPasses) {
-    for (const Dtype dtype : kDtypes) {
+    for (const Dtype dtype : kUnscaledDtypes) {
       for (const Mask mask : kMasks) {
         EXPECT_GT(share([&](const Case& c) {
                     const Problem& p = c.problem;

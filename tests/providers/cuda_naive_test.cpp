@@ -42,7 +42,7 @@ TEST(CudaNaive, AllocatesTheWorkspaceThatItSays) {
   for (const CudaNaiveScores scores : {CudaNaiveScores::own_dtype, CudaNaiveScores::fp32}) {
     const auto provider = make_cuda_naive_provider(scores);
     for (const Pass pass : kPasses) {
-      for (const Dtype dtype : kDtypes) {
+      for (const Dtype dtype : kUnscaledDtypes) {
         const Problem p = naive_problem(pass, dtype, Layout::bhsd, {{30, 70}, {0, 9}, {50, 0}});
         const auto session = provider->prepare(p, *device);
         EXPECT_EQ(device->used().workspace, provider->workspace_bytes(p, device->info()));
@@ -77,7 +77,7 @@ TEST(CudaNaive, AllocatesTheWorkspaceThatItSaysForPages) {
   const auto device = make_cuda_device(0);
   for (const CudaNaiveScores scores : {CudaNaiveScores::own_dtype, CudaNaiveScores::fp32}) {
     const auto provider = make_cuda_naive_provider(scores);
-    for (const Dtype dtype : kDtypes) {
+    for (const Dtype dtype : kUnscaledDtypes) {
       const Problem p =
           in_pages(naive_problem(Pass::forward, dtype, Layout::bhsd, {{30, 70}, {0, 9}, {50, 0}}));
       const auto session = provider->prepare(p, *device);

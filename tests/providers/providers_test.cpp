@@ -92,7 +92,7 @@ TEST(CpuProviders, AllocateTheWorkspaceThatTheySay) {
   const auto device = make_host_device(2);
   for (const Provider* provider : cpu_providers()) {
     for (const Pass pass : kPasses) {
-      for (const Dtype dtype : kDtypes) {
+      for (const Dtype dtype : kUnscaledDtypes) {
         for (const auto& head_dim_v : {std::optional<int64_t>(), {16}, {64}}) {
           Problem p = problem(pass, dtype);
           p.head_dim_v = head_dim_v;

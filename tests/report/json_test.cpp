@@ -263,11 +263,38 @@ TEST(Json, ACountIsACount) {
   }
 }
 
+TEST(Json, WhatARecipeCostsComesBack) {
+  SweepResult result = sample_result();
+  Record& record = result.records[1];
+  record.item.problem.dtype = Dtype::bf16;
+  record.item.problem.quantize = Quantize::int8_qk;
+  record.accumulator = "promoted:128";
+  record.output_dtype = "bf16";
+  record.verdict.recipe_cost = RecipeCost{.total = {5, 4.5, 5.5},
+                                          .quant = {3, std::nullopt, std::nullopt},
+                                          .kernel = {4, std::nullopt, std::nullopt},
+                                          .rms_o = 10,
+                                          .storing = 0.125,
+                                          .heads = 8,
+                                          .elements = 4096};
+  const SweepResult again = result_from_json(to_json(result), "memory");
+  EXPECT_EQ(to_json(again), to_json(result));
+  EXPECT_EQ(to_csv(again), to_csv(result));
+  EXPECT_EQ(again.records[1].item.problem.quantize, Quantize::int8_qk);
+  EXPECT_EQ(again.records[1].verdict.recipe_cost->added(), 1);
+  EXPECT_NE(to_csv(result).find("accumulator,output_dtype,rmse_total,rmse_total_low,"
+                                "rmse_total_high,rmse_quant,rmse_kernel,rel_rmse_total,"
+                                "rel_rmse_quant,rel_rmse_kernel"),
+            std::string::npos);
+  EXPECT_NE(to_csv(result).find("promoted:128,bf16,5,4.5,5.5,3,4,0.5,0.3,0.4"), std::string::npos);
+  EXPECT_NE(repro_command(record).find("--quantize int8_qk"), std::string::npos);
+}
+
 TEST(Json, WhatWasNotAskedForIsAbsent) {
   SweepResult result = sample_result();
-  for (const char* word :
-       {"placement", "determinism", "runs agree", "bounded", "states", "from_naive",
-        "max_diff_vs_naive", "host_us", "prepare_", "counters", "dram_", "kernels", "joules"}) {
+  for (const char* word : {"placement", "determinism", "runs agree", "bounded", "states",
+                           "from_naive", "max_diff_vs_naive", "host_us", "prepare_", "counters",
+                           "dram_", "kernels", "joules", "rmse", "accumulator", "output_dtype"}) {
     for (const std::string& text :
          {to_json(result), to_csv(result), to_markdown(result), to_table(result)}) {
       EXPECT_EQ(text.find(word), std::string::npos) << word;

@@ -116,7 +116,7 @@ void calibrate(const Problem& problem, Distribution distribution, Device& device
 int main(int argc, char** argv) {
   using namespace flashbench;
   const std::unique_ptr<Device> device = make_host_device(2);
-  std::vector<Dtype> dtypes(kDtypes.begin(), kDtypes.end());
+  std::vector<Dtype> dtypes(kUnscaledDtypes.begin(), kUnscaledDtypes.end());
   if (argc > 1) dtypes.clear();
   for (int i = 1; i < argc; ++i) dtypes.push_back(parse<Dtype>(argv[i]).value());
   for (const Dtype dtype : dtypes) {

@@ -72,7 +72,7 @@ TEST_P(Splits, MatchTheReference) {
     for (const int64_t length : {1, 2, 5, 7, 8, 13, 64, 97, 200}) {
       Problem p = problem_of(pass, mask, length, gpus);
       ++variant;
-      p.dtype = kDtypes[static_cast<size_t>(variant % 3)];
+      p.dtype = kUnscaledDtypes[static_cast<size_t>(variant % 3)];
       p.layout = variant % 2 == 0 ? Layout::bshd : Layout::bhsd;
       p.split = variant % 4 == 0 ? Split::contiguous : Split::zigzag;
       p.batch = 1 + variant % 2;
@@ -105,7 +105,7 @@ TEST(Split, EqualOneDeviceBitForBit) {
   const auto device = make_host_device(4);
   for (const char* name : {"tiled:gather", "tiled:ulysses", "tiled:gated"}) {
     for (const Mask mask : {Mask::none, Mask::causal_bottom_right}) {
-      for (const Dtype dtype : kDtypes) {
+      for (const Dtype dtype : kUnscaledDtypes) {
         for (const int64_t gpus : {2, 4}) {
           Problem p = problem_of(Pass::forward, mask, 128 * 2 * gpus, gpus);
           p.dtype = dtype;

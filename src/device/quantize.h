@@ -1,0 +1,34 @@
+// Rounding of tensors to bytes with factors (attention/tensors.h, Descales).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "attention/tensors.h"
+#include "device/thread_pool.h"
+
+namespace flashbench {
+
+// What a byte means, before its factor.
+enum class ByteFormat { e4m3, int8 };
+
+float decode(ByteFormat, uint8_t byte);
+
+// The largest magnitude of a format, as the tool uses it: int8 without -128.
+float most_of(ByteFormat);
+
+// The factor of values whose largest magnitude is `amax`, which then becomes `most`; 1 of zeros.
+// NaN for an infinity: nothing would be right.
+float descale_of(float amax, float most);
+
+// Gives row `row` of head `h` of request `b`, of `head_dim` numbers.
+using RowSource = std::function<void(int64_t b, int64_t h, int64_t row, float* to)>;
+
+// Rounds the rows to bytes in host memory: each of the factors of `to`, which are at `descales`, is
+// the largest magnitude among its elements over that of the format, and each element is its value
+// over its factor, rounded to the nearest, half-way values to even. A NaN counts in no factor and
+// stays NaN; in int8, which has none, its factor is NaN.
+void quantize(const RowSource& rows, ByteFormat, const TensorView& to, float* descales,
+              ThreadPool&);
+
+}  // namespace flashbench
