@@ -7,6 +7,7 @@
 
 #include "kernels/backward/requests.cuh"
 #include "kernels/backward/work.cuh"
+#include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/sm90/roles.cuh"
 #include "kernels/sm90/tensor_map.h"
 
@@ -98,10 +99,47 @@ struct BackwardRows {
   }
 };
 
+// The kernel: a thread block finds its work, and its warpgroups take their roles.
 template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads, 1)
-    backward_kernel(const __grid_constant__ BackwardArguments arguments) {
-  Kernel::run(arguments);
+    backward_kernel(const __grid_constant__ BackwardArguments a) {
+  using Shared = typename Kernel::Shared;
+  using Work = typename Kernel::Work;
+  extern __shared__ __align__(1024) char shared_memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(shared_memory);
+  if (threadIdx.x == 0) {
+    ptx::prefetch_tensormap(a.q);
+    ptx::prefetch_tensormap(a.d_o);
+    ptx::prefetch_tensormap(a.k);
+    ptx::prefetch_tensormap(a.v);
+    ptx::prefetch_tensormap(a.logsumexp);
+    ptx::prefetch_tensormap(a.d);
+    Kernel::initialise_barriers(shared);
+    // Tickets follow the order in which thread blocks start, so that none waits for one that has
+    // yet to start.
+    if constexpr (Kernel::kDeterministic) shared.ticket = atomicAdd(a.tickets, 1);
+  }
+  const auto index = [&] {
+    if constexpr (Kernel::kDeterministic) {
+      return shared.ticket;
+    } else {
+      return static_cast<int>(blockIdx.x);
+    }
+  };
+  if constexpr (Kernel::kByRequest) {
+    // One warp looks for the request. What it finds stays in shared memory, as registers are few.
+    Work& work = *reinterpret_cast<Work*>(shared.work);
+    if (threadIdx.x < 32) {
+      __syncwarp();
+      const Work found(a, index());
+      if (threadIdx.x == 0) work = found;
+    }
+    __syncthreads();
+    if (work.exists) Kernel::run_roles(a, shared, work);
+  } else {
+    __syncthreads();
+    Kernel::run_roles(a, shared, Work(a, index()));
+  }
 }
 
 }  // namespace flashbench::kernels::sm90

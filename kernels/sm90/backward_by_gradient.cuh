@@ -20,7 +20,6 @@
 #include "kernels/backward/accumulator.cuh"
 #include "kernels/backward/work.cuh"
 #include "kernels/ptx/barrier.h"
-#include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
 #include "kernels/ptx/ldmatrix.h"
@@ -30,14 +29,18 @@
 #include "kernels/ptx/stmatrix.h"
 #include "kernels/ptx/wgmma.h"
 #include "kernels/sm90/backward_arguments.cuh"
+#include "kernels/sm90/backward_finite.cuh"
+#include "kernels/sm90/backward_loads.cuh"
 #include "kernels/sm90/roles.cuh"
 
 namespace flashbench::kernels::sm90 {
 
-template <typename T, int kColumns, int kKeys, bool kByRequest = false, typename Delay = NoDelay>
+template <typename T, int kColumns, int kKeys, bool kForRequests = false, typename Delay = NoDelay>
 struct BackwardByGradient : Barriers<Delay> {
   using Barriers<Delay>::arrive, Barriers<Delay>::is_full, Barriers<Delay>::wait;
 
+  static constexpr bool kByRequest = kForRequests;
+  static constexpr bool kDeterministic = false;
   static constexpr int kHeadDim = kColumns;
   static constexpr int kBlockQ = 64;
   static constexpr int kBlockKv = kKeys;
@@ -49,6 +52,7 @@ struct BackwardByGradient : Barriers<Delay> {
 
   // Shapes per consumer: S and dP [kBlockQ, kSKeys]; dV^T or dK^T in panels [64, kBlockKv].
   static constexpr int kSKeys = kBlockKv / kConsumers;
+  static constexpr int kKeyColumns = kHeadDim;  // of dK and dV
   static constexpr int kPanels = kHeadDim / 64;
   static_assert(kHeadDim % 64 == 0 && kBlockKv % 16 == 0);
 
@@ -127,7 +131,7 @@ struct BackwardByGradient : Barriers<Delay> {
   }
 
   static __device__ __forceinline__ void release(const uint64_t& empty) {
-    if (threadIdx.x % 32 == 0) arrive(empty);
+    Barriers<Delay>::release(static_cast<int>(threadIdx.x) % 32, empty);
   }
 
   // The matrix at `offset` in shared memory. All matrices derive from one address, so that the
@@ -199,15 +203,6 @@ struct BackwardByGradient : Barriers<Delay> {
       for (int i = 0; i < kSFloats; ++i) x[i] = (*this)(i) ? x[i] : 0;
     }
   };
-
-  // Whether all scores of a thread are finite. A row of K that is not finite shows in the scores of
-  // all queries, whether they see it or not.
-  static __device__ __forceinline__ bool all_finite(const float (&s)[kSFloats]) {
-    bool finite = true;
-#pragma unroll
-    for (int i = 0; i < kSFloats; ++i) finite &= fabsf(s[i]) < INFINITY;
-    return finite;
-  }
 
   // Stores a warp's 16 rows of P or dS, rounded and transposed.
   static __device__ __forceinline__ void store_transposed(const float (&x)[kSFloats], uint32_t to) {
@@ -411,20 +406,15 @@ struct BackwardByGradient : Barriers<Delay> {
 
   // Thread 0 also issues the TMA loads: K and V once; Q with the logsumexp, and dO with D, for each
   // block of queries.
-  struct Loads {
-    const BackwardArguments& a;
-    Shared& shared;
-    const Work& work;
-    Step step;
+  struct Loads : BackwardBlockLoads<BackwardByGradient> {
+    using Blocks = BackwardBlockLoads<BackwardByGradient>;
+    using Blocks::Blocks, Blocks::shared, Blocks::work;
     int loaded = 0;  // blocks of queries
 
-    __device__ Loads(const BackwardArguments& a_, Shared& shared_, const Work& work_)
-        : a(a_), shared(shared_), work(work_), step(work_) {}
-
     __device__ void first() {
-      keys(a.k, a.k_steps, shared.k, shared.k_full);
+      Blocks::k();
       q();
-      keys(a.v, a.v_steps, shared.v, shared.v_full);
+      Blocks::v();
       d_o();
     }
     // Loads the next block if its buffers are empty.
@@ -438,36 +428,11 @@ struct BackwardByGradient : Barriers<Delay> {
     }
 
    private:
-    __device__ void keys(const CUtensorMap& tensor, const RowSteps& steps, char* to,
-                         uint64_t& full) const {
-      const uint32_t barrier = ptx::shared_address(&full);
-      ptx::mbarrier_arrive_expect_tx(barrier, kKvBytes);
-      load_rows<kPanels, kKvPanelBytes>(tensor, to, barrier, Rows{a}.keys(work, steps),
-                                        work.first_key, ptx::CachePolicy::evict_first);
-    }
-    __device__ void q() {
-      const unsigned stage = Place(loaded).stage;
-      queries(a.q, a.q_steps, shared.q[stage], a.logsumexp, shared.logsumexp[stage],
-              shared.q_full[stage]);
-    }
+    __device__ void q() { Blocks::q(Place(loaded).stage); }
     __device__ void d_o() {
-      const unsigned stage = Place(loaded).stage;
-      queries(a.d_o, a.d_o_steps, shared.d_o[stage], a.d, shared.d[stage], shared.d_o_full[stage]);
-      step.advance(work);
+      Blocks::d_o(Place(loaded).stage);
+      this->step.advance(work);
       ++loaded;
-    }
-    __device__ void queries(const CUtensorMap& tensor, const RowSteps& steps, char* to,
-                            const CUtensorMap& statistics, float* to_statistics,
-                            uint64_t& full) const {
-      const uint32_t barrier = ptx::shared_address(&full);
-      constexpr int kStatisticsBytes = kBlockQ * static_cast<int>(sizeof(float));
-      ptx::mbarrier_arrive_expect_tx(barrier, kQBytes + kStatisticsBytes);
-      load_rows<kPanels, kQPanelBytes>(tensor, to, barrier, Rows{a}.queries(work, steps, step.head),
-                                       Rows{a}.query_0() + step.block * kBlockQ,
-                                       ptx::CachePolicy::evict_last);
-      ptx::cp_async_bulk_tensor_2d(ptx::shared_address(to_statistics), statistics,
-                                   work.first_query_row() + step.block * kBlockQ,
-                                   work.batch * a.q_heads + step.head, barrier);
     }
   };
 
@@ -556,16 +521,7 @@ struct BackwardByGradient : Barriers<Delay> {
     release(shared.k_empty);
   }
 
-  // The element at (row, column) of a matrix in shared memory with panels of kBlockKv rows.
-  static __device__ float element(const char* matrix, int row, int column) {
-    const int chunk = column % 64 / 8 ^ row % 8;
-    const char* at = matrix + column / 64 * kKvPanelBytes + row * kRowBytes + chunk * 16;
-    return static_cast<float>(reinterpret_cast<const T*>(at)[column % 8]);
-  }
-
-  // Adds a block of dQ, computed key by key from dS and K in shared memory, for queries that do not
-  // all see the same keys, where K is not all finite. A product over all keys would let masked keys
-  // through, because 0 * NaN is NaN.
+  // Adds a block of dQ, computed key by key from dS and K in shared memory.
   static __device__ __forceinline__ void add_seen_keys(const BackwardArguments& a,
                                                        const Shared& shared, const Work& work,
                                                        const Block& block, const char* ds) {
@@ -585,38 +541,10 @@ struct BackwardByGradient : Barriers<Delay> {
       float sum = 0;
 #pragma unroll 1
       for (int key = begin_of(row); key < min(first + row, end); ++key) {
-        sum += element(ds, key, row) * element(shared.k, key, column);
+        sum += element<T>(ds, kKvPanelBytes, key, row) *
+               element<T>(shared.k, kKvPanelBytes, key, column);
       }
       atomicAdd(backward::accumulator_of<kHeadDim>(tiles, row, column), sum);
-    }
-  }
-
-  static __device__ void run(const BackwardArguments& a) {
-    extern __shared__ __align__(1024) char shared_memory[];
-    Shared& shared = *reinterpret_cast<Shared*>(shared_memory);
-    if (threadIdx.x == 0) {
-      ptx::prefetch_tensormap(a.q);
-      ptx::prefetch_tensormap(a.d_o);
-      ptx::prefetch_tensormap(a.k);
-      ptx::prefetch_tensormap(a.v);
-      ptx::prefetch_tensormap(a.logsumexp);
-      ptx::prefetch_tensormap(a.d);
-      initialise_barriers(shared);
-    }
-    const auto index = [&] { return static_cast<int>(blockIdx.x); };
-    if constexpr (kByRequest) {
-      // One warp looks for the request. What it finds stays in shared memory, as registers are few.
-      Work& work = *reinterpret_cast<Work*>(shared.work);
-      if (threadIdx.x < 32) {
-        __syncwarp();
-        const Work found(a, index());
-        if (threadIdx.x == 0) work = found;
-      }
-      __syncthreads();
-      if (work.exists) run_roles(a, shared, work);
-    } else {
-      __syncthreads();
-      run_roles(a, shared, Work(a, index()));
     }
   }
 

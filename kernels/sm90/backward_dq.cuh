@@ -1,143 +1,199 @@
-// Adds dQ to memory in the deterministic backward pass, where thread blocks add in a fixed order.
-// The consumers stage dQ in shared memory and continue. The writers, the other warps of the
-// producer's warpgroup, wait for the thread block's turn, have TMA add dQ to memory, wait until the
-// sums are there, and pass the turn.
-//
-// The dQ of a step is one piece or several, each with a turn of its own. The writers take the
-// pieces one after the other, so that one can wait for its sums to arrive while the next one sends.
-// A buffer is free again as soon as TMA has read it.
+// How a part of dQ gets from registers to the accumulators in global memory, in the backward pass's
+// main kernel for Hopper: added by the warp itself, sent by TMA, or staged for the writers of the
+// deterministic kernel (backward_dq_writers.cuh). Where K is not all finite, dQ of masked blocks is
+// computed again key by key.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/backward/accumulator.cuh"
-#include "kernels/backward/backward.h"
-#include "kernels/backward/turns.cuh"
-#include "kernels/backward/work.cuh"
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/cp_reduce_async_bulk.h"
-#include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/shared_address.h"
-#include "kernels/ptx/st.h"
-#include "kernels/sm90/roles.cuh"
+#include "kernels/sm90/backward_arguments.cuh"
+#include "kernels/sm90/backward_finite.cuh"
+#include "kernels/sm90/backward_products.cuh"
+#include "kernels/sm90/backward_shapes.cuh"
 
 namespace flashbench::kernels::sm90 {
 
-// For blocks of kBlockQ queries. Each of two consumers computes kConsumerColumns columns; a piece
-// contains 1 / kPieces of each consumer's columns.
-template <int kHeadDim, int kBlockQ, int kConsumerColumns, int kPieces, typename Delay>
-struct DqWriters : Barriers<Delay> {
-  using Barriers<Delay>::arrive, Barriers<Delay>::wait;
+template <typename T, BackwardConfig kConfig, typename Delay>
+struct BackwardDq : BackwardShapes<kConfig, Delay> {
+  using Shapes = BackwardShapes<kConfig, Delay>;
+  using Shapes::kHeadDim, Shapes::kBlockQ, Shapes::kHalfColumns, Shapes::kBlockKv,
+      Shapes::kDqWarpgroup, Shapes::kHasWriters, Shapes::kQPanelBytes, Shapes::kKvPanelBytes,
+      Shapes::kDqRows, Shapes::kDqColumns, Shapes::kDqFloats, Shapes::kDqTiles, Shapes::kTileFloats,
+      Shapes::kStagedTiles, Shapes::stored_column, Shapes::kFlags;
+  using typename Shapes::Writers, typename Shapes::Work, typename Shapes::Shared,
+      typename Shapes::Block;
+  using Part = typename BackwardProducts<T, kConfig, Delay>::Part;
 
-  static constexpr int kConsumers = 2;
-  static constexpr int kWriters = 3;  // warps
-  // As many as there is room for.
-  static constexpr int kBuffers = kHeadDim == 64 ? 4 : kPieces == 1 ? 2 : 1;
-  // Barriers at which writers wait for a full piece. Pieces become full in order, and a writer has
-  // seen the piece `kWriters` before its own. The phase that it waits for is therefore the current
-  // one or already complete.
-  static constexpr int kFulls = 4;
-  static_assert(kFulls > kWriters);
+  // The accumulators of a warp's part of a block of dQ.
+  static __device__ __forceinline__ float* accumulators(const BackwardArguments& a,
+                                                        const Part& part, const Block& block) {
+    return a.dq_sums + block.first_row * kHeadDim +
+           ((part.first_dq_row / kWarpRows + part.warp) * kHeadDim + part.first_dq_column) / 8 *
+               kTileFloats;
+  }
 
-  // A piece has the layout of a block of dQ in global memory, with fewer columns.
-  static constexpr int kPieceColumns = kHeadDim / kPieces;
-  static constexpr int kPartColumns = kConsumerColumns / kPieces;  // per consumer
-  static constexpr int kPartTiles = kPartColumns / 8;              // 16 queries x 8 columns each
-  static constexpr int kRowTiles = kBlockQ / 16;
-  static constexpr int kTileFloats = 128;
-  static_assert(kPieces <= kBlockQ / backward::kTurnRows);
+  // Whether dQ has this column; the last consumer's columns may extend beyond its end.
+  static __device__ __forceinline__ bool is_in_head(int column) {
+    return kHeadDim % kDqColumns == 0 || column < kHeadDim;
+  }
 
-  struct Shared {
-    alignas(128) float pieces[kBuffers][kBlockQ * kPieceColumns];
-    uint64_t full[kFulls], empty[kBuffers];
+  // Adds a warp's part of a block of dQ to the accumulators in global memory.
+  static __device__ __forceinline__ void add(float* tiles, const Part& part,
+                                             const float (&dq)[kDqFloats]) {
+#pragma unroll
+    for (int j = 0; j < kDqTiles; ++j) {
+      if (!is_in_head(part.first_dq_column + 8 * j)) break;
+      const float v[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
+      backward::add_to_accumulator(tiles + j * kTileFloats, part.lane, v);
+    }
+  }
+
+  // Has TMA add half of a warp's part of dQ from shared memory while the warp continues. First
+  // waits until TMA has read the half that was sent before.
+  template <int kHalf>
+  static __device__ __forceinline__ void send(float (&staged)[kStagedTiles * kTileFloats],
+                                              float* tiles, int lane,
+                                              const float (&dq)[kDqFloats]) {
+    if (lane == 0) ptx::cp_async_bulk_wait_group_read_0();
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < kStagedTiles; ++j) {
+      const float* v = dq + 4 * (kHalf * kStagedTiles + j);
+      *reinterpret_cast<float4*>(staged + j * kTileFloats +
+                                 backward::accumulator_index(lane, 0)) = {v[0], v[1], v[2], v[3]};
+    }
+    ptx::fence_proxy_async();
+    __syncwarp();
+    if (lane == 0) {
+      ptx::cp_reduce_async_bulk_add_f32(tiles + kHalf * kStagedTiles * kTileFloats,
+                                        ptx::shared_address(staged), sizeof staged);
+      ptx::cp_async_bulk_commit_group();
+    }
+  }
+
+  // The keys in the block that a query sees. Those of the first query of its block end with
+  // `first`, those of each further query one later, up to `end`. With a window those of the first
+  // query begin with `begin`, those of each further query one later, too.
+  struct SeenKeys {
+    int first, end, begin = 0;
+    __device__ SeenKeys(const BackwardArguments& a, const Work& work, const Block& block)
+        : first(block.first_query + work.diagonal(a) + 1 - work.first_key),
+          end(min(work.key_end(a) - work.first_key, kBlockKv)) {
+      if constexpr (Work::kKnowsWindows) {
+        begin = block.first_query + work.first_from(a) - work.first_key;
+      }
+    }
+    __device__ int first_of(int row) const { return Work::kKnowsWindows ? max(0, begin + row) : 0; }
+    __device__ int end_of(int row) const { return min(first + row, end); }
   };
 
-  // The buffer and the `full` barrier of a piece, and the parities of its phases.
-  struct Place {
-    unsigned buffer, full;
-    uint32_t buffer_parity, full_parity;
-    __device__ Place(int step, int piece) {
-      const unsigned number = static_cast<unsigned>(step * kPieces + piece);
-      buffer = number % kBuffers;
-      buffer_parity = number / kBuffers % 2;
-      full = number % kFulls;
-      full_parity = number / kFulls % 2;
+  // Computes an element of dQ key by key, from dS and K in shared memory.
+  static __device__ __forceinline__ float sum_seen_keys(const Shared& shared, const char* ds,
+                                                        const SeenKeys& seen, int row, int column) {
+    float sum = 0;
+#pragma unroll 1
+    for (int key = seen.first_of(row); key < seen.end_of(row); ++key) {
+      sum += (kHalfColumns ? element<T>(ds, kQPanelBytes, key, row)
+                           : element<T>(ds, kQPanelBytes, row, key)) *
+             element<T>(shared.k, kKvPanelBytes, key, stored_column(column));
     }
-  };
+    return sum;
+  }
 
-  static __device__ void initialise_barriers(Shared& shared) {
-    for (uint64_t& full : shared.full) {
-      ptx::mbarrier_init(ptx::shared_address(&full), 4 * kConsumers);
+  // Adds this part of dQ, computed by sum_seen_keys, to the accumulators in global memory.
+  static __device__ __forceinline__ void add_seen_keys(const BackwardArguments& a,
+                                                       const Shared& shared, const Work& work,
+                                                       const Part& part, const Block& block,
+                                                       const char* ds) {
+    const SeenKeys seen(a, work, block);
+    float* tiles = a.dq_sums + block.first_row * kHeadDim;
+    // Without flags, each warp does so for its own rows.
+    constexpr bool kAlone = kDqWarpgroup && !kFlags;
+    constexpr int kWarpElements = kWarpRows * kDqColumns;
+    const int first =
+        kAlone ? part.warp * kWarpElements + part.lane : static_cast<int>(threadIdx.x) % 128;
+    const int end = kAlone ? (part.warp + 1) * kWarpElements : kDqRows * kDqColumns;
+#pragma unroll 1
+    for (int i = first; i < end; i += kAlone ? 32 : 128) {
+      const int row = part.first_dq_row + i / kDqColumns;
+      const int column = part.first_dq_column + i % kDqColumns;
+      if (!is_in_head(column)) continue;
+      atomicAdd(backward::accumulator_of<kHeadDim>(tiles, row, column),
+                sum_seen_keys(shared, ds, seen, row, column));
     }
-    for (uint64_t& empty : shared.empty) ptx::mbarrier_init(ptx::shared_address(&empty), 1);
   }
 
-  // ---- A consumer
-
-  // Waits for room for a piece; returns the address of this consumer's part of it.
-  static __device__ __forceinline__ float* room_for(Shared& shared, int consumer, int step,
-                                                    int piece) {
-    const Place place(step, piece);
-    wait(shared.empty[place.buffer], place.buffer_parity ^ 1);
-    return shared.pieces[place.buffer] + consumer * kPartTiles * kTileFloats;
+  // Stages pieces [kFirst, kEnd) of this consumer's part of dQ for the writers.
+  template <int kFirst, int kEnd>
+  static __device__ __forceinline__ void stage(Shared& shared, const Part& part, int step,
+                                               const float (&dq)[kDqFloats]) {
+    constexpr int kTiles = Writers::kPartTiles;
+#pragma unroll
+    for (int piece = kFirst; piece < kEnd; ++piece) {
+      float* tiles = Writers::room_for(*shared.dq_writers, part.consumer, step, piece) +
+                     part.warp * Writers::kPieceColumns / 8 * kTileFloats +
+                     backward::accumulator_index(part.lane, 0);
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j) {
+        if (!is_in_head(part.first_dq_column + 8 * j)) break;
+        const float* v = dq + 4 * (piece * kTiles + j);
+        *reinterpret_cast<float4*>(tiles + j * kTileFloats) = {v[0], v[1], v[2], v[3]};
+      }
+    }
   }
 
-  // Signals that a warp's part of the piece is staged. All its lanes must have called
-  // fence_proxy_async and synchronised.
-  static __device__ __forceinline__ void hand_over(Shared& shared, int lane, int step, int piece) {
-    if (lane == 0) arrive(shared.full[Place(step, piece).full]);
+  // Stages a piece of dQ computed by sum_seen_keys.
+  static __device__ __forceinline__ void stage_seen_keys(const BackwardArguments& a, Shared& shared,
+                                                         const Work& work, const Part& part,
+                                                         const Block& block, int step, int piece,
+                                                         const char* ds) {
+    constexpr int kColumns = Writers::kPartColumns;
+    const SeenKeys seen(a, work, block);
+    const int first_column = part.first_dq_column + piece * kColumns;
+    float* tiles = Writers::room_for(*shared.dq_writers, part.consumer, step, piece);
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x) % 128; i < kBlockQ * kColumns; i += 128) {
+      const int row = i / kColumns, column = i % kColumns;
+      if (!is_in_head(first_column + column)) continue;
+      *backward::accumulator_of<Writers::kPieceColumns>(tiles, row, column) =
+          sum_seen_keys(shared, ds, seen, row, first_column + column);
+    }
   }
 
-  // ---- A writer: the first thread of its warp
+  // Hands staged pieces to the writers, where no fence and barrier have followed the staging.
+  template <int kFirst, int kEnd>
+  static __device__ __forceinline__ void hand_over(Shared& shared, const Part& part, int step) {
+    ptx::fence_proxy_async();
+    __syncwarp();
+#pragma unroll
+    for (int piece = kFirst; piece < kEnd; ++piece) {
+      Writers::hand_over(*shared.dq_writers, part.lane, step, piece);
+    }
+  }
 
-  static __device__ __forceinline__ void add_to_memory(float* block, const float* staged,
-                                                       int piece) {
-    const auto add = [](float* to, const float* from, int tiles) {
-      ptx::cp_reduce_async_bulk_add_f32(to, ptx::shared_address(from),
-                                        tiles * kTileFloats * static_cast<int>(sizeof(float)));
-    };
-    if constexpr (kPieces == 1) {
-      add(block, staged, kRowTiles * kHeadDim / 8);
+  // Adds this consumer's part of a block of dQ to the accumulators in global memory, or stages it
+  // for the writers. `finite` is false only where a K that is not finite matters.
+  static __device__ __forceinline__ void add_or_stage(const BackwardArguments& a, Shared& shared,
+                                                      const Work& work, const Part& part,
+                                                      const Block& block, int step, bool finite,
+                                                      const char* ds,
+                                                      const float (&dq)[kDqFloats]) {
+    if constexpr (kHasWriters) {
+      if (finite) {
+        stage<0, 1>(shared, part, step, dq);
+      } else {
+        stage_seen_keys(a, shared, work, part, block, step, 0, ds);
+      }
     } else {
-#pragma unroll
-      for (int row = 0; row < kRowTiles; ++row) {
-#pragma unroll
-        for (int consumer = 0; consumer < kConsumers; ++consumer) {
-          const int column = consumer * kConsumerColumns + piece * kPartColumns;
-          add(block + (row * kHeadDim + column) / 8 * kTileFloats,
-              staged + (row * kPieceColumns + consumer * kPartColumns) / 8 * kTileFloats,
-              kPartTiles);
-        }
+      if (finite) {
+        add(accumulators(a, part, block), part, dq);
+      } else {
+        add_seen_keys(a, shared, work, part, block, ds);
       }
-    }
-    ptx::cp_async_bulk_commit_group();
-  }
-
-  // Adds all pieces of this writer to memory, each in its turn.
-  template <typename Arguments, typename Work>
-  static __device__ void write(const Arguments& a, Shared& shared, const Work& work) {
-    float* dq_sums = a.dq_sums;
-    int* turns = a.turns;
-    backward::Step step(work);
-    int piece = static_cast<int>(threadIdx.x) / 32 - 1;
-    for (int i = 0; i < work.steps; ++i, step.advance(work)) {
-      const int64_t row = backward::row_of_query(a, work, step.head, step.block * kBlockQ);
-      for (; piece < kPieces; piece += kWriters) {
-        const Place place(i, piece);
-        int* turn = turns + row / backward::kTurnRows + piece;
-        Delay::before_barrier();
-        const int mine = work.turn(step.block);
-        backward::wait_for_turn(turn, mine, true, [] {});
-        ptx::fence_proxy_async_global();
-        wait(shared.full[place.full], place.full_parity);
-        add_to_memory(dq_sums + row * kHeadDim, shared.pieces[place.buffer], piece);
-        ptx::cp_async_bulk_wait_group_read_0();
-        arrive(shared.empty[place.buffer]);
-        ptx::cp_async_bulk_wait_group_0();
-        Delay::before_barrier();
-        ptx::st_release_gpu(turn, mine + 1);
-      }
-      piece -= kPieces;
     }
   }
 };

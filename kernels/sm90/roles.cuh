@@ -47,6 +47,11 @@ struct Barriers {
     ptx::mbarrier_arrive(ptx::shared_address(&barrier));
   }
 
+  // Arrives for a warp: its first lane does.
+  static __device__ __forceinline__ void release(int lane, const uint64_t& empty) {
+    if (lane == 0) arrive(empty);
+  }
+
   // Tests whether the phase with this parity is complete.
   static __device__ __forceinline__ bool is_full(const uint64_t& barrier, uint32_t parity) {
     Delay::before_barrier();

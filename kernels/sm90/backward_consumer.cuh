@@ -1,0 +1,360 @@
+// A consumer of the backward pass's main kernel for Hopper: loops over the blocks of queries, and
+// sums dK and dV of its keys or columns.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/backward/accumulator.cuh"
+#include "kernels/backward/work.cuh"
+#include "kernels/ptx/barrier.h"
+#include "kernels/ptx/cp_async_bulk_tensor.h"
+#include "kernels/ptx/shared_address.h"
+#include "kernels/ptx/wgmma.h"
+#include "kernels/sm90/backward_arguments.cuh"
+#include "kernels/sm90/backward_dq.cuh"
+#include "kernels/sm90/backward_finite.cuh"
+#include "kernels/sm90/backward_products.cuh"
+#include "kernels/sm90/backward_scores.cuh"
+#include "kernels/sm90/backward_shapes.cuh"
+#include "kernels/sm90/roles.cuh"
+
+namespace flashbench::kernels::sm90 {
+
+template <typename T, BackwardConfig kConfig, typename Delay>
+struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
+  using Shapes = BackwardShapes<kConfig, Delay>;
+  using Shapes::kHeadDim, Shapes::kStages, Shapes::kHalfColumns, Shapes::kDqWarpgroup,
+      Shapes::kHasWriters, Shapes::kSendsDq, Shapes::kDOStages, Shapes::kConsumerThreads,
+      Shapes::kKeyColumns, Shapes::kKvPanelBytes, Shapes::kQBytes, Shapes::kDsBytes,
+      Shapes::kSFloats, Shapes::kKeyFloats, Shapes::kSteps, Shapes::kDqFloats, Shapes::kTileFloats,
+      Shapes::kDqPieces, Shapes::stored_column, Shapes::kByRequest, Shapes::kFlags;
+  using typename Shapes::Writers, typename Shapes::Work, typename Shapes::Rows,
+      typename Shapes::Shared, typename Shapes::Step, typename Shapes::Block;
+  using Barriers<Delay>::wait, Barriers<Delay>::release;
+  using Products = BackwardProducts<T, kConfig, Delay>;
+  using Scores = BackwardScores<T, kConfig, Delay>;
+  using Dq = BackwardDq<T, kConfig, Delay>;
+  using Keys = typename Products::Keys;
+  using Operands = typename Products::Operands;
+  using Part = typename Products::Part;
+  using Visible = typename Scores::Visible;
+
+  // Named barriers: one for all consumers, and one for each consumer's turn (add its index).
+  static constexpr int kBarrier = 1, kTurnBarrier = 2;
+
+  // Loops over all blocks of queries: sums dK and dV of this consumer's keys, and computes its
+  // columns of dQ.
+  static __device__ __forceinline__ void sum_half_of_keys(const BackwardArguments& a,
+                                                          Shared& shared, const Work& work,
+                                                          const Part& part, float (&dk)[kKeyFloats],
+                                                          float (&dv)[kKeyFloats]) {
+    const Operands operands(shared, part);
+    float s[kSFloats], dp[kSFloats], dq[kDqFloats];
+    uint32_t p[kSteps][4], ds[kSteps][4];
+    RingPosition<kStages> ring;
+    Step step(work);
+    wait(shared.k_full, 0);
+    const Keys k_rows = Products::left_operand(operands.k_rows, shared.k, part.warp_key);
+    wait(shared.v_full, 0);
+    const Keys v_rows = Products::left_operand(operands.v_rows, shared.v, part.warp_key);
+    for (int i = 0; i < work.steps; ++i, ring.advance(), step.advance(work)) {
+      const int stage = ring.stage, buffer = i % 2;
+      const Block block(a, work, step);
+
+      wait(shared.q_full[stage], ring.parity);
+      Products::issue_transposed(s, k_rows, operands.q_rows.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+      wait(shared.d_o_full[stage], ring.parity);
+      Products::issue_transposed(dp, v_rows, operands.d_o_rows.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+
+      ptx::wgmma_wait_group<1>();  // S
+      ptx::keep_here(s);
+      bool finite = !block.masked || all_finite(s);
+      Scores::exponentiate(s, shared.logsumexp[stage], part.first_query, a.scale_log2);
+      if (block.masked) Visible(a, work, part, block).select(s);
+      Products::round(s, p);
+      Products::issue_sum(dv, p, operands.d_o_columns.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+
+      ptx::wgmma_wait_group<1>();  // dP
+      ptx::keep_here(dp);
+      Scores::multiply_by(s, dp, shared.d[stage], part.first_query);
+      if (block.masked) Visible(a, work, part, block).select(dp);
+      Products::round(dp, ds);
+      Products::store_operand(ds, shared.ds[buffer], part);
+      ptx::fence_proxy_async();
+      Delay::before_barrier();
+      finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
+      if (kHasWriters && i > 0) {  // after the fence of dS
+        Writers::hand_over(*shared.dq_writers, part.lane, i - 1, 0);
+      }
+
+      Products::issue_dq(dq, operands.ds.advance(buffer * kDsBytes), operands.k_columns);
+      ptx::wgmma_commit_group();
+      ptx::wgmma_wait_group<1>();  // dV, whose operand P takes registers
+      release(part.lane, shared.d_o_empty[stage]);
+      Products::issue_sum(dk, ds, operands.q_columns.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+      ptx::wgmma_wait_group<1>();  // dQ
+      ptx::keep_here(dq);
+      Dq::add_or_stage(a, shared, work, part, block, i, finite, shared.ds[buffer], dq);
+      ptx::wgmma_wait_group<0>();
+      release(part.lane, shared.q_empty[stage]);
+    }
+    if constexpr (kHasWriters) Dq::hand_over<0, 1>(shared, part, work.steps - 1);
+  }
+
+  // The consumers take turns to issue products: one computes exponentials while the tensor cores
+  // work for the other.
+  static __device__ __forceinline__ void await_turn(const Part& part) {
+    Delay::before_barrier();
+    ptx::barrier_sync(kTurnBarrier + part.consumer, kConsumerThreads);
+  }
+  static __device__ __forceinline__ void pass_turn(const Part& part) {
+    Delay::before_barrier();
+    ptx::barrier_arrive(kTurnBarrier + 1 - part.consumer, kConsumerThreads);
+  }
+
+  // Loops over all blocks of queries: sums dK and dV of this consumer's keys, and hands dS to the
+  // warpgroup that computes dQ.
+  static __device__ __forceinline__ void sum_half_of_keys_in_turns(const BackwardArguments& a,
+                                                                   Shared& shared, const Work& work,
+                                                                   const Part& part,
+                                                                   float (&dk)[kKeyFloats],
+                                                                   float (&dv)[kKeyFloats]) {
+    const Operands operands(shared, part);
+    float s[kSFloats], dp[kSFloats];
+    uint32_t p[kSteps][4], ds[kSteps][4];
+    RingPosition<kStages> ring;
+    Step step(work);
+    wait(shared.k_full, 0);
+    wait(shared.v_full, 0);
+    if (part.consumer == 1) await_turn(part);
+    for (int i = 0; i < work.steps; ++i, ring.advance(), step.advance(work)) {
+      const int stage = ring.stage, buffer = i % 2;
+      const Block block(a, work, step);
+      const auto add_block = [&]<bool kMasked>() {
+        wait(shared.q_full[stage], ring.parity);
+        Products::issue_transposed(s, operands.k_rows, operands.q_rows.advance(stage * kQBytes));
+        ptx::wgmma_commit_group();
+        wait(shared.d_o_full[stage], ring.parity);
+        Products::issue_transposed(dp, operands.v_rows, operands.d_o_rows.advance(stage * kQBytes));
+        ptx::wgmma_commit_group();
+
+        ptx::wgmma_wait_group<1>();  // S
+        pass_turn(part);
+        ptx::keep_here(s);
+        bool finite = !(kMasked && kFlags) || all_finite(s);
+        Scores::exponentiate(s, shared.logsumexp[stage], part.first_query, a.scale_log2);
+        if constexpr (kMasked && kByRequest) ptx::keep_here(s);  // before the mask is read
+        if constexpr (kMasked) Visible(a, work, part, block).select(s);
+        ptx::wgmma_wait_group<0>();  // dP
+        ptx::keep_here(dp);
+        Scores::multiply_by(s, dp, shared.d[stage], part.first_query);
+        if constexpr (kMasked) Visible(a, work, part, block).select(dp);
+        Products::round(dp, ds);
+        wait(shared.ds_empty[buffer], (i / 2 & 1) ^ 1);
+        Products::store_operand(ds, shared.ds[buffer], part);
+        Products::round(s, p);
+        ptx::fence_proxy_async();
+        if constexpr (kMasked && kFlags) {
+          finite = __all_sync(~0u, finite);
+          if (part.lane == 0) shared.finite[buffer][4 * part.consumer + part.warp] = finite;
+        }
+        __syncwarp();
+        release(part.lane, shared.ds_full[buffer]);
+
+        await_turn(part);
+        Products::issue_sum(dv, p, operands.d_o_columns.advance(stage * kQBytes));
+        ptx::wgmma_commit_group();
+        Products::issue_sum(dk, ds, operands.q_columns.advance(stage * kQBytes));
+        ptx::wgmma_commit_group();
+        ptx::wgmma_wait_group<0>();
+      };
+      if (block.masked) {
+        add_block.template operator()<true>();
+      } else {
+        add_block.template operator()<false>();
+      }
+    }
+    if (part.consumer == 0) pass_turn(part);
+  }
+
+  // Loops over all blocks of queries: sums this consumer's columns of dK and dV, and computes its
+  // columns of dQ.
+  static __device__ __forceinline__ void sum_half_of_columns(const BackwardArguments& a,
+                                                             Shared& shared, const Work& work,
+                                                             const Part& part,
+                                                             float (&dk)[kKeyFloats],
+                                                             float (&dv)[kKeyFloats]) {
+    const Operands operands(shared, part);
+    auto& staged = shared.dq[4 * part.consumer + part.warp];
+    float s[kSFloats], dp[kSFloats], dq[kDqFloats];
+    uint32_t p[kSteps][4], ds[kSteps][4];
+    float* unsent = nullptr;  // accumulators of the previous block's second half of dQ, if unsent
+    bool kept = false;        // whether that half has yet to be staged for the writers
+    RingPosition<kStages> q_ring;
+    RingPosition<kDOStages> d_o_ring;
+    Step step(work);
+    wait(shared.k_full, 0);
+    wait(shared.v_full, 0);
+    for (int i = 0; i < work.steps; ++i) {
+      const int q = q_ring.stage, d_o = d_o_ring.stage, buffer = i % 2;
+      const Block block(a, work, step);
+      const Visible visible(a, work, part, block);
+
+      wait(shared.q_full[q], q_ring.parity);
+      Products::issue_transposed(s, operands.k_rows, operands.q_rows.advance(q * kQBytes));
+      ptx::wgmma_commit_group();
+      wait(shared.d_o_full[d_o], d_o_ring.parity);
+      Products::issue_transposed(dp, operands.v_rows, operands.d_o_rows.advance(d_o * kQBytes));
+      ptx::wgmma_commit_group();
+
+      ptx::wgmma_wait_group<1>();  // S
+      ptx::keep_here(s);
+      bool finite = !block.masked || all_finite(s);
+      Scores::exponentiate(s, shared.logsumexp[q], part.first_query, a.scale_log2);
+      if (block.masked) visible.select(s);
+      Products::round(s, p);
+      if constexpr (kSendsDq) {
+        if (unsent != nullptr) Dq::send<1>(staged, unsent, part.lane, dq);
+      } else if (kept) {
+        Dq::stage<1, 2>(shared, part, i - 1, dq);
+      }
+      Products::store_operand(p, shared.p[buffer], part);
+      ptx::fence_proxy_async();
+
+      ptx::wgmma_wait_group<0>();  // dP
+      ptx::keep_here(dp);
+      Scores::multiply_by(s, dp, shared.d[d_o], part.first_query);
+      if (block.masked) visible.select(dp);
+      Products::round(dp, ds);
+      Products::store_operand(ds, shared.ds[buffer], part);
+      ptx::fence_proxy_async();
+      Delay::before_barrier();
+      finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
+      if (kHasWriters && kept) {  // after the fence of P
+        Writers::hand_over(*shared.dq_writers, part.lane, i - 1, 1);
+      }
+
+      Products::issue_sum(dv, operands.p.advance(buffer * kDsBytes),
+                          operands.d_o_columns.advance(d_o * kQBytes));
+      ptx::wgmma_commit_group();
+      Products::issue_dq(dq, operands.ds.advance(buffer * kDsBytes), operands.k_columns);
+      ptx::wgmma_commit_group();
+      Products::issue_sum(dk, operands.ds.advance(buffer * kDsBytes),
+                          operands.q_columns.advance(q * kQBytes));
+      ptx::wgmma_commit_group();
+      ptx::wgmma_wait_group<2>();  // dV
+      release(part.lane, shared.d_o_empty[d_o]);
+      ptx::wgmma_wait_group<1>();  // dQ
+      ptx::keep_here(dq);
+      if constexpr (kSendsDq) {
+        unsent = finite ? Dq::accumulators(a, part, block) : nullptr;
+        if (finite) {
+          Dq::send<0>(staged, unsent, part.lane, dq);
+        } else {
+          Dq::add_seen_keys(a, shared, work, part, block, shared.ds[buffer]);
+        }
+      } else {
+        kept = finite;
+        if (finite) {
+          Dq::stage<0, 1>(shared, part, i, dq);
+          Dq::hand_over<0, 1>(shared, part, i);
+        } else {
+#pragma unroll 1
+          for (int piece = 0; piece < kDqPieces; ++piece) {
+            Dq::stage_seen_keys(a, shared, work, part, block, i, piece, shared.ds[buffer]);
+            ptx::fence_proxy_async();
+            __syncwarp();
+            Writers::hand_over(*shared.dq_writers, part.lane, i, piece);
+          }
+        }
+      }
+      ptx::wgmma_wait_group<0>();
+      release(part.lane, shared.q_empty[q]);
+      q_ring.advance();
+      d_o_ring.advance();
+      step.advance(work);
+    }
+    if constexpr (kSendsDq) {
+      if (unsent != nullptr) Dq::send<1>(staged, unsent, part.lane, dq);
+    } else if (kept) {
+      Dq::stage<1, 2>(shared, part, work.steps - 1, dq);
+      Dq::hand_over<1, 2>(shared, part, work.steps - 1);
+    }
+  }
+
+  // Stores this warp's rows of dK or dV, times `scale`. They go through the shared memory of the
+  // same rows of K or V (`keys`), from where TMA copies them.
+  template <typename Rows>
+  static __device__ __forceinline__ void store(const CUtensorMap& tensor, const Rows& rows,
+                                               char* keys, const Work& work, const Part& part,
+                                               const float (&sum)[kKeyFloats], float scale) {
+    const uint32_t staged = ptx::shared_address(keys) +
+                            stored_column(part.first_key_column) / 64 * kKvPanelBytes +
+                            part.warp_key * kRowBytes;
+    send_rows<T>(sum, {scale, scale}, staged, kKvPanelBytes, tensor, rows,
+                 work.first_key + part.warp_key);
+  }
+
+  // Puts this warp's rows of dK or dV into the accumulators of a shared block of keys: stores them
+  // in this part's slice if deterministic, else adds them.
+  static __device__ __forceinline__ void add_to_others(float* sums, const BackwardArguments& a,
+                                                       const Work& work, const Part& part,
+                                                       const float (&sum)[kKeyFloats]) {
+    const int64_t row = backward::row_of_sums(a, work, kConfig.deterministic) + part.warp_key;
+    float* tiles = sums + row * kHeadDim + part.first_key_column / 8 * kTileFloats;
+#pragma unroll
+    for (int j = 0; j < kKeyColumns / 8; ++j) {
+      const float v[4] = {sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]};
+      if constexpr (kConfig.deterministic) {
+        backward::store_accumulator(tiles + j * kTileFloats, part.lane, v);
+      } else {
+        backward::add_to_accumulator(tiles + j * kTileFloats, part.lane, v);
+      }
+    }
+  }
+
+  static __device__ void consume(const BackwardArguments& a, Shared& shared, const Work& work,
+                                 int consumer) {
+    const Part part(consumer);
+    float dk[kKeyFloats], dv[kKeyFloats];
+#pragma unroll
+    for (int i = 0; i < kKeyFloats; ++i) dk[i] = dv[i] = 0;
+    if (work.steps > 0) {
+      if constexpr (kDqWarpgroup) {
+        sum_half_of_keys_in_turns(a, shared, work, part, dk, dv);
+      } else if constexpr (kHalfColumns) {
+        sum_half_of_columns(a, shared, work, part, dk, dv);
+      } else {
+        sum_half_of_keys(a, shared, work, part, dk, dv);
+      }
+    }
+    ptx::keep_here(dk);
+    ptx::keep_here(dv);
+    if (a.parts > 1) {
+      add_to_others(a.dv_sums, a, work, part, dv);
+      add_to_others(a.dk_sums, a, work, part, dk);
+      if constexpr (kSendsDq) {
+        if (part.lane == 0) ptx::cp_async_bulk_wait_group_read_0();
+      }
+      return;
+    }
+    ptx::barrier_sync(kBarrier, kConsumerThreads);  // the other may still read K and V
+    store(a.dv[kHalfColumns ? part.consumer : 0], Rows{a}.key_gradients(work, a.dv_steps), shared.v,
+          work, part, dv, 1);
+    if constexpr (kDqWarpgroup) {
+      const int last = work.steps - 1;  // its dQ reads K, too
+      if (last >= 0) wait(shared.ds_empty[last % 2], last / 2 & 1);
+    }
+    store(a.dk[kHalfColumns ? part.consumer : 0], Rows{a}.key_gradients(work, a.dk_steps), shared.k,
+          work, part, dk, a.scale);
+    if (part.lane == 0) ptx::cp_async_bulk_wait_group_read_0();
+  }
+};
+
+}  // namespace flashbench::kernels::sm90

@@ -1,0 +1,113 @@
+// The loads of the backward pass's main kernels for Hopper: one thread has TMA copy blocks of rows
+// to shared memory, ahead of their use.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/ptx/cp_async_bulk_tensor.h"
+#include "kernels/ptx/mbarrier.h"
+#include "kernels/ptx/shared_address.h"
+#include "kernels/sm90/backward_arguments.cuh"
+#include "kernels/sm90/backward_shapes.cuh"
+#include "kernels/sm90/roles.cuh"
+
+namespace flashbench::kernels::sm90 {
+
+// Copies of blocks of rows: of K or V with the work's keys, of Q or dO with a step's queries. The
+// latter bring their statistics, the logsumexp or D.
+template <typename Shapes>
+struct BackwardBlockLoads {
+  using Shared = typename Shapes::Shared;
+  using Work = typename Shapes::Work;
+  using Rows = typename Shapes::Rows;
+
+  const BackwardArguments& a;
+  Shared& shared;
+  const Work& work;
+  typename Shapes::Step step;
+
+  __device__ BackwardBlockLoads(const BackwardArguments& a_, Shared& shared_, const Work& work_)
+      : a(a_), shared(shared_), work(work_), step(work_) {}
+
+  __device__ void k() const { keys(a.k, a.k_steps, shared.k, shared.k_full); }
+  __device__ void v() const { keys(a.v, a.v_steps, shared.v, shared.v_full); }
+  __device__ void q(auto stage) const {
+    queries(a.q, a.q_steps, shared.q[stage], a.logsumexp, shared.logsumexp[stage],
+            shared.q_full[stage]);
+  }
+  __device__ void d_o(auto stage) const {
+    queries(a.d_o, a.d_o_steps, shared.d_o[stage], a.d, shared.d[stage], shared.d_o_full[stage]);
+  }
+
+ private:
+  __device__ void keys(const CUtensorMap& tensor, const RowSteps& steps, char* to,
+                       uint64_t& full) const {
+    const uint32_t barrier = ptx::shared_address(&full);
+    ptx::mbarrier_arrive_expect_tx(barrier, Shapes::kKvBytes);
+    load_rows<Shapes::kPanels, Shapes::kKvPanelBytes, Shapes::kKeyColumns>(
+        tensor, to, barrier, Rows{a}.keys(work, steps), work.first_key,
+        ptx::CachePolicy::evict_first);
+  }
+  __device__ void queries(const CUtensorMap& tensor, const RowSteps& steps, char* to,
+                          const CUtensorMap& statistics, float* to_statistics,
+                          uint64_t& full) const {
+    const uint32_t barrier = ptx::shared_address(&full);
+    constexpr int kStatisticsBytes = Shapes::kBlockQ * static_cast<int>(sizeof(float));
+    ptx::mbarrier_arrive_expect_tx(barrier, Shapes::kQBytes + kStatisticsBytes);
+    load_rows<Shapes::kPanels, Shapes::kQPanelBytes, Shapes::kKeyColumns>(
+        tensor, to, barrier, Rows{a}.queries(work, steps, step.head),
+        Rows{a}.query_0() + step.block * Shapes::kBlockQ, ptx::CachePolicy::evict_last);
+    ptx::cp_async_bulk_tensor_2d(ptx::shared_address(to_statistics), statistics,
+                                 work.first_query_row() + step.block * Shapes::kBlockQ,
+                                 work.batch * a.q_heads + step.head, barrier);
+  }
+};
+
+// The loads of a thread block, in order: K and V once, Q and dO for each block of queries.
+template <BackwardConfig kConfig, typename Delay>
+struct BackwardLoads : BackwardBlockLoads<BackwardShapes<kConfig, Delay>>, Barriers<Delay> {
+  using Shapes = BackwardShapes<kConfig, Delay>;
+  using Blocks = BackwardBlockLoads<Shapes>;
+  using Blocks::Blocks, Blocks::shared, Blocks::work, Blocks::step;
+  using Barriers<Delay>::wait;
+
+  RingPosition<Shapes::kStages> q_ring;
+  RingPosition<Shapes::kDOStages> d_o_ring;
+
+  __device__ void first() {
+    Blocks::k();
+    q();
+    Blocks::v();
+    d_o();
+  }
+  __device__ void next() {
+    q();
+    d_o();
+  }
+  static __device__ void all(const BackwardArguments& a, typename Shapes::Shared& shared,
+                             const typename Shapes::Work& work) {
+    if (work.steps == 0) return;
+    BackwardLoads loads(a, shared, work);
+    loads.first();
+    for (int i = 1; i < work.steps; ++i) loads.next();
+  }
+
+ private:
+  __device__ void q() {
+    const int stage = q_ring.stage;
+    if constexpr (!Shapes::kDqWarpgroup) wait(shared.q_empty[stage], q_ring.parity ^ 1);
+    Blocks::q(stage);
+    q_ring.advance();
+  }
+  __device__ void d_o() {
+    const int stage = d_o_ring.stage;
+    if constexpr (!Shapes::kDqWarpgroup) wait(shared.d_o_empty[stage], d_o_ring.parity ^ 1);
+    Blocks::d_o(stage);
+    d_o_ring.advance();
+    step.advance(work);
+  }
+};
+
+}  // namespace flashbench::kernels::sm90

@@ -1,0 +1,162 @@
+// What the main kernel of the backward pass for Hopper is compiled for: its configurations, and the
+// sizes of blocks, registers and shared memory that follow from one.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/backward/work.cuh"
+#include "kernels/ptx/mbarrier.h"
+#include "kernels/ptx/shared_address.h"
+#include "kernels/sm90/backward_arguments.cuh"
+#include "kernels/sm90/backward_dq_writers.cuh"
+#include "kernels/sm90/roles.cuh"
+
+namespace flashbench::kernels::sm90 {
+
+struct BackwardConfig {
+  int head_dim;                // 64, 96, 128, 192 or 256
+  int block_q;                 // queries per step: 64, or 128 with dq_warpgroup at equal lengths
+  int stages;                  // buffers for blocks of Q in shared memory
+  bool dq_warpgroup = false;   // producer's warpgroup computes dQ; head_dim 64, not deterministic
+  bool deterministic = false;  // thread blocks add to a block of dQ in the order of their keys
+  bool by_request = false;     // requests of different lengths
+};
+
+// The configuration that is compiled for a head_dim.
+constexpr BackwardConfig backward_config(int head_dim, bool deterministic = false,
+                                         bool by_request = false) {
+  const bool dq_warpgroup = head_dim == 64 && !deterministic;
+  return {.head_dim = head_dim,
+          .block_q = dq_warpgroup && !by_request ? 128 : 64,
+          .stages = !dq_warpgroup ? 2
+                    : by_request  ? 4
+                                  : 3,
+          .dq_warpgroup = dq_warpgroup,
+          .deterministic = deterministic,
+          .by_request = by_request};
+}
+
+template <BackwardConfig kConfig, typename Delay>
+struct BackwardShapes {
+  static constexpr int kHeadDim = kConfig.head_dim;
+  static constexpr int kBlockQ = kConfig.block_q;
+  static constexpr int kStages = kConfig.stages;
+  static constexpr int kConsumers = 2;
+  // Whether a consumer owns half of the columns instead of half of the keys.
+  static constexpr bool kHalfColumns = kHeadDim > 128;
+  static constexpr int kBlockKv = kHalfColumns ? kConsumerRows : kConsumers * kConsumerRows;
+  static constexpr bool kDqWarpgroup = kConfig.dq_warpgroup;
+  static_assert(!kDqWarpgroup || (kHeadDim == 64 && !kConfig.deterministic));
+  // Whether K and V, the left operands of S and dP, are kept in registers.
+  static constexpr bool kKeysInRegisters = kHeadDim == 64 && !kDqWarpgroup;
+  static constexpr bool kHasWriters = kConfig.deterministic;      // see backward_dq_writers.cuh
+  static constexpr bool kSendsDq = kHalfColumns && !kHasWriters;  // TMA adds dQ to memory
+  static constexpr int kDOStages = kHalfColumns ? 1 : kStages;    // buffers for blocks of dO
+  static constexpr int kThreads = 128 * (1 + kConsumers);
+  static constexpr int kConsumerThreads = 128 * kConsumers;
+
+  static constexpr int kProducerRegisters = kDqWarpgroup ? 56 : 24;
+  static constexpr int kConsumerRegisters = kDqWarpgroup ? 224 : 240;
+  static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= kWarpgroupRegisters);
+
+  // Shapes per consumer: S^T [64 keys, kSQueries], dK and dV [64 keys, kKeyColumns].
+  static constexpr int kSQueries = kHalfColumns ? kBlockQ / kConsumers : kBlockQ;
+  static constexpr int kKeyColumns = kHalfColumns ? kHeadDim / kConsumers : kHeadDim;
+
+  // Each consumer's columns begin at a panel boundary; what they leave of their last panel is
+  // unused.
+  static constexpr int kKeyPanels = (kKeyColumns + 63) / 64;
+  static constexpr int kPanels = kHeadDim / kKeyColumns * kKeyPanels;
+  static constexpr int kQPanelBytes = kBlockQ * kRowBytes;
+  static constexpr int kKvPanelBytes = kBlockKv * kRowBytes;
+  static constexpr int kQBytes = kPanels * kQPanelBytes;
+  static constexpr int kKvBytes = kPanels * kKvPanelBytes;
+  static constexpr int kDsBytes = kBlockKv / 64 * kQPanelBytes;
+
+  // Registers per thread.
+  static constexpr int kSFloats = kSQueries / 2;
+  static constexpr int kKeyFloats = kKeyColumns / 2;
+  static constexpr int kSteps = kSQueries / 16;  // of 16 queries in P^T and dS^T as left operands
+
+  // A consumer computes half of the columns of dQ; those from head_dim on are zeros. If dQ has a
+  // warpgroup, this computes one part after the other, each with as many columns as its registers
+  // hold.
+  static constexpr int kDqRows = kDqWarpgroup ? kConsumerRows : kBlockQ;
+  static constexpr int kDqColumns = kDqWarpgroup   ? 32
+                                    : kHalfColumns ? kKeyColumns
+                                                   : kPanels * 64 / kConsumers;
+  static constexpr int kDqFloats = kDqColumns / 2;
+  static constexpr int kDqTiles = kDqColumns / 8;  // 16 queries x 8 columns each
+  static constexpr int kTileFloats = 128;
+  static constexpr int kStagedTiles = kSendsDq ? kDqTiles / 2 : 0;  // in shared memory
+  static constexpr int kDqPieces = kHalfColumns ? 2 : 1;            // per step, for the writers
+  using Writers = DqWriters<kHeadDim, kBlockQ, kDqColumns, kDqPieces, Delay>;
+
+  // The position in shared memory of a column of K, V, Q or dO.
+  static __device__ constexpr int stored_column(int column) {
+    return column / kKeyColumns * kKeyPanels * 64 + column % kKeyColumns;
+  }
+
+  static constexpr bool kByRequest = kConfig.by_request;
+  static constexpr bool kDeterministic = kConfig.deterministic;
+  using Work = std::conditional_t<kByRequest,
+                                  backward::RequestWork<kBlockQ, kBlockKv, kConfig.deterministic>,
+                                  backward::Work<kBlockQ, kBlockKv, kConfig.deterministic>>;
+  using Rows = BackwardRows<kByRequest>;
+
+  // With kDqWarpgroup: whether consumers tell by flags that a K in a masked block is not finite.
+  // Where they have no registers to find out, dQ itself shows it, if it is not finite.
+  static constexpr bool kFlags = !kByRequest;
+
+  struct Shared {
+    alignas(1024) char k[kKvBytes];
+    alignas(1024) char v[kKvBytes];
+    alignas(1024) char q[kStages][kQBytes];
+    alignas(1024) char d_o[kDOStages][kQBytes];
+    // dS [queries, keys]; with kHalfColumns, dS^T and P^T [keys, queries].
+    alignas(1024) char ds[2][kDsBytes];
+    alignas(1024) char p[kHalfColumns ? 2 : 0][kDsBytes];
+    alignas(16) float dq[4 * kConsumers][kStagedTiles * kTileFloats];  // per warp
+    typename Writers::Shared dq_writers[kHasWriters ? 1 : 0];
+    alignas(128) float logsumexp[kStages][kBlockQ];
+    alignas(128) float d[kDOStages][kBlockQ];
+    uint64_t k_full, v_full;
+    // With kDqWarpgroup: the barriers of the buffers of dS and, with kFlags, whether the scores of
+    // each warp are finite (see all_finite).
+    uint64_t ds_full[kDqWarpgroup ? 2 : 0], ds_empty[kDqWarpgroup ? 2 : 0];
+    bool finite[kDqWarpgroup && kFlags ? 2 : 0][4 * kConsumers];
+    uint64_t q_full[kStages], q_empty[kStages];          // Q and the logsumexp
+    uint64_t d_o_full[kDOStages], d_o_empty[kDOStages];  // dO and D
+    int ticket;
+    alignas(16) char work[kByRequest ? sizeof(Work) : 0];
+  };
+
+  using Step = backward::Step;
+  using Block = BackwardBlock<kBlockQ, kBlockKv>;
+
+  static __device__ void initialise_barriers(Shared& shared) {
+    constexpr int kWarps = 4 * kConsumers;
+    const auto init = [](uint64_t& barrier, int arrivals) {
+      ptx::mbarrier_init(ptx::shared_address(&barrier), arrivals);
+    };
+    init(shared.k_full, 1);
+    init(shared.v_full, 1);
+    for (int i = 0; i < (kDqWarpgroup ? 2 : 0); ++i) {
+      init(shared.ds_full[i], kWarps);
+      init(shared.ds_empty[i], 4);
+    }
+    for (int i = 0; i < kStages; ++i) {
+      init(shared.q_full[i], 1);
+      init(shared.q_empty[i], kWarps);
+    }
+    for (int i = 0; i < kDOStages; ++i) {
+      init(shared.d_o_full[i], 1);
+      init(shared.d_o_empty[i], kWarps);
+    }
+    if constexpr (kHasWriters) Writers::initialise_barriers(*shared.dq_writers);
+    ptx::fence_mbarrier_init();
+  }
+};
+
+}  // namespace flashbench::kernels::sm90
