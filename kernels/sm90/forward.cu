@@ -1,6 +1,7 @@
 // Host code of the forward kernel for Hopper: requirements, compiled variants, launch.
 #include <algorithm>
 #include <array>
+#include <numbers>
 #include <numeric>
 #include <optional>
 #include <span>

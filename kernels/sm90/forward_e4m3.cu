@@ -1,6 +1,7 @@
 // Host code of the forward kernel for Hopper on e4m3: requirements, compiled variants, launch.
 #include <algorithm>
 #include <array>
+#include <numbers>
 #include <optional>
 #include <string>
 

@@ -1,5 +1,5 @@
 // Attention forward for Hopper (sm_90a) on e4m3 Q, K and V. The tiles, the roles of the warpgroups
-// and the order of the work are those of forward.cuh. What differs:
+// and the order of the work are those of forward.cuh, whose parts it shares. What differs:
 //
 // - V comes transposed (transpose_v.cuh): wgmma multiplies 8-bit elements only if their rows run
 //   along K. Each 16 keys are in an order in which a thread's S, rounded, are the operand of P V as
@@ -14,7 +14,19 @@
 
 #include <cstdint>
 
-#include "kernels/sm90/forward.cuh"
+#include "kernels/ptx/cp_async_bulk_tensor.h"
+#include "kernels/ptx/cvt.h"
+#include "kernels/ptx/ex2.h"
+#include "kernels/ptx/shared_address.h"
+#include "kernels/ptx/wgmma.h"
+#include "kernels/sm90/forward_arguments.cuh"
+#include "kernels/sm90/forward_output.cuh"
+#include "kernels/sm90/forward_producer.cuh"
+#include "kernels/sm90/forward_shapes.cuh"
+#include "kernels/sm90/forward_softmax.cuh"
+#include "kernels/sm90/forward_tiles.cuh"
+#include "kernels/sm90/forward_walk.cuh"
+#include "kernels/sm90/roles.cuh"
 
 namespace flashbench::kernels::sm90 {
 
@@ -76,44 +88,49 @@ struct E4m3Tile : Tile {
   float v_descale;
 };
 
-template <E4m3Config kConfig, typename Delay = NoDelay>
-struct ForwardE4m3 : Barriers<Delay> {
-  using Barriers<Delay>::arrive, Barriers<Delay>::is_full, Barriers<Delay>::wait;
-  // Has the same tiles, masks and accumulators.
-  using Half = Forward<__nv_bfloat16, kConfig.of_half(), Delay>;
-  using Rows = typename Half::Rows;
+// Tiles come with their factors.
+template <E4m3Config kConfig>
+struct E4m3Tiles : ForwardTiles<kConfig.of_half()> {
+  using Tiles = ForwardTiles<kConfig.of_half()>;
+  using Tile = E4m3Tile;
 
-  static constexpr int kHeadDim = kConfig.head_dim;
-  static constexpr int kBlockQ = kConfig.block_q;
-  static constexpr int kBlockKv = kConfig.kBlockKv;
-  static constexpr int kStages = kConfig.stages;
-  static constexpr int kConsumers = Half::kConsumers;
-  static constexpr int kThreads = Half::kThreads;
-  static constexpr int kAtOnce = 1;
-  static constexpr bool kPromoted = kConfig.promoted;
+  static __device__ E4m3Tile next_tile(const E4m3Arguments& a, unsigned index, unsigned tiles) {
+    if (index >= tiles) return {Tiles::no_tile(), 0, 0};
+    const sm90::Tile tile = Tiles::tile_at(a, static_cast<int>(index));
+    const int kv_head = tile.head / a.heads_per_kv_head;
+    const auto factor = [&](const Descales& of, int head) {
+      return of.data[tile.batch * of.batch_stride + head * of.head_stride];
+    };
+    return {tile, a.scale_log2 * factor(a.q_descales, tile.head) * factor(a.k_descales, kv_head),
+            factor(a.v_descales, kv_head)};
+  }
+};
+
+// What differs from the kernel on 16 bits.
+template <E4m3Config kConfig>
+struct E4m3Shapes : ForwardShapes<kConfig.of_half()> {
+  using Half = ForwardShapes<kConfig.of_half()>;
+  using Half::kBlockKv, Half::kConsumers, Half::kHeadDim, Half::kStages, Half::kTileSlots;
   static_assert(kHeadDim == 64 || kHeadDim % 128 == 0);
+  using KernelArguments = E4m3Arguments;
+  using Tiles = E4m3Tiles<kConfig>;
+  using Tile = E4m3Tile;
+  static constexpr bool kFirstSeenVaries = false;
 
   static constexpr int kProducerRegisters = kConsumers == 2 ? 24 : 32;
   static constexpr int kConsumerRegisters =
       (Half::kLaunchRegisters * (1 + kConsumers) - kProducerRegisters) / kConsumers / 8 * 8;
 
   // Q and K are in panels of 128 columns, or 64 if they have no more.
-  static constexpr int kColumns = kHeadDim < 128 ? kHeadDim : 128;
-  static constexpr int kPanels = kHeadDim / kColumns;
-  static constexpr int kQPanelBytes = kConsumerRows * kColumns;
-  static constexpr int kKPanelBytes = kBlockKv * kColumns;
+  static constexpr int kPanelColumns = kHeadDim < 128 ? kHeadDim : 128;
+  static constexpr int kPanels = kHeadDim / kPanelColumns;
+  static constexpr int kQPanelBytes = kConsumerRows * kPanelColumns;
+  static constexpr int kKPanelBytes = kBlockKv * kPanelColumns;
+  static constexpr bool kTransposedV = true;
   static constexpr int kVBytes = kHeadDim * kRowBytes;
 
-  static constexpr int kSFloats = Half::kSFloats;
-  static constexpr int kOFloats = Half::kOFloats;
   static constexpr int kStepKeys = 32;  // K of one wgmma
   static constexpr int kPSteps = kBlockKv / kStepKeys;
-
-  // The largest e4m3 is 448. The maximum of a row's exponents is kOffset, or up to
-  // kRescaleThreshold more if the maximum lags.
-  static constexpr float kLargestP = 448;
-  static constexpr float kOffset = E4m3Config::kPExponent;
-  static constexpr float kRescaleThreshold = 8 - kOffset;
 
   struct Shared {
     alignas(1024) char q[kConsumers][kPanels * kQPanelBytes];
@@ -124,97 +141,49 @@ struct ForwardE4m3 : Barriers<Delay> {
     uint64_t q_full[kConsumers], q_empty[kConsumers];
     uint64_t k_full[kStages], k_empty[kStages];
     uint64_t v_full[kStages], v_empty[kStages];
-    uint64_t tile_full[Half::kTileSlots], tile_empty[Half::kTileSlots];
-    E4m3Tile tiles[Half::kTileSlots];
+    uint64_t tile_full[kTileSlots], tile_empty[kTileSlots];
+    E4m3Tile tiles[kTileSlots];
   };
-  using Ring = RingPosition<kStages>;
-  using TileRing = typename Half::TileRing;
-  using QMatrix = ptx::SwizzledMatrix<kColumns>;
+};
 
-  // ---- The producer
+template <E4m3Config kConfig, typename Delay = NoDelay>
+struct ForwardE4m3 : E4m3Shapes<kConfig> {
+  using Shapes = E4m3Shapes<kConfig>;
+  using Shapes::kBlockKv, Shapes::kHeadDim, Shapes::kKPanelBytes, Shapes::kOFloats,
+      Shapes::kPanelColumns, Shapes::kPSteps, Shapes::kQPanelBytes, Shapes::kSFloats,
+      Shapes::kStepKeys, Shapes::kVBytes;
+  using typename Shapes::Shared;
+  using Softmax = ForwardSoftmax<__nv_bfloat16, kConfig.of_half()>;
+  using Output = ForwardOutput<__nv_bfloat16, kConfig.of_half()>;
+  using Producer = ForwardProducer<Shapes, Delay>;
+  using Tiles = typename Shapes::Tiles;
+  using Rows = typename Softmax::Rows;
+  using QMatrix = ptx::SwizzledMatrix<kPanelColumns>;
 
-  static __device__ E4m3Tile tile_at(const E4m3Arguments& a, unsigned index, unsigned tiles) {
-    if (index >= tiles) return {Half::no_tile(), 0, 0};
-    const Tile tile = Half::tile_at(a, static_cast<int>(index));
-    const int kv_head = tile.head / a.heads_per_kv_head;
-    const auto factor = [&](const Descales& of, int head) {
-      return of.data[tile.batch * of.batch_stride + head * of.head_stride];
-    };
-    return {tile, a.scale_log2 * factor(a.q_descales, tile.head) * factor(a.k_descales, kv_head),
-            factor(a.v_descales, kv_head)};
+  // The largest e4m3 is 448. The maximum of a row's exponents is kOffset, or up to
+  // kRescaleThreshold more if the maximum lags.
+  static constexpr float kLargestP = 448;
+  static constexpr float kOffset = E4m3Config::kPExponent;
+  static constexpr float kRescaleThreshold = 8 - kOffset;
+
+  static __device__ __forceinline__ void produce(const E4m3Arguments& a, Shared& shared) {
+    if (threadIdx.x == 0) produce_kv(a, shared);
+    if (threadIdx.x == 32) Producer::produce_q(a, shared);
   }
 
-  // Takes tiles, publishes them in the ring, and loads their K and V. It takes a tile only when the
-  // previous one has been loaded, so that all thread blocks finish at about the same time.
+  // As that of ForwardProducer, which looks for the end behind the loads.
   static __device__ void produce_kv(const E4m3Arguments& a, Shared& shared) {
-    Ring ring;
+    typename Shapes::Ring ring;
     const unsigned tiles = static_cast<unsigned>(a.batch_heads * a.q_blocks);
     unsigned index = blockIdx.x;
-    for (TileRing tile_ring;; tile_ring.advance()) {
-      const E4m3Tile tile = tile_at(a, index, tiles);
-      wait(shared.tile_empty[tile_ring.stage], tile_ring.parity ^ 1);
-      shared.tiles[tile_ring.stage] = tile;
-      arrive(shared.tile_full[tile_ring.stage]);
-      if (tile.kv_blocks == Half::kNoTile) return;
-      const RowsOfHead rows{tile.head / a.heads_per_kv_head, tile.batch};
-      for (int block = tile.kv_blocks - 1; block >= 0; --block, ring.advance()) {
-        wait(shared.k_empty[ring.stage], ring.parity ^ 1);
-        copy<kPanels, kKPanelBytes>(a.k, shared.k[ring.stage], shared.k_full[ring.stage], rows,
-                                    block * kBlockKv, ptx::CachePolicy::evict_last);
-        wait(shared.v_empty[ring.stage], ring.parity ^ 1);
-        copy_v(a.v, shared.v[ring.stage], shared.v_full[ring.stage], rows, block * kBlockKv);
-      }
-      index = gridDim.x + Half::take_tile(a.last_taken, tiles);
+    for (typename Shapes::TileRing tile_ring;; tile_ring.advance()) {
+      const E4m3Tile tile = Tiles::next_tile(a, index, tiles);
+      Producer::publish(shared, tile_ring, tile);
+      if (tile.kv_blocks == Tiles::kNoTile) return;
+      Producer::produce_kv_of(a, shared, tile, ring);
+      index = Tiles::next_index(a, tiles);
     }
   }
-
-  // Loads a block of rows of Q or K.
-  template <int kCount, int kPanelBytes>
-  static __device__ void copy(const CUtensorMap& tensor, char* to, uint64_t& full,
-                              const RowsOfHead& rows, int row, ptx::CachePolicy policy) {
-    const uint32_t barrier = ptx::shared_address(&full);
-    ptx::mbarrier_arrive_expect_tx(barrier, kCount * kPanelBytes);
-#pragma unroll
-    for (int panel = 0; panel < kCount; ++panel) {
-      rows.load(ptx::shared_address(to) + panel * kPanelBytes, tensor, panel * kColumns, row,
-                barrier, policy);
-    }
-  }
-
-  // Loads a block of keys of V.
-  static __device__ void copy_v(const CUtensorMap& tensor, char* to, uint64_t& full,
-                                const RowsOfHead& rows, int key) {
-    const uint32_t barrier = ptx::shared_address(&full);
-    ptx::mbarrier_arrive_expect_tx(barrier, kVBytes);
-    rows.load(ptx::shared_address(to), tensor, key, 0, barrier, ptx::CachePolicy::evict_last);
-  }
-
-  // Loads Q of the tiles that see a key. Prefetches it into the L2 cache while shared memory has no
-  // room.
-  static __device__ void produce_q(const E4m3Arguments& a, Shared& shared) {
-    uint32_t parity = 0;
-    for (TileRing tile_ring;; tile_ring.advance()) {
-      wait(shared.tile_full[tile_ring.stage], tile_ring.parity);
-      const Tile tile = shared.tiles[tile_ring.stage];
-      arrive(shared.tile_empty[tile_ring.stage]);
-      if (tile.kv_blocks == Half::kNoTile) return;
-      if (tile.kv_blocks == 0) continue;
-      const RowsOfHead rows{tile.head, tile.batch};
-#pragma unroll
-      for (int i = 0; i < kConsumers * kPanels; ++i) {
-        rows.prefetch(a.q, i % kPanels * kColumns, tile.first_query + i / kPanels * kConsumerRows);
-      }
-      for (int i = 0; i < kConsumers; ++i) {
-        wait(shared.q_empty[i], parity ^ 1);
-        copy<kPanels, kQPanelBytes>(a.q, shared.q[i], shared.q_full[i], rows,
-                                    tile.first_query + kConsumerRows * i,
-                                    ptx::CachePolicy::evict_first);
-      }
-      parity ^= 1;
-    }
-  }
-
-  // ---- A consumer
 
   // Starts S = Q K^T.
   static __device__ void issue_qk(float (&s)[kSFloats], QMatrix q, QMatrix k) {
@@ -222,7 +191,7 @@ struct ForwardE4m3 : Barriers<Delay> {
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kHeadDim / kStepKeys; ++step) {
-      const int panel = step * kStepKeys / kColumns, bytes = step * kStepKeys % kColumns;
+      const int panel = step * kStepKeys / kPanelColumns, bytes = step * kStepKeys % kPanelColumns;
       ptx::Wgmma<kBlockKv>::multiply_shared_e4m3(s, q.advance(panel * kQPanelBytes + bytes),
                                                  k.advance(panel * kKPanelBytes + bytes), step > 0);
     }
@@ -292,7 +261,7 @@ struct ForwardE4m3 : Barriers<Delay> {
     float factor[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      factor[i] = ptx::ex2_approx_ftz(rows.maximum[i] - Half::base_of(maximum[i]));
+      factor[i] = ptx::ex2_approx_ftz(rows.maximum[i] - Softmax::base_of(maximum[i]));
       rows.sum[i] *= factor[i];
       rows.maximum[i] = maximum[i];
     }
@@ -353,10 +322,10 @@ struct ForwardE4m3 : Barriers<Delay> {
     const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
     const int warp_row = tile.first_query + kConsumerRows * consumer + kWarpRows * warp;
     float factor[2];
-    Half::store_logsumexp(a, tile, warp_row + lane / 4, rows, factor);
+    Output::store_logsumexp(a, tile, warp_row + lane / 4, rows, factor);
     factor[0] *= tile.v_descale;
     factor[1] *= tile.v_descale;
-    Half::stage_o(a, tile, shared.o[4 * consumer + warp], warp_row, o, factor);
+    Output::stage_o(a, tile, shared.o[4 * consumer + warp], warp_row, o, factor);
     __syncwarp();
   }
 
@@ -364,64 +333,12 @@ struct ForwardE4m3 : Barriers<Delay> {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
     const int row_in_tile = kConsumerRows * consumer + kWarpRows * warp + lane / 4;
-    const auto release = [&](const uint64_t& empty) {
-      if (lane == 0) arrive(empty);
-    };
-
+    typename Shapes::Ring k_ring, v_ring;
+    ForwardWalk<Shapes, Delay> walk(a, shared, consumer, k_ring, v_ring);
     const QMatrix q(ptx::shared_address(shared.q[consumer]), kQPanelBytes);
     const QMatrix k(ptx::shared_address(shared.k), kKPanelBytes);
     const ptx::WgmmaMatrix v(ptx::shared_address(shared.v), kVBytes);
-    constexpr int kKBytes = kPanels * kKPanelBytes;
-
-    Ring k_ring, v_ring;
-    TileRing tile_ring;
-    uint32_t q_parity = 0;
-    const auto release_q = [&]() {
-      release(shared.q_empty[consumer]);
-      q_parity ^= 1;
-    };
-    const auto release_k = [&]() {
-      release(shared.k_empty[k_ring.stage]);
-      k_ring.advance();
-    };
-    const auto release_v = [&]() {
-      release(shared.v_empty[v_ring.stage]);
-      v_ring.advance();
-    };
-    // Releases a block of keys of which this consumer sees none. The __syncwarp is needed because
-    // nothing else keeps the releasing lane from running ahead of lanes that still wait. If it were
-    // two phases ahead, they would wait for ever.
-    const auto skip_block = [&]() {
-      wait(shared.k_full[k_ring.stage], k_ring.parity);
-      __syncwarp();
-      release_k();
-      wait(shared.v_full[v_ring.stage], v_ring.parity);
-      __syncwarp();
-      release_v();
-    };
-    // The current block of keys of the tile at tile_ring; negative if there is none.
-    int block = 0;
-    // All queries of this consumer see all keys of the blocks before `first_masked`.
-    int first_masked = 0;
-    // Begins the tile at tile_ring, at the last block that this consumer sees. Returns false if
-    // there are no more tiles.
-    const auto begin_tile = [&]() {
-      wait(shared.tile_full[tile_ring.stage], tile_ring.parity);
-      const E4m3Tile& tile = shared.tiles[tile_ring.stage];
-      const int first_query = tile.first_query + kConsumerRows * consumer;
-      block =
-          tile.kv_blocks == Half::kNoTile ? -1 : Half::kv_blocks(a, first_query, kConsumerRows) - 1;
-      first_masked = a.visible_keys(first_query) / kBlockKv;
-      for (int i = tile.kv_blocks - 1; i > block; --i) skip_block();
-      if (tile.kv_blocks > 0) wait(shared.q_full[consumer], q_parity);
-      if (block >= 0) {
-        wait(shared.k_full[k_ring.stage], k_ring.parity);
-      } else if (tile.kv_blocks > 0) {
-        __syncwarp();
-        release_q();
-      }
-      return tile.kv_blocks != Half::kNoTile;
-    };
+    constexpr int kKBytes = Shapes::kPanels * kKPanelBytes;
 
     float s[kSFloats], o[kOFloats];
     uint32_t p[kPSteps][4];
@@ -438,29 +355,29 @@ struct ForwardE4m3 : Barriers<Delay> {
         ptx::keep_here(product);
 #pragma unroll
         for (int i = 0; i < kOFloats; ++i) o[i] += product[i];
-        release_v();
+        walk.release_v();
       };
-      wait(shared.v_full[v_ring.stage], v_ring.parity);
+      walk.wait_for_v();
       ptx::wgmma_wait_group<0>();
       ptx::keep_here(next);
       issue_pv<false>(product, p, v.advance(v_ring.stage * kVBytes));
-      if (block == 0) {
+      if (walk.block == 0) {
         add_product();
         return false;
       }
-      release_k();
-      --block;
-      if (block == 0) release_q();
-      const bool k_is_full = block > 0 && is_full(shared.k_full[k_ring.stage], k_ring.parity);
+      walk.release_k();
+      --walk.block;
+      if (walk.block == 0) walk.release_q();
+      const bool k_is_full = walk.block > 0 && walk.k_is_full();
 
       // As many as registers hold.
       constexpr int kEarly = kHeadDim == 64 ? 8 : 4;
       uint32_t next_p[kPSteps][4];
       float sum[2] = {0, 0};
-      const bool masked = block >= first_masked;
+      const bool masked = walk.block >= walk.first_masked;
       if (!masked) exponentiate<false, 0, kEarly>(next, {}, next_p, rows.maximum, sum, scale_log2);
       add_product();
-      if (block > 0 && !k_is_full) wait(shared.k_full[k_ring.stage], k_ring.parity);
+      if (walk.block > 0 && !k_is_full) walk.wait_for_k();
       issue_qk(s, q, k.advance(k_ring.stage * kKBytes));
 #pragma unroll
       for (int i = 0; i < kEarly; ++i) p[i / 4][i % 4] = next_p[i / 4][i % 4];
@@ -470,7 +387,7 @@ struct ForwardE4m3 : Barriers<Delay> {
       return true;
     };
 
-    bool more = begin_tile();
+    bool more = walk.begin_tile();
     // Issued even if no key is seen, where it is useless: if a product were in flight on only one
     // path, the compiler would wait for it on both.
     issue_qk(s, q, k.advance(k_ring.stage * kKBytes));
@@ -479,8 +396,8 @@ struct ForwardE4m3 : Barriers<Delay> {
       bool fresh = true;  // there is no maximum to try yet
       // Rows past the last query are 0, and so are their scores. try_maximum would fail for them in
       // every block, and with them for their whole warp. An infinite maximum makes their P 0.
-      const int first_row = shared.tiles[tile_ring.stage].first_query + row_in_tile;
-      const float scale_log2 = shared.tiles[tile_ring.stage].scale_log2;
+      const int first_row = walk.tile().first_query + row_in_tile;
+      const float scale_log2 = walk.tile().scale_log2;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         if (first_row + 8 * i >= a.q_len) rows.maximum[i] = kInfinity;
@@ -493,11 +410,12 @@ struct ForwardE4m3 : Barriers<Delay> {
       const auto raise_and_exponentiate = [&](const float(&of)[kSFloats], bool masked) {
         const auto with_mask = [&]<bool kMasked>(const Visible& visible) {
           raise_maximum<kMasked>(of, visible, rows, o, scale_log2);
-          const float base[2] = {Half::base_of(rows.maximum[0]), Half::base_of(rows.maximum[1])};
+          const float base[2] = {Softmax::base_of(rows.maximum[0]),
+                                 Softmax::base_of(rows.maximum[1])};
           exponentiate<kMasked>(of, visible, p, base, rows.sum, scale_log2);
         };
         if (masked) {
-          const int first = block * kBlockKv + lane % 4 * 2;
+          const int first = walk.block * kBlockKv + lane % 4 * 2;
           with_mask.template operator()<true>(
               {a.visible_keys(first_row) - first, a.visible_keys(first_row + 8) - first});
         } else {
@@ -505,46 +423,46 @@ struct ForwardE4m3 : Barriers<Delay> {
         }
       };
       if constexpr (kConfig.schedule == Schedule::pipelined) {
-        if (block >= 0) {
-          release_k();
-          if (block == 0) release_q();
+        if (walk.block >= 0) {
+          walk.release_k();
+          if (walk.block == 0) walk.release_q();
           // Useless if there is no next block, as above.
-          if (block > 0) wait(shared.k_full[k_ring.stage], k_ring.parity);
+          if (walk.block > 0) walk.wait_for_k();
           issue_qk(next_s, q, k.advance(k_ring.stage * kKBytes));
-          raise_and_exponentiate(s, block >= first_masked);
+          raise_and_exponentiate(s, walk.block >= walk.first_masked);
           while (finish_block(s, next_s, raise_and_exponentiate, rows, scale_log2) &&
                  finish_block(next_s, s, raise_and_exponentiate, rows, scale_log2)) {
           }
         }
       } else {
-        for (; block >= 0; --block) {
+        for (; walk.block >= 0; --walk.block) {
           // S is complete, so K is free, and after the last block Q is free too.
-          release_k();
-          if (block == 0) release_q();
+          walk.release_k();
+          if (walk.block == 0) walk.release_q();
 
           // Test the barriers before the exponentials, because the answer takes a while.
-          const bool v_is_full = is_full(shared.v_full[v_ring.stage], v_ring.parity);
-          const bool k_is_full = kConfig.schedule == Schedule::together && block > 0 &&
-                                 is_full(shared.k_full[k_ring.stage], k_ring.parity);
+          const bool v_is_full = walk.v_is_full();
+          const bool k_is_full =
+              kConfig.schedule == Schedule::together && walk.block > 0 && walk.k_is_full();
 
           // Turn S into P.
-          const bool masked = block >= first_masked;
+          const bool masked = walk.block >= walk.first_masked;
           float sum[2] = {0, 0};
           if (masked || fresh || !try_maximum(s, p, sum, rows, scale_log2)) {
             raise_and_exponentiate(s, masked);
           }
           fresh = false;
 
-          if (!v_is_full) wait(shared.v_full[v_ring.stage], v_ring.parity);
+          if (!v_is_full) walk.wait_for_v();
           const ptx::WgmmaMatrix v_block = v.advance(v_ring.stage * kVBytes);
           if constexpr (kConfig.schedule == Schedule::together) {
-            if (block > 0 && !k_is_full) wait(shared.k_full[k_ring.stage], k_ring.parity);
+            if (walk.block > 0 && !k_is_full) walk.wait_for_k();
             issue_pv<true>(o, p, v_block);
             const auto finish_pv = [&]() {
               ptx::keep_here(o);
-              release_v();
+              walk.release_v();
             };
-            if (block > 0) {
+            if (walk.block > 0) {
               issue_qk(s, q, k.advance(k_ring.stage * kKBytes));
               ptx::wgmma_wait_group<1>();
               finish_pv();
@@ -556,9 +474,9 @@ struct ForwardE4m3 : Barriers<Delay> {
             }
           } else {
             multiply_in_parts(s, o, p, v_block);
-            release_v();
-            if (block > 0) {
-              wait(shared.k_full[k_ring.stage], k_ring.parity);
+            walk.release_v();
+            if (walk.block > 0) {
+              walk.wait_for_k();
               issue_qk(s, q, k.advance(k_ring.stage * kKBytes));
               ptx::wgmma_wait_group<0>();
               ptx::keep_here(s);
@@ -568,44 +486,22 @@ struct ForwardE4m3 : Barriers<Delay> {
       }
 
       // Store O while the first product of the next tile runs.
-      const int done = tile_ring.stage;
-      tile_ring.advance();
-      more = begin_tile();
+      const int done = walk.tile_ring.stage;
+      walk.tile_ring.advance();
+      more = walk.begin_tile();
       issue_qk(s, q, k.advance(k_ring.stage * kKBytes));
       store(a, shared, shared.tiles[done], consumer, o, rows);
-      release(shared.tile_empty[done]);
+      walk.release(shared.tile_empty[done]);
     }
     ptx::wgmma_wait_group<0>();
     if (lane == 0) ptx::cp_async_bulk_wait_group_read_0();
-  }
-
-  static __device__ void run(const E4m3Arguments& a) {
-    extern __shared__ __align__(1024) char shared_memory[];
-    Shared& shared = *reinterpret_cast<Shared*>(shared_memory);
-    if (threadIdx.x == 0) {
-      ptx::prefetch_tensormap(a.q);
-      ptx::prefetch_tensormap(a.k);
-      ptx::prefetch_tensormap(a.v);
-      Half::initialise_barriers(shared);
-    }
-    __syncthreads();
-    // The shuffle tells the compiler that the value is the same in all lanes.
-    const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
-    if (warpgroup == 0) {
-      ptx::setmaxnreg_dec<kProducerRegisters>();
-      if (threadIdx.x == 0) produce_kv(a, shared);
-      if (threadIdx.x == 32) produce_q(a, shared);
-    } else {
-      ptx::setmaxnreg_inc<kConsumerRegisters>();
-      consume(a, shared, warpgroup - 1);
-    }
   }
 };
 
 template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads, Kernel::kAtOnce)
     forward_e4m3_kernel(const __grid_constant__ E4m3Arguments arguments) {
-  Kernel::run(arguments);
+  run_forward<Kernel>(arguments);
 }
 
 }  // namespace flashbench::kernels::sm90

@@ -1,0 +1,106 @@
+// What the forward kernels for Hopper share: what they are compiled for, their arguments and their
+// entry.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/common/divisor.cuh"
+#include "kernels/ptx/cp_async_bulk_tensor.h"
+#include "kernels/ptx/setmaxnreg.h"
+#include "kernels/sm90/forward_blocks.h"
+#include "kernels/sm90/roles.cuh"
+#include "kernels/sm90/tensor_map.h"
+
+namespace flashbench::kernels::sm90 {
+
+struct Config {
+  int head_dim;  // multiple of 32
+  int block_q;   // kConsumerRows for each consumer
+  int block_kv;  // multiple of 16
+  int stages;    // buffers for blocks of K, and as many for V, in shared memory
+  bool stage_o;  // O goes through shared memory of its own
+  bool turns;    // consumers issue their products in turn
+  int at_once;   // thread blocks per multiprocessor
+
+  // For requests of different lengths, windows and pages.
+  bool by_request = false;
+  // Whether the first block of queries of a head may lack rows; see missing_rows().
+  bool first_lacks_rows = false;
+};
+
+constexpr Config configuration(int head_dim, int block_q, int block_kv, int stages,
+                               bool by_request = false) {
+  // At head_dim 256 shared memory has no room for O, and turns are 2% faster; at other sizes they
+  // are slower.
+  const bool large = head_dim > 192;
+  return {.head_dim = head_dim,
+          .block_q = block_q,
+          .block_kv = block_kv,
+          .stages = stages,
+          .stage_o = !large,
+          .turns = large,
+          .at_once = thread_blocks_at_once(head_dim, block_q),
+          .by_request = by_request,
+          .first_lacks_rows = !by_request};
+}
+
+struct Arguments {
+  CUtensorMap q, k, v, staged_o;  // of [batch, heads, rows, head_dim]
+  void* o;
+  float* logsumexp;
+  int64_t o_batch_stride, o_head_stride, o_row_stride;  // in elements
+  int heads, heads_per_kv_head, q_len, kv_len, head_dim;
+  int diagonal;      // query i sees keys 0 to i + diagonal
+  int missing_rows;  // the first block of queries of a head begins with query -missing_rows
+  int q_blocks, batch_heads, section_heads;
+  unsigned* last_taken;  // see take_tile; starts at UINT_MAX
+  float scale_log2;      // takes Q K^T to the softmax's exponents in base 2
+
+  // Only if by request, when the maps are those of request_map(), q_blocks counts slots (see
+  // requests.cuh), and q_len and kv_len are those of the longest.
+  RowSteps q_steps, k_steps, v_steps, o_steps;
+  const int *cu_seqlens_q, *cu_seqlens_k;  // null: equal lengths
+  int64_t logsumexp_batch_stride, logsumexp_head_stride;
+  int requests;
+  bool packed;      // rows of Q, K, V, O and the logsumexp count through all requests
+  bool top_left;    // a query's own key has its number; else the last query's is the last key
+  int left, right;  // keys that a query sees before and after its own
+
+  // Where pages hold the keys: page `number` of request b is block_table[b * table_stride + number]
+  // of the pool, in whose maps pages stand for requests. Else null.
+  const int* block_table;
+  int64_t table_stride;
+  int page_rows, box_rows;  // a box is as many rows of a block of keys as are in one page
+  Divisor page_size{1};
+
+  // The number of keys that a query sees, if positive; else it sees none.
+  __device__ int visible_keys(int query) const { return min(kv_len, query + diagonal + 1); }
+};
+
+// Gives the warpgroups of a thread block their roles.
+template <typename Kernel, typename KernelArguments>
+__device__ __forceinline__ void run_forward(const KernelArguments& a) {
+  using Shared = typename Kernel::Shared;
+  extern __shared__ __align__(1024) char shared_memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(shared_memory);
+  if (threadIdx.x == 0) {
+    ptx::prefetch_tensormap(a.q);
+    ptx::prefetch_tensormap(a.k);
+    ptx::prefetch_tensormap(a.v);
+    Kernel::initialise_barriers(shared);
+  }
+  __syncthreads();
+  // The shuffle tells the compiler that the value is the same in all lanes.
+  const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
+  if (warpgroup == 0) {
+    ptx::setmaxnreg_dec<Kernel::kProducerRegisters>();
+    Kernel::produce(a, shared);
+  } else {
+    ptx::setmaxnreg_inc<Kernel::kConsumerRegisters>();
+    Kernel::consume(a, shared, warpgroup - 1);
+  }
+}
+
+}  // namespace flashbench::kernels::sm90

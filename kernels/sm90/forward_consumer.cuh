@@ -1,0 +1,144 @@
+// A consumer of the forward kernel for Hopper: 64 queries of a tile.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/ptx/cp_async_bulk_tensor.h"
+#include "kernels/ptx/shared_address.h"
+#include "kernels/ptx/wgmma.h"
+#include "kernels/sm90/forward_arguments.cuh"
+#include "kernels/sm90/forward_output.cuh"
+#include "kernels/sm90/forward_shapes.cuh"
+#include "kernels/sm90/forward_softmax.cuh"
+#include "kernels/sm90/forward_tiles.cuh"
+#include "kernels/sm90/forward_walk.cuh"
+#include "kernels/sm90/roles.cuh"
+
+namespace flashbench::kernels::sm90 {
+
+template <typename T, Config kConfig, typename Delay>
+struct ForwardConsumer {
+  using Shapes = ForwardShapes<kConfig>;
+  using Shared = typename Shapes::Shared;
+  using Tiles = ForwardTiles<kConfig>;
+  using Softmax = ForwardSoftmax<T, kConfig>;
+  static constexpr int kHeadDim = kConfig.head_dim, kBlockKv = kConfig.block_kv;
+  static constexpr int kQPanelBytes = Shapes::kQPanelBytes, kKPanelBytes = Shapes::kKPanelBytes;
+  static constexpr int kSFloats = Shapes::kSFloats, kOFloats = Shapes::kOFloats;
+  static constexpr int kPSteps = Shapes::kPSteps;
+
+  // Starts S = Q K^T.
+  static __device__ void issue_qk(float (&s)[kSFloats], ptx::WgmmaMatrix q, ptx::WgmmaMatrix k) {
+    ptx::keep_here(s);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kHeadDim / 16; ++step) {
+      const int panel = step / 4, bytes = step % 4 * 32;
+      ptx::Wgmma<kBlockKv>::template multiply_shared<T>(s, q.advance(panel * kQPanelBytes + bytes),
+                                                        k.advance(panel * kKPanelBytes + bytes),
+                                                        step > 0);
+    }
+    ptx::wgmma_commit_group();
+  }
+
+  // Starts O += P V.
+  static __device__ void issue_pv(float (&o)[kOFloats], const uint32_t (&p)[kPSteps][4],
+                                  ptx::WgmmaMatrix v) {
+    ptx::keep_here(o);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kPSteps; ++step) {
+      ptx::Wgmma<kHeadDim>::template multiply_registers<T>(o, p[step],
+                                                           v.advance(step * 16 * kRowBytes));
+    }
+    ptx::wgmma_commit_group();
+  }
+
+  static __device__ void consume(const Arguments& a, Shared& shared, int consumer) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
+    const int row_in_tile = kConsumerRows * consumer + kWarpRows * warp + lane / 4;
+    typename Shapes::Ring k_ring, v_ring;
+    ForwardWalk<Shapes, Delay> walk(a, shared, consumer, k_ring, v_ring);
+    const ptx::WgmmaMatrix q(ptx::shared_address(shared.q[consumer]), kQPanelBytes);
+    const ptx::WgmmaMatrix k(ptx::shared_address(shared.k), kKPanelBytes);
+    const ptx::WgmmaMatrix v(ptx::shared_address(shared.v), kKPanelBytes);
+    constexpr int kKvBytes = Shapes::kPanels * kKPanelBytes;
+
+    float s[kSFloats], o[kOFloats];
+    uint32_t p[kPSteps][4];
+    bool more = walk.begin_tile();
+    // Issued even if no key is seen, where it is useless: if a product were in flight on only one
+    // path, the compiler would wait for it on both.
+    issue_qk(s, q, k.advance(k_ring.stage * kKvBytes));
+    while (more) {
+      typename Softmax::Rows rows;
+      bool fresh = true;  // there is no maximum to try yet
+      // Rows that do not exist are 0, and so are their scores. try_maximum would fail for them in
+      // every block, and with them for their whole warp. An infinite maximum makes their P 0.
+      const int first_row = walk.tile().first_query + row_in_tile;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (!Tiles::exists(a, walk.tile(), first_row + 8 * i)) rows.maximum[i] = kInfinity;
+      }
+#pragma unroll
+      for (int i = 0; i < kOFloats; ++i) o[i] = 0;
+      ptx::wgmma_wait_group<0>();
+      ptx::keep_here(s);
+      for (; walk.block >= walk.first_seen; --walk.block) {
+        // S is complete, so K is free, and after the last block Q is free too.
+        walk.release_k();
+        if (walk.block == walk.first_seen) walk.release_q();
+
+        // Test the barriers before the exponentials, because the answer takes a while.
+        const bool v_is_full = walk.v_is_full();
+        const bool k_is_full = walk.block > walk.first_seen && walk.k_is_full();
+
+        // Turn S into P.
+        const bool masked = walk.block >= walk.first_masked ||
+                            (Shapes::kByRequest && walk.block < walk.unmasked_from);
+        if (masked || fresh || !Softmax::try_maximum(s, p, rows, a.scale_log2)) {
+          Softmax::scale(s, a.scale_log2);
+          if (masked) Softmax::mask_block(a, walk.tile(), first_row, walk.block, s);
+          Softmax::raise_maximum(s, rows, o);
+          Softmax::template exponentiate<true>(
+              s, p, {Softmax::base_of(rows.maximum[0]), Softmax::base_of(rows.maximum[1])},
+              rows.sum, a.scale_log2);
+        }
+        fresh = false;
+
+        if (!v_is_full) walk.wait_for_v();
+        if (walk.block > walk.first_seen && !k_is_full) walk.wait_for_k();
+        if constexpr (kConfig.turns) walk.await_turn();
+        issue_pv(o, p, v.advance(v_ring.stage * kKvBytes));
+        if (walk.block > walk.first_seen) {
+          issue_qk(s, q, k.advance(k_ring.stage * kKvBytes));
+          if constexpr (kConfig.turns) walk.pass_turn();
+          ptx::wgmma_wait_group<1>();
+          ptx::keep_here(o);
+          walk.release_v();
+          ptx::wgmma_wait_group<0>();
+          ptx::keep_here(s);
+        } else {
+          if constexpr (kConfig.turns) walk.pass_turn();
+          ptx::wgmma_wait_group<0>();
+          ptx::keep_here(o);
+          walk.release_v();
+        }
+      }
+      walk.end_blocks();
+
+      // Store O while the first product of the next tile runs.
+      const int done = walk.tile_ring.stage;
+      walk.tile_ring.advance();
+      more = walk.begin_tile();
+      issue_qk(s, q, k.advance(k_ring.stage * kKvBytes));
+      ForwardOutput<T, kConfig>::store(a, shared, shared.tiles[done], consumer, o, rows);
+      walk.release(shared.tile_empty[done]);
+    }
+    ptx::wgmma_wait_group<0>();
+    if (kConfig.stage_o && lane == 0) ptx::cp_async_bulk_wait_group_read_0();
+  }
+};
+
+}  // namespace flashbench::kernels::sm90

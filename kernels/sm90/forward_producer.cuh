@@ -1,0 +1,174 @@
+// The producer of the forward kernels for Hopper: one warp takes tiles and loads their K and V,
+// another loads Q, both by TMA and as far ahead as shared memory has room.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/ptx/cp_async_bulk_tensor.h"
+#include "kernels/ptx/mbarrier.h"
+#include "kernels/ptx/shared_address.h"
+#include "kernels/sm90/forward_arguments.cuh"
+#include "kernels/sm90/roles.cuh"
+
+namespace flashbench::kernels::sm90 {
+
+// Of a kernel with these shapes: ForwardShapes or E4m3Shapes.
+template <typename Shapes, typename Delay>
+struct ForwardProducer : Barriers<Delay> {
+  using Barriers<Delay>::arrive, Barriers<Delay>::wait;
+  using Arguments = typename Shapes::KernelArguments;
+  using Shared = typename Shapes::Shared;
+  using Tiles = typename Shapes::Tiles;
+  using Tile = typename Shapes::Tile;
+  using Ring = typename Shapes::Ring;
+  using TileRing = typename Shapes::TileRing;
+  static constexpr bool kByRequest = Shapes::kByRequest;
+  static constexpr int kConsumers = Shapes::kConsumers, kBlockKv = Shapes::kBlockKv;
+  static constexpr int kPanels = Shapes::kPanels, kPanelColumns = Shapes::kPanelColumns;
+  static constexpr int kQPanelBytes = Shapes::kQPanelBytes, kKPanelBytes = Shapes::kKPanelBytes;
+
+  static __device__ __forceinline__ void produce(const Arguments& a, Shared& shared) {
+    if (threadIdx.x < (kByRequest ? 32 : 1)) produce_kv(a, shared);
+    if (threadIdx.x == 32) produce_q(a, shared);
+  }
+
+  // Takes tiles, publishes them in the ring, and loads their K and V. It takes a tile only when the
+  // previous one has been loaded, so that all thread blocks finish at about the same time. By
+  // request, a whole warp takes the tiles, and its first lane does the rest, but for pages.
+  static __device__ void produce_kv(const Arguments& a, Shared& shared) {
+    Ring ring;
+    const unsigned tiles =
+        static_cast<unsigned>((kByRequest ? a.heads : a.batch_heads) * a.q_blocks);
+    unsigned index = blockIdx.x;
+    for (TileRing tile_ring;; tile_ring.advance()) {
+      const Tile tile = Tiles::next_tile(a, index, tiles);
+      if (!kByRequest || threadIdx.x == 0) {
+        publish(shared, tile_ring, tile);
+        if (!kByRequest || a.block_table == nullptr) produce_kv_of(a, shared, tile, ring);
+      }
+      if constexpr (kByRequest) {
+        __syncwarp();
+        if (a.block_table != nullptr) produce_paged_kv_of(a, shared, tile, ring);
+      }
+      if (tile.kv_blocks == Tiles::kNoTile) return;
+      index = Tiles::next_index(a, tiles);
+    }
+  }
+
+  // Puts a tile into the ring, for the consumers and the warp that loads Q.
+  static __device__ __forceinline__ void publish(Shared& shared, const TileRing& at,
+                                                 const Tile& tile) {
+    wait(shared.tile_empty[at.stage], at.parity ^ 1);
+    shared.tiles[at.stage] = tile;
+    arrive(shared.tile_full[at.stage]);
+  }
+
+  static __device__ __forceinline__ void produce_kv_of(const Arguments& a, Shared& shared,
+                                                       const Tile& tile, Ring& ring) {
+    const int kv_head = tile.head / a.heads_per_kv_head;
+    const auto k_rows = Tiles::kv_rows(a.k_steps, tile, kv_head);
+    const auto v_rows = Tiles::kv_rows(a.v_steps, tile, kv_head);
+    for (int block = tile.kv_blocks - 1; block >= Tiles::first_block(tile);
+         --block, ring.advance()) {
+      wait(shared.k_empty[ring.stage], ring.parity ^ 1);
+      copy<kKPanelBytes>(a.k, shared.k[ring.stage], shared.k_full[ring.stage], k_rows,
+                         block * kBlockKv, ptx::CachePolicy::evict_last);
+      wait(shared.v_empty[ring.stage], ring.parity ^ 1);
+      copy_v(a.v, shared.v[ring.stage], shared.v_full[ring.stage], v_rows, block * kBlockKv);
+    }
+  }
+
+  // The same from pages, by a whole warp: each lane loads a box of the block, and has looked up its
+  // page while the block before was loaded.
+  static __device__ __forceinline__ void produce_paged_kv_of(const Arguments& a, Shared& shared,
+                                                             const Tile& tile, Ring& ring) {
+    const int kv_head = tile.head / a.heads_per_kv_head;
+    const int box_row = static_cast<int>(threadIdx.x) % 32 * a.box_rows;
+    const bool has_box = box_row < kBlockKv;
+    const int* table = a.block_table + tile.batch * a.table_stride;
+    const auto look_up = [&](int block) {
+      const int key = block * kBlockKv + box_row;
+      const bool exists = has_box && block >= tile.first_block && key < tile.kv_len;
+      return exists ? __ldg(table + a.page_size.quotient(key)) : 0;
+    };
+    const auto copy_box = [&](const CUtensorMap& tensor, const RowSteps& steps, char* to,
+                              uint64_t& full, int page, int key) {
+      const uint32_t barrier = ptx::shared_address(&full);
+      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive_expect_tx(barrier, kPanels * kKPanelBytes);
+      __syncwarp();
+      if (!has_box) return;
+      // Rows of the page behind the request's last key are zeros.
+      const int row = a.page_size.remainder(key);
+      const int count = max(0, min(a.page_rows, tile.kv_len - (key - row)));
+      load_rows<kPanels, kKPanelBytes>(tensor, to + box_row * kRowBytes, barrier,
+                                       RowsOfRequest(steps, page, kv_head, 0, count), row,
+                                       ptx::CachePolicy::evict_last);
+    };
+    int page = look_up(tile.kv_blocks - 1);
+    for (int block = tile.kv_blocks - 1; block >= tile.first_block; --block, ring.advance()) {
+      const int next_page = look_up(block - 1), key = block * kBlockKv + box_row;
+      wait(shared.k_empty[ring.stage], ring.parity ^ 1);
+      copy_box(a.k, a.k_steps, shared.k[ring.stage], shared.k_full[ring.stage], page, key);
+      wait(shared.v_empty[ring.stage], ring.parity ^ 1);
+      copy_box(a.v, a.v_steps, shared.v[ring.stage], shared.v_full[ring.stage], page, key);
+      page = next_page;
+    }
+  }
+
+  // Loads Q of the tiles that see a key. Prefetches it into the L2 cache while shared memory has no
+  // room.
+  static __device__ void produce_q(const Arguments& a, Shared& shared) {
+    uint32_t parity = 0;
+    for (TileRing tile_ring;; tile_ring.advance()) {
+      wait(shared.tile_full[tile_ring.stage], tile_ring.parity);
+      const Tile tile = shared.tiles[tile_ring.stage];
+      arrive(shared.tile_empty[tile_ring.stage]);
+      if (tile.kv_blocks == Tiles::kNoTile) return;
+      if (tile.kv_blocks == 0) continue;
+      const auto rows = Tiles::q_rows(a, tile);
+      prefetch_q(a, rows, tile.first_query);
+      for (int i = 0; i < kConsumers; ++i) {
+        wait(shared.q_empty[i], parity ^ 1);
+        copy<kQPanelBytes>(a.q, shared.q[i], shared.q_full[i], rows,
+                           tile.first_query + kConsumerRows * i, ptx::CachePolicy::evict_first);
+      }
+      parity ^= 1;
+    }
+  }
+
+  // Loads a block of rows of Q or K.
+  template <int kPanelBytes, typename Rows>
+  static __device__ void copy(const CUtensorMap& tensor, char* to, uint64_t& full, const Rows& rows,
+                              int row, ptx::CachePolicy policy) {
+    const uint32_t barrier = ptx::shared_address(&full);
+    ptx::mbarrier_arrive_expect_tx(barrier, kPanels * kPanelBytes);
+    load_rows<kPanels, kPanelBytes, kPanels * kPanelColumns, kPanelColumns>(tensor, to, barrier,
+                                                                            rows, row, policy);
+  }
+
+  // Loads a block of keys of V. If V is transposed, they are the columns of one box.
+  template <typename Rows>
+  static __device__ void copy_v(const CUtensorMap& tensor, char* to, uint64_t& full,
+                                const Rows& rows, int key) {
+    if constexpr (Shapes::kTransposedV) {
+      const uint32_t barrier = ptx::shared_address(&full);
+      ptx::mbarrier_arrive_expect_tx(barrier, Shapes::kVBytes);
+      rows.load(ptx::shared_address(to), tensor, key, 0, barrier, ptx::CachePolicy::evict_last);
+    } else {
+      copy<kKPanelBytes>(tensor, to, full, rows, key, ptx::CachePolicy::evict_last);
+    }
+  }
+
+  // Prefetches Q into the L2 cache while shared memory has no room for it.
+  template <typename Rows>
+  static __device__ void prefetch_q(const Arguments& a, const Rows& rows, int first_query) {
+#pragma unroll
+    for (int i = 0; i < kConsumers * kPanels; ++i) {
+      rows.prefetch(a.q, i % kPanels * kPanelColumns, first_query + i / kPanels * kConsumerRows);
+    }
+  }
+};
+
+}  // namespace flashbench::kernels::sm90

@@ -1,0 +1,209 @@
+// The tiles of the forward kernels for Hopper: in which order thread blocks take them, and which
+// queries and keys each has.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/common/requests.cuh"
+#include "kernels/common/sections.cuh"
+#include "kernels/sm90/forward_arguments.cuh"
+#include "kernels/sm90/roles.cuh"
+
+namespace flashbench::kernels::sm90 {
+
+// TMA stores no box that begins before the tensor. All rows of such a one are missing.
+struct StoredRowsOfHead : RowsOfHead {
+  __device__ __forceinline__ void store(const CUtensorMap& map, int column, int row,
+                                        uint32_t from) const {
+    if (row >= 0) RowsOfHead::store(map, column, row, from);
+  }
+};
+
+// A block of queries of one head, and the number of the block of keys behind the last that it sees.
+// Queries below 0 and from q_len on do not exist.
+struct alignas(16) Tile {
+  int batch, head, first_query, kv_blocks;
+};
+
+// The same of a request, of which it says all that the roles need. The keys of the request are
+// those that any of its queries sees.
+struct RequestTile : Tile {
+  int first_block;  // of keys that it sees
+  int q_len, kv_len;
+  int first_from, end_from;  // query i sees keys max(0, i + first_from) to i + end_from
+  int first_q, first_k;      // of the request, among the rows of the tensors
+};
+
+template <Config kConfig>
+struct ForwardTiles {
+  static constexpr int kBlockQ = kConfig.block_q;
+  static constexpr int kBlockKv = kConfig.block_kv;
+  static constexpr bool kByRequest = kConfig.by_request;
+  using Tile = std::conditional_t<kByRequest, RequestTile, sm90::Tile>;
+
+  // Returns the next tile index of the launch: unique, counting from 0. A launch takes `tiles`
+  // indices, one after every tile. The counter wraps around, so that the last index taken leaves it
+  // ready for the next launch: at `tiles` - 1 or above.
+  static __device__ unsigned take_tile(unsigned* last_taken, unsigned tiles) {
+    const unsigned last = atomicInc(last_taken, tiles - 1);
+    return last >= tiles - 1 ? 0 : last + 1;
+  }
+
+  // The tile at `index`, or at the next index that is not an empty slot. Called by whole warps if
+  // by request.
+  static __device__ Tile next_tile(const Arguments& a, unsigned& index, unsigned tiles) {
+    if constexpr (kByRequest) {
+      for (; index < tiles; index = next_index(a, tiles)) {
+        const Tile tile = tile_at(a, static_cast<int>(index));
+        if (tile.q_len > 0) return tile;
+      }
+      return no_tile();
+    } else {
+      return index < tiles ? tile_at(a, static_cast<int>(index)) : no_tile();
+    }
+  }
+  static __device__ unsigned next_index(const Arguments& a, unsigned tiles) {
+    if constexpr (kByRequest) {
+      unsigned taken = 0;
+      if (threadIdx.x == 0) taken = take_tile(a.last_taken, tiles);
+      return gridDim.x + __shfl_sync(~0u, taken, 0);
+    } else {
+      return gridDim.x + take_tile(a.last_taken, tiles);
+    }
+  }
+
+  // The last blocks of queries come first: with a causal mask they see the most keys. A tile by
+  // request has no queries if its slot is empty.
+  static __device__ Tile tile_at(const Arguments& a, int index) {
+    if constexpr (kByRequest) {
+      return request_tile_at(a, index);
+    } else {
+      const SectionItem item = item_in_sections(index, a.batch_heads, a.section_heads, a.q_blocks);
+      const int missing_rows = kConfig.first_lacks_rows ? a.missing_rows : 0;
+      const int first_query = (a.q_blocks - 1 - item.block) * kBlockQ - missing_rows;
+      return {item.head / a.heads, item.head % a.heads, first_query,
+              kv_blocks(a, first_query, kBlockQ)};
+    }
+  }
+  static constexpr int kNoTile = -1;  // value of kv_blocks after the last tile
+  static __device__ Tile no_tile() {
+    Tile tile{};
+    tile.kv_blocks = kNoTile;
+    return tile;
+  }
+
+  // The number of blocks of keys that these queries see; 0 if the queries do not exist.
+  static __device__ int kv_blocks(const Arguments& a, int first_query, int queries) {
+    if (first_query >= a.q_len) return 0;
+    if (kConfig.first_lacks_rows && first_query + queries <= 0) return 0;
+    const int keys = a.visible_keys(min(first_query + queries, a.q_len) - 1);
+    return (max(0, keys) + kBlockKv - 1) / kBlockKv;
+  }
+
+  static __device__ Tile request_tile_at(const Arguments& a, int index) {
+    const SectionItem item = item_in_sections(index, a.heads, a.section_heads, a.q_blocks);
+    Tile tile{};
+    tile.head = item.head;
+    RequestBlock found;
+    if (a.cu_seqlens_q == nullptr) {
+      found.blocks = (a.q_len + kBlockQ - 1) / kBlockQ;
+      found.request = item.block / found.blocks;
+      found.block = item.block % found.blocks;
+      tile.q_len = a.q_len;
+      tile.kv_len = a.kv_len;
+    } else {
+      found = block_in_slot<kBlockQ>(a.cu_seqlens_q, a.cu_seqlens_k, a.requests, item.block,
+                                     a.right == 0);
+      if (found.request < 0) return tile;
+      const int first_q = a.cu_seqlens_q[found.request], first_k = a.cu_seqlens_k[found.request];
+      tile.q_len = a.cu_seqlens_q[found.request + 1] - first_q;
+      tile.kv_len = a.cu_seqlens_k[found.request + 1] - first_k;
+      if (a.packed) {
+        tile.first_q = first_q;
+        tile.first_k = first_k;
+      }
+    }
+    tile.batch = found.request;
+    tile.first_query = (found.blocks - 1 - found.block) * kBlockQ;
+
+    const int diagonal = a.top_left ? 0 : tile.kv_len - tile.q_len;
+    tile.first_from = diagonal - a.left;
+    tile.end_from = diagonal + a.right + 1;
+    const int unseen = max(0, tile.first_from);  // keys before the first that any query sees
+    tile.kv_len = max(0, min(tile.kv_len, tile.q_len - 1 + tile.end_from) - unseen);
+    tile.first_k += unseen;
+    tile.first_from -= unseen;
+    tile.end_from -= unseen;
+    const BlockRange seen = seen_blocks(tile, tile.first_query, kBlockQ);
+    tile.first_block = seen.first;
+    tile.kv_blocks = seen.end;
+    return tile;
+  }
+
+  // Keys [first, end) are those that a query of the request sees, if any.
+  static __device__ int first_key(const RequestTile& tile, int query) {
+    return max(0, query + tile.first_from);
+  }
+  static __device__ int end_key(const RequestTile& tile, int query) {
+    return min(tile.kv_len, query + tile.end_from);
+  }
+
+  // The blocks of keys that these queries of the request see; none are 0 to 0.
+  struct BlockRange {
+    int first, end;
+  };
+  static __device__ BlockRange seen_blocks(const RequestTile& tile, int first_query, int queries) {
+    const int last_query = min(first_query + queries, tile.q_len) - 1;
+    const int first = first_key(tile, first_query), end = end_key(tile, last_query);
+    if (first_query > last_query || first >= end) return {0, 0};
+    return {first / kBlockKv, (end + kBlockKv - 1) / kBlockKv};
+  }
+
+  // What the equal lengths of a launch say of every tile, and a request of its own.
+  static __device__ int first_block(const Tile& tile) {
+    if constexpr (kByRequest) {
+      return tile.first_block;
+    } else {
+      return 0;
+    }
+  }
+  static __device__ int q_len(const Arguments& a, const Tile& tile) {
+    if constexpr (kByRequest) {
+      return tile.q_len;
+    } else {
+      return a.q_len;
+    }
+  }
+  static __device__ auto q_rows(const Arguments& a, const Tile& tile) {
+    if constexpr (kByRequest) {
+      return RowsOfRequest(a.q_steps, tile.batch, tile.head, tile.first_q, tile.q_len);
+    } else {
+      return RowsOfHead{tile.head, tile.batch};
+    }
+  }
+  static __device__ auto o_rows(const Arguments& a, const Tile& tile) {
+    if constexpr (kByRequest) {
+      return RowsOfRequest(a.o_steps, tile.batch, tile.head, tile.first_q, tile.q_len);
+    } else if constexpr (kConfig.first_lacks_rows) {
+      return StoredRowsOfHead{tile.head, tile.batch};
+    } else {
+      return RowsOfHead{tile.head, tile.batch};
+    }
+  }
+  static __device__ auto kv_rows(const RowSteps& steps, const Tile& tile, int kv_head) {
+    if constexpr (kByRequest) {
+      return RowsOfRequest(steps, tile.batch, kv_head, tile.first_k, tile.kv_len);
+    } else {
+      return RowsOfHead{kv_head, tile.batch};
+    }
+  }
+
+  static __device__ bool exists(const Arguments& a, const Tile& tile, int query) {
+    return static_cast<unsigned>(query) < static_cast<unsigned>(q_len(a, tile));
+  }
+};
+
+}  // namespace flashbench::kernels::sm90
