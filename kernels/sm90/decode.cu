@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numbers>
 #include <optional>
 #include <span>
 #include <string>

@@ -1,0 +1,159 @@
+// The loads of a decoding kernel for Hopper: Q by the whole thread block, through registers; K and
+// V by each warp for itself, to its ring in shared memory, ahead of their use.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/common/strides.h"
+#include "kernels/ptx/cp_async.h"
+#include "kernels/ptx/shared_address.h"
+#include "kernels/sm90/decode_arguments.cuh"
+#include "kernels/sm90/decode_keys.cuh"
+#include "kernels/sm90/decode_portions.cuh"
+#include "kernels/sm90/decode_shapes.cuh"
+#include "kernels/sm90/decode_work.cuh"
+
+namespace flashbench::kernels::sm90 {
+
+template <typename T, DecodeConfig kConfig>
+struct DecodeLoads : DecodeShapes<T, kConfig> {
+  using Shapes = DecodeShapes<T, kConfig>;
+  using Shapes::kHeadDim, Shapes::kValueDim, Shapes::kKeys, Shapes::kStages, Shapes::kThreads,
+      Shapes::kBlockQ;
+  using typename Shapes::QTile, typename Shapes::KTile, typename Shapes::VTile,
+      typename Shapes::Keys, typename Shapes::Shared;
+  using Request = DecodeRequest;
+  using Place = typename DecodeWork<kConfig>::Place;
+  using Rows = typename DecodeWork<kConfig>::Rows;
+  using Row = typename DecodeWork<kConfig>::Row;
+  using KeyRange = typename DecodeWork<kConfig>::KeyRange;
+
+  static constexpr int kChunks = kHeadDim / 8;  // of 16 bytes
+  static constexpr int kThreadChunks = (kBlockQ * kChunks + kThreads - 1) / kThreads;
+
+  // Where V's part of a warp's ring begins, and the offset in it of the stage that is at this
+  // offset in K's.
+  static constexpr uint32_t kV = kStages * KTile::kBytes;
+  static __device__ uint32_t v_stage(uint32_t stage) {
+    return kHeadDim == kValueDim ? stage : stage / KTile::kBytes * VTile::kBytes;
+  }
+
+  // Loads that are under way: Q's to registers, those of keys to the warp's ring.
+  struct InFlight {
+    uint4 q[kThreadChunks];
+    Keys keys;
+    int key;  // of the warp's first tile
+    KeyRange range;
+
+    // A group of copies each, of nothing behind the end.
+    __device__ void load_k(const DecodeArguments& a, uint32_t ring, uint32_t stage, int key) {
+      if (key < range.end) {
+        keys.turn_to(a, key, range.step);
+        load_keys<KTile>(ring + stage, keys.k(a, key), key, range.end, a.head_dim);
+      }
+      ptx::cp_async_commit_group();
+    }
+    __device__ void load_v(const DecodeArguments& a, uint32_t ring, uint32_t stage, int key) {
+      if (key < range.end) {
+        load_keys<VTile>(ring + kV + v_stage(stage), keys.v(a, key), key, range.end, a.value_dim);
+      }
+      ptx::cp_async_commit_group();
+    }
+  };
+
+  // Begins to load Q and this warp's first tiles of a range of keys. Q comes first, because it
+  // would wait for all of the ring otherwise.
+  static __device__ InFlight begin(const DecodeArguments& a, Shared& shared, const Place& place,
+                                   const Request& request, const Rows& rows,
+                                   const KeyRange& range) {
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const uint32_t ring = ptx::shared_address(&shared.warps[warp].ring);
+    InFlight loads{.keys = keys_of(a, place, request, range.end),
+                   .key = range.first + warp * kKeys,
+                   .range = range};
+    loads.keys.look_up_first(a, loads.key, range.step);
+    load_q(a, place, request, rows, loads.q);
+#pragma unroll 1
+    for (int i = 0; i < kStages; ++i) {
+      loads.load_k(a, ring, i * KTile::kBytes, loads.key + i * range.step);
+      loads.load_v(a, ring, i * KTile::kBytes, loads.key + i * range.step);
+    }
+    return loads;
+  }
+
+  // Every thread loads a part of Q. Rows that do not exist are zeros.
+  static __device__ void load_q(const DecodeArguments& a, const Place& place,
+                                const Request& request, const Rows& rows,
+                                uint4 (&q)[kThreadChunks]) {
+#pragma unroll
+    for (int i = 0; i < kThreadChunks; ++i) {
+      const int at = i * kThreads + static_cast<int>(threadIdx.x);
+      const int row = at / kChunks, chunk = at % kChunks;
+      q[i] = {0, 0, 0, 0};
+      if (row < rows.count && chunk * 8 < a.head_dim) {
+        const Row here(a, place, rows, row);
+        const T* from = static_cast<const T*>(a.tensors.q) +
+                        here.offset(request, a.tensors.q_strides) + chunk * 8;
+        q[i] = __ldg(reinterpret_cast<const uint4*>(from));
+      }
+    }
+  }
+  static __device__ void store_q(const uint4 (&q)[kThreadChunks], char* tile) {
+#pragma unroll
+    for (int i = 0; i < kThreadChunks; ++i) {
+      const int at = i * kThreads + static_cast<int>(threadIdx.x);
+      if (at < kBlockQ * kChunks) {
+        *reinterpret_cast<uint4*>(tile + QTile::offset(at / kChunks, at % kChunks)) = q[i];
+      }
+    }
+  }
+
+  // A warp loads a tile of K or V. Keys from `end` on are zeros, whatever memory holds there.
+  template <typename Tile, typename TileRows>
+  static __device__ void load_keys(uint32_t tile, const TileRows& rows, int first_key, int end,
+                                   int columns) {
+    constexpr int kRowsAtOnce = 32 / Tile::kRowChunks;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int chunk = lane % Tile::kRowChunks, lane_row = lane / Tile::kRowChunks;
+#pragma unroll
+    for (int i = 0; i < kKeys; i += kRowsAtOnce) {
+      const int row = i + lane_row, key = first_key + row;
+      const T* from = rows.row(key) + chunk * 8;
+      const uint32_t to = tile + Tile::chunk_offset(row, chunk);
+#pragma unroll
+      for (int panel = 0; panel < Tile::kPanels; ++panel) {
+        const int column = panel * Tile::kPanelColumns;
+        const bool inside = key < end && column + chunk * 8 < columns;
+        ptx::cp_async_16(to + panel * Tile::kPanelBytes, from + column, inside ? 16 : 0);
+      }
+    }
+  }
+
+  // The keys of a unit in memory. No page is looked up for keys from `end` on.
+  static __device__ Keys keys_of(const DecodeArguments& a, const Place& place,
+                                 const Request& request, int end) {
+    const auto of_head = [&](const void* tensor, const Strides& strides) {
+      return static_cast<const T*>(tensor) + place.kv_head * strides.head;
+    };
+    const auto of_request = [&](const void* tensor, const Strides& strides) {
+      return of_head(tensor, strides) + request.number * strides.batch +
+             request.first_k * strides.row;
+    };
+    if constexpr (kConfig.batch == DecodeBatch::equal) {
+      const auto rows = [&](const void* tensor, const Strides& strides) {
+        return KeyRows<T>{of_request(tensor, strides),
+                          static_cast<unsigned>(strides.row * sizeof(T))};
+      };
+      return {rows(a.tensors.k, a.tensors.k_strides), rows(a.tensors.v, a.tensors.v_strides)};
+    } else {
+      const bool paged = a.block_table != nullptr;
+      return {paged ? of_head(a.tensors.k, a.tensors.k_strides)
+                    : of_request(a.tensors.k, a.tensors.k_strides),
+              paged ? of_head(a.tensors.v, a.tensors.v_strides)
+                    : of_request(a.tensors.v, a.tensors.v_strides),
+              paged ? a.block_table + request.number * a.table_stride : nullptr, end};
+    }
+  }
+};
+
+}  // namespace flashbench::kernels::sm90
