@@ -6,9 +6,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "kernels/attention.h"
-#include "kernels/backward/backward.h"
+#include "kernels/backward/family.h"
 #include "kernels/backward/split.h"
 #include "kernels/common/blocks.h"
 #include "kernels/common/launch.h"
@@ -28,53 +30,6 @@ template <bool kDeterministic>
 std::span<const Variant<BackwardArguments>> variants(const Problem& p) {
   if (is_by_request(p)) return backward_variants_by_request(kDeterministic);
   return kVariants<kDeterministic>;
-}
-
-std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
-  if (auto why = why_no_tensor_cores(p, device)) return why;
-  if (device.compute_capability != 90) {
-    return "needs a GPU of compute capability 9.0: wgmma is Hopper's alone";
-  }
-  if (std::ranges::none_of(variants<false>(p), [&](const auto& v) {
-        return v.head_dim == compiled_head_dim(p.head_dim);
-      })) {
-    return "it takes head_dim 40 to 256";
-  }
-  if (is_by_request(p) && std::max(p.q_tokens(), p.kv_tokens()) + p.batch * backward::kRowPadding >
-                              std::numeric_limits<int32_t>::max()) {
-    return "too many rows in all requests";
-  }
-  return std::nullopt;
-}
-
-template <bool kDeterministic>
-std::vector<BlockSizes> candidates(const Problem& p, const DeviceInfo& device) {
-  return fitting_blocks(variants<kDeterministic>(p), p, device);
-}
-
-template <bool kDeterministic>
-BlockSizes choose(const Problem& p, const DeviceInfo& device) {
-  return choose_blocks("sm90", p, device, candidates<kDeterministic>(p, device));
-}
-
-template <bool kDeterministic>
-CudaKernel<BackwardArguments> main_kernel(const Launch& at) {
-  return variant_at(variants<kDeterministic>(at.problem), at)
-      .kernel(kDeterministic ? "sm90_backward_main_deterministic" : "sm90_backward_main",
-              at.problem.dtype);
-}
-
-template <bool kDeterministic>
-std::vector<KernelFacts> facts(const Launch& at) {
-  return {kernel_facts(backward::dot_do_o(at.problem).kernel),
-          kernel_facts(main_kernel<kDeterministic>(at)),
-          kernel_facts(backward::convert(at.problem).kernel)};
-}
-
-template <bool kDeterministic>
-std::string describe_variant(const Launch& at) {
-  return (kDeterministic ? "sm90_backward_deterministic " : "sm90_backward ") +
-         backward::describe_main(at);
 }
 
 // Rows [first, end) of a tensor.
@@ -167,64 +122,62 @@ BackwardArguments arguments_by_request(const Launch& at, const Inputs& in, const
   return a;
 }
 
-template <bool kDeterministic>
-void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
-            Stream stream) {
-  const backward::Arguments shared = backward::arguments(at, in, out, workspace, kDeterministic);
-  backward::launch_first(at.problem, shared, stream);
-  launch_kernel(main_kernel<kDeterministic>(at), backward::main_thread_blocks(shared),
-                is_by_request(at.problem)
-                    ? arguments_by_request(at, in, out, shared, kDeterministic)
-                    : arguments(at, in, out, shared, kDeterministic),
-                stream);
-  backward::launch_last(at.problem, shared, stream);
-}
+template <bool kIsDeterministic>
+struct BackwardMain {
+  static constexpr bool kDeterministic = kIsDeterministic;
+  static constexpr std::string_view kName =
+      kDeterministic ? "sm90_backward_deterministic" : "sm90_backward";
+  static constexpr std::string_view kFamily = kDeterministic ? "sm90_deterministic" : "sm90";
+  static constexpr bool kKnowsRequests = true;
 
-template <bool kDeterministic>
-size_t workspace_bytes(const Launch& at) {
-  return backward::workspace_bytes(at, kDeterministic);
-}
+  static std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
+    if (auto why = why_no_tensor_cores(p, device)) return why;
+    if (device.compute_capability != 90) {
+      return "needs a GPU of compute capability 9.0: wgmma is Hopper's alone";
+    }
+    if (std::ranges::none_of(variants<kDeterministic>(p), [&](const auto& v) {
+          return v.head_dim == compiled_head_dim(p.head_dim);
+        })) {
+      return "it takes head_dim 40 to 256";
+    }
+    if (is_by_request(p) &&
+        std::max(p.q_tokens(), p.kv_tokens()) + p.batch * backward::kRowPadding >
+            std::numeric_limits<int32_t>::max()) {
+      return "too many rows in all requests";
+    }
+    return std::nullopt;
+  }
 
-template <bool kDeterministic>
-int64_t requested_bytes(const Launch& at) {
-  return backward::requested_bytes(at, kDeterministic);
-}
+  static std::vector<BlockSizes> candidates(const Problem& p, const DeviceInfo& device) {
+    return fitting_blocks(variants<kDeterministic>(p), p, device);
+  }
+
+  static BlockSizes choose(const Problem& p, const DeviceInfo& device) {
+    return choose_blocks("sm90", p, device, candidates(p, device));
+  }
+
+  static CudaKernel<BackwardArguments> kernel(const Launch& at) {
+    return variant_at(variants<kDeterministic>(at.problem), at)
+        .kernel(kDeterministic ? "sm90_backward_main_deterministic" : "sm90_backward_main",
+                at.problem.dtype);
+  }
+
+  static BackwardArguments arguments(const Launch& at, const Inputs& in, const Outputs& out,
+                                     const backward::Arguments& shared) {
+    return is_by_request(at.problem) ? arguments_by_request(at, in, out, shared, kDeterministic)
+                                     : sm90::arguments(at, in, out, shared, kDeterministic);
+  }
+};
 
 }  // namespace
 }  // namespace flashbench::kernels::sm90
 
 namespace flashbench::kernels {
 
-extern const AttentionKernel kSm90Backward{.name = "sm90_backward",
-                                           .family = "sm90",
-                                           .device = DeviceKind::cuda,
-                                           .pass = Pass::backward,
-                                           .needs_aligned_rows = true,
-                                           .knows_windows = true,
-                                           .knows_lengths = true,
-                                           .why_unsupported = sm90::why_unsupported,
-                                           .candidates = sm90::candidates<false>,
-                                           .choose = sm90::choose<false>,
-                                           .variant = sm90::describe_variant<false>,
-                                           .workspace_bytes = sm90::workspace_bytes<false>,
-                                           .requested_bytes = sm90::requested_bytes<false>,
-                                           .facts = sm90::facts<false>,
-                                           .launch = sm90::launch<false>};
+extern const AttentionKernel kSm90Backward =
+    backward::Family<sm90::BackwardMain<false>>::descriptor();
 
-extern const AttentionKernel kSm90BackwardDeterministic{
-    .name = "sm90_backward_deterministic",
-    .family = "sm90_deterministic",
-    .device = DeviceKind::cuda,
-    .pass = Pass::backward,
-    .needs_aligned_rows = true,
-    .knows_windows = true,
-    .knows_lengths = true,
-    .why_unsupported = sm90::why_unsupported,
-    .choose = sm90::choose<true>,
-    .variant = sm90::describe_variant<true>,
-    .workspace_bytes = sm90::workspace_bytes<true>,
-    .requested_bytes = sm90::requested_bytes<true>,
-    .facts = sm90::facts<true>,
-    .launch = sm90::launch<true>};
+extern const AttentionKernel kSm90BackwardDeterministic =
+    backward::Family<sm90::BackwardMain<true>>::descriptor();
 
 }  // namespace flashbench::kernels

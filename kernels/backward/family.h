@@ -1,0 +1,65 @@
+// The descriptor of a backward pass on tensor cores: what is the same whatever its main kernel.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/backward/backward.h"
+#include "kernels/common/launch.h"
+
+namespace flashbench::kernels::backward {
+
+// `Main` says what its kernel is called (kName, kFamily), whether it is deterministic
+// (kDeterministic) and knows windows and lengths (kKnowsRequests), and which problems and blocks it
+// takes (why_unsupported, candidates, choose); and it gives the kernel of a launch (kernel) and its
+// arguments (arguments).
+template <typename Main>
+struct Family {
+  static std::vector<KernelFacts> facts(const Launch& at) {
+    return {kernel_facts(dot_do_o(at.problem).kernel), kernel_facts(Main::kernel(at)),
+            kernel_facts(convert(at.problem).kernel)};
+  }
+
+  static std::string variant(const Launch& at) {
+    return std::string(Main::kName) + " " + describe_main(at);
+  }
+
+  static size_t workspace_bytes(const Launch& at) {
+    return backward::workspace_bytes(at, Main::kDeterministic);
+  }
+
+  static int64_t requested_bytes(const Launch& at) {
+    return backward::requested_bytes(at, Main::kDeterministic);
+  }
+
+  static void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
+                     Stream stream) {
+    const Arguments shared = backward::arguments(at, in, out, workspace, Main::kDeterministic);
+    launch_first(at.problem, shared, stream);
+    launch_kernel(Main::kernel(at), main_thread_blocks(shared),
+                  Main::arguments(at, in, out, shared), stream);
+    launch_last(at.problem, shared, stream);
+  }
+
+  // Blocks are tuned for the kernel that is not deterministic.
+  static constexpr AttentionKernel descriptor() {
+    return {.name = Main::kName,
+            .family = Main::kFamily,
+            .device = DeviceKind::cuda,
+            .pass = Pass::backward,
+            .needs_aligned_rows = true,
+            .knows_windows = Main::kKnowsRequests,
+            .knows_lengths = Main::kKnowsRequests,
+            .why_unsupported = Main::why_unsupported,
+            .candidates = Main::kDeterministic ? nullptr : Main::candidates,
+            .choose = Main::choose,
+            .variant = variant,
+            .workspace_bytes = workspace_bytes,
+            .requested_bytes = requested_bytes,
+            .facts = facts,
+            .launch = launch};
+  }
+};
+
+}  // namespace flashbench::kernels::backward
