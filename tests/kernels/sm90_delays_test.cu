@@ -1,16 +1,14 @@
-// The forward kernel for Hopper with its roles delayed at random. Whichever is late, and on any
-// number of multiprocessors, outputs must be the same bit for bit.
+// The forward kernel for Hopper with its roles delayed at random (delayed_forward.cuh).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <vector>
 
 #include "device/cuda.h"
 #include "kernels/common/launch.h"
 #include "kernels/sm90/forward.cuh"
-#include "tests/kernels/captured_launch.h"
 #include "tests/kernels/cuda_problem.h"
+#include "tests/kernels/delayed_forward.cuh"
 #include "tests/kernels/on_gpu.h"
 #include "tests/kernels/random_delay.cuh"
 #include "verify/oracle.h"
@@ -92,32 +90,12 @@ TEST_P(CudaSm90Delays, ChangeNoBit) {
   ASSERT_THAT(kSm90Forward.candidates(p, device->info()), testing::Contains(delayed.blocks));
 
   CudaProblem one(*device, kSm90Forward, p, delayed.blocks);
-  const auto stream = static_cast<cudaStream_t>(device->stream().cuda);
-  const auto captured = captured_launch<Arguments>(one, stream);
-  const int64_t all_thread_blocks = captured.grid.x;
-  const auto hash_of_run = [&](unsigned warpgroups, unsigned run, int64_t thread_blocks) {
-    one.outputs().poison();
-    hold_up(warpgroups, run, stream);
-    launch_kernel(delayed.kernel, thread_blocks, captured.arguments, device->stream());
-    finish_or_exit({device->stream()}, 10, p.id() + " in run " + std::to_string(run));
-    return one.outputs().hash();
-  };
-
-  const uint64_t undelayed = hash_of_run(0, 0, all_thread_blocks);
-  EXPECT_EQ(one.outputs().damage(), "");
-  HostOutputs host = one.outputs().to_host();
-  const Oracle oracle(p, one.host_inputs(), Dtype::fp32, {}, *device);
-  const Verdict verdict = oracle.judge(host.view());
-  EXPECT_TRUE(verdict.passed()) << verdict.reason;
-
-  constexpr unsigned kRuns = 100, kSubsets = 16;  // of a producer and up to three consumers
-  const int64_t grids[] = {1, 3, all_thread_blocks};
-  for (unsigned run = 1; run <= kRuns; ++run) {
-    const int64_t thread_blocks = std::min(grids[run % 3], all_thread_blocks);
-    ASSERT_EQ(hash_of_run(run % kSubsets, run, thread_blocks), undelayed)
-        << "run " << run << ", warpgroups held up " << run % kSubsets << ", " << thread_blocks
-        << " thread blocks";
-  }
+  expect_no_bit_changes(*device, p, one, delayed.kernel, [&] {
+    HostOutputs host = one.outputs().to_host();
+    const Oracle oracle(p, one.host_inputs(), Dtype::fp32, {}, *device);
+    const Verdict verdict = oracle.judge(host.view());
+    EXPECT_TRUE(verdict.passed()) << verdict.reason;
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(, CudaSm90Delays, testing::Range(0, static_cast<int>(samples().size())),
