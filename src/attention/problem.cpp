@@ -183,6 +183,8 @@ std::string_view name(Distribution distribution) {
       return "nan_unseen";
     case Distribution::nan_v_padding:
       return "nan_v_padding";
+    case Distribution::subnormals:
+      return "subnormals";
   }
   return "?";
 }

@@ -354,13 +354,15 @@ enum class Distribution {
   inf_key,
   nan_unseen,
   nan_v_padding,
+  subnormals,
 };
 inline constexpr std::array kDistributions{
     Distribution::normal,        Distribution::uniform,         Distribution::outliers,
     Distribution::mean_v,        Distribution::channel_offsets, Distribution::files,
     Distribution::equal_scores,  Distribution::one_hot,         Distribution::late_maximum,
     Distribution::low_logsumexp, Distribution::huge_scores,     Distribution::nan_key,
-    Distribution::inf_key,       Distribution::nan_unseen,      Distribution::nan_v_padding};
+    Distribution::inf_key,       Distribution::nan_unseen,      Distribution::nan_v_padding,
+    Distribution::subnormals};
 std::string_view name(Distribution);
 
 // How the tensors lie in memory (device/placed_tensor.h): dense and aligned; with gaps between

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "cli/flags.h"
 #include "cli/numbers.h"
 #include "plan/suite.h"
+#include "providers/provider.h"
 #include "report/cells.h"
 #include "report/table.h"
 #include "sweep/sweep.h"
@@ -61,6 +63,22 @@ int print_suite(const VerifyFlags& flags) {
   return exit_codes::kOk;
 }
 
+bool takes_bytes(const Runner& runner) {
+  const auto kind = runner.device().at("kind").get<std::string>();
+  const std::vector<std::string> chosen = runner.providers();
+  return std::ranges::any_of(all_providers(), [&](const std::unique_ptr<Provider>& provider) {
+    return name(provider->device_kind()) == kind && std::ranges::count(chosen, provider->name()) &&
+           std::ranges::count(provider->dtypes(), Dtype::e4m3);
+  });
+}
+
+// Leaves out a suite's cases of bytes where no provider takes them: few do.
+void keep_cases_with_providers(SweepConfig& config, const Runner& runner) {
+  if (takes_bytes(runner)) return;
+  std::erase_if(config.cases, [](const Case& item) { return item.problem.is_scaled(); });
+  if (config.cases.empty()) throw BadInput("no provider of this run takes dtype e4m3");
+}
+
 int verify(const VerifyFlags& flags, const Invocation& invocation) {
   SweepConfig config = load(flags);
   flags.device.apply(config);
@@ -70,6 +88,7 @@ int verify(const VerifyFlags& flags, const Invocation& invocation) {
   }
   flags.exports.require_writable();
   const std::unique_ptr<Runner> runner = flags.isolation.make_runner(config);
+  if (!flags.suite.empty()) keep_cases_with_providers(config, *runner);
   Progress progress(stderr, Progress::mode_for(stderr, flags.quiet));
   SweepOptions options;
   options.argv = invocation.argv;

@@ -243,6 +243,11 @@ std::shared_ptr<const Bytes> filled(Target target, const InputSpec& spec, const 
   return bytes;
 }
 
+DescaleRule descale_rule(Distribution distribution) {
+  if (!is_pattern(distribution)) return descale_of;
+  return [=](float amax, float) { return pattern_descale(distribution, amax); };
+}
+
 // Makes a tensor of e4m3 and its factors, which `view` has room for.
 std::shared_ptr<const Bytes> rounded(const Problem& p, int tensor, TensorView view,
                                      HostVector<float>& descales, const InputSpec& spec,
@@ -257,7 +262,7 @@ std::shared_ptr<const Bytes> rounded(const Problem& p, int tensor, TensorView vi
   const auto* from = reinterpret_cast<const float*>(values->data());
   quantize([&](int64_t b, int64_t h, int64_t row,
                float* to) { std::copy_n(from + wide.offset(b, h, row), wide.head_dim, to); },
-           ByteFormat::e4m3, view, descales.data(), pool);
+           ByteFormat::e4m3, view, descales.data(), pool, descale_rule(spec.distribution));
   return bytes;
 }
 

@@ -6,8 +6,10 @@
 #include <cmath>
 #include <limits>
 
+#include "attention/e4m3.h"
 #include "attention/half.h"
 #include "device/inputs.h"
+#include "device/quantize.h"
 
 namespace flashbench {
 
@@ -51,9 +53,50 @@ float one_hot_bit(const OneHotBits& code, int64_t key, int64_t column, float amp
   return (key >> (column % code.bits) & 1) != 0 ? amplitude : -amplitude;
 }
 
-constexpr int kDigitBits = 9;
-constexpr int64_t kDigit = int64_t{1} << kDigitBits;  // values in [-kDigit / 2, kDigit / 2)
-constexpr std::array kDigits{2, 2, 3};                // of batch, head and row
+constexpr std::array kDigits{2, 2, 3};  // of batch, head and row
+constexpr int64_t kGroup = 8;           // columns: the digits, and one more
+
+// The digits that V spells numbers with: each is a value that the dtype holds exactly.
+struct Digits {
+  int64_t radix;
+  float (*value)(int64_t digit);
+  std::optional<int64_t> (*digit)(float value);
+};
+
+constexpr int64_t kIntegers = 512;
+constexpr Digits kIntegerDigits{
+    .radix = kIntegers,
+    .value = [](int64_t digit) { return static_cast<float>(digit - kIntegers / 2); },
+    .digit = [](float value) -> std::optional<int64_t> {
+      const float digit = value + static_cast<float>(kIntegers / 2);
+      if (!(digit >= 0 && digit < static_cast<float>(kIntegers)) || digit != std::floor(digit)) {
+        return std::nullopt;
+      }
+      return static_cast<int64_t>(digit);
+    }};
+
+// Every finite number of e4m3, in order; -0 is 0.
+constexpr int64_t kMostByte = 126;
+constexpr Digits kByteDigits{
+    .radix = 2 * kMostByte + 1,
+    .value =
+        [](int64_t digit) {
+          const float magnitude = e4m3_to_float(static_cast<uint8_t>(std::abs(digit - kMostByte)));
+          return digit < kMostByte ? -magnitude : magnitude;
+        },
+    .digit = [](float value) -> std::optional<int64_t> {
+      const uint8_t byte = float_to_e4m3(std::abs(value));
+      if (e4m3_to_float(byte) != std::abs(value)) return std::nullopt;
+      return value < 0 ? kMostByte - byte : kMostByte + byte;
+    }};
+
+int64_t power(int64_t base, int64_t exponent) {
+  return exponent == 0 ? 1 : base * power(base, exponent - 1);
+}
+
+const Digits& digits_of(Dtype dtype) {
+  return dtype == Dtype::e4m3 ? kByteDigits : kIntegerDigits;
+}
 
 // ---- the others
 
@@ -62,6 +105,8 @@ constexpr double kLowScore = -120.0;  // low_logsumexp: below -88.7, where exp(-
 constexpr float kLowNoise = 1.0f / 16;
 constexpr float kHuge = 256;  // huge_scores: 8 columns of 256^2 are 2^19
 constexpr int64_t kHugeColumns = 8, kHugeSteps = 5;
+constexpr int64_t kHugeStepOfBytes = 16;     // between the numbers of e4m3 below 256
+constexpr float kSubnormalDescale = 0x1p9f;  // whose integers up to 7 are bytes up to 7
 
 struct Element {
   const Problem& p;  // of the request
@@ -118,7 +163,8 @@ float huge_scores(const Element& e) {
   if (e.tensor > kK) return e.normal();
   if (e.column >= kHugeColumns) return 0;
   if (e.tensor == kQ) return e.head % 2 == 0 ? -kHuge : kHuge;
-  return e.column == 0 ? kHuge - static_cast<float>(e.row % kHugeSteps) : kHuge;
+  const int64_t step = e.p.is_scaled() ? kHugeStepOfBytes : 1;
+  return e.column == 0 ? kHuge - static_cast<float>(e.row % kHugeSteps * step) : kHuge;
 }
 
 float value(Distribution distribution, const Element& e) {
@@ -137,6 +183,8 @@ float value(Distribution distribution, const Element& e) {
       return e.spoilt() && e.column == 0 ? kInfinity : e.normal();
     case Distribution::nan_unseen:
       return e.unseen() ? kNan : e.normal();
+    case Distribution::subnormals:
+      return e.integer(e.tensor == kV ? 7 : 3);
     default:
       return e.normal();
   }
@@ -164,30 +212,37 @@ bool one_hot_is_exact(const Problem& p) {
   return one_hot_bits(p).exact;
 }
 
-// Columns 0 to 6 are the digits, column 7 the number of the group of eight columns.
-float one_hot_value(int64_t batch, int64_t head, int64_t row, int64_t column) {
+float pattern_descale(Distribution distribution, float amax) {
+  return distribution == Distribution::subnormals ? kSubnormalDescale
+                                                  : exact_descale_of(amax, kMostE4m3);
+}
+
+// Columns 0 to 6 are the digits, column 7 the number of the group of eight columns; but in the
+// first group of bytes it is their largest.
+float one_hot_value(Dtype dtype, int64_t batch, int64_t head, int64_t row, int64_t column) {
+  const Digits& digits = digits_of(dtype);
   const std::array<int64_t, 3> numbers{batch, head, row};
-  int64_t place = column % 8;
+  int64_t place = column % kGroup;
   for (size_t i = 0; i < numbers.size(); ++i) {
     if (place < kDigits[i]) {
-      return static_cast<float>((numbers[i] >> (kDigitBits * place)) % kDigit - kDigit / 2);
+      return digits.value(numbers[i] / power(digits.radix, place) % digits.radix);
     }
     place -= kDigits[i];
   }
-  return static_cast<float>(column / 8 + 1);
+  const int64_t group = column / kGroup;
+  return dtype == Dtype::e4m3 && group == 0 ? kMostE4m3 : static_cast<float>(group + 1);
 }
 
-std::optional<OneHotSource> one_hot_source(const ConstTensorView& t, int64_t batch, int64_t head,
-                                           int64_t row) {
+std::optional<OneHotSource> one_hot_source(Dtype dtype, const ConstTensorView& t, int64_t batch,
+                                           int64_t head, int64_t row) {
+  const Digits& digits = digits_of(dtype);
   std::array<int64_t, 3> numbers{};
   int64_t at = t.offset(batch, head, row);
   for (size_t i = 0; i < numbers.size(); ++i) {
     for (int place = 0; place < kDigits[i]; ++place) {
-      const float digit = load_element(t.data, t.dtype, at++) + static_cast<float>(kDigit / 2);
-      if (!(digit >= 0 && digit < static_cast<float>(kDigit)) || digit != std::floor(digit)) {
-        return std::nullopt;
-      }
-      numbers[i] += static_cast<int64_t>(digit) << (kDigitBits * place);
+      const auto digit = digits.digit(load_element(t.data, t.dtype, at++));
+      if (!digit) return std::nullopt;
+      numbers[i] += *digit * power(digits.radix, place);
     }
   }
   return OneHotSource{numbers[0], numbers[1], numbers[2]};
@@ -208,7 +263,9 @@ void fill_pattern_row(const Problem& p, Distribution distribution, uint64_t seed
     }
   };
   if (distribution == Distribution::one_hot && tensor <= kV) {
-    if (tensor == kV) return fill([&](int64_t c) { return one_hot_value(batch, head, row, c); });
+    if (tensor == kV) {
+      return fill([&](int64_t c) { return one_hot_value(p.dtype, batch, head, row, c); });
+    }
     const OneHotBits code = one_hot_bits(p);
     const int64_t key = tensor == kK ? row : one_hot_key(p, seed, batch, head, row).value_or(0);
     const float amplitude = tensor == kK ? code.k_amplitude : code.q_amplitude;

@@ -31,6 +31,12 @@ bool is_pattern(Distribution);
 //                  those rows of V.
 //   nan_v_padding  N(0, 1). What is in no request's rows, in padding and in pages, is NaN in V as
 //                  elsewhere, but 0 in K (device/inputs.cpp).
+//   subnormals     of dtype e4m3: integers in [-3, 3], V in [-7, 7], as bytes below the normal
+//                  numbers.
+//
+// Of dtype e4m3 these are the values that the bytes mean, rounded to bytes with factors that are
+// powers of two (pattern_descale): small integers, one_hot and huge_scores are exact. one_hot's V
+// is numbers of the format, and huge_scores is 4096 t off for key t mod 5.
 void fill_pattern_row(const Problem&, Distribution, uint64_t seed, int tensor, int64_t batch,
                       int64_t head, int64_t row, uint64_t first_index, const TensorView& to);
 
@@ -42,15 +48,20 @@ std::optional<int64_t> one_hot_key(const Problem&, uint64_t seed, int64_t batch,
 // if the scale is too small.
 bool one_hot_is_exact(const Problem&);
 
-// An element of V of a one_hot problem: an integer in [-256, 255], exact in every dtype.
-float one_hot_value(int64_t batch, int64_t head, int64_t row, int64_t column);
+// The factor of the bytes of such a tensor, among which the largest magnitude is `amax`.
+float pattern_descale(Distribution, float amax);
 
-// The batch, K/V head and row that a row of V belongs to, from its first columns.
+// An element of V of a one_hot problem of this dtype: an integer in [-256, 255], exact in every
+// dtype but e4m3; in that any finite number, its largest in column 7, so that its factor is 1.
+float one_hot_value(Dtype, int64_t batch, int64_t head, int64_t row, int64_t column);
+
+// The batch, K/V head and row that a row of V belongs to, from its first columns, which the view
+// may hold in another dtype. Numbers beyond 2^18 (e4m3: 253^2), and of rows 2^27 (253^3), wrap.
 struct OneHotSource {
   int64_t batch, head, row;
 };
-std::optional<OneHotSource> one_hot_source(const ConstTensorView&, int64_t batch, int64_t head,
-                                           int64_t row);
+std::optional<OneHotSource> one_hot_source(Dtype, const ConstTensorView&, int64_t batch,
+                                           int64_t head, int64_t row);
 
 // The row of K that nan_key and inf_key spoil: in the middle of the keys that the last query sees,
 // in the last batch and K/V head. Takes the last Problem::request.

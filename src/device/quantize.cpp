@@ -67,8 +67,16 @@ float descale_of(float amax, float most) {
   return std::max(amax / most, std::numeric_limits<float>::min());
 }
 
+float exact_descale_of(float amax, float most) {
+  const float least = descale_of(amax, most);
+  if (std::isnan(least)) return least;
+  int exponent = 0;
+  const float fraction = std::frexp(least, &exponent);  // [0.5, 1)
+  return std::ldexp(1.0f, fraction == 0.5f ? exponent - 1 : exponent);
+}
+
 void quantize(const RowSource& rows, ByteFormat format, const TensorView& to, float* descales,
-              ThreadPool& pool) {
+              ThreadPool& pool, const DescaleRule& rule) {
   const int64_t of_head = (to.length + kDescaleRows - 1) / kDescaleRows;
   std::vector<float> amax(static_cast<size_t>(to.batch * to.heads * of_head));
   for_blocks(to, pool, [&](int64_t number, const Block& block) {
@@ -90,7 +98,7 @@ void quantize(const RowSource& rows, ByteFormat format, const TensorView& to, fl
     of_factor[factor] = std::max(of_factor[factor], amax[number]);
   }
   for (size_t factor = 0; factor < of_factor.size(); ++factor) {
-    descales[factor] = descale_of(of_factor[factor], most_of(format));
+    descales[factor] = rule(of_factor[factor], most_of(format));
   }
 
   for_blocks(to, pool, [&](int64_t, const Block& block) {

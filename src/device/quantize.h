@@ -21,14 +21,21 @@ float most_of(ByteFormat);
 // NaN for an infinity: nothing would be right.
 float descale_of(float amax, float most);
 
+// The least power of two that is at least that factor: values of few bits stay what they are.
+float exact_descale_of(float amax, float most);
+
 // Gives row `row` of head `h` of request `b`, of `head_dim` numbers.
 using RowSource = std::function<void(int64_t b, int64_t h, int64_t row, float* to)>;
 
-// Rounds the rows to bytes in host memory: each of the factors of `to`, which are at `descales`, is
-// the largest magnitude among its elements over that of the format, and each element is its value
-// over its factor, rounded to the nearest, half-way values to even. A NaN counts in no factor and
-// stays NaN; in int8, which has none, its factor is NaN.
-void quantize(const RowSource& rows, ByteFormat, const TensorView& to, float* descales,
-              ThreadPool&);
+// Gives the factor of elements whose largest magnitude is `amax`, in a format whose largest is
+// `most`.
+using DescaleRule = std::function<float(float amax, float most)>;
+
+// Rounds the rows to bytes in host memory: each of the factors of `to`, which are at `descales`,
+// follows from the largest magnitude among its elements, and each element is its value over its
+// factor, rounded to the nearest, half-way values to even. A NaN counts in no factor and stays NaN;
+// in int8, which has none, its factor is NaN.
+void quantize(const RowSource& rows, ByteFormat, const TensorView& to, float* descales, ThreadPool&,
+              const DescaleRule& rule = descale_of);
 
 }  // namespace flashbench

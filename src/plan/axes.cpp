@@ -447,9 +447,15 @@ std::optional<std::string> Case::invalid() const {
   if (problem.is_paged() && !problem.block_table && inputs.distribution == Distribution::files) {
     return "distribution files with page_size needs block_table";
   }
-  if (problem.is_quantized() && is_pattern(inputs.distribution)) {
+  if (problem.quantize != Quantize::none && is_pattern(inputs.distribution)) {
     return fmt::format("distribution {} has exact values, which rounding to bytes would change",
                        name(inputs.distribution));
+  }
+  if (problem.is_scaled() && inputs.distribution == Distribution::inf_key) {
+    return "distribution inf_key has no dtype e4m3, which has no infinity";
+  }
+  if (!problem.is_scaled() && inputs.distribution == Distribution::subnormals) {
+    return "distribution subnormals needs dtype e4m3";
   }
   if (problem.is_scaled() && inputs.distribution == Distribution::files) {
     return "distribution files has no dtype e4m3; bf16 with quantize rounds it";

@@ -11,4 +11,7 @@ namespace flashbench {
 // Its inputs are made from the seed too, so that its key tells it.
 Case random_case(uint64_t seed, int64_t longest);
 
+// Another case of this seed, forward and of dtype e4m3.
+Case random_case_of_bytes(uint64_t seed, int64_t longest);
+
 }  // namespace flashbench

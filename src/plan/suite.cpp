@@ -12,6 +12,7 @@
 
 #include "attention/error.h"
 #include "plan/random_cases.h"
+#include "plan/suite_of_bytes.h"
 #include "plan/suite_of_lengths.h"
 #include "plan/suite_of_pages.h"
 
@@ -374,7 +375,7 @@ Suite adversarial() {
        {"many heads", "65537 batches or heads", many_heads()},
        {"placement", "rows in strided buffers, and tensors off by one element", placements()}},
       {}};
-  for (std::vector<SuiteGroup> more : {groups_of_lengths(), groups_of_pages()}) {
+  for (std::vector<SuiteGroup> more : {groups_of_lengths(), groups_of_pages(), groups_of_bytes()}) {
     std::move(more.begin(), more.end(), std::back_inserter(suite.groups));
   }
   return suite;
@@ -412,13 +413,16 @@ Suite large() {
 
 Suite random(const RandomSeeds& seeds) {
   constexpr int64_t kLongest = 3000;  // some tiles of any kernel, and a reference that costs little
-  Cases cases;
+  Cases cases, of_bytes;
   for (int64_t i = 0; i < seeds.count; ++i) {
-    cases.push_back(random_case(seeds.seed + static_cast<uint64_t>(i), kLongest));
+    const uint64_t seed = seeds.seed + static_cast<uint64_t>(i);
+    cases.push_back(random_case(seed, kLongest));
+    of_bytes.push_back(random_case_of_bytes(seed, kLongest));
   }
   return {"random",
           "Random problems; --seed N --count 1 repeats the one whose inputs have the seed N.",
-          {{"random", "outputs are right", std::move(cases)}},
+          {{"random", "outputs are right", std::move(cases)},
+           {"random bytes", "the same of dtype e4m3", std::move(of_bytes)}},
           {},
           seeds};
 }

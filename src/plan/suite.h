@@ -19,7 +19,7 @@ struct SuiteGroup {
   std::vector<Case> cases;
 };
 
-// Which problems the suite "random" has: those of `count` seeds from `seed` on.
+// Which problems the suite "random" has: those of `count` seeds from `seed` on, two of each.
 struct RandomSeeds {
   uint64_t seed = 1;
   int64_t count = 500;
@@ -34,7 +34,8 @@ struct Suite {
 };
 
 // "adversarial": small cases, a minute for all. "large": tensors past 2^31 elements, for machines
-// with the memory. "random": cases drawn from seeds (plan/random_cases.h).
+// with the memory. "random": cases drawn from seeds (plan/random_cases.h). Cases of dtype e4m3 are
+// for runs in which a provider takes it.
 std::vector<std::string> suite_names();
 
 // Throws BadInput for a name that is not one of them, and for seeds of any other than "random",

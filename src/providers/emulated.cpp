@@ -163,10 +163,7 @@ class Emulator {
     row.maximum = maximum;
     for (int64_t j = 0; j < kKeys; ++j) {
       float& value = p[static_cast<size_t>(j)];
-      if (j < first || j >= end) {
-        value = 0;
-        continue;
-      }
+      if (j < first || j >= end) continue;
       value = std::exp2(value - maximum + static_cast<float>(accumulator_.p_exponent));
       row.sum += value;
       value = e4m3_to_float(float_to_e4m3(value));
@@ -174,9 +171,11 @@ class Emulator {
     if (row.running_factor != tile.v_factor) row.promote();
     row.running_factor = tile.v_factor;
     const int64_t every = accumulator_.promote_every;
-    for (int64_t j = 0; j < tile.keys.size(); j += kStep) {
+    for (int64_t step = 0; step < tile.keys.size(); step += kStep) {
+      const int64_t j = std::max(step, first);  // V of a key that is not visible may be NaN
       add_truncated(row.running.data(), p.data() + j, tile.v.data() + j * p_.value_dim(),
-                    std::min(kStep, tile.keys.size() - j), p_.value_dim(), p_.value_dim());
+                    std::max<int64_t>(0, std::min(step + kStep, end) - j), p_.value_dim(),
+                    p_.value_dim());
       row.keys += kStep;
       if (every != 0 && row.keys >= every) row.promote();
     }

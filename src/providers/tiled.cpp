@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "device/cu_seqlens.h"
 #include "device/device_group.h"
 #include "kernels/attention.h"
@@ -93,12 +95,19 @@ class TiledProvider final : public Provider {
     known.insert(known.end(), {"gpus", "split", "descale", "quantize"});
     return known;
   }
-  std::vector<Dtype> dtypes() const override { return {kDtypes.begin(), kDtypes.end()}; }
+  std::vector<Dtype> dtypes() const override {
+    std::vector<Dtype> known(kUnscaledDtypes.begin(), kUnscaledDtypes.end());
+    const bool takes_bytes = std::ranges::any_of(
+        kernels::all_kernels(),
+        [&](const AttentionKernel* kernel) { return is_mine(*kernel) && kernel->knows_e4m3; });
+    if (takes_bytes) known.push_back(Dtype::e4m3);
+    return known;
+  }
 
   // That of the kernels that take bytes, which are of one design.
   Accumulator accumulator(const Problem& p) const override {
     for (const AttentionKernel* kernel : kernels::all_kernels()) {
-      if (kernel->device != device_ || (!family_.empty() && kernel->family != family_)) continue;
+      if (!is_mine(*kernel)) continue;
       if (p.is_scaled() ? kernel->knows_e4m3 : kernel->knows_quantize) return kernel->accumulator;
     }
     return {};
@@ -132,13 +141,16 @@ class TiledProvider final : public Provider {
   }
 
  private:
+  bool is_mine(const AttentionKernel& kernel) const {
+    return kernel.device == device_ && (family_.empty() || kernel.family == family_);
+  }
+
   // Returns the first kernel in the list that supports the problem; or null, and the reasons why
   // none does.
   const AttentionKernel* find(const Problem& p, const DeviceInfo& info,
                               std::string* reasons = nullptr) const {
     for (const AttentionKernel* kernel : kernels::all_kernels()) {
-      if (kernel->device != device_ || kernel->pass != p.pass) continue;
-      if (!family_.empty() && kernel->family != family_) continue;
+      if (!is_mine(*kernel) || kernel->pass != p.pass) continue;
       const std::optional<std::string> reason = why_not(*kernel, p, info);
       if (!reason) return kernel;
       if (reasons != nullptr) {

@@ -46,10 +46,26 @@ std::string first_of_queries(const Problem& p, const Check& check) {
 
 // ---- O is a row of V
 
-bool same_bits(const ConstTensorView& a, const ConstTensorView& b, int64_t batch, int64_t a_head,
-               int64_t a_row, int64_t b_head, int64_t b_row) {
-  return std::memcmp(row_address(a, batch, a_head, a_row), row_address(b, batch, b_head, b_row),
-                     static_cast<size_t>(a.head_dim * element_size(a.dtype))) == 0;
+// An element of V, with its factor if it has one.
+float value_at(const ConstTensorView& v, int64_t b, int64_t h, int64_t row, int64_t column) {
+  const float value = load_element(v.data, v.dtype, v.offset(b, h, row) + column);
+  return v.descales.data == nullptr ? value : value * v.descales.at(b, h, row);
+}
+
+// Whether a row of O is that row of V bit for bit; of V in bytes, whose -0 a sum makes 0, value for
+// value.
+bool is_row_of_v(const ConstTensorView& o, const ConstTensorView& v, int64_t batch, int64_t o_head,
+                 int64_t o_row, int64_t v_head, int64_t v_row) {
+  if (v.descales.data == nullptr) {
+    return std::memcmp(row_address(o, batch, o_head, o_row), row_address(v, batch, v_head, v_row),
+                       static_cast<size_t>(o.head_dim * element_size(o.dtype))) == 0;
+  }
+  const int64_t at = o.offset(batch, o_head, o_row);
+  for (int64_t c = 0; c < o.head_dim; ++c) {
+    const float value = round_to(o.dtype, value_at(v, batch, v_head, v_row, c));
+    if (load_element(o.data, o.dtype, at + c) != value) return false;
+  }
+  return true;
 }
 
 std::string check_one_hot(const Problem& p, uint64_t seed, const ConstTensorView& v,
@@ -58,8 +74,8 @@ std::string check_one_hot(const Problem& p, uint64_t seed, const ConstTensorView
   return first_of_queries(p, [&](int64_t b, int64_t h, int64_t row) -> std::string {
     const auto key = one_hot_key(p, seed, b, h, row);
     const int64_t kv_head = h / p.heads_per_kv_head();
-    if (!key || same_bits(o, v, b, h, row, kv_head, *key)) return "";
-    const auto found = one_hot_source(o, b, h, row);
+    if (!key || is_row_of_v(o, v, b, h, row, kv_head, *key)) return "";
+    const auto found = one_hot_source(p.dtype, o, b, h, row);
     return fmt::format("{} must be V of head {}, row {}, bit for bit, but is {}",
                        row_name("o", b, h, row), kv_head, *key,
                        found ? fmt::format("V of batch {}, head {}, row {}, or next to it",
@@ -73,7 +89,7 @@ std::string check_single_keys(const Problem& p, const ConstTensorView& v,
   return first_of_queries(p, [&](int64_t b, int64_t h, int64_t row) -> std::string {
     const int64_t kv_head = h / p.heads_per_kv_head();
     const RowRange keys = p.request(b).visible_keys(row);
-    if (keys.size() != 1 || same_bits(o, v, b, h, row, kv_head, keys.first)) return "";
+    if (keys.size() != 1 || is_row_of_v(o, v, b, h, row, kv_head, keys.first)) return "";
     return fmt::format("{} sees one key only and must be its row of V, bit for bit",
                        row_name("o", b, h, row));
   });
@@ -90,9 +106,9 @@ std::string check_mean(const Problem& p, const ConstTensorView& v, const ConstTe
       summed = {};
     }
     const auto add = [&](int64_t key, float factor) {
-      const int64_t from = v.offset(b, h / p.heads_per_kv_head(), key);
+      const int64_t kv_head = h / p.heads_per_kv_head();
       for (int64_t c = 0; c < v.head_dim; ++c) {
-        sum[static_cast<size_t>(c)] += factor * load_element(v.data, v.dtype, from + c);
+        sum[static_cast<size_t>(c)] += factor * value_at(v, b, kv_head, key, c);
       }
     };
     const RowRange visible = p.request(b).visible_keys(row);

@@ -58,6 +58,104 @@ void for_scores(Distribution distribution, const Check& check) {
   }
 }
 
+// ---- of dtype e4m3
+
+// The values that the bytes of a tensor mean, by head: [batch * heads][length * head_dim].
+std::vector<std::vector<float>> values_of(const ConstTensorView& t) {
+  std::vector<std::vector<float>> heads;
+  for (int64_t b = 0; b < t.batch; ++b) {
+    for (int64_t h = 0; h < t.heads; ++h) {
+      heads.emplace_back();
+      for (int64_t row = 0; row < t.length; ++row) {
+        for (int64_t c = 0; c < t.head_dim; ++c) {
+          heads.back().push_back(t.descales.at(b, h, row) *
+                                 load_element(t.data, t.dtype, t.offset(b, h, row) + c));
+        }
+      }
+    }
+  }
+  return heads;
+}
+
+// What is said to be exact means the same as in bf16, whatever has a factor.
+TEST(PatternsOfBytes, MeanTheSameWhereTheyAreExact) {
+  ThreadPool pool(2);
+  for (const Descale descale : kDescales) {
+    Problem p = problem_of(Dtype::e4m3);
+    p.descale = descale;
+    const Problem wide = problem_of(Dtype::bf16);
+    const InputSpec equal{.distribution = Distribution::equal_scores};
+    const HostTensors bytes(p, equal, pool), values(wide, equal, pool);
+    const auto same = [](const ConstTensorView& a, const ConstTensorView& b) {
+      ConstTensorView without_factors = b;
+      const float one = 1;
+      without_factors.descales = {&one, 0, 0, 0};
+      return values_of(a) == values_of(without_factors);
+    };
+    EXPECT_TRUE(same(bytes.inputs().q, values.inputs().q)) << name(descale);
+    EXPECT_TRUE(same(bytes.inputs().k, values.inputs().k));
+    EXPECT_TRUE(same(bytes.inputs().v, values.inputs().v));
+
+    const InputSpec one_hot{.distribution = Distribution::one_hot};
+    const HostTensors hot_bytes(p, one_hot, pool), hot_values(wide, one_hot, pool);
+    EXPECT_TRUE(same(hot_bytes.inputs().q, hot_values.inputs().q));
+    EXPECT_TRUE(same(hot_bytes.inputs().k, hot_values.inputs().k));
+  }
+}
+
+TEST(PatternsOfBytes, OneHotHasEveryFiniteNumberInV) {
+  ThreadPool pool(2);
+  Problem p = problem_of(Dtype::e4m3);
+  p.kv_len = 253;
+  const HostTensors host(p, {.distribution = Distribution::one_hot}, pool);
+  const ConstTensorView v = host.inputs().v;
+  std::vector<bool> seen(256, false);
+  for (int64_t row = 0; row < p.kv_len; ++row) {
+    const int64_t at = v.offset(1, 1, row);
+    ASSERT_EQ(v.descales.at(1, 1, row), 1);
+    seen[static_cast<const uint8_t*>(v.data)[at + 4]] = true;  // the row's first digit
+    const auto source = one_hot_source(Dtype::e4m3, v, 1, 1, row);
+    ASSERT_TRUE(source);
+    EXPECT_EQ(source->batch, 1);
+    EXPECT_EQ(source->head, 1);
+    EXPECT_EQ(source->row, row);
+  }
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool finite = byte != 0x7f && byte != 0xff && byte != 0x80;  // and not -0
+    EXPECT_EQ(seen[static_cast<size_t>(byte)], finite) << byte;
+  }
+}
+
+TEST(PatternsOfBytes, HugeScoresAre4096Apart) {
+  ThreadPool pool(2);
+  const Problem p = problem_of(Dtype::e4m3);
+  const HostTensors host(p, {.distribution = Distribution::huge_scores}, pool);
+  const auto q = values_of(host.inputs().q), k = values_of(host.inputs().k);
+  for (int64_t key = 0; key < p.kv_len; ++key) {
+    float score = 0;
+    for (int64_t c = 0; c < p.head_dim; ++c) {
+      score += q[1][static_cast<size_t>(c)] * k[0][static_cast<size_t>(key * p.head_dim + c)];
+    }
+    ASSERT_EQ(score, 524288 - 4096 * static_cast<float>(key % 5));
+  }
+}
+
+TEST(PatternsOfBytes, SubnormalsHaveNoNormalByte) {
+  ThreadPool pool(2);
+  const Problem p = problem_of(Dtype::e4m3);
+  const HostTensors host(p, {.distribution = Distribution::subnormals}, pool);
+  const Inputs in = host.inputs();
+  for (const auto& [t, most] : {std::pair{in.q, 3}, {in.k, 3}, {in.v, 7}}) {
+    const auto* bytes = static_cast<const uint8_t*>(t.data);
+    int largest = 0;
+    for (int64_t i = 0; i < t.elements(); ++i) {
+      largest = std::max(largest, bytes[i] & 0x7f);
+    }
+    EXPECT_EQ(largest, most);
+    EXPECT_EQ(t.descales.at(1, 1, 0), 512);
+  }
+}
+
 double logsumexp(const std::vector<double>& scores) {
   const double max = *std::max_element(scores.begin(), scores.end());
   double sum = 0;
@@ -119,18 +217,19 @@ TEST(Patterns, ValuesOfOneHotSpellWhereTheyAreFrom) {
       std::vector<float> memory(8);
       const auto t = dense_view<void>(memory.data(), dtype, Layout::bhsd, 1, 1, 1, 8);
       for (int64_t c = 0; c < 8; ++c) {
-        store_element(t.data, dtype, c, one_hot_value(number, 131071 - number, 7 * number, c));
+        store_element(t.data, dtype, c,
+                      one_hot_value(dtype, number, 131071 - number, 7 * number, c));
       }
-      const auto source = one_hot_source(t, 0, 0, 0);
+      const auto source = one_hot_source(dtype, t, 0, 0, 0);
       ASSERT_TRUE(source);
       EXPECT_EQ(source->batch, number);
       EXPECT_EQ(source->head, 131071 - number);
       EXPECT_EQ(source->row, 7 * number);
       store_element(t.data, dtype, 2, 0.5f);
-      EXPECT_FALSE(one_hot_source(t, 0, 0, 0));
+      EXPECT_FALSE(one_hot_source(dtype, t, 0, 0, 0));
     }
   }
-  EXPECT_NE(one_hot_value(0, 0, 0, 7), one_hot_value(0, 0, 0, 15));
+  EXPECT_NE(one_hot_value(Dtype::fp32, 0, 0, 0, 7), one_hot_value(Dtype::fp32, 0, 0, 0, 15));
 }
 
 TEST(Patterns, LateMaximumRisesFromTileToTile) {

@@ -35,6 +35,15 @@ TEST(Quantize, FactorOfTheLargestMagnitude) {
   EXPECT_GT(descale_of(std::numeric_limits<float>::denorm_min(), kMostE4m3), 0);
 }
 
+TEST(Quantize, ExactFactorIsTheNextPowerOfTwo) {
+  EXPECT_EQ(exact_descale_of(448, kMostE4m3), 1);
+  EXPECT_EQ(exact_descale_of(449, kMostE4m3), 2);
+  EXPECT_EQ(exact_descale_of(225, kMostE4m3), 1);
+  EXPECT_EQ(exact_descale_of(224, kMostE4m3), 0.5f);
+  EXPECT_EQ(exact_descale_of(0, kMostE4m3), 1);
+  EXPECT_TRUE(std::isnan(exact_descale_of(kInfiniteFloat, kMostE4m3)));
+}
+
 // The factors of a problem, and the values of those rows that share one, from the definition.
 TEST(Quantize, RoundsEachElementOverItsOwnFactor) {
   ThreadPool pool(2);

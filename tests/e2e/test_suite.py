@@ -43,6 +43,28 @@ def test_adversarial_passes_for_every_cpu_provider(flashbench):
     assert {row["placement"] for row in rows} == {"", "strided", "offset"}
 
 
+@pytest.mark.parametrize("provider, kinds", [("emulated", 3), ("emulated:fp22", 2)])
+def test_adversarial_of_bytes_passes_for_the_emulation(flashbench, provider, kinds):
+    process = flashbench("verify", "--suite", "adversarial", "--filter", "dtype=e4m3", "--providers",
+                         provider, "--csv", "-", "--quiet")
+    rows = [row for row in rows_of(process.stdout) if kinds == 3 or row["descale"] != "per_block"]
+    assert len(rows) > 100 * kinds
+    assert {row["descale"] for row in rows} == {"", "per_tensor", "per_block"} - ({"per_block"} if kinds == 2 else set())
+    assert {row["status"] for row in rows} == {"ok"}
+    assert {row["verified"] for row in rows} <= {"passed", "coarse"}
+
+
+def test_suites_have_bytes_where_a_provider_takes_them(flashbench):
+    arguments = ["verify", "--suite", "random", "--seed", "7", "--count", "1", "--device", "cpu", "--csv", "-",
+                 "--quiet", "--filter"]
+    rows = rows_of(flashbench(*arguments, "seed=7", "--providers", "naive").stdout)
+    assert [row["dtype"] for row in rows].count("e4m3") == 0
+    rows = rows_of(flashbench(*arguments, "seed=7", "--providers", "emulated").stdout)
+    assert [row["dtype"] for row in rows].count("e4m3") == 1
+    refused = flashbench(*arguments, "dtype=e4m3", "--providers", "naive", expect=2)
+    assert "no provider of this run takes dtype e4m3" in refused.stderr
+
+
 def test_a_head_dim_of_v_is_in_the_row_and_its_command(flashbench):
     flashbench("verify", "--suite", "adversarial", "--providers", "tiled", "--quiet", "--filter",
                "head_dim=192,head_dim_v=128,dtype=bf16,pass=backward,distribution=normal,mask=none",

@@ -177,6 +177,37 @@ TEST(RandomCases, StayTheSame) {
             "seed18446744073709551615/window_right1023");
 }
 
+TEST(RandomCases, OfBytesHaveEveryFactorAndMask) {
+  std::set<std::pair<Descale, Mask>> both;
+  std::set<Distribution> distributions;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    const Case item = random_case_of_bytes(seed, 3000);
+    EXPECT_EQ(item.invalid(), std::nullopt) << item.key();
+    EXPECT_TRUE(item.problem.is_scaled());
+    EXPECT_EQ(item.inputs.seed, seed);
+    both.insert({item.problem.descale, item.problem.mask});
+    distributions.insert(item.inputs.distribution);
+  }
+  EXPECT_EQ(both.size(), kDescales.size() * kMasks.size());
+  EXPECT_EQ(distributions.size(), 5u);
+}
+
+TEST(Cases, OfBytesRefuseValuesThatBytesDoNotHave) {
+  Case item;
+  item.problem.dtype = Dtype::e4m3;
+  item.inputs.distribution = Distribution::inf_key;
+  EXPECT_EQ(item.invalid(), "distribution inf_key has no dtype e4m3, which has no infinity");
+  item.inputs.distribution = Distribution::one_hot;
+  EXPECT_EQ(item.invalid(), std::nullopt);
+  item.problem.dtype = Dtype::bf16;
+  item.inputs.distribution = Distribution::subnormals;
+  EXPECT_EQ(item.invalid(), "distribution subnormals needs dtype e4m3");
+  item.problem.quantize = Quantize::e4m3_head;
+  item.inputs.distribution = Distribution::one_hot;
+  EXPECT_EQ(item.invalid(),
+            "distribution one_hot has exact values, which rounding to bytes would change");
+}
+
 TEST(RandomCases, HaveRequestsOfDifferentLengthsPaddedAndRagged) {
   int padded = 0, ragged = 0, without_queries = 0, without_keys = 0;
   for (uint64_t seed = 1; seed <= 500; ++seed) {

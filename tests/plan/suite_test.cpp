@@ -30,7 +30,7 @@ TEST(Suite, EveryGroupHasAPurposeAndValidCases) {
       EXPECT_EQ(group.purpose.find('\n'), std::string_view::npos);
       EXPECT_FALSE(group.cases.empty()) << group.name;
       for (const Case& item : group.cases) {
-        EXPECT_FALSE(item.problem.invalid()) << item.key() << ": " << *item.problem.invalid();
+        EXPECT_FALSE(item.invalid()) << item.key() << ": " << *item.invalid();
       }
     }
   }
@@ -65,7 +65,8 @@ TEST(Suite, AdversarialHasWhatItMust) {
       for (const Distribution distribution : kDistributions) {
         if (distribution == Distribution::files || distribution == Distribution::uniform ||
             distribution == Distribution::outliers || distribution == Distribution::mean_v ||
-            distribution == Distribution::channel_offsets) {
+            distribution == Distribution::channel_offsets ||
+            distribution == Distribution::subnormals) {
           continue;
         }
         EXPECT_TRUE(has([&](const Case& c, const Problem&) {
@@ -105,6 +106,40 @@ TEST(Suite, AdversarialHasWhatItMust) {
     EXPECT_TRUE(
         any([&](const Case& c) { return c.problem.pass == pass && c.problem.kv_heads > 65535; }));
   }
+}
+
+TEST(Suite, AdversarialHasBytes) {
+  const std::vector<Case> cases = all_cases(make_suite("adversarial"));
+  const auto has = [&](auto wanted) {
+    return std::any_of(cases.begin(), cases.end(), [&](const Case& c) {
+      return c.problem.is_scaled() && wanted(c, c.problem);
+    });
+  };
+  for (const Descale descale : kDescales) {
+    for (const Distribution distribution : kDistributions) {
+      const bool of_pages_or_random =  // nothing of their own without pages, or drawn at random
+          distribution == Distribution::nan_v_padding || distribution == Distribution::uniform ||
+          distribution == Distribution::channel_offsets;
+      if (of_pages_or_random || distribution == Distribution::files) continue;
+      EXPECT_EQ(has([&](const Case& c, const Problem& p) {
+                  return p.descale == descale && c.inputs.distribution == distribution;
+                }),
+                distribution != Distribution::inf_key)
+          << name(descale) << name(distribution);
+    }
+    for (const Placement placement : kPlacements) {
+      EXPECT_TRUE(has([&](const Case& c, const Problem& p) {
+        return p.descale == descale && c.placement == placement;
+      }));
+    }
+    for (const Mask mask : kMasks) {
+      EXPECT_TRUE(has([&](const Case&, const Problem& p) {
+        return p.descale == descale && p.mask == mask && p.q_len > p.kv_len;
+      })) << name(mask);
+    }
+  }
+  EXPECT_TRUE(has([](const Case&, const Problem& p) { return p.has_window(); }));
+  EXPECT_TRUE(has([](const Case&, const Problem& p) { return p.value_dim() != p.head_dim; }));
 }
 
 TEST(Suite, AdversarialHasWindows) {
@@ -271,12 +306,13 @@ TEST(Suite, AdversarialHasPagesOfEverySizeOrderAndPlace) {
 }
 
 TEST(Suite, AdversarialStaysSmall) {
-  double flops = 0;
+  double flops = 0, of_bytes = 0;  // the latter are run where a provider takes them
   for (const Case& item : all_cases(make_suite("adversarial"))) {
-    flops += item.problem.flops();
+    (item.problem.is_scaled() ? of_bytes : flops) += item.problem.flops();
     EXPECT_LT(item.problem.compulsory_bytes(), int64_t{64} << 20) << item.key();
   }
   EXPECT_LT(flops, 4.1e10);
+  EXPECT_LT(of_bytes, 2e10);
 }
 
 TEST(Suite, LargeIsPastTheRangeOf32Bits) {
@@ -289,7 +325,7 @@ TEST(Suite, LargeIsPastTheRangeOf32Bits) {
 // Checks that every value of each axis is drawn in more than a few cases.
 TEST(Suite, RandomDrawsFromAllAxes) {
   const std::vector<Case> cases = all_cases(make_suite("random"));
-  ASSERT_EQ(cases.size(), 500u);
+  ASSERT_EQ(cases.size(), 1000u);
   const auto share = [&](auto has) {
     return static_cast<double>(std::count_if(cases.begin(), cases.end(), has)) / 500;
   };
@@ -325,7 +361,7 @@ TEST(Suite, RandomDrawsFromAllAxes) {
 TEST(Suite, RandomSaysItsSeedsAndOneOfThemTellsAProblem) {
   const Suite suite = make_suite("random", RandomSeeds{.seed = 40, .count = 30});
   const SweepConfig config = suite_config(suite);
-  ASSERT_EQ(config.cases.size(), 30u);
+  ASSERT_EQ(config.cases.size(), 60u);
   EXPECT_EQ(config.json.at("seed"), 40);
   EXPECT_EQ(config.json.at("count"), 30);
   for (uint64_t seed = 40; seed < 70; ++seed) {
@@ -333,11 +369,17 @@ TEST(Suite, RandomSaysItsSeedsAndOneOfThemTellsAProblem) {
     EXPECT_EQ(item.inputs.seed, seed);
     const Suite alone = make_suite("random", RandomSeeds{.seed = seed, .count = 1});
     EXPECT_EQ(all_cases(alone)[0].key(), item.key());
+    const Case& of_bytes = config.cases[seed - 10];
+    EXPECT_EQ(of_bytes.inputs.seed, seed);
+    EXPECT_EQ(all_cases(alone)[1].key(), of_bytes.key());
     EXPECT_LE(std::max(item.problem.q_len, item.problem.kv_len), 3000);
   }
   // Pinned: a reported seed must give the same problem in any build of this version.
   EXPECT_EQ(config.cases[0].key(),
             "forward/bf16/none/bshd/b1/hq16/hkv2/q1856/k482/d96/scale2.28/outliers/seed40");
+  EXPECT_EQ(config.cases[30].key(),
+            "forward/e4m3/causal_bottom_right/bhsd/b1/hq2/hkv1/q571/k230/d168/scale-2.69/outliers/"
+            "seed40/per_block");
 }
 
 TEST(Suite, OnlyRandomTakesSeeds) {
