@@ -102,15 +102,15 @@ TEST(EmulatedProducts, LetNanThrough) {
   EXPECT_TRUE(std::isnan(sum));
 }
 
-// What the mean of O lacks of that in fp64 on the same bytes, relative to it: scores with a
-// standard deviation of 2, V ~ N(1, 1/16), head_dim 128.
-double loss(const Accumulator& accumulator, int64_t keys) {
+// What the mean of O lacks of that in fp64 on the same bytes, relative to it: scores with this
+// standard deviation, V ~ N(1, 1/16), head_dim 128.
+double loss(const Accumulator& accumulator, int64_t keys, double deviation = 2) {
   const auto device = make_host_device(2);
   const Problem p{.dtype = Dtype::e4m3,
                   .q_len = 64,
                   .kv_len = keys,
                   .head_dim = 128,
-                  .scale = 2 / std::sqrt(128.0)};
+                  .scale = deviation / std::sqrt(128.0)};
   const HostTensors host(p, {}, *device->stream().threads);
   Inputs in = host.inputs();
   std::vector<uint8_t> v_bytes;
@@ -164,6 +164,41 @@ TEST(Emulated, LosesAMeanOfVAsAnH200Does) {
   EXPECT_NEAR(loss({.truncates = true, .p_exponent = 5}, 32768), 0.220, 0.01);
   EXPECT_NEAR(loss({.truncates = true, .promote_every = 128, .p_exponent = 5}, 32768), 0.0022,
               0.0003);
+}
+
+// The same from the model alone, if V is 1 and sums are as large as expected: a weight exp(s), of a
+// normal s, loses half a unit of the sum so far, or all of itself where it is less than a unit
+// (docs/fp8.md).
+double expected_loss(int64_t keys, double deviation) {
+  const auto below = [](double x) { return std::erfc(-x / std::sqrt(2.0)) / 2; };
+  const double mean = std::exp(deviation * deviation / 2);
+  double sum = 0;
+  for (int64_t key = 0; key < keys; ++key) {
+    const double unit = sum == 0 ? 0 : std::ldexp(1, std::ilogb(sum) - Accumulator::kFractionBits);
+    const double log_unit = std::log(unit) / deviation;
+    sum += mean * (1 - below(log_unit - deviation)) - unit / 2 * below(-log_unit);
+  }
+  return 1 - sum / (static_cast<double>(keys) * mean);
+}
+
+TEST(Emulated, LosesWhatTheModelSays) {
+  const Accumulator unpromoted{.truncates = true, .p_exponent = 5};
+  for (const auto& [keys, deviation] : {std::pair{8192, 1.0}, {32768, 1.0}, {32768, 2.0}}) {
+    EXPECT_NEAR(loss(unpromoted, keys, deviation), expected_loss(keys, deviation), 0.03)
+        << deviation << " " << keys;
+  }
+}
+
+// The loss of an H200 without promotion is that of scores with a deviation of 2. That with
+// promotion tells the deviation from the number of bits, since it hardly depends on the former.
+TEST(Emulated, TellsTheDeviationOfScoresFromALoss) {
+  const Accumulator unpromoted{.truncates = true, .p_exponent = 5};
+  EXPECT_GT(loss(unpromoted, 32768, 1.85), 0.230);
+  EXPECT_LT(loss(unpromoted, 32768, 2.15), 0.210);
+  const Accumulator promoted{.truncates = true, .promote_every = 128, .p_exponent = 5};
+  const double of_one = loss(promoted, 32768, 1), of_two = loss(promoted, 32768, 2);
+  EXPECT_GT(of_one, 0.5 * of_two);
+  EXPECT_LT(of_one, of_two);
 }
 
 TEST(Emulated, LosesMoreWithMoreKeys) {
