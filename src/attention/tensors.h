@@ -167,8 +167,12 @@ BasicTensorView<Data> query_view(Data* data, const Problem& p) {
   return query_side_view(data, p, p.dtype, p.head_dim);
 }
 template <typename Data>
+BasicTensorView<Data> output_view(Data* data, const Problem& p, Dtype dtype) {
+  return query_side_view(data, p, dtype, p.value_dim());
+}
+template <typename Data>
 BasicTensorView<Data> output_view(Data* data, const Problem& p) {
-  return query_side_view(data, p, p.output_dtype(), p.value_dim());
+  return output_view(data, p, p.output_dtype());
 }
 template <typename Data>
 BasicTensorView<Data> key_view(Data* data, const Problem& p) {
@@ -200,6 +204,14 @@ BasicTensorView<Data> logsumexp_view(Data* data, const Problem& p) {
   return {data, Dtype::fp32, p.batch, p.q_heads, rows.longest(), 1, 0, rows.total(), 1, &rows};
 }
 
+// How a provider stores O (Provider::output_dtype); of e4m3 with one factor.
+struct OutputFormat {
+  Dtype dtype = Dtype::fp32;
+  float descale = 1;
+
+  bool operator==(const OutputFormat&) const = default;
+};
+
 // What a provider reads. `o`, `d_o` and `logsumexp` are given for the backward pass only.
 struct Inputs {
   ConstTensorView q = {}, k = {}, v = {};
@@ -207,7 +219,8 @@ struct Inputs {
   const float* logsumexp = nullptr;  // natural log of the row's sum, at Problem::query_index
 };
 
-// What a provider writes: `o` and `logsumexp` forward; `dq`, `dk` and `dv` backward.
+// What a provider writes: `o` and `logsumexp` forward; `dq`, `dk` and `dv` backward. An `o` of e4m3
+// has a factor, which is given: each byte means its value times that.
 struct Outputs {
   TensorView o = {};
   float* logsumexp = nullptr;  // at Problem::query_index; null: the provider gives none

@@ -1,6 +1,7 @@
 #include "case/case_counters.h"
 
 #include "case/at_work.h"
+#include "case/support.h"
 #include "verify/oracle.h"
 
 namespace flashbench {
@@ -28,13 +29,13 @@ CounterReport failed(const CounterReader& reader, const std::string& reason) {
 }
 
 CounterReport count(const Provider& provider, const Case& item, Device& device,
-                    const DeviceInputs& inputs, CounterReader& reader,
+                    const DeviceInputs& inputs, const OutputFormat& o, CounterReader& reader,
                     const MeasureOptions& options) {
   try {
     const auto detail =
         options.counters == CounterMode::on ? CounterDetail::everything : CounterDetail::run;
     const auto session = provider.prepare(item.problem, device);
-    const DeviceOutputs outputs(device, item.problem, item.placement);
+    const DeviceOutputs outputs(device, item.problem, item.placement, true, o);
     const auto run = [&] { session->run(inputs.view(), outputs.view()); };
     session->prepare_inputs(inputs.view());
     run();  // triggers lazy loading
@@ -62,7 +63,9 @@ std::vector<CounterReport> count_case(const Case& item,
     const AtWork at_work(watch, static_cast<int>(i));
     reports.push_back(watch.interrupted()
                           ? failed(reader, "interrupted")
-                          : count(*providers[i], item, device, inputs, reader, options.measure));
+                          : count(*providers[i], item, device, inputs,
+                                  output_format(*providers[i], item.problem, host.inputs()), reader,
+                                  options.measure));
   }
   return reports;
 }

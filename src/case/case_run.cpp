@@ -229,8 +229,9 @@ void prepare_and_verify(Attempt& attempt, Scene& scene) {
   device.watch_growth();
 
   prepare(attempt, scene);
-  attempt.outputs = std::make_unique<DeviceOutputs>(device, scene.problem, scene.item.placement,
-                                                    attempt.provider->gives_logsumexp());
+  attempt.outputs = std::make_unique<DeviceOutputs>(
+      device, scene.problem, scene.item.placement, attempt.provider->gives_logsumexp(),
+      output_format(*attempt.provider, scene.problem, scene.host.inputs()));
   attempt.record.kernel = attempt.session->kernel();
   attempt.record.requested_bytes = attempt.session->requested_bytes();
   attempt.record.schedule = attempt.session->schedule();
@@ -314,7 +315,7 @@ Attempt start(const Provider& provider, int index, const Case& item, Scene& scen
   attempt.record.program = provider.program();
   if (item.problem.is_quantized()) {
     attempt.record.accumulator = provider.accumulator(item.problem).text();
-    attempt.record.output_dtype = name(item.problem.output_dtype());
+    attempt.record.output_dtype = name(provider.output_dtype(item.problem));
   }
   if (scene.watch.interrupted()) {
     attempt.end(Status::skipped, "interrupted");

@@ -17,11 +17,15 @@ struct Tally {
   int64_t count = 0;
 };
 
+double value_at(const ConstTensorView& t, int64_t index) {
+  const auto value = static_cast<double>(load_element(t.data, t.dtype, index));
+  return t.descales.data == nullptr ? value : value * static_cast<double>(*t.descales.data);
+}
+
 Tally tally(const ConstTensorView& a, const ConstTensorView& b, int64_t first, int64_t end) {
   Tally result;
   for (int64_t i = first; i < end; ++i) {
-    const double gap = std::abs(static_cast<double>(load_element(a.data, a.dtype, i)) -
-                                static_cast<double>(load_element(b.data, b.dtype, i)));
+    const double gap = std::abs(value_at(a, i) - value_at(b, i));
     if (!std::isfinite(gap)) continue;
     result.max = std::max(result.max, gap);
     result.sum += gap;

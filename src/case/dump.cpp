@@ -69,6 +69,9 @@ void dump_outputs(const std::filesystem::path& folder, const Problem& p, const O
   make_folder(folder);
   if (p.pass == Pass::forward) {
     write_tensor(folder / "o.npy", outputs.o, p.layout);
+    if (outputs.o.descales.data != nullptr) {
+      write_descales(folder / "o_descale.npy", outputs.o.descales, 1);
+    }
     if (outputs.logsumexp != nullptr) {
       write_logsumexp(folder / "logsumexp.npy", outputs.logsumexp, p);
     }

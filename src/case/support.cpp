@@ -42,6 +42,13 @@ std::optional<std::string> why_unsupported(const Provider& provider, const Case&
   return provider.why_unsupported_placement(item.problem, item.placement, info);
 }
 
+OutputFormat output_format(const Provider& provider, const Problem& p, const Inputs& host) {
+  const Dtype dtype = provider.output_dtype(p);
+  if (dtype != Dtype::e4m3) return {.dtype = dtype};
+  const float* factors = host.v.descales.data;
+  return {dtype, *std::max_element(factors, factors + p.key_descales())};
+}
+
 std::string support_text(const Provider& provider, const DeviceInfo& info) {
   std::string text = fmt::format("  {} ({}): {}\n", provider.name(), name(provider.device_kind()),
                                  provider.description());

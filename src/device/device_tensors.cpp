@@ -14,8 +14,8 @@ namespace {
 size_t query_bytes(const Problem& p) {
   return static_cast<size_t>(p.query_elements() * element_size(p.dtype));
 }
-size_t output_bytes(const Problem& p) {
-  return static_cast<size_t>(p.output_elements() * element_size(p.output_dtype()));
+size_t output_bytes(const Problem& p, Dtype dtype) {
+  return static_cast<size_t>(p.output_elements() * element_size(dtype));
 }
 size_t key_bytes(const Problem& p) {
   return static_cast<size_t>(p.key_elements() * element_size(p.dtype));
@@ -62,6 +62,12 @@ const RequestRows* own_queries(const Problem& p) {
 }
 const RequestRows* own_keys(const Problem& p) {
   return p.is_padded() ? &p.lengths->keys() : nullptr;
+}
+
+// The one factor of O in e4m3.
+TensorView with_descale(TensorView o, const void* descale) {
+  if (o.dtype == Dtype::e4m3) o.descales = {static_cast<const float*>(descale), 0, 0, 0};
+  return o;
 }
 
 Placement row_placement(Placement placement) {
@@ -152,9 +158,11 @@ int64_t DeviceInputs::guard_bytes() const {
   return bytes;
 }
 
-HostOutputs::HostOutputs(const Problem& problem, bool logsumexp) : problem_(problem) {
+HostOutputs::HostOutputs(const Problem& problem, bool logsumexp,
+                         const std::optional<OutputFormat>& o)
+    : problem_(problem), o_format_(o.value_or(OutputFormat{problem.output_dtype()})) {
   if (problem.pass == Pass::forward) {
-    o_.resize(output_bytes(problem));
+    o_.resize(output_bytes(problem, o_format_.dtype));
     if (logsumexp) logsumexp_.resize(row_bytes(problem));
   } else {
     dq_.resize(query_bytes(problem));
@@ -166,7 +174,8 @@ HostOutputs::HostOutputs(const Problem& problem, bool logsumexp) : problem_(prob
 Outputs HostOutputs::view() {
   Outputs outputs;
   if (problem_.pass == Pass::forward) {
-    outputs.o = output_view<void>(o_.data(), problem_);
+    outputs.o =
+        with_descale(output_view<void>(o_.data(), problem_, o_format_.dtype), &o_format_.descale);
     if (!logsumexp_.empty()) outputs.logsumexp = reinterpret_cast<float*>(logsumexp_.data());
   } else {
     outputs.dq = query_view<void>(dq_.data(), problem_);
@@ -191,13 +200,17 @@ void HostOutputs::forget_padding() {
 }
 
 DeviceOutputs::DeviceOutputs(Device& device, const Problem& problem, Placement placement,
-                             bool logsumexp)
-    : problem_(problem) {
+                             bool logsumexp, const std::optional<OutputFormat>& o)
+    : problem_(problem), o_format_(o.value_or(OutputFormat{problem.output_dtype()})) {
   const auto make = [&](const ConstTensorView& shape, Placement where) {
     return PlacedTensor(device, shape, where, MemoryUse::output);
   };
   if (problem.pass == Pass::forward) {
-    o_ = make(output_shape(problem), placement);
+    o_ = make(output_view<const void>(nullptr, problem, o_format_.dtype), placement);
+    if (o_format_.dtype == Dtype::e4m3) {
+      o_descale_ = PlacedTensor(device, descales_shape(1), Placement::contiguous, MemoryUse::input);
+      o_descale_.write(&o_format_.descale);
+    }
     if (logsumexp) logsumexp_ = make(row_shape(problem), row_placement(placement));
   } else {
     dq_ = make(query_shape(problem), placement);
@@ -209,7 +222,7 @@ DeviceOutputs::DeviceOutputs(Device& device, const Problem& problem, Placement p
 Outputs DeviceOutputs::view() const {
   Outputs outputs;
   if (problem_.pass == Pass::forward) {
-    outputs.o = o_.view();
+    outputs.o = with_descale(o_.view(), o_descale_.view().data);
     outputs.logsumexp = static_cast<float*>(logsumexp_.view().data);
   } else {
     outputs.dq = dq_.view();
@@ -236,7 +249,7 @@ uint64_t DeviceOutputs::hash() const {
 }
 
 HostOutputs DeviceOutputs::to_host() const {
-  HostOutputs host(problem_, !logsumexp_.empty());
+  HostOutputs host(problem_, !logsumexp_.empty(), o_format_);
   o_.read(host.o_.data());
   logsumexp_.read(host.logsumexp_.data());
   dq_.read(host.dq_.data());

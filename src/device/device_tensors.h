@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,8 +45,9 @@ class DeviceInputs {
 class HostOutputs {
  public:
   // Allocates uninitialised outputs. `logsumexp` is false for a forward pass whose provider returns
-  // none.
-  explicit HostOutputs(const Problem& problem, bool logsumexp = true);
+  // none; O is in the problem's output_dtype unless `o` says otherwise.
+  explicit HostOutputs(const Problem& problem, bool logsumexp = true,
+                       const std::optional<OutputFormat>& o = std::nullopt);
   Outputs view();
 
   bool operator==(const HostOutputs&) const = default;  // bit for bit
@@ -55,6 +57,7 @@ class HostOutputs {
   void forget_padding();
 
   Problem problem_;
+  OutputFormat o_format_;
   HostVector<std::byte> o_, dq_, dk_, dv_;
   HostVector<std::byte> logsumexp_;
 };
@@ -62,8 +65,9 @@ class HostOutputs {
 // A problem's outputs on the device; they start poisoned.
 class DeviceOutputs {
  public:
-  // `logsumexp`: see HostOutputs.
-  DeviceOutputs(Device& device, const Problem& problem, Placement placement, bool logsumexp = true);
+  // `logsumexp`, `o`: see HostOutputs.
+  DeviceOutputs(Device& device, const Problem& problem, Placement placement, bool logsumexp = true,
+                const std::optional<OutputFormat>& o = std::nullopt);
 
   Outputs view() const;
   void poison();
@@ -87,7 +91,9 @@ class DeviceOutputs {
 
  private:
   Problem problem_;
+  OutputFormat o_format_;
   PlacedTensor o_, logsumexp_, dq_, dk_, dv_;
+  PlacedTensor o_descale_;  // of O in e4m3, which a provider reads
 };
 
 }  // namespace flashbench

@@ -185,9 +185,10 @@ class Emulator {
              const Outputs& out) const {
     row.promote();
     const int64_t at = out.o.offset(b, h, query);
+    const float factor = out.o.descales.data == nullptr ? 1 : *out.o.descales.data;
     for (size_t c = 0; c < row.o.size(); ++c) {
       store_element(out.o.data, out.o.dtype, at + static_cast<int64_t>(c),
-                    row.sum == 0 ? 0 : row.o[c] / row.sum);
+                    row.sum == 0 ? 0 : row.o[c] / row.sum / factor);
     }
     const float logsumexp = (row.maximum - static_cast<float>(accumulator_.p_exponent)) *
                                 static_cast<float>(std::numbers::ln2) +
@@ -242,11 +243,12 @@ class EmulatedSession final : public Session {
 
 class EmulatedProvider final : public Provider {
  public:
-  EmulatedProvider(std::string_view name, const Accumulator& accumulator)
-      : name_(name), accumulator_(accumulator) {}
+  EmulatedProvider(std::string_view name, const Accumulator& accumulator, Dtype output)
+      : name_(name), accumulator_(accumulator), output_(output) {}
 
   std::string_view name() const override { return name_; }
   std::string_view description() const override {
+    if (output_ == Dtype::e4m3) return "the same, with O in e4m3";
     return accumulator_.promote_every == 0
                ? "8-bit products emulated, summed in the tensor cores alone"
                : "8-bit products emulated, their sums moved to fp32 registers every 128 keys";
@@ -258,9 +260,12 @@ class EmulatedProvider final : public Provider {
     return {"window_left", "window_right", "head_dim_v", "descale", "quantize"};
   }
   Accumulator accumulator(const Problem&) const override { return accumulator_; }
+  Dtype output_dtype(const Problem&) const override { return output_; }
 
   std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo&) const override {
     if (!p.is_quantized()) return "it emulates 8-bit products: dtype e4m3, or bf16 with quantize";
+    if (output_ == Dtype::e4m3 && !p.is_scaled())
+      return "it stores O in e4m3, and so takes that only";
     const Descale descale = p.is_scaled() ? p.descale : recipe_of(p.quantize).descale;
     if (accumulator_.promote_every == 0 && descale == Descale::per_block) {
       return "one accumulator cannot sum blocks of V with factors of their own";
@@ -277,13 +282,14 @@ class EmulatedProvider final : public Provider {
  private:
   std::string_view name_;
   Accumulator accumulator_;
+  Dtype output_;
 };
 
 }  // namespace
 
 std::unique_ptr<Provider> make_emulated_provider(std::string_view name,
-                                                 const Accumulator& accumulator) {
-  return std::make_unique<EmulatedProvider>(name, accumulator);
+                                                 const Accumulator& accumulator, Dtype output) {
+  return std::make_unique<EmulatedProvider>(name, accumulator, output);
 }
 
 }  // namespace flashbench

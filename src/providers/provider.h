@@ -106,6 +106,10 @@ class Provider {
   // In what it sums products; its verdict allows for that where they are of bytes.
   virtual Accumulator accumulator(const Problem&) const { return {}; }
 
+  // The dtype in which it stores O; of e4m3, which only inputs of e4m3 have, with the factor of its
+  // Outputs.
+  virtual Dtype output_dtype(const Problem& p) const { return p.output_dtype(); }
+
   // Whether a forward pass returns the logsumexp; otherwise Outputs have none, and none is checked.
   virtual bool gives_logsumexp() const { return true; }
 

@@ -14,7 +14,8 @@ namespace flashbench {
 std::unique_ptr<Provider> make_naive_provider();
 
 // A kernel of 8-bit products on the CPU, step by step.
-std::unique_ptr<Provider> make_emulated_provider(std::string_view name, const Accumulator&);
+std::unique_ptr<Provider> make_emulated_provider(std::string_view name, const Accumulator&,
+                                                 Dtype output = Dtype::bf16);
 
 // Standard attention on a GPU: cuBLAS products with S and P in memory, both in the problem's dtype,
 // or S in fp32.

@@ -46,10 +46,16 @@ std::string first_of_queries(const Problem& p, const Check& check) {
 
 // ---- O is a row of V
 
-// An element of V, with its factor if it has one.
-float value_at(const ConstTensorView& v, int64_t b, int64_t h, int64_t row, int64_t column) {
-  const float value = load_element(v.data, v.dtype, v.offset(b, h, row) + column);
-  return v.descales.data == nullptr ? value : value * v.descales.at(b, h, row);
+// An element, with its factor if it has one.
+float value_at(const ConstTensorView& t, int64_t b, int64_t h, int64_t row, int64_t column) {
+  const float value = load_element(t.data, t.dtype, t.offset(b, h, row) + column);
+  return t.descales.data == nullptr ? value : value * t.descales.at(b, h, row);
+}
+
+// A value as O stores it.
+float stored_in(const ConstTensorView& o, float value) {
+  const float factor = o.descales.data == nullptr ? 1 : *o.descales.data;
+  return factor * round_to(o.dtype, value / factor);
 }
 
 // Whether a row of O is that row of V bit for bit; of V in bytes, whose -0 a sum makes 0, value for
@@ -60,10 +66,9 @@ bool is_row_of_v(const ConstTensorView& o, const ConstTensorView& v, int64_t bat
     return std::memcmp(row_address(o, batch, o_head, o_row), row_address(v, batch, v_head, v_row),
                        static_cast<size_t>(o.head_dim * element_size(o.dtype))) == 0;
   }
-  const int64_t at = o.offset(batch, o_head, o_row);
   for (int64_t c = 0; c < o.head_dim; ++c) {
-    const float value = round_to(o.dtype, value_at(v, batch, v_head, v_row, c));
-    if (load_element(o.data, o.dtype, at + c) != value) return false;
+    const float value = stored_in(o, value_at(v, batch, v_head, v_row, c));
+    if (value_at(o, batch, o_head, o_row, c) != value) return false;
   }
   return true;
 }
@@ -115,11 +120,10 @@ std::string check_mean(const Problem& p, const ConstTensorView& v, const ConstTe
     for (; summed.end < visible.end; ++summed.end) add(summed.end, 1);
     for (; summed.first < visible.first; ++summed.first) add(summed.first, -1);
     if (!std::has_single_bit(static_cast<uint64_t>(visible.size()))) return "";
-    const int64_t at = o.offset(b, h, row);
     for (int64_t c = 0; c < v.head_dim; ++c) {
       const float mean =
-          round_to(o.dtype, sum[static_cast<size_t>(c)] / static_cast<float>(visible.size()));
-      const float found = load_element(o.data, o.dtype, at + c);
+          stored_in(o, sum[static_cast<size_t>(c)] / static_cast<float>(visible.size()));
+      const float found = value_at(o, b, h, row, c);
       if (found == mean) continue;
       return fmt::format(
           "{}, column {} must be {:.9g} exactly, the mean of {} rows of V, but is "

@@ -40,6 +40,21 @@ bool overflows_to(Dtype dtype, double expected, double bound, double found) {
   return round_to(dtype, static_cast<float>(expected + error)) == found;
 }
 
+// How an output is stored: bytes in units of their one factor.
+Rounding rounding_of_output(const ConstTensorView& output) {
+  Rounding rounding = rounding_of(output.dtype);
+  if (output.descales.data != nullptr) {
+    rounding.flush *= static_cast<double>(*output.descales.data);
+  }
+  return rounding;
+}
+
+double stored_value(const ConstTensorView& output, int64_t offset) {
+  const auto value = static_cast<double>(load_element(output.data, output.dtype, offset));
+  return output.descales.data == nullptr ? value
+                                         : value * static_cast<double>(*output.descales.data);
+}
+
 void compare(Tally& tally, const Rounding& rounding, Dtype dtype, double expected, double bound,
              double found, const std::array<int64_t, 4>& index) {
   if (!std::isfinite(expected) || !std::isfinite(found)) {
@@ -72,15 +87,14 @@ Tally compare_block(const Reference& reference, size_t block_index, const ConstT
   const RowBlock& block = (*reference.blocks)[block_index];
   const MatrixRef<const double> values = reference.values(block_index);
   const MatrixRef<const float> bounds = reference.bounds(block_index);
-  const Rounding rounding = rounding_of(reference.dtype);
+  const Rounding rounding = rounding_of_output(output);
   Tally tally;
   for (int64_t i = 0; i < values.rows; ++i) {
     const int64_t row = block.rows[static_cast<size_t>(i)];
     const int64_t offset = output.offset(block.batch, block.head, row);
     for (int64_t column = 0; column < values.cols; ++column) {
-      compare(tally, rounding, reference.dtype, values.row(i)[column],
-              static_cast<double>(bounds.row(i)[column]),
-              static_cast<double>(load_element(output.data, output.dtype, offset + column)),
+      compare(tally, rounding, output.dtype, values.row(i)[column],
+              static_cast<double>(bounds.row(i)[column]), stored_value(output, offset + column),
               {block.batch, block.head, row, column});
     }
   }
@@ -156,7 +170,7 @@ Judgement judge_tensor(const Reference& reference, const ConstTensorView& output
   error.mean_abs = total.sum_abs / static_cast<double>(std::max<int64_t>(error.checked, 1));
   error.ratio = error_ratio(reference, total);
   error.lambda = total.lambda;
-  if (total.max_exact > rounding_of(reference.dtype).flush) {
+  if (total.max_exact > rounding_of_output(output).flush) {
     error.rel_rms_err = std::sqrt(total.error_squares / total.exact_squares);
     error.rel_rms_explained = std::sqrt(total.explained_squares / total.exact_squares);
   }

@@ -19,7 +19,8 @@ struct Judgement {
   std::string reason;  // a sentence, if it did not pass
 };
 
-// `output` is shaped [batch, heads, length, columns]; on the host.
+// `output` is shaped [batch, heads, length, columns], in the dtype in which it was stored; on the
+// host.
 Judgement judge_tensor(const Reference& reference, const ConstTensorView& output, ThreadPool& pool);
 
 }  // namespace flashbench::verify

@@ -74,7 +74,8 @@ TEST(SupportTable, EveryOptionalAxisIsNamed) {
   EXPECT_EQ(named, names);
 }
 
-// Of those on a CPU: all but the emulations refuse bytes and recipes.
+// Of those on a CPU: all but the emulations refuse bytes and recipes; that with O in e4m3 refuses
+// recipes, whose O is bf16.
 TEST(SupportTable, WhoTakesBytes) {
   Case of_bytes, with_recipe;
   of_bytes.problem.dtype = Dtype::e4m3;
@@ -83,9 +84,11 @@ TEST(SupportTable, WhoTakesBytes) {
   for (const auto& provider : all_providers()) {
     if (provider->device_kind() != DeviceKind::cpu) continue;
     const bool emulates = provider->name().starts_with("emulated");
-    for (const Case& item : {of_bytes, with_recipe}) {
-      EXPECT_EQ(why_unsupported(*provider, item, {}) == std::nullopt, emulates) << provider->name();
-    }
+    EXPECT_EQ(why_unsupported(*provider, of_bytes, {}) == std::nullopt, emulates)
+        << provider->name();
+    EXPECT_EQ(why_unsupported(*provider, with_recipe, {}) == std::nullopt,
+              emulates && provider->name() != "emulated:o_e4m3")
+        << provider->name();
   }
 }
 

@@ -110,6 +110,21 @@ TEST(DeviceTensors, VAndOHaveTheirOwnHeadDim) {
   }
 }
 
+TEST(DeviceTensors, OInE4m3HasAFactor) {
+  const auto device = make_host_device(1);
+  const Problem p{.dtype = Dtype::e4m3, .q_heads = 2, .kv_heads = 2, .q_len = 3, .kv_len = 5};
+  DeviceOutputs outputs(*device, p, Placement::strided, true, OutputFormat{Dtype::e4m3, 0.25f});
+  const TensorView o = outputs.view().o;
+  EXPECT_EQ(o.dtype, Dtype::e4m3);
+  EXPECT_EQ(o.descales.at(0, 1, 2), 0.25f);
+  static_cast<uint8_t*>(o.data)[o.offset(0, 1, 2)] = 0x38;
+  HostOutputs host = outputs.to_host();
+  const TensorView on_host = host.view().o;
+  EXPECT_EQ(static_cast<const uint8_t*>(on_host.data)[on_host.offset(0, 1, 2)], 0x38);
+  EXPECT_EQ(on_host.descales.at(0, 1, 2), 0.25f);
+  EXPECT_EQ(DeviceOutputs(*device, p, Placement::strided).view().o.dtype, Dtype::bf16);
+}
+
 TEST(DeviceTensors, UnwrittenOutputsAreCounted) {
   const auto device = make_host_device(1);
   for (Dtype dtype : kUnscaledDtypes) {

@@ -43,7 +43,7 @@ def test_adversarial_passes_for_every_cpu_provider(flashbench):
     assert {row["placement"] for row in rows} == {"", "strided", "offset"}
 
 
-@pytest.mark.parametrize("provider, kinds", [("emulated", 3), ("emulated:fp22", 2)])
+@pytest.mark.parametrize("provider, kinds", [("emulated", 3), ("emulated:fp22", 2), ("emulated:o_e4m3", 3)])
 def test_adversarial_of_bytes_passes_for_the_emulation(flashbench, provider, kinds):
     process = flashbench("verify", "--suite", "adversarial", "--filter", "dtype=e4m3", "--providers",
                          provider, "--csv", "-", "--quiet")

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/e4m3.h"
 #include "attention/half.h"
 #include "attention/recipe.h"
 #include "case/case_run.h"
@@ -32,6 +33,7 @@ struct Spoilt {
 struct PlantedDefect {
   std::string name;
   Accumulator accumulator{true, 128};  // what it does; what it declares is promoted:128
+  Dtype output = Dtype::bf16;
   std::function<void(const Problem&, Spoilt&)> before = [](const Problem&, Spoilt&) {};
   std::function<void(const Problem&, const Outputs&)> after = [](const Problem&, const Outputs&) {};
 };
@@ -80,7 +82,7 @@ class DefectiveProvider final : public Provider {
  public:
   explicit DefectiveProvider(PlantedDefect defect)
       : defect_(std::move(defect)),
-        sound_(make_emulated_provider(defect_.name, defect_.accumulator)) {}
+        sound_(make_emulated_provider(defect_.name, defect_.accumulator, defect_.output)) {}
 
   std::string_view name() const override { return defect_.name; }
   std::string_view description() const override { return "an emulation, wrong on purpose"; }
@@ -88,6 +90,7 @@ class DefectiveProvider final : public Provider {
   std::vector<Dtype> dtypes() const override { return sound_->dtypes(); }
   std::vector<std::string_view> optional_axes() const override { return sound_->optional_axes(); }
   Accumulator accumulator(const Problem&) const override { return {true, 128}; }
+  Dtype output_dtype(const Problem&) const override { return defect_.output; }
   std::optional<std::string> why_unsupported(const Problem& p,
                                              const DeviceInfo& info) const override {
     return sound_->why_unsupported(p, info);
@@ -197,6 +200,41 @@ TEST(EmulatedMutants, OfBytesAreCaught) {
       expect_ok(item);
       for (const PlantedDefect& defect : defects_of_bytes()) expect_caught(item, defect);
     }
+  }
+}
+
+std::vector<PlantedDefect> defects_of_output() {
+  const auto each = [](uint8_t (*other)(uint8_t byte)) {
+    return [=](const Problem& p, const Outputs& out) {
+      for (int64_t b = 0; b < p.batch; ++b) {
+        for (int64_t h = 0; h < p.q_heads; ++h) {
+          for (int64_t row = 0; row < p.q_len; ++row) {
+            auto* bytes = static_cast<uint8_t*>(out.o.data) + out.o.offset(b, h, row);
+            std::transform(bytes, bytes + p.value_dim(), bytes, other);
+          }
+        }
+      }
+    };
+  };
+  return {{.name = "O not divided by its factor",
+           .output = Dtype::e4m3,
+           .after = each([](uint8_t byte) { return float_to_e4m3(e4m3_to_float(byte) / 64); })},
+          {.name = "O a unit too large",
+           .output = Dtype::e4m3,
+           .after = each([](uint8_t byte) {
+             return static_cast<uint8_t>((byte & 0x7f) < 0x7e ? byte + 1 : byte);
+           })}};
+}
+
+// With a mean of V: else O is as small as the error that the rounding of P explains.
+TEST(EmulatedMutants, OfOutputInE4m3AreCaught) {
+  for (const Descale descale : kDescales) {
+    Case item = case_of_bytes(descale, Mask::causal_bottom_right);
+    item.inputs.distribution = Distribution::mean_v;
+    const Record sound = run(item, {.name = "sound", .output = Dtype::e4m3});
+    EXPECT_EQ(name(sound.status), "ok") << sound.reason;
+    EXPECT_EQ(sound.output_dtype, "e4m3");
+    for (const PlantedDefect& defect : defects_of_output()) expect_caught(item, defect);
   }
 }
 

@@ -211,7 +211,10 @@ TEST(Emulated, RefusesWhatItDoesNotEmulate) {
   Problem p{.dtype = Dtype::bf16};
   EXPECT_EQ(emulated->why_unsupported(p, {}),
             "it emulates 8-bit products: dtype e4m3, or bf16 with quantize");
+  const auto o_e4m3 = make_emulated_provider("emulated:o_e4m3", {true, 128}, Dtype::e4m3);
+  EXPECT_EQ(o_e4m3->why_unsupported({.dtype = Dtype::e4m3}, {}), std::nullopt);
   p.quantize = Quantize::e4m3_block;
+  EXPECT_EQ(o_e4m3->why_unsupported(p, {}), "it stores O in e4m3, and so takes that only");
   EXPECT_EQ(emulated->why_unsupported(p, {}), std::nullopt);
   EXPECT_EQ(fp22->why_unsupported(p, {}),
             "one accumulator cannot sum blocks of V with factors of their own");
