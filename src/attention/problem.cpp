@@ -111,6 +111,8 @@ std::string_view name(Split split) {
       return "zigzag";
     case Split::contiguous:
       return "contiguous";
+    case Split::keys:
+      return "keys";
   }
   return "?";
 }

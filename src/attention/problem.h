@@ -29,8 +29,9 @@ enum class KvLayout { paged_nhd, paged_hnd };
 // Which pages of the pool the requests have (device/page_order.h).
 enum class PageOrder { shuffled, linear, reversed };
 
-// Which tokens the devices have that share a problem (attention/token_split.h).
-enum class Split { zigzag, contiguous };
+// Which tokens the devices have that share a problem (attention/token_split.h); keys: which keys
+// (attention/key_split.h).
+enum class Split { zigzag, contiguous, keys };
 
 // What has a factor of its own in each of Q, K and V of dtype e4m3: a head of a request, the whole
 // tensor, or kDescaleRows rows of a head.
@@ -59,7 +60,7 @@ inline constexpr std::array kLayouts{Layout::bshd, Layout::bhsd, Layout::ragged}
 inline constexpr std::array kKvLayouts{KvLayout::paged_nhd, KvLayout::paged_hnd};
 inline constexpr std::array kPageOrders{PageOrder::shuffled, PageOrder::linear,
                                         PageOrder::reversed};
-inline constexpr std::array kSplits{Split::zigzag, Split::contiguous};
+inline constexpr std::array kSplits{Split::zigzag, Split::contiguous, Split::keys};
 inline constexpr std::array kDescales{Descale::per_head, Descale::per_tensor, Descale::per_block};
 inline constexpr std::array kQuantizes{Quantize::none,
                                        Quantize::e4m3_tensor,
