@@ -28,12 +28,17 @@ struct BlockSizes {
   bool operator==(const BlockSizes&) const = default;
 };
 
-// Keys and values that arrive while a kernel runs.
+// Keys and values that arrive while a kernel runs, and gradients that leave meanwhile. Any thread
+// may call its members.
 class KeyGate {
  public:
   virtual ~KeyGate() = default;
-  // Returns once the keys before `end` and their values may be read. Any thread may call it.
+
+  // Returns once the keys before `end` and their values may be read.
   virtual void wait(int64_t end) const = 0;
+
+  // dK and dV of these keys of a head of a request are written. Each key is named once.
+  virtual void finished(RowRange) const {}
 };
 
 // What to run, on which device, and with which tiling. Only tunable kernels use `blocks`.

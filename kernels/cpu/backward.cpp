@@ -171,8 +171,8 @@ HWY_INLINE void accumulate(const QueryTile& q, bool finite_keys, float* dq, size
 // Computes dK and dV of every chunks-th key tile of one K/V head, and the share of dQ from these
 // keys.
 void backward_chunk(const Problem& whole, const Inputs& in, const Outputs& out, int64_t b,
-                    int64_t kv_head, int64_t chunk, Tile tile, const BackwardWorkspace& w,
-                    const BackwardScratch& s) {
+                    int64_t kv_head, int64_t chunk, Tile tile, const KeyGate* gate,
+                    const BackwardWorkspace& w, const BackwardScratch& s) {
   const Problem p = whole.request(b);
   const int64_t first_head = kv_head * p.heads_per_kv_head();
   const int64_t row0 = BackwardWorkspace::first_row(whole, b, first_head);
@@ -182,6 +182,7 @@ void backward_chunk(const Problem& whole, const Inputs& in, const Outputs& out, 
   for (int64_t key = chunk * tile.keys; key < p.kv_len; key += w.chunks * tile.keys) {
     const KeyTile key_tile{key, std::min(tile.keys, p.kv_len - key)};
     const RowRange queries = queries_of(p, key_tile);
+    if (gate != nullptr) gate->wait(key + key_tile.keys);
     const bool finite_keys = load_keys(p, in, b, kv_head, key_tile, s);
     for (int64_t group = 0; group < p.heads_per_kv_head(); ++group) {
       const int64_t h = first_head + group;
@@ -207,6 +208,7 @@ void backward_chunk(const Problem& whole, const Inputs& in, const Outputs& out, 
     store_rows(s.dk, kRowStride, static_cast<float>(p.softmax_scale()), keys, out.dk, b, kv_head,
                key);
     store_rows(s.dv, kRowStride, 1.0f, keys, out.dv, b, kv_head, key);
+    if (gate != nullptr) gate->finished({key, key + key_tile.keys});
   }
 }
 
@@ -313,7 +315,7 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
   });
   pool.parallel_for(p.batch * p.kv_heads * w.chunks, [&](int64_t item, int thread) {
     const int64_t head = item / w.chunks, chunk = item % w.chunks;
-    run_chunk(p, in, out, head / p.kv_heads, head % p.kv_heads, chunk, tile, w,
+    run_chunk(p, in, out, head / p.kv_heads, head % p.kv_heads, chunk, tile, at.gate, w,
               scratch[static_cast<size_t>(thread)]);
   });
   pool.parallel_for(query_rows.size(),
@@ -329,6 +331,7 @@ extern const AttentionKernel kCpuTiledBackward{.name = "cpu_tiled_backward",
                                                .knows_windows = true,
                                                .knows_head_dim_v = true,
                                                .knows_lengths = true,
+                                               .knows_gates = true,
                                                .why_unsupported = why_unsupported,
                                                .variant = variant,
                                                .workspace_bytes = workspace_bytes,

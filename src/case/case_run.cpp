@@ -20,6 +20,7 @@
 #include "case/support.h"
 #include "measure/round_ceilings.h"
 #include "measure/stats.h"
+#include "providers/providers.h"
 #include "verify/coarse.h"
 #include "verify/expectation.h"
 #include "verify/oracle.h"
@@ -185,6 +186,9 @@ void prepare(Attempt& attempt, Scene& scene) {
     throw Unsupported(*why);
   }
   attempt.session = attempt.provider->prepare(scene.problem, scene.device);
+  if (GroupSession* group = attempt.session->group(); group != nullptr && scene.watch.steps) {
+    group->show_on(*scene.watch.steps);
+  }
   attempt.record.prepare_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -401,10 +405,12 @@ void measure_group(Attempt& attempt, Scene& scene) {
 // What is timed beside the providers: the GEMM, and what bounds a case whose limit is memory.
 class Beside {
  public:
-  Beside(Scene& scene, GemmCeiling& gemm) : gemm_(gemm) {
+  // `several_devices`: whether any of the providers shares the work.
+  Beside(Scene& scene, GemmCeiling& gemm, bool several_devices) : gemm_(gemm) {
     try {
       outputs_.emplace(scene.device, scene.problem, scene.item.placement);
       works_ = round_ceilings(scene.device, scene.problem, scene.inputs.view(), outputs_->view());
+      if (several_devices) add_same_work(scene);
     } catch (const OutOfMemory&) {
       // The row of the providers does not depend on them.
     }
@@ -432,8 +438,20 @@ class Beside {
   }
 
  private:
+  void add_same_work(Scene& scene) {
+    share_ = make_share_session(scene.problem, scene.device);
+    if (share_ == nullptr) return;
+    const auto run = [this, &scene] { share_->run(scene.inputs.view(), outputs_->view()); };
+    run();  // copies what the others have
+    share_->group()->only(GroupPart::computing);
+    works_.push_back(
+        {std::string(kSameWork), "run/s",
+         fmt::format("one device alone with the work of one of {}", *scene.problem.gpus), 1, run});
+  }
+
   GemmCeiling& gemm_;
   std::optional<DeviceOutputs> outputs_;
+  std::unique_ptr<Session> share_;
   std::vector<CeilingWork> works_;
 };
 
@@ -446,7 +464,9 @@ void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& ge
     contenders.push_back(timed(attempt, scene));
   }
   if (alive.empty()) return;
-  const Beside beside(scene, gemm);
+  const bool several_devices = std::ranges::any_of(
+      alive, [](const Attempt* attempt) { return attempt->session->group() != nullptr; });
+  const Beside beside(scene, gemm, several_devices);
   for (Contender& contender : beside.contenders()) contenders.push_back(std::move(contender));
 
   const std::vector<Timing> timings = measure_interleaved(

@@ -31,6 +31,8 @@ struct Watch {
   // Receives the index of a provider that left threads or processes at work. The case then ends,
   // because nothing else can be timed beside them.
   std::atomic<int>* left_running = nullptr;
+  // Receives what the devices are at that share a problem.
+  StepBoard* steps = nullptr;
 };
 
 // Returns one record for each provider, in order, whatever happens to it. `gemm` is timed in the

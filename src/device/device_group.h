@@ -45,14 +45,24 @@ class DeviceGroup {
   virtual void run(const std::function<void(int rank)>& body) = 0;
 
   // Copies memory of the rank `from` into memory of `rank` on the copy engine of `rank`, behind its
-  // earlier pulls, while the rank goes on. Returns the number of this pull.
-  virtual int64_t pull(int rank, int from, std::vector<RowCopy> copies) = 0;
+  // earlier pulls, while the rank goes on. With a mark, not before `from` has set that. Returns the
+  // number of this pull.
+  virtual int64_t pull(int rank, int from, std::vector<RowCopy> copies, int mark = kNoMark) = 0;
+  static constexpr int kNoMark = -1;
 
   // Waits for this pull of the rank, and all before it. Any thread of the rank may call it.
   virtual void wait(int rank, int64_t pull) = 0;
 
+  // Sets a mark, from 0, of this run: others may pull what the rank has written. Any thread of the
+  // rank may call it.
+  virtual void set_mark(int rank, int mark) = 0;
+
   // Waits until every rank is here: what one has written before, all may pull afterwards.
   virtual void barrier(int rank) = 0;
+
+  // Calls this, soon, once the rank's work before it has ended; by the end of run(). Any thread of
+  // the rank may ask for it, and any thread may call.
+  virtual void when_done(int rank, const std::function<void()>& call) = 0;
 };
 
 // The devices that share work with this one, which is of them; it must outlive the group. Those of

@@ -1,9 +1,13 @@
+#include <pthread.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <set>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -25,7 +29,12 @@ void copy_rows(const RowCopy& copy) {
 // A thread that copies what it is given, one after the other: a GPU's copy engine.
 class CopyEngine {
  public:
-  CopyEngine() : thread_([this] { work(); }) {}
+  struct Task {
+    std::vector<RowCopy> copies;
+    std::function<bool()> may_begin;  // waits; false: never
+  };
+
+  explicit CopyEngine(int rank) : thread_([this, rank] { work(rank); }) {}
   ~CopyEngine() {
     {
       const std::lock_guard lock(mutex_);
@@ -35,9 +44,9 @@ class CopyEngine {
     thread_.join();
   }
 
-  int64_t add(std::vector<RowCopy> copies) {
+  int64_t add(Task task) {
     const std::lock_guard lock(mutex_);
-    queue_.push_back(std::move(copies));
+    queue_.push_back(std::move(task));
     changed_.notify_all();
     return ++added_;
   }
@@ -52,15 +61,18 @@ class CopyEngine {
   }
 
  private:
-  void work() {
+  void work(int rank) {
+    pthread_setname_np(pthread_self(), ("copy " + std::to_string(rank)).c_str());
     std::unique_lock lock(mutex_);
     while (true) {
       changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
       if (queue_.empty()) return;
-      const std::vector<RowCopy> copies = std::move(queue_.front());
+      const Task task = std::move(queue_.front());
       queue_.pop_front();
       lock.unlock();
-      for (const RowCopy& copy : copies) copy_rows(copy);
+      if (task.may_begin()) {
+        for (const RowCopy& copy : task.copies) copy_rows(copy);
+      }
       lock.lock();
       ++done_;
       changed_.notify_all();
@@ -69,7 +81,7 @@ class CopyEngine {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::vector<RowCopy>> queue_;
+  std::deque<Task> queue_;
   int64_t added_ = 0, done_ = 0;
   bool stopping_ = false;
   std::thread thread_;  // last: it uses the others
@@ -81,7 +93,7 @@ class HostGroup final : public DeviceGroup {
     info_.threads = std::max(1, info_.threads / ranks);
     for (int rank = 0; rank < ranks; ++rank) {
       pools_.push_back(std::make_unique<ThreadPool>(info_.threads));
-      engines_.push_back(std::make_unique<CopyEngine>());
+      engines_.push_back(std::make_unique<CopyEngine>(rank));
     }
   }
 
@@ -95,6 +107,7 @@ class HostGroup final : public DeviceGroup {
   void run(const std::function<void(int)>& body) override {
     failure_ = nullptr;
     here_ = 0;
+    marks_.clear();
     // As many threads as ranks, so that ranks that wait for each other all run.
     runners_.parallel_for(ranks(), [&](int64_t item, int) {
       const auto rank = static_cast<int>(item);
@@ -108,10 +121,19 @@ class HostGroup final : public DeviceGroup {
     if (failure_ != nullptr) std::rethrow_exception(failure_);
   }
 
-  int64_t pull(int rank, int, std::vector<RowCopy> copies) override {
-    return engines_[index(rank)]->add(std::move(copies));
+  int64_t pull(int rank, int from, std::vector<RowCopy> copies, int mark) override {
+    return engines_[index(rank)]->add({std::move(copies), [this, from, mark] {
+                                         return mark == kNoMark || has_mark(from, mark);
+                                       }});
   }
   void wait(int rank, int64_t pull) override { engines_[index(rank)]->wait(pull); }
+  void when_done(int, const std::function<void()>& call) override { call(); }
+
+  void set_mark(int rank, int mark) override {
+    const std::lock_guard lock(mutex_);
+    marks_.emplace(rank, mark);
+    changed_.notify_all();
+  }
 
   void barrier(int) override {
     std::unique_lock lock(mutex_);
@@ -129,6 +151,14 @@ class HostGroup final : public DeviceGroup {
  private:
   static size_t index(int rank) { return static_cast<size_t>(rank); }
 
+  // Waits for a mark; false if a rank has failed before.
+  bool has_mark(int rank, int mark) {
+    std::unique_lock lock(mutex_);
+    const auto is_set = [&] { return marks_.contains({rank, mark}); };
+    changed_.wait(lock, [&] { return is_set() || failure_ != nullptr; });
+    return is_set();
+  }
+
   // Keeps the first failure: those after it may be RankFailed.
   void fail(std::exception_ptr failure) {
     const std::lock_guard lock(mutex_);
@@ -140,13 +170,15 @@ class HostGroup final : public DeviceGroup {
   ThreadPool runners_;
   DeviceInfo info_;  // of each rank
   std::vector<std::unique_ptr<ThreadPool>> pools_;
-  std::vector<std::unique_ptr<CopyEngine>> engines_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::exception_ptr failure_;
-  int here_ = 0;       // ranks at the barrier
-  int64_t round_ = 0;  // of the barrier
+  std::set<std::pair<int, int>> marks_;  // of the ranks, in this run
+  int here_ = 0;                         // ranks at the barrier
+  int64_t round_ = 0;                    // of the barrier
+
+  std::vector<std::unique_ptr<CopyEngine>> engines_;  // last: they use the others
 };
 
 }  // namespace

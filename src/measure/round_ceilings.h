@@ -13,6 +13,10 @@ namespace flashbench {
 // Their names.
 inline constexpr std::string_view kStream = "stream", kNullLaunch = "null_launch";
 
+// Another in these rounds, of a problem that several devices share: one device alone with the work
+// of one of them.
+inline constexpr std::string_view kSameWork = "same_work";
+
 // Whether memory may bound the problem: a forward pass with few FLOPs for each compulsory byte.
 inline constexpr double kMostStreamedIntensity = 256;  // FLOPs a byte; an H200's ridge is near 170
 bool is_streamed(const Problem&);

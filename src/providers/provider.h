@@ -15,6 +15,7 @@
 #include "attention/schedule.h"
 #include "attention/tensors.h"
 #include "device/device.h"
+#include "device/step_board.h"
 
 namespace flashbench {
 
@@ -25,6 +26,9 @@ enum class GroupPart { everything, computing, copying };
 class GroupSession {
  public:
   virtual ~GroupSession() = default;
+
+  // The next runs show here what each rank is at. The board must outlive them.
+  virtual void show_on(StepBoard&) = 0;
 
   // The next runs do only this: computing on the data that an earlier run has copied, or copying.
   // What they write is of no use.

@@ -46,6 +46,10 @@ std::unique_ptr<Provider> make_tiled_provider(DeviceKind device, std::string_vie
 // Our kernels on several devices that share a problem, an algorithm each (src/providers/split/).
 std::vector<std::unique_ptr<Provider>> make_split_providers();
 
+// For a problem that has gpus: the work of that device of a group which has the most, done while
+// the others are idle. It writes no other rows. Null where the device has no group.
+std::unique_ptr<Session> make_share_session(const Problem&, Device&);
+
 // Makes a session of one of our own kernels with these block sizes.
 std::unique_ptr<Session> make_kernel_session(const kernels::AttentionKernel&,
                                              const kernels::BlockSizes&, const Problem&, Device&);

@@ -294,8 +294,14 @@ std::vector<Column> make_columns() {
       of_group("exposed_ms",
                [](const GroupReport& group) { return figure(group.exposed() * 1e3); }),
       of_group("overlap", [](const GroupReport& group) { return figure(group.overlap()); }),
+      of_group("busbw_gbps",
+               [](const GroupReport& group) {
+                 const auto rate = group.bus_bandwidth();
+                 return rate ? figure(*rate / 1e9) : std::string();
+               }),
       {"eff_strong", false,
        [](R r, const SweepResult& all) { return figure(strong_efficiency(r, all.records)); }, true},
+      optional_number("eff_same_work", [](R r) { return figure(same_work_efficiency(r)); }),
       optional_number("plan_us", [](R r) { return in_us(r.plan_seconds); }),
       optional_number(
           "nodes",

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "measure/pipes.h"
+#include "measure/round_ceilings.h"
 #include "plan/axis.h"
 
 namespace flashbench {
@@ -207,6 +208,13 @@ std::optional<double> GroupReport::overlap() const {
   return 1 - exposed() / copying;
 }
 
+// nccl-tests: busbw = S / t (P - 1) / P, where S is the whole buffer of an all-gather,
+// reduce-scatter or all-to-all of P ranks. S (P - 1) / P is what a rank sends to others.
+std::optional<double> GroupReport::bus_bandwidth() const {
+  if (!(copying > 0) || sent_bytes.empty()) return std::nullopt;
+  return static_cast<double>(*std::ranges::max_element(sent_bytes)) / copying;
+}
+
 std::optional<double> strong_efficiency(const Record& record, const std::vector<Record>& all) {
   const auto timed = performance(record);
   if (!record.group || !timed || !record.item.problem.gpus) return std::nullopt;
@@ -217,6 +225,13 @@ std::optional<double> strong_efficiency(const Record& record, const std::vector<
     return one->median / (static_cast<double>(*record.item.problem.gpus) * timed->median);
   }
   return std::nullopt;
+}
+
+std::optional<double> same_work_efficiency(const Record& record) {
+  const auto timed = performance(record);
+  const Ceiling* one = round_ceiling(record, kSameWork);
+  if (!record.group || !timed || one == nullptr) return std::nullopt;
+  return median(one->measurement.seconds) / timed->median;
 }
 
 std::optional<double> speedup_vs_naive(const Record& record, const std::vector<Record>& all) {

@@ -70,6 +70,9 @@ struct GroupReport {
   double skew() const;                    // of the slowest rank over the mean, less 1
   double exposed() const;                 // seconds of copying that no computing hides, 0 at least
   std::optional<double> overlap() const;  // share of the copying that is hidden; empty without any
+
+  // Bytes a second by nccl-tests' convention; empty without any copying.
+  std::optional<double> bus_bandwidth() const;
 };
 
 // One provider on one case. Absent figures are empty, never 0.
@@ -169,6 +172,11 @@ std::optional<double> share_of_peak(const Record&, const SweepResult&);
 // Strong scaling: the time of one of the devices alone, over that of all and their number. The one
 // is `tiled` in the same case and file. Empty if either was not timed.
 std::optional<double> strong_efficiency(const Record&, const std::vector<Record>& all);
+
+// The time of one device alone for the work of one of several, over the time of all: 1 if neither
+// copying nor waiting costs anything. The one is a ceiling in the same rounds. Empty if either was
+// not timed.
+std::optional<double> same_work_efficiency(const Record&);
 
 // FLOPs per byte moved: measured bytes if there are any, else requested bytes.
 std::optional<double> arithmetic_intensity(const Record&);

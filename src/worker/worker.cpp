@@ -48,7 +48,7 @@ class Worker {
  public:
   explicit Worker(WorkerMemory* memory)
       : watch_{[memory] { return memory->end_soon.load(); }, &memory->at_work,
-               &memory->left_running} {}
+               &memory->left_running, &memory->steps} {}
 
   Json answer(const Json& request) {
     const std::string what = request.at("do");

@@ -95,7 +95,7 @@ WorkerProcess::WorkerProcess() : oom_kills_before_(oom_kills()) {
   output_ = own_output;
   void* mapped = mmap(nullptr, sizeof(WorkerMemory), PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
   if (mapped == MAP_FAILED) fail("cannot map shared memory");
-  memory_ = new (mapped) WorkerMemory{-1, -1, false};
+  memory_ = new (mapped) WorkerMemory{-1, -1, false, {}};
   start(socket, memory, output);
   close(socket);
   close(memory);
@@ -155,10 +155,12 @@ std::variant<Answer, AbnormalEnd> WorkerProcess::ask(const std::string& request,
       if (closed_) return end_of("its worker closed the connection");
       const bool overdue = Clock::now() >= deadline;
       if (asked_to_end && overdue) {
+        const auto unfinished = memory_->steps.unfinished();
         kill_and_reap();
-        return AbnormalEnd{Status::timeout,
-                           with_last_words(fmt::format(
-                               "it did not end within {:g} s; its worker was killed", seconds))};
+        return AbnormalEnd{
+            Status::timeout,
+            with_last_words(fmt::format("{}it did not end within {:g} s; its worker was killed",
+                                        unfinished ? *unfinished + "; " : "", seconds))};
       }
       if (!asked_to_end && (overdue || interrupted())) {
         memory_->end_soon = true;

@@ -27,7 +27,7 @@ TEST(Choose, AnAsteriskStandsForTheRestOfTheName) {
   }
   EXPECT_THAT(chosen,
               testing::ElementsAre("naive", "tiled", "tiled:gather", "tiled:ulysses", "tiled:ring",
-                                   "tiled:gated", "emulated", "emulated:fp22", "emulated:o_e4m3"));
+                                   "tiled:gated", "tiled:dcp", "emulated", "emulated:fp22", "emulated:o_e4m3"));
   EXPECT_THAT([] { choose_providers({"x*"}, DeviceKind::cpu); },
               testing::ThrowsMessage<BadInput>(testing::HasSubstr("\"x*\"")));
 }

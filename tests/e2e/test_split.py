@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import os
+import statistics
 
 import pytest
 
@@ -30,10 +32,11 @@ def test_each_algorithm_is_verified_and_timed_beside_one_device(flashbench):
 
 
 def test_the_columns_follow_from_the_row(flashbench):
-    run(flashbench, "--seq", 64, "--gpus", 4, "--split", "contiguous")
+    results = run(flashbench, "--seq", 64, "--gpus", 4, "--split", "contiguous")
     report = flashbench("report", "run.json", "--format", "csv").stdout
     one, *rows = csv.DictReader(io.StringIO(report, newline=""))
-    assert one["eff_strong"] == one["per_gpu_ms"] == one["exposed_ms"] == ""
+    assert one["eff_strong"] == one["eff_same_work"] == one["busbw_gbps"] == one["per_gpu_ms"] == one["exposed_ms"] == ""
+    share, = [ceiling for ceiling in results[1]["performance"]["round_ceilings"] if ceiling["name"] == "same_work"]
     for row in rows:
         assert (row["gpus"], row["split"]) == ("4", "contiguous")
         devices = [float(ms) for ms in row["per_gpu_ms"].split()]
@@ -41,14 +44,52 @@ def test_the_columns_follow_from_the_row(flashbench):
         assert float(row["overlap"]) == pytest.approx(1 - float(row["exposed_ms"]) / float(row["comm_only_ms"]), rel=1e-3,
                                                       abs=1e-5)
         assert float(row["eff_strong"]) == pytest.approx(float(one["median_ms"]) / (4 * float(row["median_ms"])), rel=1e-3)
+        share_ms = statistics.median(share["measurement"]["samples_s"]) * 1e3
+        assert float(row["eff_same_work"]) == pytest.approx(share_ms / float(row["median_ms"]), rel=1e-3)
+        assert float(row["busbw_gbps"]) == pytest.approx(
+            float(row["sent_bytes"]) / float(row["comm_only_ms"]) / 1e6, rel=1e-3)
     again = flashbench("report", "run.json", "--format", "json").stdout
     assert json.loads(again)["results"][1]["group"] == json.loads((flashbench.folder / "run.json").read_text())["results"][1]["group"]
 
 
 def test_backward(flashbench):
     rows = run(flashbench, "--seq", 61, "--gpus", 2, "--pass", "backward")
-    assert [row["status"] for row in rows] == ["ok", "ok", "ok", "ok", "unsupported"]
-    assert rows[-1]["reason"] == "it has no backward pass"
+    assert [row["status"] for row in rows] == ["ok"] * 5
+
+
+@pytest.mark.parametrize("q_len, kv_len", [(1, 97), (4, 128), (16, 20)])
+def test_decoding_with_a_part_of_the_keys_on_each_device(flashbench, q_len, kv_len):
+    rows = run(flashbench, "--q-len", q_len, "--kv-len", kv_len, "--kv-heads", 2, "--gpus", 4, "--split", "keys",
+               "--mask", "causal_bottom_right", providers=("tiled", "tiled:dcp", "tiled:ring"))
+    assert [row["status"] for row in rows] == ["ok", "ok", "unsupported"]
+    assert rows[1]["key"].endswith("/gpus4/keys") and len(rows[1]["group"]["rank_s"]) == 4
+    assert rows[2]["reason"] == "it splits tokens: expected split zigzag or contiguous, got keys"
+
+
+def test_decoding_takes_requests_of_equal_lengths(flashbench):
+    rows = run(flashbench, "--lengths", "1q64_1q96", "--gpus", 2, "--split", "keys", providers=("tiled", "tiled:dcp"))
+    assert [row["status"] for row in rows] == ["ok", "unsupported"]
+    assert rows[1]["reason"] == "it does not support lengths"
+
+
+def test_a_rank_that_hangs_is_named_with_its_step(flashbench, plugins):
+    """A copy of rank 2 hangs in the second of three cases, whose rows have 96 bytes."""
+    config = flashbench.config(
+        name="hung",
+        providers=["tiled:ulysses", "tiled:ring"],
+        cases=[{"seq": 64, "q_heads": 4, "gpus": 4, "head_dim": [16, 24, 32]}],
+    )
+    hung = {"LD_PRELOAD": str(plugins / "hung_copy.so"), "FLASHBENCH_HUNG_THREAD": "copy 2", "FLASHBENCH_HUNG_BYTES": "96"}
+    flashbench("sweep", "--config", config, "--out", "out", "--no-ceilings", "--threads", 2, "--case-timeout", 3, expect=4,
+               env={**os.environ, **hung})
+    rows = json.loads((flashbench.folder / "out/hung.json").read_text())["results"]
+    assert [row["status"] for row in rows] == ["ok", "ok", "timeout", "timeout", "ok", "ok"]
+    ulysses, ring = rows[2:4]
+    assert ulysses["reason"].startswith("rank 2 did not finish step 1 of 3 (pull of heads 2 to 2) in ")
+    assert ring["reason"].startswith("rank 2 did not finish step 2 of 4 (pull of keys 24 to 31 and 32 to 39) in ")
+    for row in (ulysses, ring):
+        assert "it did not end within 3 s; its worker was killed" in row["reason"]
+        assert row["performance"] is None and "group" not in row
 
 
 def test_a_provider_of_one_device_is_not_offered_the_problem(flashbench):
@@ -72,6 +113,8 @@ def test_what_is_no_split_is_refused(flashbench, arguments, said):
     assert said in process.stderr
 
 
-def test_the_shipped_config_names_its_cases(flashbench):
+def test_the_shipped_configs_name_their_cases(flashbench):
     listed = flashbench("sweep", "--config", "split", "--dry-run").stdout
-    assert listed.count("gpus 4  contiguous") == 1 and "9 cases for tiled, tiled:gather" in listed
+    assert listed.count("gpus 4  contiguous") == 1 and "11 cases for tiled, tiled:gather" in listed
+    listed = flashbench("sweep", "--config", "split_decode", "--dry-run").stdout
+    assert listed.count("gpus 2  keys") == 3 and "7 cases for tiled, tiled:dcp" in listed

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <numbers>
 #include <string>
 #include <utility>
 #include <vector>
@@ -88,6 +91,12 @@ class SplitMutants : public testing::TestWithParam<std::tuple<Pass, Dtype>> {
     return std::string(name(record.status));
   }
 
+  // Few queries over keys of which each device has a part.
+  void decode() {
+    item_.problem.split = Split::keys;
+    item_.problem.q_len = 4;
+  }
+
   // Of every split that has the pass.
   template <typename... Defect>
   void expect(const char* expected, const std::vector<const char*>& kinds, Defect... defect) {
@@ -120,31 +129,129 @@ TEST_P(SplitMutants, WithoutADefectPass) {
   }
 }
 
+TEST_P(SplitMutants, WithoutADefectDecodingPasses) {
+  if (backward()) return;  // forward
+  decode();
+  for (const int64_t length : {128, 61, 3}) {
+    item_.problem.kv_len = length;
+    expect("ok", {"tiled:dcp"}, nullptr);
+  }
+}
+
 // The copy of a later step does not arrive: the buffer has the keys of two steps ago.
 TEST_P(SplitMutants, AStaleBuffer) {
   struct Stale final : WrappedGroup {
     using WrappedGroup::WrappedGroup;
-    int64_t pull(int rank, int from, std::vector<RowCopy> copies) override {
+    int64_t pull(int rank, int from, std::vector<RowCopy> copies, int mark) override {
       if (rank == 2 && from == 1) copies.clear();
-      return WrappedGroup::pull(rank, from, std::move(copies));
+      return WrappedGroup::pull(rank, from, std::move(copies), mark);
     }
   };
   const WrapGroup stale = [](std::unique_ptr<DeviceGroup> group) -> std::unique_ptr<DeviceGroup> {
     return std::make_unique<Stale>(std::move(group));
   };
   expect("failed", all_, nullptr, stale);
+  if (backward()) return;
+  decode();
+  expect("failed", {"tiled:dcp"}, nullptr, stale);
+}
+
+// Kernels that wait for nothing: copies arrive when all have ended.
+TEST_P(SplitMutants, KernelsThatDoNotWait) {
+  struct Late final : WrappedGroup {
+    using WrappedGroup::WrappedGroup;
+    int64_t pull(int rank, int from, std::vector<RowCopy> copies, int mark) override {
+      {
+        const std::lock_guard lock(mutex);
+        for (const RowCopy& copy : copies) late.push_back(copy);
+      }
+      return WrappedGroup::pull(rank, from, {}, mark);
+    }
+    void run(const std::function<void(int)>& body) override {
+      WrappedGroup::run(body);
+      WrappedGroup::run([this](int rank) {
+        if (rank == 0) WrappedGroup::pull(0, 0, std::move(late), kNoMark);
+      });
+    }
+    std::mutex mutex;
+    std::vector<RowCopy> late;
+  };
+  const WrapGroup late = [](std::unique_ptr<DeviceGroup> group) -> std::unique_ptr<DeviceGroup> {
+    return std::make_unique<Late>(std::move(group));
+  };
+  expect("failed", all_, nullptr, late);
+  if (backward()) return;
+  decode();
+  expect("failed", {"tiled:dcp"}, nullptr, late);
+}
+
+// Gradients that go home before their tiles are done.
+TEST_P(SplitMutants, GradientsThatLeaveTooSoon) {
+  if (!backward()) return;  // of the backward pass
+  struct TooSoon final : WrappedGroup {
+    using WrappedGroup::WrappedGroup;
+    // No kernel begins before all ranks have pulled.
+    Stream stream(int rank) override {
+      if (!std::exchange(begun[static_cast<size_t>(rank)], true)) WrappedGroup::barrier(rank);
+      return WrappedGroup::stream(rank);
+    }
+    int64_t pull(int rank, int from, std::vector<RowCopy> copies, int mark) override {
+      const int64_t pulled = WrappedGroup::pull(rank, from, std::move(copies), kNoMark);
+      if (mark != kNoMark) WrappedGroup::wait(rank, pulled);
+      return pulled;
+    }
+    void run(const std::function<void(int)>& body) override {
+      begun.fill(false);
+      WrappedGroup::run(body);
+    }
+    std::array<bool, 4> begun{};
+  };
+  const WrapGroup soon = [](std::unique_ptr<DeviceGroup> group) -> std::unique_ptr<DeviceGroup> {
+    return std::make_unique<TooSoon>(std::move(group));
+  };
+  expect("failed", {"tiled:gated"}, nullptr, soon);
+}
+
+// What one rank adds to the gradients of others is left out.
+TEST_P(SplitMutants, GradientsOfOneRankLeftOut) {
+  if (!backward()) return;  // of the backward pass
+  struct LeftOut final : WrappedGroup {
+    using WrappedGroup::WrappedGroup;
+    // Gradients come with a mark, or behind a barrier.
+    int64_t pull(int rank, int from, std::vector<RowCopy> copies, int mark) override {
+      if ((mark != kNoMark || waited[static_cast<size_t>(rank)]) && from == 3 && rank != 3) {
+        for (RowCopy& copy : copies) copy.from = zeros.data();
+      }
+      return WrappedGroup::pull(rank, from, std::move(copies), mark);
+    }
+    void barrier(int rank) override {
+      waited[static_cast<size_t>(rank)] = true;
+      WrappedGroup::barrier(rank);
+    }
+    void run(const std::function<void(int)>& body) override {
+      waited.fill(false);
+      WrappedGroup::run(body);
+    }
+    std::array<bool, 4> waited{};
+    std::vector<float> zeros = std::vector<float>(size_t{1} << 16);
+  };
+  const WrapGroup left_out =
+      [](std::unique_ptr<DeviceGroup> group) -> std::unique_ptr<DeviceGroup> {
+    return std::make_unique<LeftOut>(std::move(group));
+  };
+  expect("failed", {"tiled:gather", "tiled:ring", "tiled:gated"}, nullptr, left_out);
 }
 
 // Each copy has the rows of the tensor's next head in place of its own.
 TEST_P(SplitMutants, AnotherHeadsRows) {
   struct Shifted final : WrappedGroup {
     using WrappedGroup::WrappedGroup;
-    int64_t pull(int rank, int from, std::vector<RowCopy> copies) override {
+    int64_t pull(int rank, int from, std::vector<RowCopy> copies, int mark) override {
       for (size_t i = 0; rank != from && i + 1 < copies.size(); i += 2) {
         std::swap(copies[i].from, copies[i + 1].from);
         std::swap(copies[i].from_pitch, copies[i + 1].from_pitch);
       }
-      return WrappedGroup::pull(rank, from, std::move(copies));
+      return WrappedGroup::pull(rank, from, std::move(copies), mark);
     }
   };
   item_.problem.q_heads = item_.problem.kv_heads = 8;  // two for each rank
@@ -158,7 +265,7 @@ TEST_P(SplitMutants, AnotherHeadsRows) {
 TEST_P(SplitMutants, RanksSwapped) {
   struct Swapped final : WrappedGroup {
     using WrappedGroup::WrappedGroup;
-    int64_t pull(int rank, int from, std::vector<RowCopy> copies) override {
+    int64_t pull(int rank, int from, std::vector<RowCopy> copies, int mark) override {
       std::lock_guard lock(mutex);
       if (rank == 3 && from != 3) {  // takes the sources of its pull before
         for (size_t i = 0; i < std::min(copies.size(), before.size()); ++i) {
@@ -166,7 +273,7 @@ TEST_P(SplitMutants, RanksSwapped) {
         }
         if (before.empty()) before = copies;
       }
-      return WrappedGroup::pull(rank, from, std::move(copies));
+      return WrappedGroup::pull(rank, from, std::move(copies), mark);
     }
     std::mutex mutex;
     std::vector<RowCopy> before;
@@ -175,6 +282,27 @@ TEST_P(SplitMutants, RanksSwapped) {
     return std::make_unique<Swapped>(std::move(group));
   };
   expect("failed", {"tiled:gather", "tiled:ring", "tiled:gated"}, nullptr, swapped);
+}
+
+// Rank 3 merges the O of rank 0 with the logsumexp of rank 1.
+TEST_P(SplitMutants, OOfOneRankWithTheLogsumexpOfAnother) {
+  if (backward()) return;  // forward
+  struct Mixed final : WrappedGroup {
+    using WrappedGroup::WrappedGroup;
+    int64_t pull(int rank, int from, std::vector<RowCopy> copies, int mark) override {
+      if (rank == 3 && copies.size() == 2) {  // O and logsumexp of its head
+        if (from == 0) o = copies[0].from;
+        if (from == 1) copies[0].from = o;
+      }
+      return WrappedGroup::pull(rank, from, std::move(copies), mark);
+    }
+    const void* o = nullptr;
+  };
+  const WrapGroup mixed = [](std::unique_ptr<DeviceGroup> group) -> std::unique_ptr<DeviceGroup> {
+    return std::make_unique<Mixed>(std::move(group));
+  };
+  decode();
+  expect("failed", {"tiled:dcp"}, nullptr, mixed);
 }
 
 // A kernel that does this instead for some blocks.
@@ -226,6 +354,63 @@ TEST_P(SplitMutants, OneStepDropped) {
          [pass](SplitParts& parts, const Problem&) { parts.kernel = &dropped[pass ? 1 : 0]; });
 }
 
+// The part that has the queries' own keys does not count.
+TEST_P(SplitMutants, OnePartDroppedWhileDecoding) {
+  if (backward()) return;  // forward
+  static AttentionKernel dropped = kernel_of(Pass::forward);
+  dropped.launch = [](const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
+                      Stream stream) {
+    kernel_of(Pass::forward).launch(at, in, out, workspace, stream);
+    if (at.problem.mask == Mask::none) return;
+    std::fill_n(out.logsumexp, at.problem.query_rows(), -INFINITY);
+  };
+  decode();
+  expect("failed", {"tiled:dcp"},
+         [](SplitParts& parts, const Problem&) { parts.kernel = &dropped; });
+}
+
+// A kernel that gives the logsumexp in base 2, as some libraries do.
+TEST_P(SplitMutants, ALogsumexpInBase2) {
+  if (backward()) return;  // forward
+  static AttentionKernel base_2 = kernel_of(Pass::forward);
+  base_2.launch = [](const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
+                     Stream stream) {
+    kernel_of(Pass::forward).launch(at, in, out, workspace, stream);
+    for (int64_t row = 0; row < at.problem.query_rows(); ++row) {
+      out.logsumexp[row] *= std::numbers::log2e_v<float>;
+    }
+  };
+  const auto plant = [](SplitParts& parts, const Problem&) { parts.kernel = &base_2; };
+  expect("failed", {"tiled:ring"}, plant);
+  // The logsumexp is wrong in any case. O is so too, because the weights of the parts are.
+  EXPECT_TRUE(reason_.starts_with("o is off by")) << reason_;
+  decode();
+  expect("failed", {"tiled:dcp"}, plant);
+  EXPECT_TRUE(reason_.starts_with("o is off by")) << reason_;
+}
+
+// The merge reads the logsumexp of the step before, as if it did not wait for the kernel.
+TEST_P(SplitMutants, TheLogsumexpOfTheStepBefore) {
+  if (backward()) return;  // forward
+  static AttentionKernel late = kernel_of(Pass::forward);
+  static std::map<const float*, std::vector<float>> before;
+  static std::mutex mutex;
+  late.launch = [](const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
+                   Stream stream) {
+    kernel_of(Pass::forward).launch(at, in, out, workspace, stream);
+    std::vector<float> own(out.logsumexp, out.logsumexp + at.problem.query_rows());
+    const std::lock_guard lock(mutex);
+    const auto [found, first] = before.try_emplace(out.logsumexp, own);
+    if (first || found->second.size() != own.size()) return;
+    std::ranges::copy(found->second, out.logsumexp);
+    found->second = std::move(own);
+  };
+  expect("failed", {"tiled:ring"}, [](SplitParts& parts, const Problem&) {
+    before.clear();
+    parts.kernel = &late;
+  });
+}
+
 // The block's own logsumexp in place of that over all keys.
 TEST_P(SplitMutants, TheStepsLogsumexpInTheBackwardPass) {
   if (!backward()) return;  // of the backward pass
@@ -267,7 +452,7 @@ TEST_P(SplitMutants, PaddingThatExplodes) {
     kernel_of(Pass::backward).launch(at, changed, out, workspace, stream);
   };
   item_.problem.q_len = item_.problem.kv_len = 5;  // of eight chunks three are empty
-  expect("failed", {"tiled:gather", "tiled:ulysses", "tiled:ring"},
+  expect("failed", {"tiled:gather", "tiled:ulysses", "tiled:ring", "tiled:gated"},
          [](SplitParts& parts, const Problem&) { parts.kernel = &padded; });
 }
 
@@ -275,12 +460,15 @@ TEST_P(SplitMutants, PaddingThatExplodes) {
 TEST_P(SplitMutants, MergingInBf16) {
   if (backward() || item_.problem.dtype == Dtype::bf16) return;  // forward, other dtypes
   item_.problem.gpus = 8;
-  expect("failed", {"tiled:ring"}, [](SplitParts& parts, const Problem&) {
+  const auto in_bf16 = [](SplitParts& parts, const Problem&) {
     parts.merge = [](const PartialRow& sum, const PartialRow& part, int64_t columns) {
       merge_rows(sum, part, columns);
       for (int64_t i = 0; i < columns; ++i) sum.o[i] = round_to(Dtype::bf16, sum.o[i]);
     };
-  });
+  };
+  expect("failed", {"tiled:ring"}, in_bf16);
+  decode();
+  expect("failed", {"tiled:dcp"}, in_bf16);
 }
 
 void merge_without_care(const PartialRow& sum, const PartialRow& part, int64_t columns) {
@@ -310,12 +498,34 @@ TEST_P(SplitMutants, MinusInfinityLessMinusInfinity) {
   EXPECT_GT(caught, 0);
 }
 
+// A part whose only key is infinite may have no finite score.
+TEST_P(SplitMutants, MinusInfinityLessMinusInfinityWhileDecoding) {
+  if (backward()) return;  // forward
+  decode();
+  item_.inputs.distribution = Distribution::inf_key;
+  item_.problem.mask = Mask::none;
+  int caught = 0;
+  for (const int64_t length : {5, 6, 7, 8}) {
+    item_.problem.kv_len = length;
+    for (uint64_t seed = 1; seed <= 8; ++seed) {
+      item_.inputs.seed = seed;
+      expect("ok", {"tiled:dcp"}, nullptr);
+      if (status(SplitMutant("tiled:dcp", [](SplitParts& parts, const Problem&) {
+            parts.merge = merge_without_care;
+          })) == "failed") {
+        ++caught;
+      }
+    }
+  }
+  EXPECT_GT(caught, 0);
+}
+
 // L1 + log(1 + exp(L2 - L1)), which is infinite where L2 is higher by 89 and more.
 TEST_P(SplitMutants, AMergeThatOverflows) {
   if (backward()) return;  // forward
   item_.problem.scale = 12;
   expect("ok", {"tiled:ring"}, nullptr);
-  expect("failed", {"tiled:ring"}, [](SplitParts& parts, const Problem&) {
+  const auto overflowing = [](SplitParts& parts, const Problem&) {
     parts.merge = [](const PartialRow& sum, const PartialRow& part, int64_t columns) {
       if (*sum.logsumexp == -INFINITY) return merge_rows(sum, part, columns);
       const float all = *sum.logsumexp + std::log(1 + std::exp(*part.logsumexp - *sum.logsumexp));
@@ -325,7 +535,11 @@ TEST_P(SplitMutants, AMergeThatOverflows) {
       }
       *sum.logsumexp = all;
     };
-  });
+  };
+  expect("failed", {"tiled:ring"}, overflowing);
+  decode();
+  expect("ok", {"tiled:dcp"}, nullptr);
+  expect("failed", {"tiled:dcp"}, overflowing);
 }
 
 // Lengths that 2P does not divide: the last tokens are in no chunk.

@@ -1,4 +1,5 @@
 #include "report/record.h"
+#include "measure/round_ceilings.h"
 #include "report/json.h"
 #include "report/notes.h"
 
@@ -199,6 +200,27 @@ TEST(Group, FiguresFollowFromTheRuns) {
   const GroupReport slower_alone{{1}, {0}, 1, 1.5, 0};
   EXPECT_EQ(slower_alone.exposed(), 0);
   EXPECT_FALSE(slower_alone.overlap());  // nothing was copied
+}
+
+// An all-gather of 64 MB among 4 ranks in 1 ms: nccl-tests reports algbw 64 GB/s and busbw 48.
+TEST(Group, BusBandwidthIsThatOfNcclTests) {
+  const GroupReport group{{}, {16'000'000 * 3, 0, 5}, 0.003, 0.002, 0.001};
+  EXPECT_DOUBLE_EQ(*group.bus_bandwidth(), 64e9 * 3 / 4);
+  EXPECT_FALSE((GroupReport{{}, {100}, 1, 1, 0}.bus_bandwidth()));
+  EXPECT_FALSE((GroupReport{{}, {}, 1, 1, 1}.bus_bandwidth()));
+}
+
+TEST(Group, EfficiencyAtTheSameWorkIsThatOverOneDevicesShareInTheSameRounds) {
+  Record record = sample_record("tiled:ring", 0.004);
+  record.item.problem.gpus = 4;
+  Measurement share;
+  share.seconds = {0.001, 0.003, 0.005};
+  record.round_ceilings = {{std::string(kSameWork), "run/s", "", 1, share}};
+  EXPECT_FALSE(same_work_efficiency(record));  // of one device
+  record.group = GroupReport{{0.004}, {0}, 0.004, 0.001, 0.001};
+  EXPECT_DOUBLE_EQ(*same_work_efficiency(record), 0.75);
+  record.round_ceilings.clear();
+  EXPECT_FALSE(same_work_efficiency(record));
 }
 
 TEST(Group, EfficiencyIsThatOverOneDeviceInTheSameRounds) {

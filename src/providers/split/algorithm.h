@@ -36,10 +36,19 @@ std::unique_ptr<SplitAlgorithm> make_ulysses(const Ranks&);
 // merges what the steps give.
 std::unique_ptr<SplitAlgorithm> make_ring(const Ranks&);
 
+// Each computes all queries with its part of the keys; partial results are exchanged and merged.
+std::unique_ptr<SplitAlgorithm> make_dcp(const Ranks&);
+
+// No way to share a problem, but what the others are compared with: the rank that has the most work
+// does it, its queries with all keys that they see or all queries with its keys, and the others are
+// idle.
+std::unique_ptr<SplitAlgorithm> make_share(const Ranks&);
+
 struct SplitKind {
   std::string_view name, description;
   std::unique_ptr<SplitAlgorithm> (*make)(const Ranks&);
   bool backward, splits_heads, gates;
+  bool splits_keys = false;
 };
 inline constexpr std::array kSplitKinds{
     SplitKind{"tiled:gather", "each device pulls all keys and values, then computes its queries",
@@ -50,8 +59,13 @@ inline constexpr std::array kSplitKinds{
     SplitKind{"tiled:ring", "keys and values go round while each device merges what it computes",
               make_ring, true, false, false},
     SplitKind{"tiled:gated", "as gather, but the kernel waits for each chunk of keys", make_gated,
-              false, false, true},
+              true, false, true},
+    SplitKind{"tiled:dcp", "each device has a part of the keys; partial results are merged",
+              make_dcp, false, false, false, true},
 };
+
+inline constexpr SplitKind kShare{"share", "the work of one device", make_share, true, false,
+                                  false};
 
 // A session of these parts. `problem` must have gpus, as many as the group has ranks.
 std::unique_ptr<Session> make_split_session(const SplitKind&, const SplitParts&, const Problem&,

@@ -1,27 +1,14 @@
 #include "providers/split/key_gradients.h"
 
-#include <algorithm>
-
 namespace flashbench {
 
-namespace {
-
-void set_zero(const Rank& rank, const TensorView& t) {
-  rank.for_rows(t.batch * t.heads * t.length, [&](int64_t row) {
-    std::fill_n(static_cast<float*>(t.data) + row * t.head_dim, t.head_dim, 0.0f);
-  });
-}
-
-// Whether some query of a rank sees a key of this chunk.
-bool sees(const Rank& rank, int other, int chunk) {
-  if (!rank.causal()) return true;
+bool sees_keys(const Rank& rank, int other, int chunk) {
   for (const int own : rank.tokens().chunks_of(other)) {
-    if (own >= chunk && !rank.tokens().chunk(own).empty()) return true;
+    const bool sees = !rank.causal() || own >= chunk;
+    if (sees && !rank.tokens().chunk(own).empty()) return true;
   }
   return false;
 }
-
-}  // namespace
 
 KeyGradients::KeyGradients(const Ranks& ranks) {
   for (const auto& rank : ranks) {
@@ -39,8 +26,8 @@ KeyGradients::KeyGradients(const Ranks& ranks) {
 
 void KeyGradients::clear(const Rank& rank) {
   const OfRank& own = ranks_[static_cast<size_t>(rank.number())];
-  set_zero(rank, own.dk.view());
-  set_zero(rank, own.dv.view());
+  fill_rows(rank, own.dk.view(), 0);
+  fill_rows(rank, own.dv.view(), 0);
 }
 
 void KeyGradients::add(const Rank& rank, RowRange keys, const TensorView& dk,
@@ -50,8 +37,11 @@ void KeyGradients::add(const Rank& rank, RowRange keys, const TensorView& dk,
   add_rows(rank, rows_of(own.dv.view(), keys), dv);
 }
 
-void KeyGradients::bring_home(Rank& rank, const Outputs& out) {
-  rank.group().barrier(rank.number());
+void KeyGradients::bring_home(Rank& rank, const Outputs& out, RankStep step) {
+  step.work = StepWork::sum_gradients;
+  step.ranges = rank.own_rows();
+  rank.barrier();
+  rank.begin(step);
   const OfRank& own = ranks_[static_cast<size_t>(rank.number())];
   for (const int chunk : rank.tokens().chunks_of(rank.number())) {
     const RowRange rows = rank.tokens().chunk(chunk);
@@ -60,10 +50,10 @@ void KeyGradients::bring_home(Rank& rank, const Outputs& out) {
     const TensorView dv = own.total_dv.first_rows(rows.size());
     const TensorView other_dk = own.other_dk.first_rows(rows.size());
     const TensorView other_dv = own.other_dv.first_rows(rows.size());
-    set_zero(rank, own.total_dk.view());
-    set_zero(rank, own.total_dv.view());
+    fill_rows(rank, own.total_dk.view(), 0);
+    fill_rows(rank, own.total_dv.view(), 0);
     for (int other = 0; other < rank.group().ranks(); ++other) {
-      if (!sees(rank, other, chunk)) continue;
+      if (!sees_keys(rank, other, chunk)) continue;
       const OfRank& from = ranks_[static_cast<size_t>(other)];
       rank.wait(rank.pull(other, {{rows_of(from.dk.view(), rows), other_dk},
                                   {rows_of(from.dv.view(), rows), other_dv}}));
@@ -73,7 +63,7 @@ void KeyGradients::bring_home(Rank& rank, const Outputs& out) {
     store_rows_as(rank, dk, rows_of(out.dk, rows));
     store_rows_as(rank, dv, rows_of(out.dv, rows));
   }
-  rank.group().barrier(rank.number());  // until all have read, none may begin the next run
+  rank.barrier();  // until all have read, none may begin the next run
 }
 
 }  // namespace flashbench

@@ -7,6 +7,9 @@
 
 namespace flashbench {
 
+// Whether some query of the rank `other` sees a key of this chunk.
+bool sees_keys(const Rank&, int other, int chunk);
+
 class KeyGradients {
  public:
   explicit KeyGradients(const Ranks&);
@@ -17,8 +20,8 @@ class KeyGradients {
   void add(const Rank&, RowRange keys, const TensorView& dk, const TensorView& dv);
 
   // When all ranks are done: pulls the sums of the others for the rank's own tokens, adds them in
-  // the order of the ranks, whoever was first, and writes dK and dV.
-  void bring_home(Rank&, const Outputs&);
+  // the order of the ranks, whoever was first, and writes dK and dV. `step`: which one this is.
+  void bring_home(Rank&, const Outputs&, RankStep step);
 
  private:
   struct OfRank {

@@ -35,9 +35,11 @@ class CountingGroup final : public DeviceGroup {
   }
   Stream stream(int) override { return {}; }
   void run(const std::function<void(int)>&) override { never(); }
-  int64_t pull(int, int, std::vector<RowCopy>) override { never(); }
+  int64_t pull(int, int, std::vector<RowCopy>, int) override { never(); }
   void wait(int, int64_t) override { never(); }
+  void set_mark(int, int) override { never(); }
   void barrier(int) override { never(); }
+  void when_done(int, const std::function<void()>&) override { never(); }
 
  private:
   [[noreturn]] static void never() { throw std::logic_error("it only counts"); }
@@ -46,6 +48,10 @@ class CountingGroup final : public DeviceGroup {
   int ranks_;
   int64_t& bytes_;
 };
+
+SplitParts parts_of(const Problem& p) {
+  return {.kernel = &kernel_of(p.pass), .tokens = TokenSplit::of(p)};
+}
 
 class SplitProvider final : public Provider {
  public:
@@ -61,11 +67,16 @@ class SplitProvider final : public Provider {
 
   std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo&) const override {
     if (!p.gpus) return "it runs problems that several devices share (gpus)";
-    if (p.q_len != p.kv_len) {
+    if (p.pass == Pass::backward && !kind_.backward) return "it has no backward pass";
+    if (kind_.splits_keys != (p.split == Split::keys)) {
+      return fmt::format(
+          "it splits {}: expected split {}, got {}", kind_.splits_keys ? "keys" : "tokens",
+          kind_.splits_keys ? "keys" : "zigzag or contiguous", flashbench::name(p.split));
+    }
+    if (!kind_.splits_keys && p.q_len != p.kv_len) {
       return fmt::format("it splits queries and keys alike: expected q_len = kv_len, got {} and {}",
                          p.q_len, p.kv_len);
     }
-    if (p.pass == Pass::backward && !kind_.backward) return "it has no backward pass";
     if (kind_.splits_heads && (p.q_heads % *p.gpus != 0 || p.kv_heads % *p.gpus != 0)) {
       return fmt::format(
           "it splits heads: expected q_heads and kv_heads to be multiples of gpus, got {}, {} and "
@@ -77,24 +88,26 @@ class SplitProvider final : public Provider {
 
   int64_t workspace_bytes(const Problem& p, const DeviceInfo& info) const override {
     int64_t bytes = 0;
-    make_split_session(kind_, parts(p), p,
+    make_split_session(kind_, parts_of(p), p,
                        std::make_unique<CountingGroup>(info, static_cast<int>(*p.gpus), bytes));
     return bytes;
   }
 
   std::unique_ptr<Session> prepare(const Problem& p, Device& device) const override {
-    return make_split_session(kind_, parts(p), p, make_group(device, static_cast<int>(*p.gpus)));
+    return make_split_session(kind_, parts_of(p), p, make_group(device, static_cast<int>(*p.gpus)));
   }
 
  private:
-  static SplitParts parts(const Problem& p) {
-    return {.kernel = &kernel_of(p.pass), .tokens = TokenSplit::of(p)};
-  }
-
   const SplitKind& kind_;
 };
 
 }  // namespace
+
+std::unique_ptr<Session> make_share_session(const Problem& p, Device& device) {
+  auto group = make_group(device, static_cast<int>(p.gpus.value()));
+  if (group == nullptr) return nullptr;
+  return make_split_session(kShare, parts_of(p), p, std::move(group));
+}
 
 std::vector<std::unique_ptr<Provider>> make_split_providers() {
   std::vector<std::unique_ptr<Provider>> providers;

@@ -20,6 +20,13 @@ float* floats_at(const TensorView& t, int64_t b, int64_t h, int64_t row) {
   return reinterpret_cast<float*>(row_at(t, b, h, row));
 }
 
+void add_row(const TensorView& sum, const ConstTensorView& part, int64_t b, int64_t h,
+             int64_t row) {
+  float* to = floats_at(sum, b, h, row);
+  const auto* from = reinterpret_cast<const float*>(row_at(part, b, h, row));
+  for (int64_t i = 0; i < sum.head_dim; ++i) to[i] += from[i];
+}
+
 // Calls work(batch, head, row) for each row of a tensor.
 template <typename Work>
 void for_each_row(const Rank& rank, int64_t batch, int64_t heads, int64_t length,
@@ -59,6 +66,11 @@ Rank::Rank(DeviceGroup& group, int number, const SplitParts& parts, const Proble
       parts_(parts),
       whole_(whole),
       pulled_bytes_(static_cast<size_t>(group.ranks())) {}
+
+std::array<RowRange, 2> Rank::rows_of_rank(int rank) const {
+  const auto [first, second] = tokens().chunks_of(rank);
+  return {tokens().chunk(first), tokens().chunk(second)};
+}
 
 RankTensor Rank::tensor(Dtype dtype, int64_t heads, int64_t length, int64_t head_dim) const {
   return RankTensor(group_, number_, dtype, whole_.batch, heads, length, head_dim);
@@ -112,7 +124,8 @@ void Rank::merge(const TensorView& sum_o, const TensorView& sum_lse, const Tenso
                });
 }
 
-int64_t Rank::pull(int owner, const std::vector<std::pair<ConstTensorView, TensorView>>& rows) {
+int64_t Rank::pull(int owner, const std::vector<std::pair<ConstTensorView, TensorView>>& rows,
+                   int mark) {
   std::vector<RowCopy> copies;
   if (part_ != GroupPart::computing) {
     for (const auto& [from, to] : rows) {
@@ -120,19 +133,50 @@ int64_t Rank::pull(int owner, const std::vector<std::pair<ConstTensorView, Tenso
     }
   }
   for (const RowCopy& copy : copies) pulled_bytes_[static_cast<size_t>(owner)] += copy.bytes();
-  return group_.pull(number_, owner, std::move(copies));
+  return group_.pull(number_, owner, std::move(copies), mark);
 }
 
 void Rank::wait(int64_t pull) const {
   group_.wait(number_, pull);
 }
 
-void add_rows(const Rank& rank, const TensorView& sum, const ConstTensorView& part) {
-  for_each_row(rank, sum.batch, sum.heads, sum.length, [&](int64_t b, int64_t h, int64_t row) {
-    float* to = floats_at(sum, b, h, row);
-    const auto* from = reinterpret_cast<const float*>(row_at(part, b, h, row));
-    for (int64_t i = 0; i < sum.head_dim; ++i) to[i] += from[i];
+void Rank::wait_for_others(int64_t pull) const {
+  show_waiting();
+  group_.wait(number_, pull);
+}
+
+void Rank::barrier() const {
+  show_waiting();
+  group_.barrier(number_);
+}
+
+void Rank::show_waiting() const {
+  if (board_ == nullptr) return;
+  group_.when_done(number_, [this] { board_->wait_for_others(number_); });
+}
+
+void Rank::begin(const RankStep& step) const {
+  if (board_ == nullptr) return;
+  group_.when_done(number_, [this, step] { board_->begin(number_, step); });
+}
+
+void fill_rows(const Rank& rank, const TensorView& t, float value) {
+  for_each_row(rank, t.batch, t.heads, t.length, [&](int64_t b, int64_t h, int64_t row) {
+    std::fill_n(floats_at(t, b, h, row), t.head_dim, value);
   });
+}
+
+void add_rows(const Rank& rank, const TensorView& sum, const ConstTensorView& part) {
+  for_each_row(rank, sum.batch, sum.heads, sum.length,
+               [&](int64_t b, int64_t h, int64_t row) { add_row(sum, part, b, h, row); });
+}
+
+void add_rows(const TensorView& sum, const ConstTensorView& part) {
+  for (int64_t b = 0; b < sum.batch; ++b) {
+    for (int64_t h = 0; h < sum.heads; ++h) {
+      for (int64_t row = 0; row < sum.length; ++row) add_row(sum, part, b, h, row);
+    }
+  }
 }
 
 void store_rows_as(const Rank& rank, const ConstTensorView& from, const TensorView& to) {

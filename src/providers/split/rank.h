@@ -12,6 +12,7 @@
 #include "attention/tensors.h"
 #include "attention/token_split.h"
 #include "device/device_group.h"
+#include "device/step_board.h"
 #include "kernels/attention.h"
 #include "providers/provider.h"
 #include "providers/split/merge.h"
@@ -68,6 +69,8 @@ class Rank {
   DeviceGroup& group() const { return group_; }
   const TokenSplit& tokens() const { return parts_.tokens; }
   const Problem& whole() const { return whole_; }
+  std::array<RowRange, 2> rows_of_rank(int rank) const;
+  std::array<RowRange, 2> own_rows() const { return rows_of_rank(number_); }
   bool causal() const { return whole_.mask != Mask::none; }
 
   RankTensor tensor(Dtype, int64_t heads, int64_t length, int64_t head_dim) const;
@@ -91,16 +94,25 @@ class Rank {
   void merge(const TensorView& sum_o, const TensorView& sum_lse, const TensorView& part_o,
              const TensorView& part_lse) const;
 
-  // Pulls rows of `from` on the copy engine. Nothing while only computing. Returns what to wait
-  // for.
-  int64_t pull(int owner, const std::vector<std::pair<ConstTensorView, TensorView>>& rows);
+  // Pulls rows of `from` on the copy engine, with a mark once the owner has set that. Nothing while
+  // only computing. Returns what to wait for.
+  int64_t pull(int owner, const std::vector<std::pair<ConstTensorView, TensorView>>& rows,
+               int mark = DeviceGroup::kNoMark);
   void wait(int64_t pull) const;
+  void wait_for_others(int64_t pull) const;  // one with a mark
+  void barrier() const;
+
+  // Shows what the rank is at from here on.
+  void begin(const RankStep&) const;
+  void show_on(StepBoard& board) { board_ = &board; }
 
   void only(GroupPart part) { part_ = part; }
   GroupPart part() const { return part_; }
   std::vector<int64_t>& pulled_bytes() { return pulled_bytes_; }
 
  private:
+  void show_waiting() const;
+
   DeviceGroup& group_;
   int number_;
   const SplitParts& parts_;
@@ -109,10 +121,15 @@ class Rank {
   size_t workspace_bytes_ = 0;
   GroupPart part_ = GroupPart::everything;
   std::vector<int64_t> pulled_bytes_;  // from each rank, in this run
+  StepBoard* board_ = nullptr;
 };
 
-// Adds or stores fp32 rows of one shape, all batches and heads.
+// Fills, adds or stores fp32 rows of one shape, all batches and heads.
+void fill_rows(const Rank&, const TensorView&, float value);
 void add_rows(const Rank&, const TensorView& sum, const ConstTensorView& part);
 void store_rows_as(const Rank&, const ConstTensorView& from, const TensorView& to);
+
+// The same by the calling thread alone, which may be one of a kernel's.
+void add_rows(const TensorView& sum, const ConstTensorView& part);
 
 }  // namespace flashbench

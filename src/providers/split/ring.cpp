@@ -1,6 +1,5 @@
 // ring: K and V of one rank after another, in two buffers: the next arrive while a kernel reads
 // these.
-#include <algorithm>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -25,9 +24,14 @@ class Ring final : public SplitAlgorithm {
     const int ranks = rank.group().ranks();
     int64_t arrived = 0;
     for (int step = 0; step < ranks; ++step) {
-      if (step > 0) rank.wait(arrived);
+      const auto keys = rank.rows_of_rank(owner_in(rank, step));
+      if (step > 0) {
+        rank.begin({step + 1, steps(rank), StepWork::pull_keys, keys});
+        rank.wait(arrived);
+      }
       // The kernels that read that buffer, a step ago, have ended.
       if (step + 1 < ranks) arrived = pull_step(rank, state, step + 1, in);
+      rank.begin({step + 1, steps(rank), StepWork::attend_keys, keys});
       compute_step(rank, state, step, in);
     }
     finish(rank, state, out);
@@ -47,6 +51,11 @@ class Ring final : public SplitAlgorithm {
 
   static RowRange chunk_of(const Rank& rank, int owner, size_t i) {
     return rank.tokens().chunk(rank.tokens().chunks_of(owner)[i]);
+  }
+
+  // Those of a backward pass are one for each rank, and the sum of the gradients.
+  static int steps(const Rank& rank) {
+    return rank.group().ranks() + (rank.whole().pass == Pass::backward ? 1 : 0);
   }
 
   static int owner_in(const Rank& rank, int step) {
@@ -88,21 +97,15 @@ class Ring final : public SplitAlgorithm {
     return state;
   }
 
-  static void fill(const Rank& rank, const TensorView& t, float value) {
-    rank.for_rows(t.batch * t.heads * t.length, [&](int64_t row) {
-      std::fill_n(static_cast<float*>(t.data) + row * t.head_dim, t.head_dim, value);
-    });
-  }
-
   void begin(const Rank& rank, const State& state, const Inputs& in) {
     if (gradients_) gradients_->clear(rank);
     for (size_t i = 0; i < 2; ++i) {
       const RowRange rows = chunk_of(rank, rank.number(), i);
       if (rank.whole().pass == Pass::forward) {
-        fill(rank, state.o[i].view(), 0);
-        fill(rank, state.logsumexp[i].view(), -std::numeric_limits<float>::infinity());
+        fill_rows(rank, state.o[i].view(), 0);
+        fill_rows(rank, state.logsumexp[i].view(), -std::numeric_limits<float>::infinity());
       } else {
-        fill(rank, state.dq[i].view(), 0);
+        fill_rows(rank, state.dq[i].view(), 0);
         const ConstTensorView all =
             logsumexp_view(static_cast<const void*>(in.logsumexp), rank.whole());
         store_rows_as(rank, rows_of(all, rows), state.step_logsumexp[i].view());
@@ -181,7 +184,7 @@ class Ring final : public SplitAlgorithm {
         store_rows_as(rank, state.dq[i].view(), rows_of(out.dq, rows));
       }
     }
-    if (gradients_) gradients_->bring_home(rank, out);
+    if (gradients_) gradients_->bring_home(rank, out, {steps(rank), steps(rank)});
   }
 
   std::vector<State> states_;

@@ -10,6 +10,15 @@ namespace flashbench {
 
 namespace {
 
+// Takes a rank from the board when its work has ended, or failed.
+struct ShownUntilEnd {
+  ~ShownUntilEnd() {
+    if (board != nullptr) board->end(rank);
+  }
+  StepBoard* board;
+  int rank;
+};
+
 class SplitSession final : public Session, public GroupSession {
  public:
   SplitSession(const SplitKind& kind, const SplitParts& parts, const Problem& problem,
@@ -26,6 +35,7 @@ class SplitSession final : public Session, public GroupSession {
   void run(const Inputs& in, const Outputs& out) override {
     for (const auto& rank : ranks_) std::ranges::fill(rank->pulled_bytes(), 0);
     group_->run([&](int number) {
+      const ShownUntilEnd shown{board_, number};
       const auto start = std::chrono::steady_clock::now();
       algorithm_->run(*ranks_[static_cast<size_t>(number)], in, out);
       seconds_[static_cast<size_t>(number)] =
@@ -42,6 +52,10 @@ class SplitSession final : public Session, public GroupSession {
   std::optional<int64_t> requested_bytes() const override { return std::nullopt; }
   GroupSession* group() override { return this; }
 
+  void show_on(StepBoard& board) override {
+    board_ = &board;
+    for (const auto& rank : ranks_) rank->show_on(board);
+  }
   void only(GroupPart part) override {
     for (const auto& rank : ranks_) rank->only(part);
   }
@@ -64,6 +78,7 @@ class SplitSession final : public Session, public GroupSession {
   Ranks ranks_;
   std::unique_ptr<SplitAlgorithm> algorithm_;
   std::vector<double> seconds_;
+  StepBoard* board_ = nullptr;
 };
 
 }  // namespace

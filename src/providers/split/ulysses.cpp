@@ -15,7 +15,11 @@ class Ulysses final : public SplitAlgorithm {
 
   void run(Rank& rank, const Inputs& in, const Outputs& out) override {
     const State& own = states_[static_cast<size_t>(rank.number())];
+    const int64_t heads = own.q.view().heads;
+    const RowRange own_heads{rank.number() * heads, (rank.number() + 1) * heads};
+    rank.begin({1, 3, StepWork::pull_heads, {own_heads}});
     rank.wait(pull_heads(rank, own, in));
+    rank.begin({2, 3, StepWork::attend_heads, {own_heads}});
     const auto lse = static_cast<float*>(own.logsumexp.view().data);
     if (rank.whole().pass == Pass::forward) {
       rank.compute(problem(rank), {.q = own.q.view(), .k = own.k.view(), .v = own.v.view()},
@@ -25,9 +29,10 @@ class Ulysses final : public SplitAlgorithm {
                    {own.q.view(), own.k.view(), own.v.view(), own.o.view(), own.d_o.view(), lse},
                    {.dq = own.dq.view(), .dk = own.dk.view(), .dv = own.dv.view()});
     }
-    rank.group().barrier(rank.number());
+    rank.barrier();
+    rank.begin({3, 3, StepWork::pull_results, rank.own_rows()});
     rank.wait(pull_results(rank, out));
-    rank.group().barrier(rank.number());  // until all have read, none may begin the next run
+    rank.barrier();  // until all have read, none may begin the next run
   }
 
  private:

@@ -1,12 +1,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
+#include <future>
 #include <mutex>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "providers/providers.h"
 #include "providers/split/algorithm.h"
@@ -16,7 +20,9 @@
 namespace flashbench {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::StartsWith;
 using testing::ThrowsMessage;
 
 const kernels::AttentionKernel& cpu_kernel(Pass pass) {
@@ -45,6 +51,13 @@ Problem problem_of(Pass pass, Mask mask, int64_t length, int64_t gpus) {
       .pass = pass, .mask = mask, .q_heads = 4, .kv_heads = 4, .q_len = length, .kv_len = length};
   p.head_dim = 16;
   p.gpus = gpus;
+  return p;
+}
+
+// A problem that this way can split.
+Problem problem_for(const SplitKind& kind, Pass pass, Mask mask, int64_t length, int64_t gpus) {
+  Problem p = problem_of(pass, mask, length, gpus);
+  if (kind.splits_keys) p.split = Split::keys;
   return p;
 }
 
@@ -80,10 +93,7 @@ TEST_P(Splits, MatchTheReference) {
       p.kv_heads = gpus;
       if (variant % 5 == 0) p.head_dim_v = 24;
       SCOPED_TRACE(p.id() + " gpus " + std::to_string(gpus));
-      if (const auto why = split.why_unsupported(p, device->info())) {
-        EXPECT_EQ(*why, "it has no backward pass");
-        continue;
-      }
+      ASSERT_EQ(split.why_unsupported(p, device->info()), std::nullopt);
       const RandomInputs inputs(p);
       const RandomInputs before = inputs;
       const Expectation expected(inputs);
@@ -96,6 +106,104 @@ TEST_P(Splits, MatchTheReference) {
       session->run(inputs.view(), again.view());
       EXPECT_TRUE(again == outputs) << "another run gave other bits";
       EXPECT_TRUE(inputs == before) << "inputs were changed";
+    }
+  }
+}
+
+// From one query to more than a tile of the kernel for few queries, fewer keys than devices too.
+TEST(Split, DecodingMatchesTheReference) {
+  const auto device = make_host_device(4);
+  const Provider& dcp = provider("tiled:dcp");
+  int variant = 0;
+  for (const Mask mask : kMasks) {
+    for (const int64_t gpus : {2, 3, 4, 7}) {
+      for (const int64_t q_len : {1, 2, 3, 8, 15, 16, 17, 65}) {
+        for (const int64_t kv_len : {1, 3, 16, 97, 300}) {
+          Problem p = problem_of(Pass::forward, mask, kv_len, gpus);
+          ++variant;
+          p.split = Split::keys;
+          p.q_len = q_len;
+          p.dtype = kUnscaledDtypes[static_cast<size_t>(variant % 3)];
+          p.layout = variant % 2 == 0 ? Layout::bshd : Layout::bhsd;
+          p.batch = 1 + variant % 2;
+          p.q_heads = variant % 4 == 0 ? 1 : 6;
+          p.kv_heads = variant % 4 == 0 ? 1 : 1 + variant % 3;
+          if (variant % 5 == 0) p.head_dim_v = 24;
+          SCOPED_TRACE(p.id() + " gpus " + std::to_string(gpus));
+          ASSERT_EQ(dcp.why_unsupported(p, device->info()), std::nullopt);
+          const RandomInputs inputs(p);
+          const RandomInputs before = inputs;
+          const int64_t used = device->used().workspace;
+          const auto session = dcp.prepare(p, *device);
+          EXPECT_EQ(device->used().workspace - used, dcp.workspace_bytes(p, device->info()));
+          CheckedOutputs outputs = outputs_of(*session, inputs);
+          expect_correct(p, Expectation(inputs), outputs.view());
+          CheckedOutputs again(p);
+          session->run(inputs.view(), again.view());
+          EXPECT_TRUE(again == outputs) << "another run gave other bits";
+          EXPECT_TRUE(inputs == before) << "inputs were changed";
+        }
+      }
+    }
+  }
+}
+
+// A group as large as any.
+TEST(Split, SixtyFourDevices) {
+  const auto device = make_host_device(2);
+  for (const SplitKind& kind : kSplitKinds) {
+    for (const Pass pass : kPasses) {
+      if (pass == Pass::backward && !kind.backward) continue;
+      Problem p = problem_for(kind, pass, Mask::causal_bottom_right, 140, kMaxGpus);
+      if (kind.splits_heads) p.q_heads = p.kv_heads = kMaxGpus;
+      const RandomInputs inputs(p);
+      const auto session = provider(kind.name).prepare(p, *device);
+      CheckedOutputs outputs = outputs_of(*session, inputs);
+      SCOPED_TRACE(kind.name);
+      expect_correct(p, Expectation(inputs), outputs.view());
+    }
+  }
+}
+
+// The rank with the most work computes what it computes among the others, and nothing else.
+TEST(Split, AShareIsTheWorkOfOneRank) {
+  const auto device = make_host_device(4);
+  for (const Pass pass : kPasses) {
+    for (const Split split : {Split::zigzag, Split::contiguous}) {
+      Problem p = problem_of(pass, Mask::causal_bottom_right, 61, 4);
+      p.split = split;
+      const RandomInputs inputs(p);
+      const auto gather = provider("tiled:gather").prepare(p, *device);
+      CheckedOutputs whole = outputs_of(*gather, inputs);
+      const auto share = make_share_session(p, *device);
+      CheckedOutputs outputs = outputs_of(*share, inputs);
+      share->group()->only(GroupPart::computing);
+      CheckedOutputs again(p);
+      share->run(inputs.view(), again.view());
+      EXPECT_TRUE(again == outputs) << "it needs to copy nothing again";
+      EXPECT_THAT(share->group()->sent_bytes(), testing::Each(0));
+      const TokenSplit tokens = TokenSplit::of(p);
+      // Chunks of a zigzag have as much work if they are as long; the last one is shorter.
+      const int rank = split == Split::zigzag ? 1 : 3;
+      const auto tensor = [&](CheckedOutputs& of) {
+        return pass == Pass::forward ? of.view().o : of.view().dq;
+      };
+      const TensorView found = tensor(outputs), expected = tensor(whole);
+      const size_t bytes = static_cast<size_t>(p.head_dim * element_size(p.dtype));
+      for (int64_t h = 0; h < p.q_heads; ++h) {
+        for (int64_t row = 0; row < p.q_len; ++row) {
+          const auto at = static_cast<size_t>(found.offset(0, h, row) * element_size(p.dtype));
+          const auto* is = static_cast<const std::byte*>(found.data) + at;
+          if (tokens.owner(static_cast<int>(row / tokens.chunk_length())) == rank) {
+            EXPECT_EQ(std::memcmp(is, static_cast<const std::byte*>(expected.data) + at, bytes), 0)
+                << row;
+          } else {
+            EXPECT_TRUE(std::all_of(is, is + bytes, [](std::byte b) {
+              return b == std::byte{255};
+            })) << row;
+          }
+        }
+      }
     }
   }
 }
@@ -132,9 +240,9 @@ class Delayed final : public WrappedGroup {
     hold_up();
     return WrappedGroup::stream(rank);
   }
-  int64_t pull(int rank, int from, std::vector<RowCopy> copies) override {
+  int64_t pull(int rank, int from, std::vector<RowCopy> copies, int mark) override {
     hold_up();
-    return WrappedGroup::pull(rank, from, std::move(copies));
+    return WrappedGroup::pull(rank, from, std::move(copies), mark);
   }
   void wait(int rank, int64_t pull) override {
     hold_up();
@@ -164,7 +272,7 @@ TEST(Split, GiveTheSameBitsHoweverRanksAreHeldUp) {
   for (const SplitKind& kind : kSplitKinds) {
     for (const Pass pass : kPasses) {
       if (pass == Pass::backward && !kind.backward) continue;
-      const Problem p = problem_of(pass, Mask::causal_bottom_right, 61, 4);
+      const Problem p = problem_for(kind, pass, Mask::causal_bottom_right, 61, 4);
       const RandomInputs inputs(p);
       const SplitParts parts{.kernel = &cpu_kernel(pass), .tokens = TokenSplit::of(p)};
       const auto undisturbed = make_split_session(kind, parts, p, make_group(*device, 4));
@@ -176,6 +284,67 @@ TEST(Split, GiveTheSameBitsHoweverRanksAreHeldUp) {
         session->run(inputs.view(), outputs.view());
         ASSERT_TRUE(outputs == expected) << kind.name << " " << name(pass) << " run " << run;
       }
+    }
+  }
+}
+
+// A copy of rank 2 that does not end until the test has read the board.
+class Hung final : public WrappedGroup {
+ public:
+  Hung(std::unique_ptr<DeviceGroup> group, std::future<void> released)
+      : WrappedGroup(std::move(group)), released_(std::move(released)) {}
+
+  void wait(int rank, int64_t pull) override {
+    if (rank == 2 && !std::exchange(hung_, true)) released_.wait();
+    WrappedGroup::wait(rank, pull);
+  }
+
+ private:
+  std::future<void> released_;
+  bool hung_ = false;  // only rank 2's threads read it
+};
+
+// Whatever the others are at, and whether they wait for it.
+TEST(Split, TheBoardNamesARankThatHangsAndItsStep) {
+  const auto device = make_host_device(4);
+  for (const SplitKind& kind : kSplitKinds) {
+    for (const Pass pass : kPasses) {
+      if (pass == Pass::backward && !kind.backward) continue;
+      const Problem p = problem_for(kind, pass, Mask::none, 64, 4);
+      const RandomInputs inputs(p);
+      std::promise<void> release;
+      const auto session =
+          make_split_session(kind, {.kernel = &cpu_kernel(pass), .tokens = TokenSplit::of(p)}, p,
+                             std::make_unique<Hung>(make_group(*device, 4), release.get_future()));
+      StepBoard board;
+      session->group()->show_on(board);
+      CheckedOutputs outputs(p);
+      std::thread running([&] { session->run(inputs.view(), outputs.view()); });
+      const std::string expected =
+          kind.splits_keys
+              ? "rank 2 did not finish step 1 of 3 (pull of the queries of heads 0 to 3)"
+          : kind.name == "tiled:ulysses"
+              ? "rank 2 did not finish step 1 of 3 (pull of heads 2 to 2)"
+          : kind.name == "tiled:ring"
+              ? std::string("rank 2 did not finish step 2 of ") +
+                    (pass == Pass::forward ? "4" : "5") + " (pull of keys 24 to 31 and 32 to 39)"
+              : "(pull of keys ";
+      std::string found;
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+      const auto names_it = [&] {
+        return found.starts_with("rank 2") && found.find(expected) != std::string::npos;
+      };
+      while (!names_it() && std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        // The others come to their ends, or wait.
+        found = board.unfinished().value_or("");
+      }
+      EXPECT_THAT(found, AllOf(StartsWith("rank 2 did not finish step"), HasSubstr(expected)))
+          << kind.name << " " << name(pass);
+      release.set_value();
+      running.join();
+      expect_correct(p, Expectation(inputs), outputs.view());
+      EXPECT_EQ(board.unfinished(), std::nullopt);
     }
   }
 }
@@ -209,6 +378,30 @@ TEST(Split, AFailureOfOneRankEndsAll) {
   }
 }
 
+// Of queries, a partial O and a logsumexp, in fp32, what the other ranks' heads are.
+TEST(Split, CountTheBytesThatDecodingSends) {
+  const auto device = make_host_device(4);
+  Problem p = problem_of(Pass::forward, Mask::none, 64, 4);
+  p.split = Split::keys;
+  p.q_len = 2;
+  const RandomInputs inputs(p);
+  const auto session = provider("tiled:dcp").prepare(p, *device);
+  outputs_of(*session, inputs);
+  const int64_t head = 2 * 16 * 4;  // bytes of a head of Q or of O
+  EXPECT_THAT(session->group()->sent_bytes(), testing::Each(3 * head + 3 * (head + 2 * 4)));
+}
+
+// The gradients of its chunks come home to a rank from each that sees them, in fp32.
+TEST(Split, CountTheBytesOfGatedGradients) {
+  const auto device = make_host_device(4);
+  const Problem p = problem_of(Pass::backward, Mask::none, 64, 4);
+  const RandomInputs inputs(p);
+  const auto session = provider("tiled:gated").prepare(p, *device);
+  outputs_of(*session, inputs);
+  const int64_t own = 16 * 4 * 16 * 4;
+  EXPECT_THAT(session->group()->sent_bytes(), testing::Each(2 * 3 * own + 2 * 3 * own));
+}
+
 // As docs/design.md counts them: each rank sends its chunks to every other one.
 TEST(Split, CountTheBytesThatEachRankSends) {
   const auto device = make_host_device(4);
@@ -232,7 +425,7 @@ TEST(Split, CountTheBytesThatEachRankSends) {
 TEST(Split, OnlyCopyingAndOnlyComputingLeaveTheNextRunRight) {
   const auto device = make_host_device(4);
   for (const SplitKind& kind : kSplitKinds) {
-    const Problem p = problem_of(Pass::forward, Mask::causal_bottom_right, 61, 4);
+    const Problem p = problem_for(kind, Pass::forward, Mask::causal_bottom_right, 61, 4);
     const RandomInputs inputs(p);
     const auto session = provider(kind.name).prepare(p, *device);
     const CheckedOutputs expected = outputs_of(*session, inputs);
@@ -264,9 +457,15 @@ TEST(Split, RefuseWhatTheyCannotSplitWithAReason) {
   EXPECT_THAT(why("tiled:ulysses"), HasSubstr("multiples of gpus, got 4, 4 and 3"));
   EXPECT_EQ(why("tiled:gather"), "");
   p = problem_of(Pass::backward, Mask::none, 64, 2);
-  EXPECT_EQ(why("tiled:gated"), "it has no backward pass");
+  EXPECT_EQ(why("tiled:gated"), "");
+  EXPECT_EQ(why("tiled:dcp"), "it has no backward pass");
+  p = problem_of(Pass::forward, Mask::none, 64, 2);
+  EXPECT_EQ(why("tiled:dcp"), "it splits keys: expected split keys, got zigzag");
+  p.split = Split::keys;
+  EXPECT_EQ(why("tiled:dcp"), "");
+  EXPECT_EQ(why("tiled:ring"), "it splits tokens: expected split zigzag or contiguous, got keys");
   p.gpus.reset();
-  EXPECT_THAT(why("tiled:gather"), HasSubstr("gpus"));
+  EXPECT_THAT(why("tiled:gather"), HasSubstr("(gpus)"));
 }
 
 // The reference for the speed-up of several devices.

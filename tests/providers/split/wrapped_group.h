@@ -17,11 +17,15 @@ class WrappedGroup : public DeviceGroup {
   Stream stream(int rank) override { return group_->stream(rank); }
   Buffer allocate(int rank, size_t bytes) override { return group_->allocate(rank, bytes); }
   void run(const std::function<void(int)>& body) override { group_->run(body); }
-  int64_t pull(int rank, int from, std::vector<RowCopy> copies) override {
-    return group_->pull(rank, from, std::move(copies));
+  int64_t pull(int rank, int from, std::vector<RowCopy> copies, int mark) override {
+    return group_->pull(rank, from, std::move(copies), mark);
   }
   void wait(int rank, int64_t pull) override { group_->wait(rank, pull); }
+  void set_mark(int rank, int mark) override { group_->set_mark(rank, mark); }
   void barrier(int rank) override { group_->barrier(rank); }
+  void when_done(int rank, const std::function<void()>& call) override {
+    group_->when_done(rank, call);
+  }
 
  private:
   std::unique_ptr<DeviceGroup> group_;
