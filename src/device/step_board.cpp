@@ -45,8 +45,8 @@ std::string RankStep::text() const {
 
 void StepBoard::begin(int rank, const RankStep& step) {
   Slot& own = slot(rank);
-  own.number = step.number;
-  own.count = step.count;
+  own.number = static_cast<int16_t>(step.number);
+  own.count = static_cast<int16_t>(step.count);
   own.work = step.work;
   for (size_t i = 0; i < 2; ++i) {
     own.bounds[2 * i] = step.ranges[i].first;

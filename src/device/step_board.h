@@ -13,7 +13,7 @@
 
 namespace flashbench {
 
-enum class StepWork {
+enum class StepWork : int8_t {
   pull_keys,
   pull_queries,
   pull_heads,
@@ -50,11 +50,11 @@ class StepBoard {
   std::optional<std::string> unfinished(Clock::time_point now = Clock::now()) const;
 
  private:
-  enum class State { done, at_work, waiting };
+  enum class State : int8_t { done, at_work, waiting };
   struct Slot {
     std::atomic<State> state;
-    std::atomic<int> number, count;
     std::atomic<StepWork> work;
+    std::atomic<int16_t> number, count;
     std::array<std::atomic<int64_t>, 4> bounds;  // of both ranges
     std::atomic<Clock::rep> since;
   };

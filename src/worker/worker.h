@@ -19,6 +19,7 @@ struct WorkerMemory {
   std::atomic<bool> end_soon;              // ends the current case early
   StepBoard steps;
 };
+static_assert(sizeof(WorkerMemory) <= 4096);  // limits on the size of files count it as one
 
 // Answers requests (wire.h) until there are no more; dies with `parent`. Returns the exit code.
 int serve(int parent);
