@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -33,6 +35,29 @@ std::vector<std::string> names_of_verbs(const CLI::App& app) {
   return names;
 }
 
+// Letters follow the dashes: "-5" is a number.
+bool looks_like_option(const std::string& argument) {
+  const size_t letter = argument.find_first_not_of('-');
+  return letter != 0 && letter != std::string::npos &&
+         std::isalpha(static_cast<unsigned char>(argument[letter])) != 0;
+}
+
+// The sentence about an option that the verb lacks; empty if there is none among the arguments.
+std::string unknown_option(const CLI::App& app, const std::vector<std::string>& unknown) {
+  const auto found = std::find_if(unknown.begin(), unknown.end(), looks_like_option);
+  if (found == unknown.end() || app.get_subcommands().empty()) return "";
+  const CLI::App& verb = *app.get_subcommands().front();
+  std::vector<std::string> known;  // without dashes, which would count as common letters
+  for (const CLI::Option* option : verb.get_options()) {
+    for (const std::string& name : option->get_lnames()) known.push_back(name);
+  }
+  const std::string name = found->substr(0, found->find('='));
+  const auto near = nearest(name.substr(name.find_first_not_of('-')), known);
+  const std::string hint =
+      near.empty() ? "" : fmt::format("; did you mean --{}?", fmt::join(near, " or --"));
+  return fmt::format("{} has no option {}{}", verb.get_name(), name, hint);
+}
+
 // Prints the library's output: help and the version, or the error in the arguments.
 int explain(const CLI::ParseError& error, const CLI::App& app) {
   // A request for help does not excuse unknown arguments.
@@ -43,6 +68,9 @@ int explain(const CLI::ParseError& error, const CLI::App& app) {
                                                             fmt::join(names_of_verbs(app), ", "),
                                                             unknown.front(), hint)));
   }
+  // A misspelt option comes first: what seems to be missing may be what it meant.
+  const std::string misspelt = unknown_option(app, unknown);
+  if (!misspelt.empty()) return explain(exit_codes::kUsage, BadInput(misspelt));
   if (!unknown.empty() && error.get_exit_code() == 0) {
     return explain(exit_codes::kUsage, CLI::ExtrasError(unknown));
   }
