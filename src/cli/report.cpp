@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <vector>
 
+#include "attention/error.h"
 #include "attention/exit_codes.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -42,6 +44,10 @@ std::vector<NamedResult> read_all(const std::vector<std::string>& paths,
     std::erase_if(named.result.records,
                   [&](const Record& record) { return !filter.keeps(record.item); });
   }
+  const bool empty = std::all_of(results.begin(), results.end(), [](const NamedResult& named) {
+    return named.result.records.empty();
+  });
+  if (empty && !filter.filters.empty()) throw BadInput("report: no case is left after --filter");
   return results;
 }
 

@@ -125,6 +125,13 @@ def test_report_makes_each_file_again(tiny_result, flashbench, extension, form):
     assert process.stdout == (folder / f"tiny.{extension}").read_text()
 
 
+@pytest.mark.parametrize("form", ["table", "csv", "json", "html"])
+def test_a_filter_that_leaves_nothing_is_an_error(tiny_result, flashbench, form):
+    process = flashbench("report", tiny_result[0] / "tiny.json", "--format", form, "--filter", "seq=17", expect=2)
+    assert "report: no case is left after --filter" in process.stderr
+    assert process.stdout == ""
+
+
 def test_report_prints_the_table_of_the_sweep(tiny_result, flashbench):
     folder, sweep = tiny_result
     table = flashbench("report", folder / "tiny.json").stdout
