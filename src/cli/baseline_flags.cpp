@@ -102,6 +102,11 @@ std::optional<LoadedBaseline> BaselineFlags::load(const std::filesystem::path& f
   if (save) named_baseline(folder, *save, config.shard);  // throws if the name is invalid
   if (!baseline) return std::nullopt;
   const std::filesystem::path path = baseline_path(folder, *baseline, config.shard);
+  if (is_baseline_name(*baseline) && !std::filesystem::exists(path)) {
+    throw BaselineError(
+        fmt::format("baseline {}: there is no such file; --save-baseline {} writes it",
+                    path.string(), *baseline));
+  }
   LoadedBaseline loaded{path.string(), {}, how.options()};
   if (until_conclusive) loaded.options = for_each_look(std::move(loaded.options));
   loaded.result = read_baseline(path);

@@ -50,12 +50,15 @@ std::filesystem::path named_baseline(const std::filesystem::path& folder, const 
   return folder / "baselines" / (named_for_shard(name, shard) + std::string(kExtension));
 }
 
+bool is_baseline_name(const std::string& file_or_name) {
+  return file_or_name.find('/') == std::string::npos && !is_file_name(file_or_name);
+}
+
 std::filesystem::path baseline_path(const std::filesystem::path& folder,
                                     const std::string& file_or_name,
                                     const std::optional<ShardPlan>& shard) {
-  const bool is_file = file_or_name.find('/') != std::string::npos || is_file_name(file_or_name);
-  return is_file ? std::filesystem::path(file_or_name)
-                 : named_baseline(folder, file_or_name, shard);
+  return is_baseline_name(file_or_name) ? named_baseline(folder, file_or_name, shard)
+                                        : std::filesystem::path(file_or_name);
 }
 
 }  // namespace flashbench

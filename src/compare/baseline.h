@@ -20,7 +20,10 @@ SweepResult read_baseline(const std::filesystem::path&);
 std::filesystem::path named_baseline(const std::filesystem::path& folder, const std::string& name,
                                      const std::optional<ShardPlan>& = std::nullopt);
 
-// The path that --baseline stands for: a file if it has a slash or ends in ".json", else a name.
+// Whether --baseline got a name: a file has a slash or ends in ".json" or ".json.gz".
+bool is_baseline_name(const std::string& file_or_name);
+
+// The path that --baseline stands for.
 std::filesystem::path baseline_path(const std::filesystem::path& folder,
                                     const std::string& file_or_name,
                                     const std::optional<ShardPlan>& = std::nullopt);

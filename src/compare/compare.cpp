@@ -334,7 +334,7 @@ void judge_times(std::vector<TimedRow>& rows, const CompareOptions& options) {
     if (row.evidence) {
       weighed.push_back(&row);
     } else if (has_few_samples(row)) {
-      row.row->needs = "more --repetitions, or a larger /measure/max_seconds or max_samples";
+      row.row->needs = "more --repetitions, or a larger --timeout or --max-samples";
     }
   }
   set_errors(weighed);

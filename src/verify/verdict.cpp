@@ -141,7 +141,7 @@ std::string describe(const TensorError& error, const Tally& tally) {
         error.tensor, error.nonfinite, error.checked, place(tally.first_nonfinite));
   }
   return fmt::format(
-      "{} is off by {:.3g}, and rounding explains {:.3g} (lambda {:.3g}, at most {:g} passes) at "
+      "{} is off by {:.3g}, and rounding explains {:.3g} (lambda {:.3g}; up to {:g} would pass) at "
       "{}",
       error.tensor, std::abs(tally.worst_lambda.found - tally.worst_lambda.expected),
       std::abs(tally.worst_lambda.found - tally.worst_lambda.expected) / error.lambda, error.lambda,

@@ -377,7 +377,7 @@ TEST(Compare, AnInconclusiveRowSaysWhatItWouldTake) {
               HasSubstr("--repetitions 3"));
   const Times few = of_processes({4});
   EXPECT_THAT(compare(nine_rows(few, 1), nine_rows(few, 2), {}).rows[0].needs,
-              HasSubstr("max_seconds"));
+              HasSubstr("--timeout or --max-samples"));
 }
 
 // ---- statuses

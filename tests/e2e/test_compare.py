@@ -305,7 +305,8 @@ def test_a_sweep_takes_a_file_as_baseline(results, with_faults):
 @pytest.mark.parametrize(
     "arguments, code, said",
     [
-        (["--baseline", "main"], 5, "out/baselines/main.json"),
+        (["--baseline", "main"], 5,
+         "out/baselines/main.json: there is no such file; --save-baseline main writes it"),
         (["--baseline", "no.json"], 5, "no.json"),
         (["--baseline", "{other}"], 5, "threads"),
         (["--baseline", "{plain}", "--filter", "pass=forward", "--set", "/cases/0/seq=32"], 5,
@@ -349,7 +350,7 @@ def test_no_time_to_measure_on_leaves_rows_undecided(with_faults):
     process = with_faults(*command, "--baseline", "main", "--until-conclusive", "0",
                           **fault("slow=0"))
     assert "still undecided after 0 s more: 2 of 2 rows" in process.stdout
-    assert "to decide it: more --repetitions" in process.stdout
+    assert "to decide it: more --repetitions, or a larger --timeout" in process.stdout
 
 
 def test_until_conclusive_needs_a_baseline(with_faults):
