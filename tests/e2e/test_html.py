@@ -119,6 +119,18 @@ def test_texts_of_a_file_are_no_markup(hostile):
 
 
 @in_browser
+def test_one_head_is_singular(flashbench, browser, tmp_path):
+    for name, heads in [("many", ["4", "4"]), ("group", ["4", "1"]), ("one", ["1", "1"])]:
+        flashbench("run", "--device", "cpu", "--seq", "16", "--head-dim", "8", "--q-heads", heads[0], "--kv-heads", heads[1],
+                   "--providers", "naive", "--timeout", "0.1", "--json", tmp_path / f"{name}.json")
+    browser.open(make(flashbench, *sorted(tmp_path.glob("*.json"))), 1600, False)
+    browser.wait("document.querySelectorAll('figcaption').length === 3")
+    titles = browser.evaluate("[...document.querySelectorAll('figcaption')].map(c => c.textContent).join('; ')")
+    for words in [", 4 heads", ", 4 query heads, 1 K/V head", ", 1 head"]:
+        assert any(title.endswith(words) for title in titles.split("; ")), titles
+
+
+@in_browser
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1600])
 def test_every_kind_of_chart_is_drawn_in_the_width_there_is(pages, browser, width, dark):

@@ -44,12 +44,19 @@ function showTooltip(event, row, tell) {
 // Axes that every chart and table shows, a chart not by the words above a panel.
 const AXES_SHOWN = new Set(['pass', 'dtype', 'mask', 'head_dim', 'batch', 'q_heads', 'kv_heads', 'q_len', 'kv_len', 'seed', 'scale']);
 
+// From "4/1" or "4".
+function headsInWords(text) {
+  const [query, kv] = text.split('/');
+  const heads = (count) => (count === '1' ? 'head' : 'heads');
+  return kv ? `${query} query heads, ${kv} K/V ${heads(kv)}` : `${query} ${heads(query)}`;
+}
+
 // What a panel's rows have in common, beyond head_dim and mask: said where rows differ in it.
 function panelKeys(rows, axes) {
   const keys = [
     {valueOf: (row) => row.head_dim, text: (value) => `head_dim ${value}`, always: true},
     {valueOf: (row) => Object.keys(MASK_NAMES).indexOf(row.mask), text: (value) => Object.values(MASK_NAMES)[value], always: true},
-    {valueOf: headsText, text: (value) => `${value.includes('/') ? value.replace('/', ' query heads, ') + ' K/V' : value} heads`},
+    {valueOf: headsText, text: headsInWords},
     {valueOf: (row) => (row.q_len === row.kv_len ? '' : row.q_len), text: (value) => `q_len ${value}`},
     ...axes.filter((name) => !AXES_SHOWN.has(name)).map((name) => ({
       valueOf: (row) => row[name] ?? '',
