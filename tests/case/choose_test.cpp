@@ -25,9 +25,9 @@ TEST(Choose, AnAsteriskStandsForTheRestOfTheName) {
   for (const Provider* provider : choose_providers({"naive", "t*", "*"}, DeviceKind::cpu)) {
     chosen.push_back(provider->name());
   }
-  EXPECT_THAT(chosen,
-              testing::ElementsAre("naive", "tiled", "tiled:gather", "tiled:ulysses", "tiled:ring",
-                                   "tiled:gated", "tiled:dcp", "emulated", "emulated:fp22", "emulated:o_e4m3"));
+  EXPECT_THAT(chosen, testing::ElementsAre("naive", "tiled", "tiled:gather", "tiled:ulysses",
+                                           "tiled:ring", "tiled:gated", "tiled:dcp", "emulated",
+                                           "emulated:fp22", "emulated:o_e4m3"));
   EXPECT_THAT([] { choose_providers({"x*"}, DeviceKind::cpu); },
               testing::ThrowsMessage<BadInput>(testing::HasSubstr("\"x*\"")));
 }
