@@ -41,6 +41,12 @@ class KeyGate {
   virtual void finished(RowRange) const {}
 };
 
+// Outputs that are parts of sums, so that they are fp32 whatever the dtype: O or dQ; dK and dV.
+struct Fp32Outputs {
+  bool of_queries = false, of_keys = false;
+  bool any() const { return of_queries || of_keys; }
+};
+
 // What to run, on which device, and with which tiling. Only tunable kernels use `blocks`.
 struct Launch {
   const Problem& problem;
@@ -54,6 +60,9 @@ struct Launch {
 
   // Null: all keys are there. Only for kernels that know gates.
   const KeyGate* gate = nullptr;
+
+  // What is asked of the outputs' views. Only for kernels that know it.
+  Fp32Outputs fp32_outputs = {};
 };
 
 struct AttentionKernel {
@@ -70,6 +79,8 @@ struct AttentionKernel {
   bool knows_quantize = false;      // Problem::quantize, with every recipe that it does not refuse
 
   bool knows_gates = false;  // Launch::gate; keys are read in ascending order
+
+  bool knows_fp32_outputs = false;  // Launch::fp32_outputs
 
   Accumulator accumulator = {};  // of products of bytes
 

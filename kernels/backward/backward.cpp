@@ -100,8 +100,8 @@ int64_t main_thread_blocks(const Arguments& args) {
   return int64_t{args.batch} * args.kv_heads * args.parts * args.key_blocks;
 }
 
-void launch_last(const Problem& p, const Arguments& args, Stream stream) {
-  const RowKernel rows = convert(p);
+void launch_last(const Launch& at, const Arguments& args, Stream stream) {
+  const RowKernel rows = convert(at);
   const int64_t query_rows = int64_t{args.batch} * args.q_heads * args.padded_q;
   const int64_t key_rows =
       args.slices > 0 ? 2 * int64_t{args.batch} * args.kv_heads * args.padded_kv : 0;

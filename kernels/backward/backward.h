@@ -3,7 +3,7 @@
 // algorithm 2):
 //   dot_do_o.cu       D = rowsum(dO o O), and a workspace to start from
 //   the main kernel   dK, dV and, as sums in fp32, dQ (kernels/sm80, kernels/sm90)
-//   convert.cu        dQ from its sums
+//   convert.cu        dQ from its sums, rounded unless it is to be fp32 (Launch::fp32_outputs)
 // Where thread blocks share a block of keys (split.h), dK and dV are sums in fp32 as well.
 #pragma once
 
@@ -68,7 +68,7 @@ struct RowKernel {
   int rows;
 };
 RowKernel dot_do_o(const Problem&);
-RowKernel convert(const Problem&);
+RowKernel convert(const Launch&);
 
 // If deterministic, each part of a block of keys has its own accumulators.
 size_t workspace_bytes(const Launch&, bool deterministic);
@@ -77,7 +77,7 @@ Arguments arguments(const Launch&, const Inputs&, const Outputs&, void* workspac
 int64_t requested_bytes(const Launch&, bool deterministic);
 void launch_first(const Problem&, const Arguments&, Stream);
 int64_t main_thread_blocks(const Arguments&);
-void launch_last(const Problem&, const Arguments&, Stream);
+void launch_last(const Launch&, const Arguments&, Stream);
 // Describes the block sizes and, if blocks of keys are shared, the number of parts.
 std::string describe_main(const Launch&);
 

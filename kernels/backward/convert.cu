@@ -3,6 +3,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <type_traits>
+
 #include "kernels/backward/accumulator.cuh"
 #include "kernels/backward/backward.h"
 #include "kernels/backward/requests.cuh"
@@ -71,6 +73,27 @@ __device__ __forceinline__ Rows rows_at(const Arguments& args, const Converted& 
   }
 }
 
+// Stores 16 rows x 32 columns in fp32, of which a lane holds rows `row` and `row` + 8, and 2 of
+// every 8 columns.
+__device__ __forceinline__ void store_fp32(const Arguments& args, const Converted& c,
+                                           const Rows& rows, float* to, int row, int first_column,
+                                           const float (&v)[4][4]) {
+  const int column = first_column + threadIdx.x % 4 * 2;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int at = row + half * 8;
+    if (at >= rows.end) continue;
+    const bool summed = at < rows.summed;
+    float* const out = to + rows.place(at) * c.to.row_stride + column;
+#pragma unroll
+    for (int tile = 0; tile < 4; ++tile) {
+      if (column + tile * 8 >= args.head_dim) continue;
+      out[tile * 8] = summed ? v[tile][half * 2] * c.factor : 0;
+      out[tile * 8 + 1] = summed ? v[tile][half * 2 + 1] * c.factor : 0;
+    }
+  }
+}
+
 // Converts a span of kRows rows of one head. A warp converts 16 rows x 32 columns at a time.
 template <typename Element, int kHeadDim, bool kByRequest>
 __device__ __forceinline__ void convert_span(const Arguments& args, const Converted& c, int span,
@@ -98,33 +121,38 @@ __device__ __forceinline__ void convert_span(const Arguments& args, const Conver
         for (int i = 0; i < 4; ++i) v[tile][i] += more[i];
       }
     }
-    const int chunk = unit % (kHeadDim / 32) * 4 + lane % 4;
+    if constexpr (std::is_same_v<Element, float>) {
+      store_fp32(args, c, rows, to, rows.first + unit / (kHeadDim / 32) * 16 + lane / 4,
+                 unit % (kHeadDim / 32) * 32, v);
+    } else {
+      const int chunk = unit % (kHeadDim / 32) * 4 + lane % 4;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      uint32_t x[4];
+      for (int half = 0; half < 2; ++half) {
+        uint32_t x[4];
 #pragma unroll
-      for (int tile = 0; tile < 4; ++tile) {
-        x[tile] =
-            ptx::cvt_rn_x2<Element>(v[tile][half * 2] * c.factor, v[tile][half * 2 + 1] * c.factor);
-      }
-      transpose_among_four(x);
-      const int row = rows.first + unit / (kHeadDim / 32) * 16 + half * 8 + lane / 4;
-      if (row < rows.end && chunk * 8 < args.head_dim) {
-        *reinterpret_cast<uint4*>(to + rows.place(row) * c.to.row_stride + chunk * 8) =
-            row < rows.summed ? uint4{x[0], x[1], x[2], x[3]} : uint4{};
+        for (int tile = 0; tile < 4; ++tile) {
+          x[tile] = ptx::cvt_rn_x2<Element>(v[tile][half * 2] * c.factor,
+                                            v[tile][half * 2 + 1] * c.factor);
+        }
+        transpose_among_four(x);
+        const int row = rows.first + unit / (kHeadDim / 32) * 16 + half * 8 + lane / 4;
+        if (row < rows.end && chunk * 8 < args.head_dim) {
+          *reinterpret_cast<uint4*>(to + rows.place(row) * c.to.row_stride + chunk * 8) =
+              row < rows.summed ? uint4{x[0], x[1], x[2], x[3]} : uint4{};
+        }
       }
     }
   }
 }
 
 // Converts dQ and then, where thread blocks share keys, dK and dV.
-template <typename Element, int kHeadDim, bool kByRequest>
+template <typename QueryElement, typename KeyElement, int kHeadDim, bool kByRequest>
 __global__ void __launch_bounds__(kThreads)
     backward_convert(const __grid_constant__ Arguments args) {
   const int q_spans = args.batch * args.q_heads * (args.padded_q / kRows);
   int span = blockIdx.x;
   if (span < q_spans) {
-    convert_span<Element, kHeadDim, kByRequest>(
+    convert_span<QueryElement, kHeadDim, kByRequest>(
         args,
         {args.dq_sums, args.dq, args.q_heads, args.q_len, args.padded_q, 1, args.scale,
          args.requests.queries, true},
@@ -135,7 +163,7 @@ __global__ void __launch_bounds__(kThreads)
   const int kv_spans = args.batch * args.kv_heads * (args.padded_kv / kRows);
   const int64_t slice_floats = static_cast<int64_t>(kv_spans) * kRows * kHeadDim;
   const bool is_dk = span < kv_spans;
-  convert_span<Element, kHeadDim, kByRequest>(
+  convert_span<KeyElement, kHeadDim, kByRequest>(
       args,
       {is_dk ? args.dk_sums : args.dv_sums, is_dk ? args.dk : args.dv, args.kv_heads, args.kv_len,
        args.padded_kv, args.slices, is_dk ? args.scale : 1.0f, args.requests.keys, false},
@@ -144,13 +172,22 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-RowKernel convert(const Problem& p) {
+RowKernel convert(const Launch& at) {
+  const Problem& p = at.problem;
   return with_compiled_head_dim(p.head_dim, [&]<int kHeadDim>() -> RowKernel {
-    const auto kernel = is_by_request(p)
-                            ? for_half(p.dtype, backward_convert<__half, kHeadDim, true>,
-                                       backward_convert<__nv_bfloat16, kHeadDim, true>)
-                            : for_half(p.dtype, backward_convert<__half, kHeadDim, false>,
-                                       backward_convert<__nv_bfloat16, kHeadDim, false>);
+    const auto kernel = [&] {
+      if (is_by_request(p)) {
+        return for_half(p.dtype, backward_convert<__half, __half, kHeadDim, true>,
+                        backward_convert<__nv_bfloat16, __nv_bfloat16, kHeadDim, true>);
+      }
+      if (at.fp32_outputs.of_queries) return backward_convert<float, float, kHeadDim, false>;
+      if (at.fp32_outputs.of_keys) {
+        return for_half(p.dtype, backward_convert<__half, float, kHeadDim, false>,
+                        backward_convert<__nv_bfloat16, float, kHeadDim, false>);
+      }
+      return for_half(p.dtype, backward_convert<__half, __half, kHeadDim, false>,
+                      backward_convert<__nv_bfloat16, __nv_bfloat16, kHeadDim, false>);
+    }();
     return {{"sm80_backward_convert", kernel, kThreads}, kRows};
   });
 }

@@ -18,7 +18,7 @@ template <typename Main>
 struct Family {
   static std::vector<KernelFacts> facts(const Launch& at) {
     return {kernel_facts(dot_do_o(at.problem).kernel), kernel_facts(Main::kernel(at)),
-            kernel_facts(convert(at.problem).kernel)};
+            kernel_facts(convert(at).kernel)};
   }
 
   static std::string variant(const Launch& at) {
@@ -39,7 +39,7 @@ struct Family {
     launch_first(at.problem, shared, stream);
     launch_kernel(Main::kernel(at), main_thread_blocks(shared),
                   Main::arguments(at, in, out, shared), stream);
-    launch_last(at.problem, shared, stream);
+    launch_last(at, shared, stream);
   }
 
   // Blocks are tuned for the kernel that is not deterministic.
@@ -51,6 +51,7 @@ struct Family {
             .needs_aligned_rows = true,
             .knows_windows = Main::kKnowsRequests,
             .knows_lengths = Main::kKnowsRequests,
+            .knows_fp32_outputs = true,
             .why_unsupported = Main::why_unsupported,
             .candidates = Main::kDeterministic ? nullptr : Main::candidates,
             .choose = Main::choose,

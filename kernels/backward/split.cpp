@@ -60,6 +60,13 @@ class Schedule {
     return !masked_ || group_ % parts == 0 || parts % group_ == 0;
   }
 
+  // That share: the sums of thread blocks are fp32.
+  int64_t fewest_shared_parts() const {
+    int64_t parts = 2;
+    while (!is_even(parts)) ++parts;
+    return parts;
+  }
+
   double time(int64_t parts) const {
     // Costs: of starting and ending a thread block, of adding its sums to memory, and of clearing
     // and converting the sums of a block of keys.
@@ -113,9 +120,9 @@ int choose_parts(const Launch& at) {
   const Problem average = average_request(at.problem);
   const Schedule schedule({average, at.device, at.blocks});
   constexpr double kLeastGain = 1.03;  // smallest gain that is worth the workspace
-  int64_t chosen = 1;
-  double least = schedule.time(1) / kLeastGain;
-  for (int64_t parts = 2; parts <= schedule.most_parts(); ++parts) {
+  int64_t chosen = at.fp32_outputs.of_keys ? schedule.fewest_shared_parts() : 1;
+  double least = schedule.time(chosen) / kLeastGain;
+  for (int64_t parts = chosen + 1; parts <= schedule.most_parts(); ++parts) {
     if (!schedule.is_even(parts)) continue;
     const double time = schedule.time(parts);
     if (time >= least) continue;

@@ -14,8 +14,8 @@ void for_each_key_block(const Problem&, const BlockSizes&,
                         const std::function<void(const RowRange& query_blocks)>& visit);
 
 // The work of a block of keys is all pairs of a query head of its group and a block of queries that
-// sees it. choose_parts divides it into even parts, one thread block each. The cuts are the same
-// for all keys.
+// sees it. choose_parts divides it into even parts, one thread block each, and into two at least if
+// dK and dV are to be fp32, as shared sums are. The cuts are the same for all keys.
 int choose_parts(const Launch&);
 
 // The number of parts of K/V heads in a section (sections.cuh), for thread blocks that go backwards

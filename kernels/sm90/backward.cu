@@ -89,17 +89,18 @@ BackwardArguments arguments(const Launch& at, const Inputs& in, const Outputs& o
                             const backward::Arguments& shared, bool deterministic) {
   const Problem& p = at.problem;
   const int64_t first_live = std::max<int64_t>(0, -diagonal(p));
-  const auto dk = stored_columns(out.dk, at.blocks), dv = stored_columns(out.dv, at.blocks);
   BackwardArguments a = common_arguments(at, shared, deterministic);
   a.q = tensor_map(rows(in.q, first_live, p.q_len), at.blocks.q);
   a.d_o = tensor_map(rows(in.d_o, first_live, p.q_len), at.blocks.q);
   a.k = tensor_map(rows(in.k, 0, shared.key_end), at.blocks.kv);
   a.v = tensor_map(rows(in.v, 0, shared.key_end), at.blocks.kv);
+  a.first_live = static_cast<int>(first_live);
+  if (shared.parts > 1) return a;  // the main kernel stores neither dK nor dV
+  const auto dk = stored_columns(out.dk, at.blocks), dv = stored_columns(out.dv, at.blocks);
   for (size_t i = 0; i < 2; ++i) {
     a.dk[i] = tensor_map(dk[i], kWarpRows);
     a.dv[i] = tensor_map(dv[i], kWarpRows);
   }
-  a.first_live = static_cast<int>(first_live);
   return a;
 }
 

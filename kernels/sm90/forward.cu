@@ -45,6 +45,19 @@ constexpr std::array kVariants{
 std::span<const Variant<Arguments>> variants(const Problem& p) {
   return is_by_request(p) ? forward_variants_by_request() : kVariants;
 }
+std::span<const Variant<Arguments>> variants(const Launch& at) {
+  return at.fp32_outputs.of_queries ? forward_variants_fp32_o() : variants(at.problem);
+}
+
+// With O in fp32 there is one variant for a head_dim, whatever was chosen.
+Launch with_blocks_there_are(Launch at) {
+  if (!at.fp32_outputs.of_queries) return at;
+  const auto all = variants(at);
+  at.blocks = std::ranges::find(all, compiled_head_dim(all, at.problem.head_dim),
+                                &Variant<Arguments>::head_dim)
+                  ->blocks;
+  return at;
+}
 
 // A box of TMA has rows of one page, and begins with a multiple of 8 rows in shared memory.
 constexpr int64_t kPageStep = 16;
@@ -83,7 +96,7 @@ BlockSizes choose(const Problem& p, const DeviceInfo& device) {
 }
 
 CudaKernel<Arguments> kernel_at(const Launch& at) {
-  return variant_at(variants(at.problem), at).kernel("sm90_forward", at.problem.dtype);
+  return variant_at(variants(at), at).kernel("sm90_forward", at.problem.dtype);
 }
 
 std::vector<KernelFacts> facts(const Launch& at) {
@@ -91,7 +104,7 @@ std::vector<KernelFacts> facts(const Launch& at) {
 }
 
 std::string describe_variant(const Launch& at) {
-  return "sm90_forward " + describe(at.blocks);
+  return "sm90_forward " + describe(with_blocks_there_are(at).blocks);
 }
 
 // The workspace is Arguments::last_taken. Poisoned memory initialises it to UINT_MAX.
@@ -130,7 +143,7 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
   a.q = tensor_map(in.q, kConsumerRows);
   a.k = tensor_map(in.k, at.blocks.kv);
   a.v = tensor_map(in.v, at.blocks.kv);
-  a.staged_o = tensor_map(out.o, kWarpRows);
+  if (!at.fp32_outputs.of_queries) a.staged_o = tensor_map(out.o, kWarpRows);
   a.diagonal = static_cast<int>(diagonal(p));
   a.missing_rows = static_cast<int>(missing_rows(p, at.blocks));
   a.batch_heads = static_cast<int>(p.batch * p.q_heads);
@@ -169,11 +182,12 @@ Arguments arguments_by_request(const Launch& at, const Inputs& in, const Outputs
   return a;
 }
 
-void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
+void launch(const Launch& given, const Inputs& in, const Outputs& out, void* workspace,
             Stream stream) {
+  const Launch at = with_blocks_there_are(given);
   const Problem& p = at.problem;
   const int64_t at_once =
-      thread_blocks_at_once(compiled_head_dim(variants(p), p.head_dim), at.blocks.q);
+      thread_blocks_at_once(compiled_head_dim(variants(at), p.head_dim), at.blocks.q);
   launch_kernel(kernel_at(at), std::min(tiles(p, at.blocks.q), at_once * at.device.threads),
                 is_by_request(p) ? arguments_by_request(at, in, out, workspace)
                                  : arguments(at, in, out, workspace),
@@ -193,6 +207,7 @@ extern const AttentionKernel kSm90Forward{.name = "sm90_forward",
                                           .knows_windows = true,
                                           .knows_lengths = true,
                                           .knows_pages = true,
+                                          .knows_fp32_outputs = true,
                                           .why_unsupported = sm90::why_unsupported,
                                           .candidates = sm90::candidates,
                                           .choose = sm90::choose,

@@ -26,6 +26,8 @@ struct Config {
 
   // For requests of different lengths, windows and pages.
   bool by_request = false;
+  // O is stored as it was summed, for others to merge.
+  bool fp32_o = false;
   // Whether the first block of queries of a head may lack rows; see missing_rows().
   bool first_lacks_rows = false;
 };
@@ -44,6 +46,13 @@ constexpr Config configuration(int head_dim, int block_q, int block_kv, int stag
           .at_once = thread_blocks_at_once(head_dim, block_q),
           .by_request = by_request,
           .first_lacks_rows = !by_request};
+}
+
+// The same with O in fp32, for which shared memory has no room.
+constexpr Config with_fp32_o(Config config) {
+  config.stage_o = false;
+  config.fp32_o = true;
+  return config;
 }
 
 struct Arguments {

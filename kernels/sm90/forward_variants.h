@@ -17,4 +17,7 @@ constexpr Variant<Arguments> forward_variant() {
 // Those for requests of different lengths, and windows (Config::by_request).
 std::span<const Variant<Arguments>> forward_variants_by_request();
 
+// Those with O in fp32 (Config::fp32_o), one for each head_dim.
+std::span<const Variant<Arguments>> forward_variants_fp32_o();
+
 }  // namespace flashbench::kernels::sm90

@@ -47,6 +47,25 @@ TEST(BackwardSplit, LeavesProblemsAloneThatFillTheGpu) {
   }
 }
 
+// Sums in fp32 exist only where thread blocks share keys; a mask needs even parts.
+TEST(BackwardSplit, SharesKeysForGradientsInFp32) {
+  const DeviceInfo device = hopper();
+  for (const Mask mask : kBothMasks) {
+    for (const int64_t group : {1, 2, 3, 5, 8}) {
+      for (const int64_t length : {1, 64, 1000, 16384}) {
+        const Problem p = problem(1, 8 * group, 8, length, 128, mask);
+        Launch at = launch(p, device);
+        at.fp32_outputs.of_keys = true;
+        const int parts = choose_parts(at);
+        EXPECT_GE(parts, 2) << p.id();
+        EXPECT_TRUE(mask == Mask::none || group % parts == 0 || parts % group == 0) << p.id();
+        EXPECT_GE(kSm90Backward.workspace_bytes(at),
+                  static_cast<size_t>(2 * p.kv_heads * p.kv_len * p.head_dim) * sizeof(float));
+      }
+    }
+  }
+}
+
 TEST(BackwardSplit, GivesEveryMultiprocessorAThreadBlock) {
   const DeviceInfo device = hopper();
   for (const Mask mask : kBothMasks) {
