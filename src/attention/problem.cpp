@@ -269,6 +269,13 @@ void Problem::set_lengths(std::shared_ptr<const Lengths> given) {
   kv_len = lengths->keys().longest();
 }
 
+Problem Problem::of_one_device() const {
+  Problem one = *this;
+  one.gpus.reset();
+  one.split = Split::zigzag;
+  return one;
+}
+
 Problem Problem::request(int64_t b) const {
   Problem one = without_pages(*this);
   one.batch = 1;

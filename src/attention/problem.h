@@ -165,6 +165,7 @@ struct Problem {
   // On a CPU groups of threads stand for GPUs. What is computed does not depend on it.
   std::optional<int64_t> gpus = std::nullopt;
   Split split = Split::zigzag;
+  Problem of_one_device() const;  // the same for one alone
 
   // Of Q, K and V of dtype e4m3, for the forward pass: what has a factor (attention/tensors.h).
   Descale descale = Descale::per_head;

@@ -1,5 +1,7 @@
 #include "case/case_counters.h"
 
+#include <stdexcept>
+
 #include "case/at_work.h"
 #include "case/support.h"
 #include "verify/oracle.h"
@@ -35,7 +37,10 @@ CounterReport count(const Provider& provider, const Case& item, Device& device,
     const auto detail =
         options.counters == CounterMode::on ? CounterDetail::everything : CounterDetail::run;
     const auto session = provider.prepare(item.problem, device);
-    const DeviceOutputs outputs(device, item.problem, item.placement, true, o);
+    if (session->group() != nullptr && device.cuda_ranks() != nullptr) {
+      throw std::runtime_error("the work of several GPUs is not counted");
+    }
+    const DeviceOutputs outputs(device, item.problem.of_one_device(), item.placement, true, o);
     const auto run = [&] { session->run(inputs.view(), outputs.view()); };
     session->prepare_inputs(inputs.view());
     run();  // triggers lazy loading
@@ -57,7 +62,7 @@ std::vector<CounterReport> count_case(const Case& item,
                                       CounterReader& reader, const CaseRunOptions& options,
                                       const Watch& watch) {
   const HostTensors host = inputs_of(item, device);
-  const DeviceInputs inputs(device, item.problem, item.placement, host.inputs());
+  const DeviceInputs inputs(device, item.problem.of_one_device(), item.placement, host.inputs());
   std::vector<CounterReport> reports;
   for (size_t i = 0; i < providers.size(); ++i) {
     const AtWork at_work(watch, static_cast<int>(i));

@@ -47,6 +47,7 @@ struct Scene {
         problem(item.problem),
         host(problem, item.inputs, *d.stream().threads),
         inputs(d, problem, item.placement, with_exact_forward(storage)),
+        input_bytes(d.used().input - inputs.guard_bytes()),
         input_hash(inputs.hash()) {}
 
   // A backward pass starts from the exact O and logsumexp, rounded: the same values for every
@@ -85,9 +86,25 @@ struct Scene {
     return verdict;
   }
 
-  void check_inputs() {
-    if (inputs.hash() == input_hash) return;
-    inputs.refill(host.inputs());
+  // Where several GPUs share the case, rows are in the memory of the GPU that has them. One alone
+  // gets all of them in its own: the links would slow it down.
+  DeviceInputs& inputs_of_one() {
+    if (!problem.gpus || device.cuda_ranks() == nullptr) return inputs;
+    if (!alone) {
+      alone.emplace(device, problem.of_one_device(), item.placement, host.inputs());
+    }
+    return *alone;
+  }
+  DeviceInputs& inputs_of(Session& session) {
+    return session.group() == nullptr ? inputs_of_one() : inputs;
+  }
+  Problem outputs_of(Session& session) const {
+    return session.group() == nullptr ? problem.of_one_device() : problem;
+  }
+
+  void check_inputs(DeviceInputs& used) {
+    if (used.hash() == input_hash) return;
+    used.refill(host.inputs());
     throw WrongResult("it changed its inputs");
   }
 
@@ -100,7 +117,11 @@ struct Scene {
   HostTensors host;
   std::map<Storage, std::unique_ptr<Oracle>> oracles;
   DeviceInputs inputs;
+  int64_t input_bytes;  // without guard bands
   uint64_t input_hash;
+
+ private:
+  std::optional<DeviceInputs> alone;
 };
 
 Scene make_scene(const Case& item, Device& device, const Storage& storage,
@@ -115,6 +136,7 @@ struct Attempt {
   int index = 0;  // index in the list
   Record record;
   std::unique_ptr<Session> session;
+  DeviceInputs* inputs = nullptr;  // the scene's
   std::unique_ptr<DeviceOutputs> outputs;
   std::unique_ptr<HostOutputs> verified_outputs;
   uint64_t verified_hash = 0;  // of the device's outputs at the time they were copied
@@ -233,31 +255,33 @@ void prepare_and_verify(Attempt& attempt, Scene& scene) {
   device.watch_growth();
 
   prepare(attempt, scene);
+  attempt.inputs = &scene.inputs_of(*attempt.session);
   attempt.outputs = std::make_unique<DeviceOutputs>(
-      device, scene.problem, scene.item.placement, attempt.provider->gives_logsumexp(),
+      device, scene.outputs_of(*attempt.session), scene.item.placement,
+      attempt.provider->gives_logsumexp(),
       output_format(*attempt.provider, scene.problem, scene.host.inputs()));
   attempt.record.kernel = attempt.session->kernel();
   attempt.record.requested_bytes = attempt.session->requested_bytes();
   attempt.record.schedule = attempt.session->schedule();
-  attempt.session->prepare_inputs(scene.inputs.view());
+  attempt.session->prepare_inputs(attempt.inputs->view());
   attempt.record.plan_seconds = attempt.session->plan_seconds();
-  attempt.session->run(scene.inputs.view(), attempt.outputs->view());
+  attempt.session->run(attempt.inputs->view(), attempt.outputs->view());
   device.synchronize();
   attempt.record.kernel = attempt.session->kernel();  // another program's is known only now
   attempt.record.kernels = device.kernels_of(
-      [&] { attempt.session->run(scene.inputs.view(), attempt.outputs->view()); });
+      [&] { attempt.session->run(attempt.inputs->view(), attempt.outputs->view()); });
 
   const MemoryUsage& peak = device.peak();
   if (device.counts_memory()) {
     attempt.record.memory =
-        MemoryReport{{.input = before.input - scene.inputs.guard_bytes(),
+        MemoryReport{{.input = scene.input_bytes,
                       .output = peak.output - before.output - attempt.outputs->guard_bytes(),
                       .workspace = peak.workspace - before.workspace},
                      device.growth()};
   }
   attempt.verified_outputs = std::make_unique<HostOutputs>(take_outputs(*attempt.outputs, scene));
   attempt.verified_hash = attempt.outputs->hash();
-  scene.check_inputs();
+  scene.check_inputs(*attempt.inputs);
   attempt.record.verdict = scene.judge(*attempt.provider, *attempt.verified_outputs);
   require_passed(attempt.record.verdict);
   if (attempt.outputs->hash() != attempt.verified_hash) {
@@ -277,7 +301,7 @@ Audited audited(Attempt& attempt, Scene& scene) {
   return {scene.problem,
           scene.device,
           *attempt.session,
-          scene.inputs,
+          *attempt.inputs,
           scene.host.inputs(),
           *attempt.outputs,
           *attempt.verified_outputs,
@@ -292,7 +316,7 @@ void repeat(Attempt& attempt, Scene& scene) {
   const Determinism determinism =
       repeat_runs(audited(attempt, scene), scene.options.repeat, scene.watch.interrupted, failed);
   attempt.record.determinism = determinism;
-  scene.check_inputs();
+  scene.check_inputs(*attempt.inputs);
   if (determinism.kind != Determinism::Kind::varies) return;
   attempt.record.verdict = failed;
   throw WrongResult(fmt::format("the outputs of run {} differ from the first run: {}",
@@ -340,7 +364,7 @@ Attempt start(const Provider& provider, int index, const Case& item, Scene& scen
 Contender timed(Attempt& attempt, Scene& scene) {
   return {.at_work = [&](bool working) { tell(scene.watch, working ? attempt.index : -1); },
           .before = [&] { attempt.outputs->poison(); },
-          .run = [&] { attempt.session->run(scene.inputs.view(), attempt.outputs->view()); },
+          .run = [&] { attempt.session->run(attempt.inputs->view(), attempt.outputs->view()); },
           .after =
               [&] {
                 const int64_t unwritten = attempt.outputs->unwritten_elements();
@@ -353,7 +377,7 @@ Contender timed(Attempt& attempt, Scene& scene) {
 // Verifies the outputs of the last timed run: equal to the verified ones bit for bit, or judged
 // again.
 void verify_timed(Attempt& attempt, Scene& scene) {
-  scene.check_inputs();
+  scene.check_inputs(*attempt.inputs);
   if (attempt.outputs->hash() == attempt.verified_hash) return;
   HostOutputs outputs = take_outputs(*attempt.outputs, scene);
   attempt.record.verdict = scene.judge(*attempt.provider, outputs);
@@ -366,7 +390,7 @@ void take_energy(Attempt& attempt, Scene& scene) {
   if (options.energy_seconds == 0 || !scene.device.energy()) return;
   const PhaseClock::Phase phase(scene.clock, "energy");
   const Replay replay = scene.device.replayable(
-      [&] { attempt.session->run(scene.inputs.view(), attempt.outputs->view()); });
+      [&] { attempt.session->run(attempt.inputs->view(), attempt.outputs->view()); });
   attempt.record.energy =
       measure_energy(scene.device, replay.launch, options.energy_seconds, scene.watch.interrupted);
 }
@@ -380,13 +404,14 @@ void measure_group(Attempt& attempt, Scene& scene) {
   const PhaseClock::Phase phase(scene.clock, "group");
   constexpr int kRounds = 9;
   std::map<GroupPart, std::vector<double>> seconds;
-  std::vector<std::vector<double>> of_ranks(group->rank_seconds().size());
+  std::vector<std::vector<double>> of_ranks(static_cast<size_t>(scene.problem.gpus.value()));
   GroupReport report;
+  report.shares_gpus = scene.device.info().ranks_share_gpus;
   for (int round = 0; round < kRounds && !scene.watch.interrupted(); ++round) {
     for (const GroupPart part : {GroupPart::everything, GroupPart::computing, GroupPart::copying}) {
       group->only(part);
       seconds[part].push_back(scene.device.time(
-          [&] { attempt.session->run(scene.inputs.view(), attempt.outputs->view()); }));
+          [&] { attempt.session->run(attempt.inputs->view(), attempt.outputs->view()); }));
       if (part != GroupPart::everything) continue;
       report.sent_bytes = group->sent_bytes();
       const std::vector<double> ranks = group->rank_seconds();
@@ -408,8 +433,9 @@ class Beside {
   // `several_devices`: whether any of the providers shares the work.
   Beside(Scene& scene, GemmCeiling& gemm, bool several_devices) : gemm_(gemm) {
     try {
-      outputs_.emplace(scene.device, scene.problem, scene.item.placement);
-      works_ = round_ceilings(scene.device, scene.problem, scene.inputs.view(), outputs_->view());
+      outputs_.emplace(scene.device, scene.problem.of_one_device(), scene.item.placement);
+      works_ = round_ceilings(scene.device, scene.problem, scene.inputs_of_one().view(),
+                              outputs_->view());
       if (several_devices) add_same_work(scene);
     } catch (const OutOfMemory&) {
       // The row of the providers does not depend on them.

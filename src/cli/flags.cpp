@@ -57,7 +57,8 @@ void add_plugin_flag(CLI::App& app, std::vector<std::string>& plugins) {
 }
 
 void DeviceFlags::add(CLI::App& app) {
-  app.add_option("--device", device, "auto, cpu, cuda or cuda:N")->type_name("DEVICE");
+  app.add_option("--device", device, "auto, cpu, cuda, cuda:N, or cuda:N,N,...")
+      ->type_name("DEVICE");
   app.add_option("--threads", threads, "CPU threads (default: all available)")
       ->transform(from_to(1, 4096));
   // Does not use CLI11's delimiter(), which drops empty names.

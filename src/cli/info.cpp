@@ -78,7 +78,7 @@ void add_info(CLI::App& app, Invocation& invocation) {
   CLI::App& command = *app.add_subcommand(
       "info", "Print the device, versions and measured ceilings: GEMM, copy, read");
   auto flags = std::make_shared<InfoFlags>();
-  command.add_option("--device", flags->device.device, "auto, cpu, cuda or cuda:N")
+  command.add_option("--device", flags->device.device, "auto, cpu, cuda, cuda:N, or cuda:N,N,...")
       ->type_name("DEVICE");
   command.add_option("--threads", flags->device.threads, "CPU threads (default: all available)")
       ->transform(from_to(1, 4096));

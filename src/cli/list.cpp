@@ -50,7 +50,8 @@ void add_list(CLI::App& app, Invocation& invocation) {
       "list",
       "List providers and kernels: what each supports on this device, and why not the rest");
   auto flags = std::make_shared<DeviceFlags>();
-  command.add_option("--device", flags->device, "auto, cpu, cuda or cuda:N")->type_name("DEVICE");
+  command.add_option("--device", flags->device, "auto, cpu, cuda, cuda:N, or cuda:N,N,...")
+      ->type_name("DEVICE");
   add_plugin_flag(command, flags->plugins);
   add_cudnn_option(command);
   command.callback([flags, &invocation] { invocation.exit_code = list(*flags); });

@@ -77,6 +77,20 @@ __global__ void __launch_bounds__(kThreads)
   if (mine == 0x0123456789abcdefull) atomicAdd(sum, 1);  // keeps the reads alive
 }
 
+// `head` bytes lie before the first whole word.
+__global__ void __launch_bounds__(kThreads)
+    fill_kernel(unsigned char* data, int64_t bytes, int64_t head, unsigned char value) {
+  const unsigned word = value * 0x01010101u;
+  const int64_t words = (bytes - head) / static_cast<int64_t>(sizeof(uint4));
+  auto* const aligned = reinterpret_cast<uint4*>(data + head);
+  for (int64_t i = first_item(); i < words; i += item_stride()) {
+    aligned[i] = make_uint4(word, word, word, word);
+  }
+  const int64_t tail = head + words * static_cast<int64_t>(sizeof(uint4));
+  if (first_item() < head) data[first_item()] = value;
+  if (tail + first_item() < bytes) data[tail + first_item()] = value;
+}
+
 __global__ void hold_kernel(const volatile int* go, volatile int* gave_up,
                             unsigned long long nanoseconds) {
   unsigned long long start, now;
@@ -133,6 +147,15 @@ void read(const void* data, size_t bytes, unsigned long long* sum, cudaStream_t 
   const auto count = static_cast<int64_t>(bytes / sizeof(uint4));
   read_kernel<<<blocks_for(count), kThreads, 0, stream>>>(static_cast<const uint4*>(data), count,
                                                           sum);
+  FLASHBENCH_CUDA(cudaGetLastError());
+}
+
+void fill(void* data, size_t bytes, unsigned char value, cudaStream_t stream) {
+  constexpr size_t kWord = sizeof(uint4);
+  const size_t head = std::min(bytes, (kWord - reinterpret_cast<uintptr_t>(data) % kWord) % kWord);
+  fill_kernel<<<blocks_for(static_cast<int64_t>(bytes / kWord)), kThreads, 0, stream>>>(
+      static_cast<unsigned char*>(data), static_cast<int64_t>(bytes), static_cast<int64_t>(head),
+      value);
   FLASHBENCH_CUDA(cudaGetLastError());
 }
 

@@ -23,6 +23,9 @@ void flip_signs(void* data, int64_t elements, size_t element_bytes, cudaStream_t
 // that poison never has.
 void read(const void* data, size_t bytes, unsigned long long* sum, cudaStream_t);
 
+// Sets every byte of memory that the GPU can write, whichever GPU's it is.
+void fill(void* data, size_t bytes, unsigned char value, cudaStream_t);
+
 // Keeps the stream busy until *go is not 0, or for `seconds`; in that case sets *gave_up. Both are
 // in memory that host and device share.
 void hold(const volatile int* go, volatile int* gave_up, double seconds, cudaStream_t);

@@ -1,6 +1,7 @@
 // A GPU as a device: its own memory, one stream, times between events.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -11,37 +12,20 @@
 #include "device/cuda.h"
 #include "device/cuda_bytes.h"
 #include "device/cuda_call.h"
+#include "device/cuda_event.h"
+#include "device/cuda_gpu.h"
 #include "device/cuda_kernels.h"
+#include "device/cuda_ranks.h"
 #include "device/cudnn_library.h"
+#include "device/gpu_list.h"
 #include "device/nvml.h"
 
 namespace flashbench {
 
 namespace {
 
-constexpr int kLeastComputeCapability = 80;
-
 // If a launch takes longer than this to return, it waits for the device, which waits for it.
 constexpr double kHoldSeconds = 10;
-
-// A CUDA event; its resolution is about half a microsecond.
-class Event {
- public:
-  Event() { FLASHBENCH_CUDA(cudaEventCreate(&event_)); }
-  ~Event() { cudaEventDestroy(event_); }
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
-
-  void record(cudaStream_t stream) { FLASHBENCH_CUDA(cudaEventRecord(event_, stream)); }
-  double seconds_since(const Event& start) const {
-    float milliseconds = 0;
-    FLASHBENCH_CUDA(cudaEventElapsedTime(&milliseconds, start.event_, event_));
-    return milliseconds * 1e-3;
-  }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
 
 // Memory that host and device share: the flags of the kernel that holds the stream.
 class Flags {
@@ -55,10 +39,12 @@ class Flags {
   Flags(const Flags&) = delete;
   Flags& operator=(const Flags&) = delete;
 
-  void hold(cudaStream_t stream) {
+  // Holds the stream, and those of the ranks if there are any.
+  void hold(cudaStream_t stream, CudaRanks* ranks) {
     set(host_[0], 0);
     set(host_[1], 0);
     cuda_bytes::hold(device_, device_ + 1, kHoldSeconds, stream);
+    if (ranks != nullptr) ranks->begin_timing(device_, device_ + 1, kHoldSeconds);
   }
   void release() { set(host_[0], 1); }
   bool gave_up() const { return std::atomic_ref(host_[1]).load() != 0; }
@@ -127,44 +113,24 @@ class Graph {
   int nodes_;
 };
 
-int attribute(cudaDeviceAttr attribute, int device) {
-  int value = 0;
-  FLASHBENCH_CUDA(cudaDeviceGetAttribute(&value, attribute, device));
-  return value;
-}
-
-DeviceInfo describe(int index) {
-  cudaDeviceProp properties{};
-  FLASHBENCH_CUDA(cudaGetDeviceProperties(&properties, index));
-  DeviceInfo info;
-  info.kind = DeviceKind::cuda;
-  info.index = index;
-  info.name = properties.name;
-  info.compute_capability = 10 * properties.major + properties.minor;
-  info.instructions = fmt::format("sm_{}", info.compute_capability);
-  info.threads = properties.multiProcessorCount;
-  info.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
-  info.last_level_cache_bytes = properties.l2CacheSize;
-  info.shared_memory_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin);
-  return info;
-}
-
-std::string pci_bus_id(int index) {
-  char text[32] = "";
-  FLASHBENCH_CUDA(cudaDeviceGetPCIBusId(text, sizeof(text), index));
-  return text;
-}
-
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(int index)
-      : info_(describe(index)), host_(make_host_device(0)), nvml_(Nvml::open(pci_bus_id(index))) {
-    FLASHBENCH_CUDA(cudaSetDevice(index));
+  // The first of the GPUs; with several, all of them for the problems that they share.
+  explicit CudaDevice(const std::vector<int>& gpus)
+      : info_(describe_gpu(gpus.front())),
+        host_(make_host_device(0)),
+        nvml_(Nvml::open(gpu_bus_id(gpus.front()))) {
+    FLASHBENCH_CUDA(cudaSetDevice(gpus.front()));
+    if (gpus.size() > 1) {
+      ranks_ = std::make_unique<CudaRanks>(gpus);
+      info_.ranks = static_cast<int>(gpus.size());
+      info_.ranks_share_gpus = different(gpus).size() < gpus.size();
+    }
     FLASHBENCH_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     FLASHBENCH_CUDA(cudaMalloc(reinterpret_cast<void**>(&result_), sizeof(*result_)));
     flags_ = std::make_unique<Flags>();
-    start_ = std::make_unique<Event>();
-    stop_ = std::make_unique<Event>();
+    start_ = std::make_unique<CudaEvent>(CudaEvent::Use::time);
+    stop_ = std::make_unique<CudaEvent>(CudaEvent::Use::time);
   }
   ~CudaDevice() override {
     cudaFree(eviction_);
@@ -174,7 +140,11 @@ class CudaDevice final : public Device {
 
   const DeviceInfo& info() const override { return info_; }
   Stream stream() override { return {.threads = host_->stream().threads, .cuda = stream_}; }
-  void synchronize() override { FLASHBENCH_CUDA(cudaDeviceSynchronize()); }
+  void synchronize() override {
+    if (ranks_ != nullptr) return ranks_->synchronize();
+    FLASHBENCH_CUDA(cudaDeviceSynchronize());
+  }
+  CudaRanks* cuda_ranks() override { return ranks_.get(); }
 
   void copy_to_device(void* to, const void* from, size_t bytes) override {
     FLASHBENCH_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_));
@@ -184,15 +154,18 @@ class CudaDevice final : public Device {
     FLASHBENCH_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_));
     FLASHBENCH_CUDA(cudaStreamSynchronize(stream_));
   }
+  // Memory that is spread over several GPUs is filled by a kernel, which can write all of it.
   void poison(void* data, size_t bytes) override {
+    if (ranks_ != nullptr) return cuda_bytes::fill(data, bytes, kPoisonByte, stream_);
     FLASHBENCH_CUDA(cudaMemsetAsync(data, kPoisonByte, bytes, stream_));
   }
 
   // Holds the stream until everything is launched, so that the launch time of the host is not
-  // between the events.
+  // between the events. If ranks have run, the time is that of the slowest.
   double time(const std::function<void()>& launch) override {
     synchronize();
-    flags_->hold(stream_);
+    const Timing timing(ranks_.get());
+    flags_->hold(stream_, ranks_.get());
     start_->record(stream_);
     try {
       launch();
@@ -209,6 +182,7 @@ class CudaDevice final : public Device {
           "time it",
           kHoldSeconds));
     }
+    if (ranks_ != nullptr && ranks_->ran() > 0) return std::ranges::max(ranks_->seconds());
     return stop_->seconds_since(*start_);
   }
 
@@ -249,6 +223,7 @@ class CudaDevice final : public Device {
     std::vector<std::pair<std::string, std::string>> facts{{"cuda_driver_api", version(driver)},
                                                            {"cuda_runtime", version(runtime)}};
     if (cudnn_library().error.empty()) facts.emplace_back("cudnn", cudnn_library().version);
+    if (ranks_ != nullptr) facts.emplace_back("ranks", ranks_text(ranks_->gpus()));
     if (nvml_ != nullptr) {
       facts.emplace_back("driver", nvml_->driver_version());
       facts.emplace_back("power_limit_w", fmt::format("{:g}", nvml_->power_limit()));
@@ -270,6 +245,7 @@ class CudaDevice final : public Device {
       FLASHBENCH_CUDA(cudaMemsetAsync(eviction_, 0, bytes, stream_));
     }
     cuda_bytes::read(eviction_, bytes, result_, stream_);
+    if (ranks_ != nullptr) ranks_->evict_caches_of_others(info_.index, bytes);
   }
   int64_t eviction_bytes() const override { return 2 * info_.last_level_cache_bytes / 16 * 16; }
 
@@ -298,9 +274,28 @@ class CudaDevice final : public Device {
     check_cuda(status, "cudaMalloc", __FILE__, __LINE__);
     return data;
   }
-  void raw_free(void* data) override { cudaFree(data); }
+  void* raw_allocate_owned(size_t bytes, const std::vector<OwnedBytes>& owned) override {
+    return ranks_ == nullptr ? raw_allocate(bytes) : ranks_->allocate(bytes, owned);
+  }
+  void raw_free(void* data) override {
+    if (ranks_ == nullptr || !ranks_->free(data)) cudaFree(data);
+  }
 
  private:
+  // While it lives, the ranks are held with the device's stream.
+  class Timing {
+   public:
+    explicit Timing(CudaRanks* ranks) : ranks_(ranks) {}
+    ~Timing() {
+      if (ranks_ != nullptr) ranks_->end_timing();
+    }
+    Timing(const Timing&) = delete;
+    Timing& operator=(const Timing&) = delete;
+
+   private:
+    CudaRanks* ranks_;
+  };
+
   static std::string version(int number) {
     return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
   }
@@ -327,7 +322,8 @@ class CudaDevice final : public Device {
     return seed;
   }
 
-  static int64_t free_bytes() {
+  int64_t free_bytes() const {
+    if (ranks_ != nullptr) return ranks_->free_bytes();
     size_t free = 0, total = 0;
     FLASHBENCH_CUDA(cudaMemGetInfo(&free, &total));
     return static_cast<int64_t>(free);
@@ -340,7 +336,8 @@ class CudaDevice final : public Device {
   unsigned long long* result_ = nullptr;
   void* eviction_ = nullptr;
   std::unique_ptr<Flags> flags_;
-  std::unique_ptr<Event> start_, stop_;
+  std::unique_ptr<CudaEvent> start_, stop_;
+  std::unique_ptr<CudaRanks> ranks_;  // null for one GPU
   int64_t free_before_ = 0;
 };
 
@@ -355,27 +352,19 @@ std::optional<std::string> why_no_cuda() {
                      status == cudaSuccess ? "the driver lists none" : cudaGetErrorString(status));
 }
 
-std::unique_ptr<Device> make_cuda_device(int index) {
+std::unique_ptr<Device> make_cuda_devices(const std::vector<int>& gpus) {
   if (const auto why = why_no_cuda()) throw NoDevice(*why);
   if (const auto why = why_no_cublas()) throw NoDevice(*why);
-  int count = 0;
-  FLASHBENCH_CUDA(cudaGetDeviceCount(&count));
-  if (index >= count) {
-    throw NoDevice(fmt::format("there is no cuda:{}: this machine has {} NVIDIA GPU{}", index,
-                               count, count == 1 ? "" : "s"));
-  }
-  const int capability = 10 * attribute(cudaDevAttrComputeCapabilityMajor, index) +
-                         attribute(cudaDevAttrComputeCapabilityMinor, index);
-  if (capability < kLeastComputeCapability) {
-    throw NoDevice(fmt::format("cuda:{} has compute capability {}.{}; flashbench needs {}.{}",
-                               index, capability / 10, capability % 10,
-                               kLeastComputeCapability / 10, kLeastComputeCapability % 10));
-  }
+  for (const int gpu : gpus) require_gpu(gpu);
   try {
-    return std::make_unique<CudaDevice>(index);
+    return std::make_unique<CudaDevice>(gpus);
   } catch (const CudaError& error) {
-    throw NoDevice(fmt::format("cuda:{} cannot be used: {}", index, error.what()));
+    throw NoDevice(fmt::format("cuda:{} cannot be used: {}", fmt::join(gpus, ","), error.what()));
   }
+}
+
+std::unique_ptr<Device> make_cuda_device(int index) {
+  return make_cuda_devices({index});
 }
 
 }  // namespace flashbench

@@ -12,4 +12,12 @@ std::unique_ptr<Device> make_cuda_device(int) {
   throw NoDevice(*why_no_cuda());
 }
 
+std::unique_ptr<Device> make_cuda_devices(const std::vector<int>&) {
+  throw NoDevice(*why_no_cuda());
+}
+
+std::unique_ptr<DeviceGroup> make_cuda_group(Device&, int) {
+  return nullptr;
+}
+
 }  // namespace flashbench

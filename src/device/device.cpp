@@ -22,10 +22,10 @@ std::string_view name(DeviceKind kind) {
   return kind == DeviceKind::cpu ? "cpu" : "cuda";
 }
 
-Buffer::Buffer(Device& device, size_t bytes, MemoryUse use)
+Buffer::Buffer(Device& device, size_t bytes, MemoryUse use, const std::vector<OwnedBytes>& owned)
     : device_(&device), bytes_(bytes), use_(use) {
   if (bytes == 0) return;
-  data_ = device.raw_allocate(bytes);
+  data_ = owned.empty() ? device.raw_allocate(bytes) : device.raw_allocate_owned(bytes, owned);
   if (data_ == nullptr) {
     throw OutOfMemory(fmt::format("{} has no room for {:.1f} MiB beside the {:.1f} MiB in use",
                                   device.info().name, static_cast<double>(bytes) / (1 << 20),

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "device/page_owners.h"
 #include "device/thread_pool.h"
 
 namespace flashbench {
@@ -29,6 +30,12 @@ struct DeviceInfo {
   int64_t memory_bytes = 0;
   int64_t last_level_cache_bytes = 0;
   int64_t shared_memory_bytes = 0;  // per thread block at most, on a GPU
+
+  // How many devices can share a problem: the GPUs that --device names, if several; 0 on a CPU,
+  // where groups of threads are as many as asked. A GPU that is named twice counts twice, and then
+  // nothing is gained by sharing.
+  int ranks = 0;
+  bool ranks_share_gpus = false;
 };
 
 // Where kernels run: a thread pool on a CPU; on a GPU a stream (cudaStream_t), with a pool for work
@@ -87,6 +94,7 @@ class NoDevice : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+class CudaRanks;
 class Device;
 
 // Owned device memory, 64-byte aligned. The destructor frees it and removes it from the device's
@@ -94,7 +102,7 @@ class Device;
 class Buffer {
  public:
   Buffer() = default;
-  Buffer(Device& device, size_t bytes, MemoryUse use);
+  Buffer(Device& device, size_t bytes, MemoryUse use, const std::vector<OwnedBytes>& owned = {});
   ~Buffer() { release(); }
   Buffer(Buffer&& other) noexcept { swap(other); }
   Buffer& operator=(Buffer&& other) noexcept {
@@ -127,8 +135,14 @@ class Device {
   virtual Stream stream() = 0;
   virtual void synchronize() = 0;
 
-  // Allocates poisoned memory. Throws OutOfMemory.
-  Buffer allocate(size_t bytes, MemoryUse use) { return Buffer(*this, bytes, use); }
+  // Allocates poisoned memory. Throws OutOfMemory. Where several GPUs share problems, bytes that
+  // are of a rank are in its memory, by whole pages; those of nobody are this device's.
+  Buffer allocate(size_t bytes, MemoryUse use, const std::vector<OwnedBytes>& owned = {}) {
+    return Buffer(*this, bytes, use, owned);
+  }
+
+  // The GPUs that share problems; null for any other device.
+  virtual CudaRanks* cuda_ranks() { return nullptr; }
 
   virtual void copy_to_device(void* to, const void* from, size_t bytes) = 0;
   virtual void copy_to_host(void* to, const void* from, size_t bytes) = 0;
@@ -198,6 +212,9 @@ class Device {
  protected:
   friend class Buffer;
   virtual void* raw_allocate(size_t bytes) = 0;  // returns null if memory is short
+  virtual void* raw_allocate_owned(size_t bytes, const std::vector<OwnedBytes>&) {
+    return raw_allocate(bytes);
+  }
   virtual void raw_free(void* data) = 0;
   void account(MemoryUse use, int64_t bytes);
 
@@ -217,8 +234,8 @@ void flip_signs(std::span<std::byte> values, size_t element_bytes);
 // Makes the host device with this many threads; 0 means all that this process may run on.
 std::unique_ptr<Device> make_host_device(int threads);
 
-// `selector` is "auto" (a GPU if there is one, else the host), "cpu", "cuda" or "cuda:N". Throws
-// NoDevice, or BadInput for any other selector.
+// `selector` is "auto" (a GPU if there is one, else the host), "cpu", or what gpu_list() takes.
+// Throws NoDevice, or BadInput for any other selector.
 std::unique_ptr<Device> make_device(std::string_view selector, int threads);
 
 }  // namespace flashbench

@@ -63,10 +63,14 @@ class DeviceGroup {
   // Calls this, soon, once the rank's work before it has ended; by the end of run(). Any thread of
   // the rank may ask for it, and any thread may call.
   virtual void when_done(int rank, const std::function<void()>& call) = 0;
+  // Of the last run, which has ended: each rank's seconds from its own start to its own end.
+  virtual std::vector<double> rank_seconds() const = 0;
 };
 
 // The devices that share work with this one, which is of them; it must outlive the group. Those of
-// a host are groups of its threads, as many in each, at least one. Null for another device.
+// a host are groups of its threads, as many in each, at least one. Null for a device that shares
+// with fewer.
 std::unique_ptr<DeviceGroup> make_group(Device&, int ranks);
+std::unique_ptr<DeviceGroup> make_host_group(Device& host, int ranks);
 
 }  // namespace flashbench

@@ -70,6 +70,12 @@ TensorView with_descale(TensorView o, const void* descale) {
   return o;
 }
 
+// Whose rows they are of a problem that several devices share by tokens.
+std::optional<PlacedTensor::Ranks> ranks_of(const Problem& p) {
+  if (!p.gpus || p.split == Split::keys) return std::nullopt;
+  return PlacedTensor::Ranks{p.split, static_cast<int>(*p.gpus)};
+}
+
 Placement row_placement(Placement placement) {
   return placement == Placement::strided ? Placement::contiguous : placement;
 }
@@ -79,14 +85,16 @@ Placement row_placement(Placement placement) {
 DeviceInputs::DeviceInputs(Device& device, const Problem& problem, Placement placement,
                            const Inputs& host)
     : problem_(problem),
-      q_(device, query_shape(problem), placement, MemoryUse::input),
-      k_(device, key_shape(problem), placement, MemoryUse::input),
-      v_(device, value_shape(problem), placement, MemoryUse::input) {
+      q_(device, query_shape(problem), placement, MemoryUse::input, ranks_of(problem)),
+      k_(device, key_shape(problem), placement, MemoryUse::input, ranks_of(problem)),
+      v_(device, value_shape(problem), placement, MemoryUse::input, ranks_of(problem)) {
   if (problem.pass == Pass::backward) {
-    o_ = PlacedTensor(device, output_shape(problem), placement, MemoryUse::input);
-    d_o_ = PlacedTensor(device, output_shape(problem), placement, MemoryUse::input);
-    logsumexp_ =
-        PlacedTensor(device, row_shape(problem), row_placement(placement), MemoryUse::input);
+    const auto of_queries = [&](const ConstTensorView& shape, Placement where) {
+      return PlacedTensor(device, shape, where, MemoryUse::input, ranks_of(problem));
+    };
+    o_ = of_queries(output_shape(problem), placement);
+    d_o_ = of_queries(output_shape(problem), placement);
+    logsumexp_ = of_queries(row_shape(problem), row_placement(placement));
   }
   if (problem.is_paged()) {
     table_ = PlacedTensor(device, table_shape(problem), placement, MemoryUse::input);
@@ -203,7 +211,7 @@ DeviceOutputs::DeviceOutputs(Device& device, const Problem& problem, Placement p
                              bool logsumexp, const std::optional<OutputFormat>& o)
     : problem_(problem), o_format_(o.value_or(OutputFormat{problem.output_dtype()})) {
   const auto make = [&](const ConstTensorView& shape, Placement where) {
-    return PlacedTensor(device, shape, where, MemoryUse::output);
+    return PlacedTensor(device, shape, where, MemoryUse::output, ranks_of(problem));
   };
   if (problem.pass == Pass::forward) {
     o_ = make(output_view<const void>(nullptr, problem, o_format_.dtype), placement);

@@ -1,6 +1,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -89,7 +90,8 @@ class CopyEngine {
 
 class HostGroup final : public DeviceGroup {
  public:
-  HostGroup(Device& host, int ranks) : host_(host), runners_(ranks), info_(host.info()) {
+  HostGroup(Device& host, int ranks)
+      : host_(host), runners_(ranks), info_(host.info()), seconds_(static_cast<size_t>(ranks)) {
     info_.threads = std::max(1, info_.threads / ranks);
     for (int rank = 0; rank < ranks; ++rank) {
       pools_.push_back(std::make_unique<ThreadPool>(info_.threads));
@@ -111,12 +113,15 @@ class HostGroup final : public DeviceGroup {
     // As many threads as ranks, so that ranks that wait for each other all run.
     runners_.parallel_for(ranks(), [&](int64_t item, int) {
       const auto rank = static_cast<int>(item);
+      const auto start = std::chrono::steady_clock::now();
       try {
         body(rank);
       } catch (...) {
         fail(std::current_exception());
       }
       engines_[index(rank)]->finish();
+      seconds_[index(rank)] =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     });
     if (failure_ != nullptr) std::rethrow_exception(failure_);
   }
@@ -148,6 +153,8 @@ class HostGroup final : public DeviceGroup {
     if (round_ == round) throw RankFailed("another rank failed");
   }
 
+  std::vector<double> rank_seconds() const override { return seconds_; }
+
  private:
   static size_t index(int rank) { return static_cast<size_t>(rank); }
 
@@ -169,6 +176,7 @@ class HostGroup final : public DeviceGroup {
   Device& host_;
   ThreadPool runners_;
   DeviceInfo info_;  // of each rank
+  std::vector<double> seconds_;
   std::vector<std::unique_ptr<ThreadPool>> pools_;
 
   std::mutex mutex_;
@@ -183,9 +191,8 @@ class HostGroup final : public DeviceGroup {
 
 }  // namespace
 
-std::unique_ptr<DeviceGroup> make_group(Device& device, int ranks) {
-  if (device.info().kind != DeviceKind::cpu) return nullptr;
-  return std::make_unique<HostGroup>(device, ranks);
+std::unique_ptr<DeviceGroup> make_host_group(Device& host, int ranks) {
+  return std::make_unique<HostGroup>(host, ranks);
 }
 
 }  // namespace flashbench

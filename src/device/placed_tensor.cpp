@@ -47,7 +47,7 @@ int64_t damaged(const std::vector<std::byte>& bytes) {
 }  // namespace
 
 PlacedTensor::PlacedTensor(Device& device, const ConstTensorView& dense, Placement placement,
-                           MemoryUse use)
+                           MemoryUse use, const std::optional<Ranks>& ranks)
     : device_(&device),
       view_{nullptr,        dense.dtype,        dense.batch,       dense.heads,      dense.length,
             dense.head_dim, dense.batch_stride, dense.head_stride, dense.row_stride, dense.ragged},
@@ -55,8 +55,14 @@ PlacedTensor::PlacedTensor(Device& device, const ConstTensorView& dense, Placeme
   if (placement == Placement::strided) view_ = strided(view_);
   const size_t shift = placement == Placement::offset ? element_bytes() : 0;
   const size_t bytes = static_cast<size_t>(extent(view_)) * element_bytes();
-  buffer_ = device.allocate(kMargin + shift + bytes + kMargin, use);
+  buffer_ = device.allocate(kMargin + shift + bytes + kMargin, use, owned(ranks, kMargin + shift));
   view_.data = buffer_.as<std::byte>() + kMargin + shift;
+}
+
+// A device that has fewer ranks keeps all rows: none of them shares the problem there.
+std::vector<OwnedBytes> PlacedTensor::owned(const std::optional<Ranks>& ranks, size_t begin) const {
+  if (!ranks || ranks->count > device_->info().ranks) return {};
+  return owned_bytes(view_, begin, {ranks->split, view_.length, ranks->count});
 }
 
 size_t PlacedTensor::first_byte() const {

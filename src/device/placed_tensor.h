@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "attention/tensors.h"
@@ -19,13 +20,21 @@ class PlacedTensor {
 
   PlacedTensor() = default;  // no tensor
 
+  // The devices that share a problem, and how its tokens are split between them.
+  struct Ranks {
+    Split split;
+    int count;
+  };
+
   // A tensor shaped like `dense`, the view of its host memory; it starts poisoned.
   //   contiguous  the strides of `dense`, the first element on an aligned address
   //   strided     gaps after every head, row and batch: a row takes three times the room of its
   //               heads, as in a packed QKV tensor; all offsets are multiples of 8 elements,
   //               or of 16 bytes
   //   offset      the strides of `dense`, the first element one past an aligned address
-  PlacedTensor(Device&, const ConstTensorView& dense, Placement, MemoryUse);
+  // With `ranks`, a row is in the memory of the rank that has it, where the device has several.
+  PlacedTensor(Device&, const ConstTensorView& dense, Placement, MemoryUse,
+               const std::optional<Ranks>& ranks = {});
 
   bool empty() const { return device_ == nullptr; }
   const TensorView& view() const { return view_; }
@@ -54,6 +63,7 @@ class PlacedTensor {
   int64_t guard_bytes() const;
 
  private:
+  std::vector<OwnedBytes> owned(const std::optional<Ranks>&, size_t begin) const;
   std::vector<std::byte> snapshot(size_t first, size_t bytes) const;
   size_t element_bytes() const { return static_cast<size_t>(element_size(view_.dtype)); }
   size_t first_byte() const;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -29,6 +30,7 @@ std::vector<std::unique_ptr<Provider>> make_cuda_providers() {
   for (const std::string_view family : families()) {
     list.push_back(make_tiled_provider(DeviceKind::cuda, family));
   }
+  for (auto& provider : make_split_providers(DeviceKind::cuda)) list.push_back(std::move(provider));
   list.push_back(make_cudnn_provider(CudnnSums::any_order));
   list.push_back(make_cudnn_provider(CudnnSums::fixed_order));
   return list;

@@ -10,7 +10,9 @@ const std::vector<std::unique_ptr<Provider>>& all_providers() {
     list.push_back(make_emulated_provider("emulated", {true, 128}));
     list.push_back(make_emulated_provider("emulated:fp22", {true, 0}));
     list.push_back(make_emulated_provider("emulated:o_e4m3", {true, 128}, Dtype::e4m3));
-    for (auto& provider : make_split_providers()) list.push_back(std::move(provider));
+    for (auto& provider : make_split_providers(DeviceKind::cpu)) {
+      list.push_back(std::move(provider));
+    }
     for (auto& provider : make_cuda_providers()) list.push_back(std::move(provider));
     return list;
   }();

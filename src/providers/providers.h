@@ -44,7 +44,7 @@ inline constexpr std::string_view kFamilyPrefix = "tiled:";
 std::unique_ptr<Provider> make_tiled_provider(DeviceKind device, std::string_view family = {});
 
 // Our kernels on several devices that share a problem, an algorithm each (src/providers/split/).
-std::vector<std::unique_ptr<Provider>> make_split_providers();
+std::vector<std::unique_ptr<Provider>> make_split_providers(DeviceKind);
 
 // For a problem that has gpus: the work of that device of a group which has the most, done while
 // the others are idle. It writes no other rows. Null where the device has no group.

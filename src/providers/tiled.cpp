@@ -31,22 +31,15 @@ BlockSizes chosen_blocks(const AttentionKernel& kernel, const Problem& p, const 
   return kernel.choose == nullptr ? BlockSizes() : kernel.choose(p, info);
 }
 
-// What several devices could share, one of them does alone.
-Problem of_one_device(Problem p) {
-  p.gpus.reset();
-  p.split = Split::zigzag;
-  return p;
-}
-
 class TiledSession final : public Session {
  public:
   TiledSession(const AttentionKernel& kernel, const BlockSizes& blocks, const Problem& problem,
                Device& device)
       : kernel_(kernel),
         blocks_(blocks),
-        problem_(of_one_device(problem)),
+        problem_(problem.of_one_device()),
         device_(device),
-        group_(problem.gpus ? make_group(device, static_cast<int>(*problem.gpus)) : nullptr),
+        group_(part_of(device, problem)),
         cu_seqlens_(device, problem),
         workspace_(device.allocate(kernel.workspace_bytes(at()), MemoryUse::workspace)) {}
 
@@ -61,6 +54,13 @@ class TiledSession final : public Session {
   }
 
  private:
+  // What several devices could share, one of them does alone: on a CPU a group of threads; a GPU is
+  // one as it is.
+  static std::unique_ptr<DeviceGroup> part_of(Device& device, const Problem& p) {
+    if (!p.gpus || device.info().kind != DeviceKind::cpu) return nullptr;
+    return make_group(device, static_cast<int>(*p.gpus));
+  }
+
   Launch at() const {
     const DeviceInfo& info = group_ == nullptr ? device_.info() : group_->info(0);
     return {problem_, info, blocks_, cu_seqlens_.queries(), cu_seqlens_.keys()};
@@ -70,7 +70,7 @@ class TiledSession final : public Session {
   BlockSizes blocks_;
   Problem problem_;
   Device& device_;
-  std::unique_ptr<DeviceGroup> group_;  // of a problem that several devices share: it takes one
+  std::unique_ptr<DeviceGroup> group_;  // of which it takes one
   CuSeqlens cu_seqlens_;
   Buffer workspace_;
 };

@@ -154,11 +154,13 @@ Json memory_json(const Record& record) {
 }
 
 Json group_json(const GroupReport& group) {
-  return {{"rank_s", group.rank_seconds},
-          {"sent_bytes", group.sent_bytes},
-          {"everything_s", group.everything},
-          {"computing_s", group.computing},
-          {"copying_s", group.copying}};
+  Json json{{"rank_s", group.rank_seconds},
+            {"sent_bytes", group.sent_bytes},
+            {"everything_s", group.everything},
+            {"computing_s", group.computing},
+            {"copying_s", group.copying}};
+  if (group.shares_gpus) json["shares_gpus"] = true;
+  return json;
 }
 
 Json schedule_json(const Schedule& schedule) {

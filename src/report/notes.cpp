@@ -40,6 +40,11 @@ std::string load_note(const Record& record) {
                      std::count(clean.begin(), clean.end(), true), clean.size());
 }
 
+std::string group_note(const Record& record) {
+  if (!record.group || !record.group->shares_gpus) return "";
+  return "ranks share a GPU: its times say nothing about several GPUs";
+}
+
 // Those of the ceilings of each file that the result was merged from.
 std::vector<std::string> doubts(const SweepResult& result) {
   std::map<std::string, std::vector<Ceiling>> by_source;
@@ -61,7 +66,8 @@ std::vector<std::string> notes(const Record& record, const SweepResult& result) 
                                peak_note(record, result),
                                read_note(record, result),
                                stream_note(record),
-                               load_note(record)};
+                               load_note(record),
+                               group_note(record)};
   std::erase(all, "");
   return all;
 }

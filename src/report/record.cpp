@@ -218,6 +218,7 @@ std::optional<double> GroupReport::bus_bandwidth() const {
 std::optional<double> strong_efficiency(const Record& record, const std::vector<Record>& all) {
   const auto timed = performance(record);
   if (!record.group || !timed || !record.item.problem.gpus) return std::nullopt;
+  if (record.group->shares_gpus) return std::nullopt;
   for (const Record& other : all) {
     if (other.provider != "tiled" || !is_same_case(other, record)) continue;
     const auto one = performance(other);

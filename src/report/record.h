@@ -66,6 +66,7 @@ struct GroupReport {
   std::vector<double> rank_seconds;  // of whole runs, by rank
   std::vector<int64_t> sent_bytes;   // of one run, by rank
   double everything = 0, computing = 0, copying = 0;
+  bool shares_gpus = false;  // ranks are on the same GPU: nothing is gained by sharing
 
   double skew() const;                    // of the slowest rank over the mean, less 1
   double exposed() const;                 // seconds of copying that no computing hides, 0 at least
@@ -170,7 +171,7 @@ std::optional<double> over_pipe(const Record&, const SweepResult&);
 std::optional<double> share_of_peak(const Record&, const SweepResult&);
 
 // Strong scaling: the time of one of the devices alone, over that of all and their number. The one
-// is `tiled` in the same case and file. Empty if either was not timed.
+// is `tiled` in the same case and file. Empty if either was not timed, or if ranks share a GPU.
 std::optional<double> strong_efficiency(const Record&, const std::vector<Record>& all);
 
 // The time of one device alone for the work of one of several, over the time of all: 1 if neither

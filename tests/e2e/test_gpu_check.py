@@ -106,6 +106,17 @@ def test_pytorch_may_run_out_of_memory(gpu_check, tmp_path, status, accepted):
             gpu_check("torch", **environment)
 
 
+@pytest.mark.parametrize("gpus, lists", [(1, [""]), (3, [""]), (4, ["", " --device cuda:0,1,2,3"])])
+def test_several_gpus_are_verified_and_only_then_timed(gpu_check, tmp_path, gpus, lists):
+    (tmp_path / "bin/nvidia-smi").write_text("#!/bin/sh\n" + "echo 'NVIDIA H200'\n" * gpus)
+    calls, said = gpu_check("split")
+    expected = [f"cudnn= verify --config configs/split_gpus.json{device} --repeat 3" for device in lists]
+    if gpus == 4:
+        expected.append(f"cudnn= sweep --config configs/split_h200.json --out {tmp_path}/out --resume")
+    assert calls == expected
+    assert ("4 are needed" in said) == (gpus < 4)
+
+
 def test_the_users_cudnn_comes_first(gpu_check):
     calls, _ = gpu_check("fp16", CUDNN="/its/cudnn/lib", FLASHBENCH_CUDNN="/mine")
     assert calls[0].startswith("cudnn=/mine ")

@@ -47,24 +47,30 @@ std::unique_ptr<SplitAlgorithm> make_share(const Ranks&);
 struct SplitKind {
   std::string_view name, description;
   std::unique_ptr<SplitAlgorithm> (*make)(const Ranks&);
-  bool backward, splits_heads, gates;
+  bool backward, splits_heads, gates, merges;
   bool splits_keys = false;
+
+  // What the algorithm adds up or merges: O of a part of the keys, dQ likewise, dK and dV of a part
+  // of the queries.
+  kernels::Fp32Outputs fp32_outputs(Pass pass) const {
+    return {.of_queries = merges, .of_keys = pass == Pass::backward && !splits_heads};
+  }
 };
 inline constexpr std::array kSplitKinds{
     SplitKind{"tiled:gather", "each device pulls all keys and values, then computes its queries",
-              make_gather, true, false, false},
+              make_gather, true, false, false, false},
     SplitKind{"tiled:ulysses",
               "each device pulls all tokens of some heads and computes these heads", make_ulysses,
-              true, true, false},
+              true, true, false, false},
     SplitKind{"tiled:ring", "keys and values go round while each device merges what it computes",
-              make_ring, true, false, false},
+              make_ring, true, false, false, true},
     SplitKind{"tiled:gated", "as gather, but the kernel waits for each chunk of keys", make_gated,
-              true, false, true},
+              true, false, true, false},
     SplitKind{"tiled:dcp", "each device has a part of the keys; partial results are merged",
-              make_dcp, false, false, false, true},
+              make_dcp, false, false, false, true, true},
 };
 
-inline constexpr SplitKind kShare{"share", "the work of one device", make_share, true, false,
+inline constexpr SplitKind kShare{"share", "the work of one device", make_share, true, false, false,
                                   false};
 
 // A session of these parts. `problem` must have gpus, as many as the group has ranks.

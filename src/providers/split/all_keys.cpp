@@ -4,8 +4,8 @@ namespace flashbench {
 
 AllKeys::AllKeys(Rank& rank) {
   const Problem& p = rank.whole();
-  k_ = rank.tensor(p.dtype, p.kv_heads, p.kv_len, p.head_dim);
-  v_ = rank.tensor(p.dtype, p.kv_heads, p.kv_len, p.value_dim());
+  k_ = rank.pulled_tensor(p.dtype, p.kv_heads, p.kv_len, p.head_dim);
+  v_ = rank.pulled_tensor(p.dtype, p.kv_heads, p.kv_len, p.value_dim());
   for (size_t i = 0; i < 2; ++i) {
     const RowRange rows = rank.own_rows()[i];
     logsumexp_[i] = rank.tensor(Dtype::fp32, p.q_heads, rows.size(), 1);
@@ -37,8 +37,7 @@ void AllKeys::forward(const Rank& rank, size_t chunk, const Inputs& in, const Ou
   rank.compute(rank.block(rows.size(), keys, rank.causal()),
                {.q = rows_of(in.q, rows), .k = k_.first_rows(keys), .v = v_.first_rows(keys)},
                {.o = rows_of(out.o, rows), .logsumexp = static_cast<float*>(lse.data)}, gate);
-  store_rows_as(rank, lse,
-                rows_of(logsumexp_view(static_cast<void*>(out.logsumexp), rank.whole()), rows));
+  rank.store(lse, rows_of(logsumexp_view(static_cast<void*>(out.logsumexp), rank.whole()), rows));
 }
 
 void AllKeys::backward(const Rank& rank, size_t chunk, const Inputs& in, const TensorView& dq,
@@ -48,9 +47,8 @@ void AllKeys::backward(const Rank& rank, size_t chunk, const Inputs& in, const T
   if (rows.empty()) return;
   const int64_t keys = keys_of(rank, rows);
   const TensorView lse = logsumexp_[chunk].view();
-  store_rows_as(rank,
-                rows_of(logsumexp_view(static_cast<const void*>(in.logsumexp), rank.whole()), rows),
-                lse);
+  rank.store(rows_of(logsumexp_view(static_cast<const void*>(in.logsumexp), rank.whole()), rows),
+             lse);
   rank.compute(
       rank.block(rows.size(), keys, rank.causal()),
       {rows_of(in.q, rows), k_.first_rows(keys), v_.first_rows(keys), rows_of(in.o, rows),

@@ -28,8 +28,8 @@ class Dcp final : public SplitAlgorithm {
     rank.begin({3, 3, StepWork::merge_heads, {heads}});
     merge_parts(rank, own, heads);
     const TensorView lse = logsumexp_view(static_cast<void*>(out.logsumexp), rank.whole());
-    store_rows_as(rank, own.o.view(), heads_of(out.o, heads.first, heads.size()));
-    store_rows_as(rank, own.logsumexp.view(), heads_of(lse, heads.first, heads.size()));
+    rank.store(own.o.view(), heads_of(out.o, heads.first, heads.size()));
+    rank.store(own.logsumexp.view(), heads_of(lse, heads.first, heads.size()));
     rank.barrier();  // until all have read, none may begin the next run
   }
 
@@ -66,7 +66,7 @@ class Dcp final : public SplitAlgorithm {
           {{heads_of(part.o(), heads.first, heads.size()), own.part_o[i].view()},
            {heads_of(part.logsumexp(), heads.first, heads.size()), own.part_logsumexp[i].view()}}));
     }
-    fill_rows(rank, own.logsumexp.view(), -std::numeric_limits<float>::infinity());
+    rank.fill(own.logsumexp.view(), -std::numeric_limits<float>::infinity());
     for (size_t i = 0; i < pulls.size(); ++i) {
       rank.wait(pulls[i]);
       rank.merge(own.o.view(), own.logsumexp.view(), own.part_o[i].view(),

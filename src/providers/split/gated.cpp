@@ -136,14 +136,14 @@ class Gated final : public SplitAlgorithm {
     }
     rank.begin({3, 3, StepWork::sum_gradients, rank.own_rows()});
     for (size_t i = 0; i < 2; ++i) {
-      fill_rows(rank, state.dk[i].view(), 0);
-      fill_rows(rank, state.dv[i].view(), 0);
+      rank.fill(state.dk[i].view(), 0);
+      rank.fill(state.dv[i].view(), 0);
     }
     for (const Arrival& arrival : arrivals) add(rank, state, arrival);
     for (size_t i = 0; i < 2; ++i) {
       const RowRange rows = rank.own_rows()[i];
-      store_rows_as(rank, state.dk[i].view(), rows_of(out.dk, rows));
-      store_rows_as(rank, state.dv[i].view(), rows_of(out.dv, rows));
+      rank.store(state.dk[i].view(), rows_of(out.dk, rows));
+      rank.store(state.dv[i].view(), rows_of(out.dv, rows));
     }
     rank.barrier();  // until all have read, none may begin the next run
   }
@@ -215,8 +215,8 @@ class Gated final : public SplitAlgorithm {
   static void add(const Rank& rank, const State& state, const Arrival& arrival) {
     const size_t i = arrival.i, from = static_cast<size_t>(arrival.from);
     rank.wait_for_others(arrival.pull);
-    add_rows(rank, state.dk[i].view(), state.other_dk[i][from].view());
-    add_rows(rank, state.dv[i].view(), state.other_dv[i][from].view());
+    rank.add(state.dk[i].view(), state.other_dk[i][from].view());
+    rank.add(state.dv[i].view(), state.other_dv[i][from].view());
   }
 
   std::vector<State> states_;

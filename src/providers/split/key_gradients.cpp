@@ -26,15 +26,15 @@ KeyGradients::KeyGradients(const Ranks& ranks) {
 
 void KeyGradients::clear(const Rank& rank) {
   const OfRank& own = ranks_[static_cast<size_t>(rank.number())];
-  fill_rows(rank, own.dk.view(), 0);
-  fill_rows(rank, own.dv.view(), 0);
+  rank.fill(own.dk.view(), 0);
+  rank.fill(own.dv.view(), 0);
 }
 
 void KeyGradients::add(const Rank& rank, RowRange keys, const TensorView& dk,
                        const TensorView& dv) {
   const OfRank& own = ranks_[static_cast<size_t>(rank.number())];
-  add_rows(rank, rows_of(own.dk.view(), keys), dk);
-  add_rows(rank, rows_of(own.dv.view(), keys), dv);
+  rank.add(rows_of(own.dk.view(), keys), dk);
+  rank.add(rows_of(own.dv.view(), keys), dv);
 }
 
 void KeyGradients::bring_home(Rank& rank, const Outputs& out, RankStep step) {
@@ -50,18 +50,18 @@ void KeyGradients::bring_home(Rank& rank, const Outputs& out, RankStep step) {
     const TensorView dv = own.total_dv.first_rows(rows.size());
     const TensorView other_dk = own.other_dk.first_rows(rows.size());
     const TensorView other_dv = own.other_dv.first_rows(rows.size());
-    fill_rows(rank, own.total_dk.view(), 0);
-    fill_rows(rank, own.total_dv.view(), 0);
+    rank.fill(own.total_dk.view(), 0);
+    rank.fill(own.total_dv.view(), 0);
     for (int other = 0; other < rank.group().ranks(); ++other) {
       if (!sees_keys(rank, other, chunk)) continue;
       const OfRank& from = ranks_[static_cast<size_t>(other)];
       rank.wait(rank.pull(other, {{rows_of(from.dk.view(), rows), other_dk},
                                   {rows_of(from.dv.view(), rows), other_dv}}));
-      add_rows(rank, dk, other_dk);
-      add_rows(rank, dv, other_dv);
+      rank.add(dk, other_dk);
+      rank.add(dv, other_dv);
     }
-    store_rows_as(rank, dk, rows_of(out.dk, rows));
-    store_rows_as(rank, dv, rows_of(out.dv, rows));
+    rank.store(dk, rows_of(out.dk, rows));
+    rank.store(dv, rows_of(out.dv, rows));
   }
   rank.barrier();  // until all have read, none may begin the next run
 }

@@ -25,7 +25,7 @@ int64_t KeyPart::pull_queries(Rank& rank, const Inputs& in) const {
 void KeyPart::compute(const Rank& rank, const Inputs& in) const {
   const Problem part = split_.part(rank.number());
   if (part.kv_len == 0) {
-    return fill_rows(rank, logsumexp(), -std::numeric_limits<float>::infinity());
+    return rank.fill(logsumexp(), -std::numeric_limits<float>::infinity());
   }
   const RowRange keys = split_.keys(rank.number());
   rank.compute(part, {.q = q_.view(), .k = rows_of(in.k, keys), .v = rows_of(in.v, keys)},

@@ -13,19 +13,36 @@ namespace flashbench {
 
 namespace {
 
-const kernels::AttentionKernel& kernel_of(Pass pass) {
-  const auto all = kernels::all_kernels();
-  return **std::ranges::find_if(all, [&](const kernels::AttentionKernel* kernel) {
-    return kernel->device == DeviceKind::cpu && kernel->pass == pass;
-  });
+// A sentence that says why an algorithm cannot use this kernel; empty if it can.
+std::optional<std::string> why_no_use(const kernels::AttentionKernel& kernel, const SplitKind& kind,
+                                      const Problem& p, const DeviceInfo& info) {
+  if (kind.gates && !kernel.knows_gates) return "it does not wait for keys that arrive";
+  if (kind.fp32_outputs(p.pass).any() && p.dtype != Dtype::fp32 && !kernel.knows_fp32_outputs) {
+    return "it gives no partial results in fp32";
+  }
+  if (p.head_dim_v && !kernel.knows_head_dim_v) return "it takes V and O as wide as Q and K only";
+  return kernel.why_unsupported(p.of_one_device(), info);
+}
+
+// The first of our kernels for the device that an algorithm can use; or null, and the reasons why
+// it can use none.
+const kernels::AttentionKernel* find_kernel(const SplitKind& kind, const Problem& p,
+                                            const DeviceInfo& info, std::string& reasons) {
+  for (const kernels::AttentionKernel* kernel : kernels::all_kernels()) {
+    if (kernel->device != info.kind || kernel->pass != p.pass) continue;
+    const std::optional<std::string> why = why_no_use(*kernel, kind, p, info);
+    if (!why) return kernel;
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", kernel->name, *why);
+  }
+  return nullptr;
 }
 
 // Counts what a session would allocate.
 class CountingGroup final : public DeviceGroup {
  public:
-  CountingGroup(const DeviceInfo& host, int ranks, int64_t& bytes)
-      : info_(host), ranks_(ranks), bytes_(bytes) {
-    info_.threads = std::max(1, info_.threads / ranks);
+  CountingGroup(const DeviceInfo& device, int ranks, int64_t& bytes)
+      : info_(device), ranks_(ranks), bytes_(bytes) {
+    if (device.kind == DeviceKind::cpu) info_.threads = std::max(1, info_.threads / ranks);
   }
   int ranks() const override { return ranks_; }
   const DeviceInfo& info(int) const override { return info_; }
@@ -40,6 +57,7 @@ class CountingGroup final : public DeviceGroup {
   void set_mark(int, int) override { never(); }
   void barrier(int) override { never(); }
   void when_done(int, const std::function<void()>&) override { never(); }
+  std::vector<double> rank_seconds() const override { never(); }
 
  private:
   [[noreturn]] static void never() { throw std::logic_error("it only counts"); }
@@ -49,23 +67,27 @@ class CountingGroup final : public DeviceGroup {
   int64_t& bytes_;
 };
 
-SplitParts parts_of(const Problem& p) {
-  return {.kernel = &kernel_of(p.pass), .tokens = TokenSplit::of(p)};
+SplitParts parts_of(const SplitKind& kind, const Problem& p, const DeviceInfo& info) {
+  std::string reasons;
+  return {.kernel = find_kernel(kind, p, info, reasons),
+          .fp32_outputs = kind.fp32_outputs(p.pass),
+          .tokens = TokenSplit::of(p)};
 }
 
 class SplitProvider final : public Provider {
  public:
-  explicit SplitProvider(const SplitKind& kind) : kind_(kind) {}
+  SplitProvider(const SplitKind& kind, DeviceKind device) : kind_(kind), device_(device) {}
 
   std::string_view name() const override { return kind_.name; }
   std::string_view description() const override { return kind_.description; }
-  DeviceKind device_kind() const override { return DeviceKind::cpu; }
+  DeviceKind device_kind() const override { return device_; }
   bool on_request_only() const override { return true; }
   std::vector<std::string_view> optional_axes() const override {
     return {"gpus", "split", "head_dim_v"};
   }
 
-  std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo&) const override {
+  std::optional<std::string> why_unsupported(const Problem& p,
+                                             const DeviceInfo& info) const override {
     if (!p.gpus) return "it runs problems that several devices share (gpus)";
     if (p.pass == Pass::backward && !kind_.backward) return "it has no backward pass";
     if (kind_.splits_keys != (p.split == Split::keys)) {
@@ -73,6 +95,7 @@ class SplitProvider final : public Provider {
           "it splits {}: expected split {}, got {}", kind_.splits_keys ? "keys" : "tokens",
           kind_.splits_keys ? "keys" : "zigzag or contiguous", flashbench::name(p.split));
     }
+    if (kind_.splits_keys && device_ != DeviceKind::cpu) return "it runs on CPUs only so far";
     if (!kind_.splits_keys && p.q_len != p.kv_len) {
       return fmt::format("it splits queries and keys alike: expected q_len = kv_len, got {} and {}",
                          p.q_len, p.kv_len);
@@ -83,36 +106,55 @@ class SplitProvider final : public Provider {
           "{}",
           p.q_heads, p.kv_heads, *p.gpus);
     }
-    return std::nullopt;
+    if (device_ == DeviceKind::cuda && *p.gpus > std::max(1, info.ranks)) {
+      return fmt::format("it needs {} GPUs, and --device names {}: cuda:0,1,... names several",
+                         *p.gpus, std::max(1, info.ranks));
+    }
+    std::string reasons;
+    if (find_kernel(kind_, p, info, reasons) != nullptr) return std::nullopt;
+    return reasons;
+  }
+  std::optional<std::string> why_unsupported_placement(const Problem& p, Placement placement,
+                                                       const DeviceInfo& info) const override {
+    std::string reasons;
+    const kernels::AttentionKernel* kernel = find_kernel(kind_, p, info, reasons);
+    if (placement != Placement::offset || kernel == nullptr || !kernel->needs_aligned_rows) {
+      return std::nullopt;
+    }
+    return fmt::format("{}: every row has to start at a multiple of 16 bytes", kernel->name);
   }
 
   int64_t workspace_bytes(const Problem& p, const DeviceInfo& info) const override {
     int64_t bytes = 0;
-    make_split_session(kind_, parts_of(p), p,
+    make_split_session(kind_, parts_of(kind_, p, info), p,
                        std::make_unique<CountingGroup>(info, static_cast<int>(*p.gpus), bytes));
     return bytes;
   }
 
   std::unique_ptr<Session> prepare(const Problem& p, Device& device) const override {
-    return make_split_session(kind_, parts_of(p), p, make_group(device, static_cast<int>(*p.gpus)));
+    return make_split_session(kind_, parts_of(kind_, p, device.info()), p,
+                              make_group(device, static_cast<int>(*p.gpus)));
   }
 
  private:
   const SplitKind& kind_;
+  DeviceKind device_;
 };
 
 }  // namespace
 
 std::unique_ptr<Session> make_share_session(const Problem& p, Device& device) {
+  if (device.info().kind != DeviceKind::cpu) return nullptr;  // on CPUs only so far
   auto group = make_group(device, static_cast<int>(p.gpus.value()));
   if (group == nullptr) return nullptr;
-  return make_split_session(kShare, parts_of(p), p, std::move(group));
+  return make_split_session(kShare, parts_of(kShare, p, device.info()), p, std::move(group));
 }
 
-std::vector<std::unique_ptr<Provider>> make_split_providers() {
+std::vector<std::unique_ptr<Provider>> make_split_providers(DeviceKind device) {
   std::vector<std::unique_ptr<Provider>> providers;
-  for (const SplitKind& kind : kSplitKinds)
-    providers.push_back(std::make_unique<SplitProvider>(kind));
+  for (const SplitKind& kind : kSplitKinds) {
+    providers.push_back(std::make_unique<SplitProvider>(kind, device));
+  }
   return providers;
 }
 

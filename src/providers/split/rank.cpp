@@ -1,70 +1,74 @@
 #include "providers/split/rank.h"
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
-
-#include "attention/half.h"
 
 namespace flashbench {
 
-namespace {
-
-template <typename View>
-auto* row_at(const View& t, int64_t b, int64_t h, int64_t row) {
-  using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(t.data)>>,
-                                  const std::byte, std::byte>;
-  return static_cast<Byte*>(t.data) + t.offset(b, h, row) * element_size(t.dtype);
-}
-
-float* floats_at(const TensorView& t, int64_t b, int64_t h, int64_t row) {
-  return reinterpret_cast<float*>(row_at(t, b, h, row));
-}
-
-void add_row(const TensorView& sum, const ConstTensorView& part, int64_t b, int64_t h,
-             int64_t row) {
-  float* to = floats_at(sum, b, h, row);
-  const auto* from = reinterpret_cast<const float*>(row_at(part, b, h, row));
-  for (int64_t i = 0; i < sum.head_dim; ++i) to[i] += from[i];
-}
-
-// Calls work(batch, head, row) for each row of a tensor.
-template <typename Work>
-void for_each_row(const Rank& rank, int64_t batch, int64_t heads, int64_t length,
-                  const Work& work) {
-  if (length == 0) return;
-  rank.for_rows(batch * heads * length,
-                [&](int64_t i) { work(i / length / heads, i / length % heads, i % length); });
-}
-
-}  // namespace
-
+// Dimensions that lie dense on both sides are parts of a row, the next one makes rows, and the
+// others copies.
 std::vector<RowCopy> copies_of(const ConstTensorView& from, const TensorView& to) {
-  std::vector<RowCopy> copies;
+  struct Dimension {
+    int64_t count;
+    size_t from, to;  // strides in bytes
+  };
   const auto bytes = [](int64_t elements, Dtype dtype) {
     return static_cast<size_t>(elements * element_size(dtype));
   };
-  for (int64_t b = 0; b < from.batch; ++b) {
-    for (int64_t h = 0; h < from.heads; ++h) {
-      if (from.length == 0) continue;
-      copies.push_back({row_at(to, b, h, 0), row_at(from, b, h, 0),
-                        bytes(from.head_dim, from.dtype), static_cast<size_t>(from.length),
-                        bytes(to.row_stride, to.dtype), bytes(from.row_stride, from.dtype)});
+  if (from.elements() == 0) return {};
+  std::vector<Dimension> dimensions;
+  const auto add = [&](int64_t count, int64_t from_stride, int64_t to_stride) {
+    if (count == 1) return;
+    dimensions.push_back({count, bytes(from_stride, from.dtype), bytes(to_stride, to.dtype)});
+  };
+  add(from.length, from.row_stride, to.row_stride);
+  add(from.heads, from.head_stride, to.head_stride);
+  add(from.batch, from.batch_stride, to.batch_stride);
+  std::ranges::sort(dimensions, {}, &Dimension::from);
+
+  RowCopy all{to.data, from.data, bytes(from.head_dim, from.dtype)};
+  size_t next = 0;
+  for (; next < dimensions.size(); ++next) {
+    const Dimension& d = dimensions[next];
+    if (d.from != all.width || d.to != all.width) break;
+    all.width *= static_cast<size_t>(d.count);
+  }
+  if (next < dimensions.size()) {
+    all.height = static_cast<size_t>(dimensions[next].count);
+    all.from_pitch = dimensions[next].from;
+    all.to_pitch = dimensions[next].to;
+    ++next;
+  }
+  std::vector<RowCopy> copies{all};
+  for (; next < dimensions.size(); ++next) {
+    const Dimension& d = dimensions[next];
+    const size_t before = copies.size();
+    for (int64_t i = 1; i < d.count; ++i) {
+      for (size_t one = 0; one < before; ++one) {
+        RowCopy copy = copies[one];
+        copy.from = static_cast<const std::byte*>(copy.from) + static_cast<size_t>(i) * d.from;
+        copy.to = static_cast<std::byte*>(copy.to) + static_cast<size_t>(i) * d.to;
+        copies.push_back(copy);
+      }
     }
   }
   return copies;
 }
 
-RankTensor::RankTensor(DeviceGroup& group, int rank, Dtype dtype, int64_t batch, int64_t heads,
-                       int64_t length, int64_t head_dim)
+RankTensor::RankTensor(DeviceGroup& group, int rank, Dtype dtype, Layout layout, int64_t batch,
+                       int64_t heads, int64_t length, int64_t head_dim)
     : buffer_(group.allocate(
           rank, static_cast<size_t>(batch * heads * length * head_dim * element_size(dtype)))),
-      view_(dense_view(buffer_.data(), dtype, Layout::bhsd, batch, heads, length, head_dim)) {}
+      view_(dense_view(buffer_.data(), dtype, layout, batch, heads, length, head_dim)) {}
 
 Rank::Rank(DeviceGroup& group, int number, const SplitParts& parts, const Problem& whole)
     : group_(group),
       number_(number),
       parts_(parts),
       whole_(whole),
+      rows_(group.info(number).kind == DeviceKind::cpu ? make_host_row_work(parts.merge)
+                                                       : make_cuda_row_work()),
       pulled_bytes_(static_cast<size_t>(group.ranks())) {}
 
 std::array<RowRange, 2> Rank::rows_of_rank(int rank) const {
@@ -73,55 +77,82 @@ std::array<RowRange, 2> Rank::rows_of_rank(int rank) const {
 }
 
 RankTensor Rank::tensor(Dtype dtype, int64_t heads, int64_t length, int64_t head_dim) const {
-  return RankTensor(group_, number_, dtype, whole_.batch, heads, length, head_dim);
+  return {group_, number_, dtype, Layout::bhsd, whole_.batch, heads, length, head_dim};
+}
+
+RankTensor Rank::pulled_tensor(Dtype dtype, int64_t heads, int64_t length, int64_t head_dim) const {
+  return {group_, number_, dtype, whole_.layout, whole_.batch, heads, length, head_dim};
 }
 
 Problem Rank::block(int64_t queries, int64_t keys, bool diagonal) const {
-  Problem p = whole_;
-  p.gpus.reset();
-  p.split = Split::zigzag;
+  Problem p = whole_.of_one_device();
   p.q_len = queries;
   p.kv_len = keys;
   p.mask = diagonal ? Mask::causal_bottom_right : Mask::none;
   return p;
 }
 
+kernels::Launch Rank::launch_of(const Problem& p, const kernels::KeyGate* gate) const {
+  const kernels::AttentionKernel& kernel = *parts_.kernel;
+  const DeviceInfo& device = group_.info(number_);
+  kernels::Launch launch{.problem = p, .device = device, .gate = gate};
+  if (kernel.choose != nullptr) launch.blocks = kernel.choose(p, device);
+  launch.fp32_outputs = parts_.fp32_outputs;
+  return launch;
+}
+
+bool Rank::serves(const Workspace& w, const Problem& p) const {
+  const bool any = p.pass == Pass::backward || group_.info(number_).kind == DeviceKind::cpu;
+  return any || w.problem == p;
+}
+
 void Rank::reserve(const Problem& p) {
   if (p.q_len == 0 || p.kv_len == 0) return;
-  const size_t bytes =
-      parts_.kernel->workspace_bytes({.problem = p, .device = group_.info(number_)});
-  workspace_bytes_ = std::max(workspace_bytes_, bytes);
+  auto found = std::ranges::find_if(workspaces_, [&](const Workspace& w) { return serves(w, p); });
+  if (found == workspaces_.end()) found = workspaces_.insert(found, {p, 0, {}});
+  found->bytes = std::max(found->bytes, parts_.kernel->workspace_bytes(launch_of(p, nullptr)));
 }
 
 void Rank::allocate_workspace() {
-  workspace_ = group_.allocate(number_, workspace_bytes_);
+  for (Workspace& w : workspaces_) w.buffer = group_.allocate(number_, w.bytes);
+}
+
+void* Rank::workspace_at(const Problem& p) const {
+  for (const Workspace& w : workspaces_) {
+    if (serves(w, p)) return w.buffer.data();
+  }
+  throw std::logic_error("no workspace was reserved for this problem");
+}
+
+std::string Rank::variant(const Problem& p) const {
+  return parts_.kernel->variant(launch_of(p, nullptr));
 }
 
 void Rank::compute(const Problem& p, const Inputs& in, const Outputs& out,
                    const kernels::KeyGate* gate) const {
   if (part_ == GroupPart::copying || p.q_len == 0 || p.kv_len == 0) return;
-  parts_.kernel->launch({.problem = p, .device = group_.info(number_), .gate = gate}, in, out,
-                        workspace_.data(), group_.stream(number_));
+  parts_.kernel->launch(launch_of(p, gate), in, out, workspace_at(p), stream());
 }
 
-void Rank::for_rows(int64_t rows, const std::function<void(int64_t)>& work) const {
-  if (part_ == GroupPart::copying) return;
-  constexpr int64_t kTogether = 64;
-  group_.stream(number_).threads->parallel_for(
-      (rows + kTogether - 1) / kTogether, [&](int64_t item, int) {
-        const int64_t end = std::min(rows, (item + 1) * kTogether);
-        for (int64_t row = item * kTogether; row < end; ++row) work(row);
-      });
+bool Rank::works_on_rows(const TensorView& t) const {
+  return part_ != GroupPart::copying && t.elements() > 0;
+}
+
+void Rank::fill(const TensorView& t, float value) const {
+  if (works_on_rows(t)) rows_->fill(t, value, stream());
+}
+
+void Rank::add(const TensorView& sum, const ConstTensorView& part) const {
+  if (works_on_rows(sum)) rows_->add(sum, part, stream());
+}
+
+void Rank::store(const ConstTensorView& from, const TensorView& to) const {
+  if (works_on_rows(to)) rows_->store(from, to, stream());
 }
 
 void Rank::merge(const TensorView& sum_o, const TensorView& sum_lse, const TensorView& part_o,
                  const TensorView& part_lse) const {
-  for_each_row(*this, sum_o.batch, sum_o.heads, sum_o.length,
-               [&](int64_t b, int64_t h, int64_t row) {
-                 parts_.merge({floats_at(sum_o, b, h, row), floats_at(sum_lse, b, h, row)},
-                              {floats_at(part_o, b, h, row), floats_at(part_lse, b, h, row)},
-                              sum_o.head_dim);
-               });
+  if (works_on_rows(sum_o)) rows_->merge(sum_o, sum_lse, part_o, part_lse, stream());
 }
 
 int64_t Rank::pull(int owner, const std::vector<std::pair<ConstTensorView, TensorView>>& rows,
@@ -158,34 +189,6 @@ void Rank::show_waiting() const {
 void Rank::begin(const RankStep& step) const {
   if (board_ == nullptr) return;
   group_.when_done(number_, [this, step] { board_->begin(number_, step); });
-}
-
-void fill_rows(const Rank& rank, const TensorView& t, float value) {
-  for_each_row(rank, t.batch, t.heads, t.length, [&](int64_t b, int64_t h, int64_t row) {
-    std::fill_n(floats_at(t, b, h, row), t.head_dim, value);
-  });
-}
-
-void add_rows(const Rank& rank, const TensorView& sum, const ConstTensorView& part) {
-  for_each_row(rank, sum.batch, sum.heads, sum.length,
-               [&](int64_t b, int64_t h, int64_t row) { add_row(sum, part, b, h, row); });
-}
-
-void add_rows(const TensorView& sum, const ConstTensorView& part) {
-  for (int64_t b = 0; b < sum.batch; ++b) {
-    for (int64_t h = 0; h < sum.heads; ++h) {
-      for (int64_t row = 0; row < sum.length; ++row) add_row(sum, part, b, h, row);
-    }
-  }
-}
-
-void store_rows_as(const Rank& rank, const ConstTensorView& from, const TensorView& to) {
-  for_each_row(rank, to.batch, to.heads, to.length, [&](int64_t b, int64_t h, int64_t row) {
-    const auto* values = reinterpret_cast<const float*>(row_at(from, b, h, row));
-    for (int64_t i = 0; i < to.head_dim; ++i) {
-      store_element(row_at(to, b, h, row), to.dtype, i, values[i]);
-    }
-  });
 }
 
 }  // namespace flashbench

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <memory>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -16,12 +18,14 @@
 #include "kernels/attention.h"
 #include "providers/provider.h"
 #include "providers/split/merge.h"
+#include "providers/split/row_work.h"
 
 namespace flashbench {
 
 // What an algorithm is made of. Tests plant defects in its parts.
 struct SplitParts {
   const kernels::AttentionKernel* kernel = nullptr;  // of one device, for the pass
+  kernels::Fp32Outputs fp32_outputs = {};            // what the algorithm adds up or merges
   TokenSplit tokens;
   Merge merge = merge_rows;
 };
@@ -42,14 +46,15 @@ BasicTensorView<Data> heads_of(BasicTensorView<Data> t, int64_t first, int64_t c
   return t;
 }
 
-// The copies of a tensor's rows into another of the same shape.
+// The copies of a tensor's rows into another of the same shape: as few and as wide as the strides
+// of both allow.
 std::vector<RowCopy> copies_of(const ConstTensorView& from, const TensorView& to);
 
-// A tensor in the memory of a rank, [batch, heads, length, head_dim].
+// A dense tensor in the memory of a rank.
 class RankTensor {
  public:
   RankTensor() = default;
-  RankTensor(DeviceGroup&, int rank, Dtype, int64_t batch, int64_t heads, int64_t length,
+  RankTensor(DeviceGroup&, int rank, Dtype, Layout, int64_t batch, int64_t heads, int64_t length,
              int64_t head_dim);
   const TensorView& view() const { return view_; }
   TensorView first_rows(int64_t rows) const { return rows_of(view_, {0, rows}); }
@@ -73,24 +78,31 @@ class Rank {
   std::array<RowRange, 2> own_rows() const { return rows_of_rank(number_); }
   bool causal() const { return whole_.mask != Mask::none; }
 
+  // [batch, heads, length, head_dim], as kernels take a logsumexp.
   RankTensor tensor(Dtype, int64_t heads, int64_t length, int64_t head_dim) const;
+  // The same in the layout of the case, so that its rows come in large pieces.
+  RankTensor pulled_tensor(Dtype, int64_t heads, int64_t length, int64_t head_dim) const;
 
   // The problem of these queries and keys. `diagonal`: the last query is that of the last key, and
   // none sees later keys; otherwise each query sees each key.
   Problem block(int64_t queries, int64_t keys, bool diagonal) const;
 
-  // Before the first run: asks for workspace for the kernel on a problem; then gets the most asked.
+  // Before the first run: asks for workspace for the kernel on a problem; then gets what was asked.
   void reserve(const Problem&);
   void allocate_workspace();
 
-  // Runs the kernel, waiting for it; nothing while only copies are made.
+  // The kernel for a problem, e.g. "cpu_tiled_forward 256x256 AVX3".
+  std::string variant(const Problem&) const;
+
+  // Runs the kernel; nothing while only copies are made.
   void compute(const Problem&, const Inputs&, const Outputs&,
                const kernels::KeyGate* gate = nullptr) const;
 
-  // Work on rows of this rank's memory, by its threads; nothing while only copies are made.
-  void for_rows(int64_t rows, const std::function<void(int64_t row)>& work) const;
-
-  // Merges rows [length, 1] of logsumexp and [length, columns] of O of all heads, fp32.
+  // Work on rows of this rank's memory (providers/split/row_work.h); nothing while only copies are
+  // made.
+  void fill(const TensorView&, float value) const;
+  void add(const TensorView& sum, const ConstTensorView& part) const;
+  void store(const ConstTensorView& from, const TensorView& to) const;
   void merge(const TensorView& sum_o, const TensorView& sum_lse, const TensorView& part_o,
              const TensorView& part_lse) const;
 
@@ -113,23 +125,28 @@ class Rank {
  private:
   void show_waiting() const;
 
+  // A GPU's forward kernel finds its workspace as its last launch left it, so that each problem has
+  // one of its own. All others begin anew, and one serves all problems.
+  struct Workspace {
+    Problem problem;
+    size_t bytes = 0;
+    Buffer buffer;
+  };
+  kernels::Launch launch_of(const Problem&, const kernels::KeyGate* gate) const;
+  bool serves(const Workspace&, const Problem&) const;
+  void* workspace_at(const Problem&) const;
+  bool works_on_rows(const TensorView&) const;
+  Stream stream() const { return group_.stream(number_); }
+
   DeviceGroup& group_;
   int number_;
   const SplitParts& parts_;
   const Problem& whole_;
-  Buffer workspace_;
-  size_t workspace_bytes_ = 0;
+  std::unique_ptr<RowWork> rows_;
+  std::vector<Workspace> workspaces_;
   GroupPart part_ = GroupPart::everything;
   std::vector<int64_t> pulled_bytes_;  // from each rank, in this run
   StepBoard* board_ = nullptr;
 };
-
-// Fills, adds or stores fp32 rows of one shape, all batches and heads.
-void fill_rows(const Rank&, const TensorView&, float value);
-void add_rows(const Rank&, const TensorView& sum, const ConstTensorView& part);
-void store_rows_as(const Rank&, const ConstTensorView& from, const TensorView& to);
-
-// The same by the calling thread alone, which may be one of a kernel's.
-void add_rows(const TensorView& sum, const ConstTensorView& part);
 
 }  // namespace flashbench

@@ -68,8 +68,8 @@ class Ring final : public SplitAlgorithm {
     State state;
     for (Keys& keys : state.buffers) {
       for (size_t i = 0; i < 2; ++i) {
-        keys.k[i] = rank.tensor(p.dtype, p.kv_heads, chunk, p.head_dim);
-        keys.v[i] = rank.tensor(p.dtype, p.kv_heads, chunk, p.value_dim());
+        keys.k[i] = rank.pulled_tensor(p.dtype, p.kv_heads, chunk, p.head_dim);
+        keys.v[i] = rank.pulled_tensor(p.dtype, p.kv_heads, chunk, p.value_dim());
       }
     }
     for (size_t i = 0; i < 2; ++i) {
@@ -102,13 +102,13 @@ class Ring final : public SplitAlgorithm {
     for (size_t i = 0; i < 2; ++i) {
       const RowRange rows = chunk_of(rank, rank.number(), i);
       if (rank.whole().pass == Pass::forward) {
-        fill_rows(rank, state.o[i].view(), 0);
-        fill_rows(rank, state.logsumexp[i].view(), -std::numeric_limits<float>::infinity());
+        rank.fill(state.o[i].view(), 0);
+        rank.fill(state.logsumexp[i].view(), -std::numeric_limits<float>::infinity());
       } else {
-        fill_rows(rank, state.dq[i].view(), 0);
+        rank.fill(state.dq[i].view(), 0);
         const ConstTensorView all =
             logsumexp_view(static_cast<const void*>(in.logsumexp), rank.whole());
-        store_rows_as(rank, rows_of(all, rows), state.step_logsumexp[i].view());
+        rank.store(rows_of(all, rows), state.step_logsumexp[i].view());
       }
     }
   }
@@ -169,7 +169,7 @@ class Ring final : public SplitAlgorithm {
     const TensorView dv = state.step_dv.first_rows(keys.size());
     block.logsumexp = static_cast<const float*>(state.step_logsumexp[i].view().data);
     rank.compute(p, block, {.dq = dq, .dk = dk, .dv = dv});
-    add_rows(rank, state.dq[i].view(), dq);
+    rank.add(state.dq[i].view(), dq);
     gradients_->add(rank, keys, dk, dv);
   }
 
@@ -178,10 +178,10 @@ class Ring final : public SplitAlgorithm {
       const RowRange rows = chunk_of(rank, rank.number(), i);
       if (rank.whole().pass == Pass::forward) {
         const TensorView all = logsumexp_view(static_cast<void*>(out.logsumexp), rank.whole());
-        store_rows_as(rank, state.o[i].view(), rows_of(out.o, rows));
-        store_rows_as(rank, state.logsumexp[i].view(), rows_of(all, rows));
+        rank.store(state.o[i].view(), rows_of(out.o, rows));
+        rank.store(state.logsumexp[i].view(), rows_of(all, rows));
       } else {
-        store_rows_as(rank, state.dq[i].view(), rows_of(out.dq, rows));
+        rank.store(state.dq[i].view(), rows_of(out.dq, rows));
       }
     }
     if (gradients_) gradients_->bring_home(rank, out, {steps(rank), steps(rank)});

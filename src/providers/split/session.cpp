@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "providers/split/algorithm.h"
@@ -29,37 +28,34 @@ class SplitSession final : public Session, public GroupSession {
     }
     algorithm_ = kind.make(ranks_);
     for (const auto& rank : ranks_) rank->allocate_workspace();
-    seconds_.resize(ranks_.size());
   }
 
   void run(const Inputs& in, const Outputs& out) override {
     for (const auto& rank : ranks_) std::ranges::fill(rank->pulled_bytes(), 0);
     group_->run([&](int number) {
       const ShownUntilEnd shown{board_, number};
-      const auto start = std::chrono::steady_clock::now();
       algorithm_->run(*ranks_[static_cast<size_t>(number)], in, out);
-      seconds_[static_cast<size_t>(number)] =
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     });
   }
 
   std::string kernel() const override {
     const Problem p = ranks_.front()->block(problem_.q_len, problem_.kv_len, false);
-    return fmt::format("{} on each of {} devices, {}",
-                       parts_.kernel->variant({.problem = p, .device = group_->info(0)}),
-                       group_->ranks(), flashbench::name(problem_.split));
+    return fmt::format("{} on each of {} devices, {}", ranks_.front()->variant(p), group_->ranks(),
+                       flashbench::name(problem_.split));
   }
   std::optional<int64_t> requested_bytes() const override { return std::nullopt; }
   GroupSession* group() override { return this; }
 
+  // A rank of a GPU is queued long before it is done, and does not say where it is.
   void show_on(StepBoard& board) override {
+    if (group_->info(0).kind != DeviceKind::cpu) return;
     board_ = &board;
     for (const auto& rank : ranks_) rank->show_on(board);
   }
   void only(GroupPart part) override {
     for (const auto& rank : ranks_) rank->only(part);
   }
-  std::vector<double> rank_seconds() const override { return seconds_; }
+  std::vector<double> rank_seconds() const override { return group_->rank_seconds(); }
   std::vector<int64_t> sent_bytes() const override {
     std::vector<int64_t> sent(ranks_.size());
     for (size_t to = 0; to < ranks_.size(); ++to) {
@@ -77,7 +73,6 @@ class SplitSession final : public Session, public GroupSession {
   std::unique_ptr<DeviceGroup> group_;
   Ranks ranks_;
   std::unique_ptr<SplitAlgorithm> algorithm_;
-  std::vector<double> seconds_;
   StepBoard* board_ = nullptr;
 };
 

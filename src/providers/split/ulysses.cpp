@@ -50,10 +50,10 @@ class Ulysses final : public SplitAlgorithm {
   static State make_state(Rank& rank) {
     const Problem p = problem(rank);
     const auto queries = [&](int64_t columns) {
-      return rank.tensor(p.dtype, p.q_heads, p.q_len, columns);
+      return rank.pulled_tensor(p.dtype, p.q_heads, p.q_len, columns);
     };
     const auto keys = [&](int64_t columns) {
-      return rank.tensor(p.dtype, p.kv_heads, p.kv_len, columns);
+      return rank.pulled_tensor(p.dtype, p.kv_heads, p.kv_len, columns);
     };
     State state;
     state.q = queries(p.head_dim);

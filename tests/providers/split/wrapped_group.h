@@ -26,6 +26,7 @@ class WrappedGroup : public DeviceGroup {
   void when_done(int rank, const std::function<void()>& call) override {
     group_->when_done(rank, call);
   }
+  std::vector<double> rank_seconds() const override { return group_->rank_seconds(); }
 
  private:
   std::unique_ptr<DeviceGroup> group_;

@@ -1,0 +1,176 @@
+#include <array>
+#include <exception>
+#include <stdexcept>
+#include <utility>
+
+#include "device/cuda.h"
+#include "device/cuda_call.h"
+#include "device/cuda_gpu.h"
+#include "device/cuda_ranks.h"
+#include "device/rank_barrier.h"
+
+namespace flashbench {
+
+namespace {
+
+// A rank only queues work, which takes much less; a stream that is held gives up before.
+constexpr double kMostSecondsAtBarrier = 30;
+
+void queue_copy(const RowCopy& copy, cudaStream_t stream) {
+  if (copy.height == 1) {
+    FLASHBENCH_CUDA(cudaMemcpyAsync(copy.to, copy.from, copy.width, cudaMemcpyDefault, stream));
+    return;
+  }
+  FLASHBENCH_CUDA(cudaMemcpy2DAsync(copy.to, copy.to_pitch, copy.from, copy.from_pitch, copy.width,
+                                    copy.height, cudaMemcpyDefault, stream));
+}
+
+// The copy stream of a rank: a pull is between two events.
+class Pulls {
+ public:
+  int64_t add(const std::vector<RowCopy>& copies, cudaStream_t compute, cudaStream_t copying) {
+    if (used_ == pulls_.size()) pulls_.push_back(std::make_unique<Pull>());
+    Pull& pull = *pulls_[used_++];
+    pull.allowed.record(compute);
+    pull.allowed.hold_up(copying);
+    for (const RowCopy& copy : copies) queue_copy(copy, copying);
+    pull.done.record(copying);
+    return static_cast<int64_t>(used_);
+  }
+  void hold_up(int64_t number, cudaStream_t compute) const {
+    pulls_.at(static_cast<size_t>(number - 1))->done.hold_up(compute);
+  }
+  void begin_run() { used_ = 0; }
+
+ private:
+  struct Pull {
+    CudaEvent allowed{CudaEvent::Use::order}, done{CudaEvent::Use::order};
+  };
+  std::vector<std::unique_ptr<Pull>> pulls_;  // of this run, and events left from earlier ones
+  size_t used_ = 0;
+};
+
+class CudaGroup final : public DeviceGroup {
+ public:
+  CudaGroup(Device& device, CudaRanks& ranks, int count)
+      : device_(device),
+        gpus_(ranks),
+        barrier_(count, kMostSecondsAtBarrier),
+        states_(static_cast<size_t>(count)),
+        runners_(count) {
+    for (int rank = 0; rank < count; ++rank) {
+      const WorkOnGpu here(gpu(rank));
+      for (auto& event : state(rank).at_barrier) {
+        event = std::make_unique<CudaEvent>(CudaEvent::Use::order);
+      }
+    }
+  }
+
+  int ranks() const override { return static_cast<int>(states_.size()); }
+  const DeviceInfo& info(int rank) const override { return gpus_.info(rank); }
+  Stream stream(int rank) override {
+    return {.threads = device_.stream().threads, .cuda = gpus_.compute(rank)};
+  }
+  Buffer allocate(int rank, size_t bytes) override {
+    return device_.allocate(bytes, MemoryUse::workspace, {{0, bytes, rank}});
+  }
+
+  void run(const std::function<void(int)>& body) override {
+    const auto main = static_cast<cudaStream_t>(device_.stream().cuda);
+    require_no_capture(main);
+    barrier_.begin();
+    gpus_.fork(main, ranks());
+    // As many threads as ranks, so that ranks that wait for each other all run.
+    runners_.parallel_for(ranks(), [&](int64_t item, int) {
+      const auto rank = static_cast<int>(item);
+      guarded([&] {
+        const WorkOnGpu here(gpu(rank));
+        begin(rank);
+        guarded([&] { body(rank); });
+        gpus_.end(rank);
+      });
+    });
+    guarded([&] { gpus_.join(main); });
+    if (const auto failure = barrier_.failure()) std::rethrow_exception(failure);
+  }
+
+  int64_t pull(int rank, int, std::vector<RowCopy> copies, int mark) override {
+    if (mark != kNoMark) without_marks();
+    return state(rank).pulls.add(copies, gpus_.compute(rank), gpus_.copies(rank));
+  }
+  void wait(int rank, int64_t pull) override {
+    state(rank).pulls.hold_up(pull, gpus_.compute(rank));
+  }
+
+  void set_mark(int, int) override { without_marks(); }
+  void when_done(int, const std::function<void()>&) override {
+    throw std::logic_error("ranks of GPUs do not say where they are");
+  }
+
+  // Two events for each rank, in turns: when one is recorded again, every rank has passed the
+  // barrier between, and so has queued its wait for the record before.
+  void barrier(int rank) override {
+    State& own = state(rank);
+    const size_t turn = own.barriers++ % own.at_barrier.size();
+    own.at_barrier[turn]->record(gpus_.compute(rank));
+    barrier_.arrive(rank);
+    for (const State& other : states_) {
+      if (&other != &own) other.at_barrier[turn]->hold_up(gpus_.compute(rank));
+    }
+  }
+
+  std::vector<double> rank_seconds() const override { return gpus_.seconds(); }
+
+ private:
+  struct State {
+    Pulls pulls;
+    std::array<std::unique_ptr<CudaEvent>, 2> at_barrier;
+    size_t barriers = 0;  // of this run
+  };
+
+  [[noreturn]] static void without_marks() { throw std::logic_error("GPUs have no marks"); }
+
+  // What a rank has queued before it failed ends by itself: nothing waits for what it has not.
+  template <typename Work>
+  void guarded(const Work& work) {
+    try {
+      work();
+    } catch (...) {
+      barrier_.fail(std::current_exception());
+    }
+  }
+
+  void begin(int rank) {
+    state(rank).pulls.begin_run();
+    state(rank).barriers = 0;
+    gpus_.begin(rank);
+  }
+
+  int gpu(int rank) const { return gpus_.gpus()[static_cast<size_t>(rank)]; }
+  State& state(int rank) { return states_[static_cast<size_t>(rank)]; }
+
+  // The streams of the ranks would become part of the graph, and their events mean nothing there.
+  static void require_no_capture(cudaStream_t main) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    FLASHBENCH_CUDA(cudaStreamIsCapturing(main, &status));
+    if (status != cudaStreamCaptureStatusNone) {
+      throw std::runtime_error("a run of several GPUs is no graph");
+    }
+  }
+
+  Device& device_;
+  CudaRanks& gpus_;
+  RankBarrier barrier_;
+  std::vector<State> states_;
+  ThreadPool runners_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceGroup> make_cuda_group(Device& device, int ranks) {
+  CudaRanks* const all = device.cuda_ranks();
+  if (all == nullptr || ranks > static_cast<int>(all->gpus().size())) return nullptr;
+  return std::make_unique<CudaGroup>(device, *all, ranks);
+}
+
+}  // namespace flashbench

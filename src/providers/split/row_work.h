@@ -1,0 +1,39 @@
+// Work on rows of fp32 in the memory of a rank, beside the attention kernels: partial results.
+#pragma once
+
+#include <memory>
+
+#include "attention/tensors.h"
+#include "device/device.h"
+#include "providers/split/merge.h"
+
+namespace flashbench {
+
+// In order on a stream. Tensors of one call have as many rows, [batch, heads, length].
+class RowWork {
+ public:
+  virtual ~RowWork() = default;
+
+  virtual void fill(const TensorView&, float value, Stream) const = 0;
+
+  // Adds fp32 to fp32.
+  virtual void add(const TensorView& sum, const ConstTensorView& part, Stream) const = 0;
+
+  // Rounds fp32 to the dtype of `to`.
+  virtual void store(const ConstTensorView& from, const TensorView& to, Stream) const = 0;
+
+  // Merges rows of O and their logsumexp, fp32, as merge_rows does.
+  virtual void merge(const TensorView& sum_o, const TensorView& sum_lse, const TensorView& part_o,
+                     const TensorView& part_lse, Stream) const = 0;
+};
+
+// By the threads of the stream.
+std::unique_ptr<RowWork> make_host_row_work(Merge);
+
+// Adds fp32 to fp32 on a host, by the calling thread alone, which may be one of a kernel's.
+void add_rows(const TensorView& sum, const ConstTensorView& part);
+
+// By kernels on a GPU. Throws std::logic_error in a build without CUDA.
+std::unique_ptr<RowWork> make_cuda_row_work();
+
+}  // namespace flashbench

@@ -1,0 +1,87 @@
+// Which kernels the algorithms of several GPUs use, and what they refuse, which shows without a
+// GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "providers/providers.h"
+#include "tests/kernels/hopper.h"
+
+namespace flashbench {
+namespace {
+
+using testing::HasSubstr;
+
+const Provider& of_gpus(std::string_view name) {
+  for (const auto& one : all_providers()) {
+    if (one->name() == name && one->device_kind() == DeviceKind::cuda) return *one;
+  }
+  throw std::logic_error("no provider");
+}
+
+DeviceInfo hoppers(int ranks) {
+  DeviceInfo info = kernels::hopper();
+  info.ranks = ranks;
+  return info;
+}
+
+Problem shared_problem(Pass pass, Dtype dtype, int64_t gpus) {
+  Problem p{.pass = pass, .dtype = dtype, .mask = Mask::causal_bottom_right};
+  p.q_heads = 8;
+  p.kv_heads = 4;
+  p.q_len = p.kv_len = 1000;
+  p.gpus = gpus;
+  return p;
+}
+
+std::string why(const char* name, const Problem& p, const DeviceInfo& info) {
+  return of_gpus(name).why_unsupported(p, info).value_or("");
+}
+
+TEST(CudaSplitProvider, RunsEveryDtypeInBothPasses) {
+  for (const char* name : {"tiled:gather", "tiled:ulysses", "tiled:ring"}) {
+    for (const Pass pass : kPasses) {
+      for (const Dtype dtype : kUnscaledDtypes) {
+        for (const int64_t length : {1, 5, 16, 1000}) {
+          Problem p = shared_problem(pass, dtype, 4);
+          p.q_len = p.kv_len = length;
+          ASSERT_EQ(why(name, p, hoppers(4)), "") << name << " " << p.id();
+          EXPECT_GT(of_gpus(name).workspace_bytes(p, hoppers(4)), 0);
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaSplitProvider, SaysHowManyGpusItNeeds) {
+  const Problem p = shared_problem(Pass::forward, Dtype::bf16, 4);
+  EXPECT_EQ(why("tiled:ring", p, hoppers(4)), "");
+  EXPECT_EQ(why("tiled:ring", p, hoppers(8)), "");
+  EXPECT_THAT(why("tiled:ring", p, hoppers(2)), HasSubstr("it needs 4 GPUs, and --device names 2"));
+  EXPECT_THAT(why("tiled:ring", p, hoppers(0)), HasSubstr("it needs 4 GPUs, and --device names 1"));
+}
+
+TEST(CudaSplitProvider, SaysWhichKernelsCannotBeUsed) {
+  EXPECT_THAT(why("tiled:gated", shared_problem(Pass::forward, Dtype::bf16, 2), hoppers(2)),
+              HasSubstr("sm90_forward: it does not wait for keys that arrive"));
+  DeviceInfo ampere = hoppers(2);
+  ampere.compute_capability = 80;
+  const Problem p = shared_problem(Pass::forward, Dtype::bf16, 2);
+  EXPECT_EQ(why("tiled:gather", p, ampere), "");
+  EXPECT_THAT(why("tiled:ring", p, ampere),
+              HasSubstr("sm80_forward: it gives no partial results in fp32"));
+  EXPECT_EQ(why("tiled:ring", shared_problem(Pass::backward, Dtype::bf16, 2), ampere), "");
+}
+
+TEST(CudaSplitProvider, KernelsWithAlignedRowsTakeNoOffset) {
+  const Problem p = shared_problem(Pass::forward, Dtype::bf16, 2);
+  const auto why_not =
+      of_gpus("tiled:gather").why_unsupported_placement(p, Placement::offset, hoppers(2));
+  EXPECT_THAT(why_not.value_or(""), HasSubstr("multiple of 16 bytes"));
+  EXPECT_FALSE(
+      of_gpus("tiled:gather").why_unsupported_placement(p, Placement::strided, hoppers(2)));
+}
+
+}  // namespace
+}  // namespace flashbench
