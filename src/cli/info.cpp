@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdio>
 #include <memory>
 
@@ -9,6 +10,7 @@
 #include "cli/numbers.h"
 #include "measure/ceilings.h"
 #include "measure/counters.h"
+#include "measure/links.h"
 #include "plan/count_of.h"
 #include "report/environment.h"
 #include "report/json.h"
@@ -48,6 +50,30 @@ void print_ceilings(const std::vector<Ceiling>& ceilings) {
   for (const std::string& doubt : doubts(ceilings)) fmt::print(stderr, "warning: {}\n", doubt);
 }
 
+constexpr size_t kLinkBytes = size_t{256} << 20;
+
+// Rows of the device that receives, columns of the one that sends, in GB/s; null from itself.
+nlohmann::ordered_json matrix_json(const std::vector<double>& rates, int ranks) {
+  auto rows = nlohmann::ordered_json::array();
+  for (int to = 0; to < ranks; ++to) {
+    auto row = nlohmann::ordered_json::array();
+    for (int from = 0; from < ranks; ++from) {
+      const double rate = rates[static_cast<size_t>(to * ranks + from)];
+      row.push_back(rate == 0 ? nlohmann::ordered_json()
+                              : nlohmann::ordered_json(std::round(rate * 1e-8) / 10));
+    }
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+nlohmann::ordered_json links_json(const Links& links) {
+  return {{"bytes_of_a_copy", links.bytes},
+          {"one_way_gbps", matrix_json(links.one_way, links.ranks)},
+          {"both_ways_gbps", matrix_json(links.both_ways, links.ranks)},
+          {"all_at_once_gbps", std::round(links.all_at_once * 1e-8) / 10}};
+}
+
 int info(const InfoFlags& flags, const Invocation& invocation) {
   const auto device =
       make_device(flags.device.device.value_or("auto"), flags.device.threads.value_or(0));
@@ -59,6 +85,9 @@ int info(const InfoFlags& flags, const Invocation& invocation) {
   result.meta = meta_json(invocation.argv);
   result.devices = nlohmann::ordered_json::array({device_json(*device)});
   if (!flags.no_measure) result.ceilings = measure_ceilings(*device, measure, interrupted);
+  if (const int ranks = device->info().ranks; ranks > 1 && !flags.no_measure) {
+    result.devices.at(0)["links"] = links_json(measure_links(*device, ranks, kLinkBytes));
+  }
   if (const int code = interrupt_exit_code()) return code;
   // Last, because it loads a profiler into this process.
   result.devices.at(0)["counters"] = counter_state_to_json(make_counter_reader(*device)->state());

@@ -185,8 +185,8 @@ GroupReport group_from(const StrictJson& json) {
                     {},
                     divisible(json.at("everything_s")),
                     divisible(json.at("computing_s")),
-                    divisible(json.at("copying_s")),
-                    json.contains("shares_gpus")};
+                    divisible(json.at("copying_s"))};
+  if (json.contains("shares_gpus")) group.shares_gpus = json.at("shares_gpus");
   for (const StrictJson& seconds : json.at("rank_s").elements()) {
     group.rank_seconds.push_back(divisible(seconds));
   }

@@ -3,6 +3,7 @@
 #include "report/json.h"
 #include "report/notes.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -235,6 +236,12 @@ TEST(Group, EfficiencyIsThatOverOneDeviceInTheSameRounds) {
   EXPECT_DOUBLE_EQ(*strong_efficiency(four, {one, four}), 0.75);
   EXPECT_FALSE(strong_efficiency(one, {one, four}));
   EXPECT_FALSE(strong_efficiency(four, {four}));
+  Record on_one_gpu = four;
+  on_one_gpu.group->shares_gpus = true;
+  EXPECT_FALSE(strong_efficiency(on_one_gpu, {one, on_one_gpu}));
+  EXPECT_THAT(notes(on_one_gpu, result_of({one, on_one_gpu})),
+              testing::Contains(testing::HasSubstr("ranks share a GPU")));
+  EXPECT_THAT(notes(four, result_of({one, four})), testing::IsEmpty());
   Record elsewhere = one;
   elsewhere.source = "other.json";
   EXPECT_FALSE(strong_efficiency(four, {elsewhere, four}));
@@ -254,6 +261,10 @@ TEST(Group, IsWrittenAndReadBack) {
   ASSERT_TRUE(again.records[0].group);
   EXPECT_EQ(again.records[0].group->rank_seconds, record.group->rank_seconds);
   EXPECT_EQ(again.records[0].group->sent_bytes, record.group->sent_bytes);
+  EXPECT_FALSE(again.records[0].group->shares_gpus);
+  record.group->shares_gpus = true;
+  EXPECT_TRUE(
+      result_from_json(to_json(result_of({record})), "memory").records[0].group->shares_gpus);
   EXPECT_EQ(again.records[0].item, record.item);
 }
 
