@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <chrono>
+#include <stdexcept>
 #include <utility>
 
 #include "device/device_group.h"
