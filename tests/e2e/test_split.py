@@ -73,13 +73,13 @@ def test_decoding_takes_requests_of_equal_lengths(flashbench):
 
 
 def test_a_rank_that_hangs_is_named_with_its_step(flashbench, plugins):
-    """A copy of rank 2 hangs in the second of three cases, whose rows have 96 bytes."""
+    """A copy of rank 2 hangs in the second of three cases, in which a row of a head has 96 bytes, and 8 rows of all heads 3,072."""
     config = flashbench.config(
         name="hung",
         providers=["tiled:ulysses", "tiled:ring"],
         cases=[{"seq": 64, "q_heads": 4, "gpus": 4, "head_dim": [16, 24, 32]}],
     )
-    hung = {"LD_PRELOAD": str(plugins / "hung_copy.so"), "FLASHBENCH_HUNG_THREAD": "copy 2", "FLASHBENCH_HUNG_BYTES": "96"}
+    hung = {"LD_PRELOAD": str(plugins / "hung_copy.so"), "FLASHBENCH_HUNG_THREAD": "copy 2", "FLASHBENCH_HUNG_BYTES": "96,3072"}
     flashbench("sweep", "--config", config, "--out", "out", "--no-ceilings", "--threads", 2, "--case-timeout", 3, expect=4,
                env={**os.environ, **hung})
     rows = json.loads((flashbench.folder / "out/hung.json").read_text())["results"]

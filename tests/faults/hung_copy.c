@@ -1,5 +1,5 @@
 /* For LD_PRELOAD: the thread named by $FLASHBENCH_HUNG_THREAD never ends a copy of
-   $FLASHBENCH_HUNG_BYTES bytes. */
+   as many bytes as $FLASHBENCH_HUNG_BYTES lists, e.g. "96,3072". */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdlib.h>
@@ -7,17 +7,26 @@
 #include <unistd.h>
 
 static const char* hung_thread;
-static size_t hung_bytes;
+static const char* hung_bytes;
 
 __attribute__((constructor)) static void read_environment(void) {
-  const char* bytes = getenv("FLASHBENCH_HUNG_BYTES");
   hung_thread = getenv("FLASHBENCH_HUNG_THREAD");
-  if (bytes != NULL) hung_bytes = (size_t)atol(bytes);
+  hung_bytes = getenv("FLASHBENCH_HUNG_BYTES");
+}
+
+static int is_listed(size_t bytes) {
+  const char* next = hung_bytes;
+  while (*next != '\0') {
+    char* end;
+    if (strtoul(next, &end, 10) == bytes) return 1;
+    next = *end == ',' ? end + 1 : "";
+  }
+  return 0;
 }
 
 static int hangs(size_t bytes) {
   char name[16];
-  if (bytes != hung_bytes || hung_thread == NULL) return 0;
+  if (hung_thread == NULL || hung_bytes == NULL || !is_listed(bytes)) return 0;
   return pthread_getname_np(pthread_self(), name, sizeof name) == 0 &&
          strcmp(name, hung_thread) == 0;
 }
