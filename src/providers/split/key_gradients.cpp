@@ -50,8 +50,8 @@ void KeyGradients::bring_home(Rank& rank, const Outputs& out, RankStep step) {
     const TensorView dv = own.total_dv.first_rows(rows.size());
     const TensorView other_dk = own.other_dk.first_rows(rows.size());
     const TensorView other_dv = own.other_dv.first_rows(rows.size());
-    rank.fill(own.total_dk.view(), 0);
-    rank.fill(own.total_dv.view(), 0);
+    rank.fill(dk, 0);
+    rank.fill(dv, 0);
     for (int other = 0; other < rank.group().ranks(); ++other) {
       if (!sees_keys(rank, other, chunk)) continue;
       const OfRank& from = ranks_[static_cast<size_t>(other)];
