@@ -47,8 +47,7 @@ std::unique_ptr<SplitAlgorithm> make_share(const Ranks&);
 struct SplitKind {
   std::string_view name, description;
   std::unique_ptr<SplitAlgorithm> (*make)(const Ranks&);
-  bool backward, splits_heads, gates, merges;
-  bool splits_keys = false;
+  bool backward = false, splits_heads = false, splits_keys = false, gates = false, merges = false;
 
   // What the algorithm adds up or merges: O of a part of the keys, dQ likewise, dK and dV of a part
   // of the queries.
@@ -57,21 +56,34 @@ struct SplitKind {
   }
 };
 inline constexpr std::array kSplitKinds{
-    SplitKind{"tiled:gather", "each device pulls all keys and values, then computes its queries",
-              make_gather, true, false, false, false},
-    SplitKind{"tiled:ulysses",
-              "each device pulls all tokens of some heads and computes these heads", make_ulysses,
-              true, true, false, false},
-    SplitKind{"tiled:ring", "keys and values go round while each device merges what it computes",
-              make_ring, true, false, false, true},
-    SplitKind{"tiled:gated", "as gather, but the kernel waits for each chunk of keys", make_gated,
-              true, false, true, false},
-    SplitKind{"tiled:dcp", "each device has a part of the keys; partial results are merged",
-              make_dcp, false, false, false, true, true},
+    SplitKind{.name = "tiled:gather",
+              .description = "each device pulls all keys and values, then computes its queries",
+              .make = make_gather,
+              .backward = true},
+    SplitKind{.name = "tiled:ulysses",
+              .description = "each device pulls all tokens of some heads and computes these heads",
+              .make = make_ulysses,
+              .backward = true,
+              .splits_heads = true},
+    SplitKind{.name = "tiled:ring",
+              .description = "keys and values go round while each device merges what it computes",
+              .make = make_ring,
+              .backward = true,
+              .merges = true},
+    SplitKind{.name = "tiled:gated",
+              .description = "as gather, but the kernel waits for each chunk of keys",
+              .make = make_gated,
+              .backward = true,
+              .gates = true},
+    SplitKind{.name = "tiled:dcp",
+              .description = "each device has a part of the keys; partial results are merged",
+              .make = make_dcp,
+              .splits_keys = true,
+              .merges = true},
 };
 
-inline constexpr SplitKind kShare{"share", "the work of one device", make_share, true, false, false,
-                                  false};
+inline constexpr SplitKind kShare{
+    .name = "share", .description = "the work of one device", .make = make_share, .backward = true};
 
 // A session of these parts. `problem` must have gpus, as many as the group has ranks.
 std::unique_ptr<Session> make_split_session(const SplitKind&, const SplitParts&, const Problem&,
