@@ -91,22 +91,24 @@ std::string describe_main(const Launch& at) {
   return describe(at.blocks) + (parts > 1 ? fmt::format(", {} parts", parts) : "");
 }
 
-void launch_first(const Problem& p, const Arguments& args, Stream stream) {
-  const RowKernel rows = dot_do_o(p);
-  launch_kernel(rows.kernel, int64_t{args.batch} * args.q_heads * (args.padded_q / rows.rows), args,
-                stream);
+// Its thread blocks all run at once and go through the rows.
+void launch_first(const Launch& at, const Arguments& args, Stream stream) {
+  const RowKernel rows = dot_do_o(at.problem);
+  const int64_t at_once = kDotBlocks * std::max(1, at.device.threads);
+  const int64_t spans = int64_t{args.batch} * args.q_heads * (args.padded_q / rows.rows);
+  launch_kernel(rows.kernel, std::min(spans, at_once), args, stream);
 }
 
 int64_t main_thread_blocks(const Arguments& args) {
   return int64_t{args.batch} * args.kv_heads * args.parts * args.key_blocks;
 }
 
-void launch_last(const Launch& at, const Arguments& args, Stream stream) {
+void launch_last(const Launch& at, const Arguments& args, Stream stream, Start start) {
   const RowKernel rows = convert(at);
   const int64_t query_rows = int64_t{args.batch} * args.q_heads * args.padded_q;
   const int64_t key_rows =
       args.slices > 0 ? 2 * int64_t{args.batch} * args.kv_heads * args.padded_kv : 0;
-  launch_kernel(rows.kernel, (query_rows + key_rows) / rows.rows, args, stream);
+  launch_kernel(rows.kernel, (query_rows + key_rows) / rows.rows, args, stream, start);
 }
 
 size_t workspace_bytes(const Launch& at, bool deterministic) {

@@ -68,6 +68,7 @@ struct RowKernel {
   int rows;
 };
 RowKernel dot_do_o(const Problem&);
+constexpr int kDotBlocks = 5;  // thread blocks of dot_do_o that share a multiprocessor
 RowKernel convert(const Launch&);
 
 // If deterministic, each part of a block of keys has its own accumulators.
@@ -75,9 +76,9 @@ size_t workspace_bytes(const Launch&, bool deterministic);
 Arguments arguments(const Launch&, const Inputs&, const Outputs&, void* workspace,
                     bool deterministic);
 int64_t requested_bytes(const Launch&, bool deterministic);
-void launch_first(const Problem&, const Arguments&, Stream);
+void launch_first(const Launch&, const Arguments&, Stream);
 int64_t main_thread_blocks(const Arguments&);
-void launch_last(const Launch&, const Arguments&, Stream);
+void launch_last(const Launch&, const Arguments&, Stream, Start);
 // Describes the block sizes and, if blocks of keys are shared, the number of parts.
 std::string describe_main(const Launch&);
 

@@ -12,6 +12,8 @@
 #include "kernels/common/half_types.h"
 #include "kernels/common/requests.h"
 #include "kernels/ptx/cvt.h"
+#include "kernels/ptx/griddepcontrol.h"
+#include "kernels/ptx/target.h"
 
 namespace flashbench::kernels::backward {
 namespace {
@@ -149,6 +151,7 @@ __device__ __forceinline__ void convert_span(const Arguments& args, const Conver
 template <typename QueryElement, typename KeyElement, int kHeadDim, bool kByRequest>
 __global__ void __launch_bounds__(kThreads)
     backward_convert(const __grid_constant__ Arguments args) {
+  if constexpr (ptx::has_sm_90()) ptx::griddepcontrol_wait();
   const int q_spans = args.batch * args.q_heads * (args.padded_q / kRows);
   int span = blockIdx.x;
   if (span < q_spans) {

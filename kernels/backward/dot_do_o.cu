@@ -12,6 +12,8 @@
 #include "kernels/common/blocks.h"
 #include "kernels/common/half_types.h"
 #include "kernels/common/requests.h"
+#include "kernels/ptx/griddepcontrol.h"
+#include "kernels/ptx/target.h"
 
 namespace flashbench::kernels::backward {
 namespace {
@@ -58,19 +60,18 @@ __device__ __forceinline__ Rows rows_at(const Arguments& args, int head, int row
   }
 }
 
+// Processes a span of kRows rows of one head.
 template <typename Element, int kHeadDim, bool kByRequest>
-__global__ void __launch_bounds__(kThreads)
-    backward_dot_do_o(const __grid_constant__ Arguments args) {
+__device__ __forceinline__ void process(const Arguments& args, int span) {
   constexpr int kLanes = lanes_per_row(kHeadDim);
   constexpr int kRows = rows_of_block(kHeadDim), kPasses = kRows * kLanes / kThreads;
   const int spans = args.padded_q / kRows;
-  const int head = blockIdx.x / spans;
-  const int first_row = blockIdx.x % spans * kRows;
+  const int head = span / spans;
+  const int first_row = span % spans * kRows;
   const int h = head % args.q_heads;
   const int64_t first_padded = static_cast<int64_t>(head) * args.padded_q + first_row;
   const Rows rows = rows_at<kByRequest>(args, head, first_row);
 
-  if (blockIdx.x == 0 && threadIdx.x == 0) *args.tickets = 0;
   if (threadIdx.x < kRows && (first_row + threadIdx.x) % kTurnRows == 0) {
     args.turns[(first_padded + threadIdx.x) / kTurnRows] = 0;
   }
@@ -91,11 +92,6 @@ __global__ void __launch_bounds__(kThreads)
   float4* sums = reinterpret_cast<float4*>(args.dq_sums + first_padded * kHeadDim);
 #pragma unroll 4
   for (int i = threadIdx.x; i < kRows * kHeadDim / 4; i += kThreads) sums[i] = float4{};
-  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < args.zeros / 4;
-       i += int64_t{gridDim.x} * kThreads) {
-    reinterpret_cast<float4*>(args.dk_sums)[i] = reinterpret_cast<float4*>(args.dv_sums)[i] =
-        float4{};
-  }
 
 #pragma unroll
   for (int i = 0; i < kPasses; ++i) {
@@ -121,6 +117,23 @@ __global__ void __launch_bounds__(kThreads)
       args.logsumexp_base_2[first_padded + row] = base_2;
       args.d[first_padded + row] = d;
     }
+  }
+}
+
+template <typename Element, int kHeadDim, bool kByRequest>
+__global__ void __launch_bounds__(kThreads, kDotBlocks)
+    backward_dot_do_o(const __grid_constant__ Arguments args) {
+  if constexpr (ptx::has_sm_90()) ptx::griddepcontrol_launch_dependents();
+  const int first = static_cast<int>(blockIdx.x), step = static_cast<int>(gridDim.x);
+  if (first == 0 && threadIdx.x == 0) *args.tickets = 0;
+  for (int64_t i = int64_t{first} * kThreads + threadIdx.x; i < args.zeros / 4;
+       i += int64_t{step} * kThreads) {
+    reinterpret_cast<float4*>(args.dk_sums)[i] = reinterpret_cast<float4*>(args.dv_sums)[i] =
+        float4{};
+  }
+  const int spans = args.batch * args.q_heads * (args.padded_q / rows_of_block(kHeadDim));
+  for (int span = first; span < spans; span += step) {
+    process<Element, kHeadDim, kByRequest>(args, span);
   }
 }
 

@@ -11,8 +11,9 @@
 namespace flashbench::kernels::backward {
 
 // `Main` says what its kernel is called (kName, kFamily), whether it is deterministic
-// (kDeterministic) and knows windows and lengths (kKnowsRequests), and which problems and blocks it
-// takes (why_unsupported, candidates, choose); and it gives the kernel of a launch (kernel) and its
+// (kDeterministic) and knows windows and lengths (kKnowsRequests), whether it and the kernel behind
+// it start early (kStart), and which problems and blocks it takes (why_unsupported, candidates,
+// choose); and it gives the kernel of a launch (kernel) and its
 // arguments (arguments).
 template <typename Main>
 struct Family {
@@ -36,10 +37,10 @@ struct Family {
   static void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
                      Stream stream) {
     const Arguments shared = backward::arguments(at, in, out, workspace, Main::kDeterministic);
-    launch_first(at.problem, shared, stream);
+    launch_first(at, shared, stream);
     launch_kernel(Main::kernel(at), main_thread_blocks(shared),
-                  Main::arguments(at, in, out, shared), stream);
-    launch_last(at, shared, stream);
+                  Main::arguments(at, in, out, shared), stream, Main::kStart);
+    launch_last(at, shared, stream, Main::kStart);
   }
 
   // Blocks are tuned for the kernel that is not deterministic.

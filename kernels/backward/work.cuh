@@ -71,6 +71,11 @@ struct Work {
     kv_head = head % a.kv_heads;
   }
 
+  // Where a part of `all` begins: all * part / parts, without a product that exceeds 32 bits.
+  static __host__ __device__ int first_of_part(int all, int part, int parts) {
+    return all / parts * part + all % parts * part / parts;
+  }
+
   template <typename Arguments>
   __host__ __device__ void divide(const Arguments& a, int block, int q_len, int diagonal,
                                   int key_end) {
@@ -80,9 +85,8 @@ struct Work {
     first_block = max(0, first_key - diagonal) / kBlockQ;
     end_block = first_key < key_end ? blocks : first_block;
 
-    const int64_t all_blocks = int64_t{a.group} * blocks;
-    const int from = static_cast<int>(all_blocks * part / a.parts);
-    const int to = static_cast<int>(all_blocks * (part + 1) / a.parts);
+    const int from = first_of_part(a.group * blocks, part, a.parts);
+    const int to = first_of_part(a.group * blocks, part + 1, a.parts);
     start_head = kv_head * a.group + from / blocks;
     start_block = max(from % blocks, first_block);
     last_head = kv_head * a.group + to / blocks;
@@ -114,9 +118,8 @@ struct Work {
       steps = 0;
       return;
     }
-    const int64_t all_blocks = int64_t{a.group} * blocks;
-    const int from = static_cast<int>(all_blocks * part / a.parts);
-    const int to = static_cast<int>(all_blocks * (part + 1) / a.parts);
+    const int from = first_of_part(a.group * blocks, part, a.parts);
+    const int to = first_of_part(a.group * blocks, part + 1, a.parts);
     start_head = kv_head * a.group + from / blocks;
     start_block = min(max(from % blocks, first_block), end_block);
     last_head = kv_head * a.group + to / blocks;

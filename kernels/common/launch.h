@@ -18,11 +18,15 @@ struct CudaKernel {
   int shared_bytes = 0;  // of dynamic shared memory, per thread block
 };
 
+// When a launch may start: when the one before has ended, or, if its kernel calls
+// ptx::griddepcontrol_wait() and the device has sm_90, already when that one lets it.
+enum class Start { after_end, early };
+
 namespace detail {
 
 // Untyped versions for any __global__ function; `arguments` holds a pointer to each argument.
 void launch_kernel(const void* function, int64_t thread_blocks, int threads, int shared_bytes,
-                   void** arguments, Stream);
+                   void** arguments, Stream, Start);
 KernelFacts kernel_facts(std::string_view name, const void* function, int threads,
                          int shared_bytes);
 
@@ -31,10 +35,10 @@ KernelFacts kernel_facts(std::string_view name, const void* function, int thread
 // Throws CudaError if the kernel cannot be launched.
 template <typename Arguments>
 void launch_kernel(const CudaKernel<Arguments>& kernel, int64_t thread_blocks,
-                   const Arguments& arguments, Stream stream) {
+                   const Arguments& arguments, Stream stream, Start start = Start::after_end) {
   void* pointers[] = {const_cast<Arguments*>(&arguments)};
   detail::launch_kernel(reinterpret_cast<const void*>(kernel.function), thread_blocks,
-                        kernel.threads, kernel.shared_bytes, pointers, stream);
+                        kernel.threads, kernel.shared_bytes, pointers, stream, start);
 }
 
 // Queries the current device. Throws CudaError.

@@ -130,6 +130,7 @@ struct BackwardMain {
       kDeterministic ? "sm90_backward_deterministic" : "sm90_backward";
   static constexpr std::string_view kFamily = kDeterministic ? "sm90_deterministic" : "sm90";
   static constexpr bool kKnowsRequests = true;
+  static constexpr Start kStart = Start::early;
 
   static std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
     if (auto why = why_no_tensor_cores(p, device)) return why;

@@ -8,6 +8,7 @@
 #include "kernels/backward/requests.cuh"
 #include "kernels/backward/work.cuh"
 #include "kernels/ptx/cp_async_bulk_tensor.h"
+#include "kernels/ptx/griddepcontrol.h"
 #include "kernels/sm90/roles.cuh"
 #include "kernels/sm90/tensor_map.h"
 
@@ -99,7 +100,9 @@ struct BackwardRows {
   }
 };
 
-// The kernel: a thread block finds its work, and its warpgroups take their roles.
+// The kernel: a thread block finds its work, and its warpgroups take their roles. It starts while
+// the first kernel ends; who loads waits for that one before Q and dO, and all others wait for
+// these.
 template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads, 1)
     backward_kernel(const __grid_constant__ BackwardArguments a) {
@@ -108,6 +111,7 @@ __global__ void __launch_bounds__(Kernel::kThreads, 1)
   extern __shared__ __align__(1024) char shared_memory[];
   Shared& shared = *reinterpret_cast<Shared*>(shared_memory);
   if (threadIdx.x == 0) {
+    ptx::griddepcontrol_launch_dependents();
     ptx::prefetch_tensormap(a.q);
     ptx::prefetch_tensormap(a.d_o);
     ptx::prefetch_tensormap(a.k);
@@ -117,7 +121,10 @@ __global__ void __launch_bounds__(Kernel::kThreads, 1)
     Kernel::initialise_barriers(shared);
     // Tickets follow the order in which thread blocks start, so that none waits for one that has
     // yet to start.
-    if constexpr (Kernel::kDeterministic) shared.ticket = atomicAdd(a.tickets, 1);
+    if constexpr (Kernel::kDeterministic) {
+      ptx::griddepcontrol_wait();
+      shared.ticket = atomicAdd(a.tickets, 1);
+    }
   }
   const auto index = [&] {
     if constexpr (Kernel::kDeterministic) {
@@ -140,6 +147,8 @@ __global__ void __launch_bounds__(Kernel::kThreads, 1)
     __syncthreads();
     Kernel::run_roles(a, shared, Work(a, index()));
   }
+  // The last kernel waits for this one alone, which therefore must not end before the first.
+  ptx::griddepcontrol_wait();
 }
 
 }  // namespace flashbench::kernels::sm90

@@ -22,6 +22,7 @@
 #include "kernels/ptx/barrier.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
+#include "kernels/ptx/griddepcontrol.h"
 #include "kernels/ptx/ldmatrix.h"
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/setmaxnreg.h"
@@ -413,8 +414,9 @@ struct BackwardByGradient : Barriers<Delay> {
 
     __device__ void first() {
       Blocks::k();
-      q();
       Blocks::v();
+      ptx::griddepcontrol_wait();
+      q();
       d_o();
     }
     // Loads the next block if its buffers are empty.

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/ptx/cp_async_bulk_tensor.h"
+#include "kernels/ptx/griddepcontrol.h"
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/shared_address.h"
 #include "kernels/sm90/backward_arguments.cuh"
@@ -78,9 +79,9 @@ struct BackwardLoads : BackwardBlockLoads<BackwardShapes<kConfig, Delay>>, Barri
 
   __device__ void first() {
     Blocks::k();
-    q();
     Blocks::v();
-    d_o();
+    ptx::griddepcontrol_wait();
+    next();
   }
   __device__ void next() {
     q();
