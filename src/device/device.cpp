@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-#include "device/checksum.h"
+#include "files/checksum.h"
 
 namespace flashbench {
 

@@ -14,12 +14,12 @@
 
 #include "attention/error.h"
 #include "attention/half.h"
-#include "device/npy.h"
 #include "device/padding.h"
 #include "device/page_order.h"
 #include "device/patterns.h"
 #include "device/quantize.h"
 #include "device/split_mix.h"
+#include "files/npy.h"
 
 namespace flashbench {
 

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
 #include "attention/error.h"
-#include "device/gzip.h"
-#include "device/read_file.h"
+#include "files/gzip.h"
+#include "files/read_file.h"
 #include "plan/axis.h"
 #include "plan/strict_json.h"
 #include "report/json.h"

@@ -8,7 +8,7 @@
 
 #include "attention/error.h"
 #include "attention/half.h"
-#include "device/npy.h"
+#include "files/npy.h"
 #include "tests/temporary_folder.h"
 
 namespace flashbench {

@@ -1,4 +1,4 @@
-#include "device/gzip.h"
+#include "files/gzip.h"
 
 #include <fmt/format.h>
 #include <zlib.h>

@@ -1,4 +1,4 @@
-#include "device/gzip.h"
+#include "files/gzip.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "device/npy.h"
+#include "files/npy.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "attention/error.h"
-#include "device/atomic_file.h"
+#include "files/atomic_file.h"
 
 namespace flashbench {
 

@@ -1,4 +1,4 @@
-#include "device/read_file.h"
+#include "files/read_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

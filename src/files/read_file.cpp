@@ -1,4 +1,4 @@
-#include "device/read_file.h"
+#include "files/read_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 #include <cerrno>
 
 #include "attention/error.h"
-#include "device/atomic_file.h"
+#include "files/atomic_file.h"
 
 namespace flashbench {
 

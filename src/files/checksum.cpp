@@ -1,9 +1,9 @@
-#include "device/checksum.h"
+#include "files/checksum.h"
 
 #include <fmt/format.h>
 
 #include "attention/error.h"
-#include "device/read_file.h"
+#include "files/read_file.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
