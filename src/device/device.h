@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "device/page_owners.h"
-#include "device/thread_pool.h"
+#include "host/thread_pool.h"
 
 namespace flashbench {
 

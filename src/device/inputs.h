@@ -11,7 +11,7 @@
 #include "attention/host_memory.h"
 #include "attention/problem.h"
 #include "attention/tensors.h"
-#include "device/thread_pool.h"
+#include "host/thread_pool.h"
 
 namespace flashbench {
 

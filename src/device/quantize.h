@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "attention/tensors.h"
-#include "device/thread_pool.h"
+#include "host/thread_pool.h"
 
 namespace flashbench {
 

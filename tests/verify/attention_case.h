@@ -10,7 +10,7 @@
 #include "attention/tensors.h"
 #include "device/device.h"
 #include "device/inputs.h"
-#include "device/thread_pool.h"
+#include "host/thread_pool.h"
 #include "mutants/simulated_kernel.h"
 #include "verify/oracle.h"
 

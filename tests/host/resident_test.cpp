@@ -1,4 +1,4 @@
-#include "device/resident.h"
+#include "host/resident.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
-#include "device/resident.h"
+#include "host/resident.h"
 
 #include <fstream>
 #include <string_view>
 
-#include "device/proc.h"
+#include "host/proc.h"
 
 namespace flashbench {
 

@@ -1,4 +1,4 @@
-#include "device/shared_library.h"
+#include "host/shared_library.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "device/thread_pool.h"
+#include "host/thread_pool.h"
 
 #include <fmt/format.h>
 #include <hwy/cache_control.h>

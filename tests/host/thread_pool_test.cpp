@@ -1,4 +1,4 @@
-#include "device/thread_pool.h"
+#include "host/thread_pool.h"
 
 #include <gtest/gtest.h>
 

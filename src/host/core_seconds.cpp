@@ -1,4 +1,4 @@
-#include "device/core_seconds.h"
+#include "host/core_seconds.h"
 
 #include <dirent.h>
 #include <fcntl.h>

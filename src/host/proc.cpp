@@ -1,4 +1,4 @@
-#include "device/proc.h"
+#include "host/proc.h"
 
 #include <fstream>
 #include <sstream>
