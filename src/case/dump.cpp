@@ -4,9 +4,9 @@
 #include <stdexcept>
 #include <vector>
 
-#include "device/inputs.h"
 #include "files/atomic_file.h"
 #include "files/npy.h"
+#include "inputs/inputs.h"
 
 namespace flashbench {
 

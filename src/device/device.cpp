@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "attention/tensors.h"
 #include "files/checksum.h"
 
 namespace flashbench {

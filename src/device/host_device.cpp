@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "attention/tensors.h"
 #include "device/blas.h"
 #include "device/device.h"
 #include "host/core_seconds.h"

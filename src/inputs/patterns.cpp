@@ -1,4 +1,4 @@
-#include "device/patterns.h"
+#include "inputs/patterns.h"
 
 #include <algorithm>
 #include <array>
@@ -8,8 +8,8 @@
 
 #include "attention/e4m3.h"
 #include "attention/half.h"
-#include "device/inputs.h"
-#include "device/quantize.h"
+#include "inputs/inputs.h"
+#include "inputs/quantize.h"
 
 namespace flashbench {
 

@@ -1,4 +1,4 @@
-#include "device/rounded_inputs.h"
+#include "inputs/rounded_inputs.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "attention/half.h"
-#include "device/hadamard.h"
-#include "device/inputs.h"
+#include "inputs/hadamard.h"
+#include "inputs/inputs.h"
 
 namespace flashbench {
 namespace {

@@ -23,7 +23,7 @@ namespace flashbench {
 //   mean_v    N(0, 1), V N(1, 1): sums over the keys grow with their number
 //   channel_offsets   N(0, 1), K with 12 added in four columns: constant channels, as models have
 //   files     .npy tensors
-// and the adversarial distributions of device/patterns.h.
+// and the adversarial distributions of inputs/patterns.h.
 struct InputSpec {
   Distribution distribution = Distribution::normal;
   uint64_t seed = 1;
@@ -66,7 +66,7 @@ std::vector<int64_t> shape_in(Layout, const ConstTensorView&);
 // index order is [batch, length, heads, head_dim], whatever layout and pages, without padding. A
 // pure function of its arguments, so that any program can make the same inputs: SplitMix64 (Steele,
 // Lea and Flood 2014) as a counter-based generator, then Box-Muller; docs/problems.md has the
-// formula. The distributions of device/patterns.h use normal noise.
+// formula. The distributions of inputs/patterns.h use normal noise.
 float random_value(Distribution, uint64_t seed, int tensor, uint64_t index);
 
 }  // namespace flashbench

@@ -1,10 +1,10 @@
-#include "device/rounded_inputs.h"
+#include "inputs/rounded_inputs.h"
 
 #include <cstddef>
 #include <span>
 
 #include "attention/half.h"
-#include "device/hadamard.h"
+#include "inputs/hadamard.h"
 
 namespace flashbench {
 

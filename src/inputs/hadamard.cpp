@@ -1,10 +1,10 @@
-#include "device/hadamard.h"
+#include "inputs/hadamard.h"
 
 #include <array>
 #include <bit>
 #include <cstddef>
 
-#include "device/split_mix.h"
+#include "inputs/split_mix.h"
 
 namespace flashbench {
 

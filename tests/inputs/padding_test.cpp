@@ -1,4 +1,4 @@
-#include "device/padding.h"
+#include "inputs/padding.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include "attention/half.h"
 #include "device/device.h"
 #include "device/device_tensors.h"
-#include "device/inputs.h"
+#include "inputs/inputs.h"
 
 namespace flashbench {
 namespace {

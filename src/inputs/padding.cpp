@@ -1,9 +1,7 @@
-#include "device/padding.h"
+#include "inputs/padding.h"
 
 #include <cstddef>
 #include <cstring>
-
-#include "device/device.h"
 
 namespace flashbench {
 

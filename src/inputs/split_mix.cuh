@@ -1,7 +1,7 @@
-// SplitMix64's finaliser on a GPU; see device/split_mix.h.
+// SplitMix64's finaliser on a GPU; see inputs/split_mix.h.
 #pragma once
 
-#include "device/split_mix.h"
+#include "inputs/split_mix.h"
 
 namespace flashbench {
 

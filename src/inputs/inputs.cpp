@@ -1,4 +1,4 @@
-#include "device/inputs.h"
+#include "inputs/inputs.h"
 
 #include <fmt/format.h>
 
@@ -14,12 +14,12 @@
 
 #include "attention/error.h"
 #include "attention/half.h"
-#include "device/padding.h"
-#include "device/page_order.h"
-#include "device/patterns.h"
-#include "device/quantize.h"
-#include "device/split_mix.h"
 #include "files/npy.h"
+#include "inputs/padding.h"
+#include "inputs/page_order.h"
+#include "inputs/patterns.h"
+#include "inputs/quantize.h"
+#include "inputs/split_mix.h"
 
 namespace flashbench {
 

@@ -8,7 +8,7 @@ namespace flashbench {
 // The increment of its state: 2^64 / golden ratio.
 inline constexpr uint64_t kSplitMixIncrement = 0x9e3779b97f4a7c15;
 
-// Its finaliser. On a GPU: device/split_mix.cuh.
+// Its finaliser. On a GPU: inputs/split_mix.cuh.
 constexpr uint64_t split_mix(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
   z = (z ^ (z >> 27)) * 0x94d049bb133111eb;

@@ -1,5 +1,5 @@
 // The documented properties of the adversarial inputs.
-#include "device/patterns.h"
+#include "inputs/patterns.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "attention/half.h"
-#include "device/inputs.h"
+#include "inputs/inputs.h"
 
 namespace flashbench {
 namespace {

@@ -1,4 +1,4 @@
-#include "device/page_order.h"
+#include "inputs/page_order.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include "attention/half.h"
 #include "device/device.h"
 #include "device/device_tensors.h"
-#include "device/inputs.h"
+#include "inputs/inputs.h"
 
 namespace flashbench {
 namespace {

@@ -1,4 +1,4 @@
-#include "device/inputs.h"
+#include "inputs/inputs.h"
 
 #include <gtest/gtest.h>
 

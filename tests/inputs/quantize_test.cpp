@@ -1,4 +1,4 @@
-#include "device/quantize.h"
+#include "inputs/quantize.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include "attention/e4m3.h"
 #include "device/device.h"
 #include "device/device_tensors.h"
-#include "device/inputs.h"
+#include "inputs/inputs.h"
 
 namespace flashbench {
 namespace {

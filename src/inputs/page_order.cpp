@@ -1,11 +1,11 @@
-#include "device/page_order.h"
+#include "inputs/page_order.h"
 
 #include <numeric>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
-#include "device/split_mix.h"
+#include "inputs/split_mix.h"
 
 namespace flashbench {
 

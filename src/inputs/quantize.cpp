@@ -1,4 +1,4 @@
-#include "device/quantize.h"
+#include "inputs/quantize.h"
 
 #include <algorithm>
 #include <cmath>

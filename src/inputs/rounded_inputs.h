@@ -7,8 +7,8 @@
 
 #include "attention/recipe.h"
 #include "attention/tensors.h"
-#include "device/quantize.h"
 #include "host/thread_pool.h"
+#include "inputs/quantize.h"
 
 namespace flashbench {
 

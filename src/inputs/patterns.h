@@ -30,7 +30,7 @@ bool is_pattern(Distribution);
 //   nan_unseen     N(0, 1), but rows of K that no query sees are NaN. With a window, so are
 //                  those rows of V.
 //   nan_v_padding  N(0, 1). What is in no request's rows, in padding and in pages, is NaN in V as
-//                  elsewhere, but 0 in K (device/inputs.cpp).
+//                  elsewhere, but 0 in K (inputs/inputs.cpp).
 //   subnormals     of dtype e4m3: integers in [-3, 3], V in [-7, 7], as bytes below the normal
 //                  numbers.
 //
