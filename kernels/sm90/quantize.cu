@@ -8,7 +8,7 @@
 
 #include "attention/recipe.h"
 #include "device/cuda_call.h"
-#include "device/hadamard.h"
+#include "inputs/hadamard.h"
 #include "kernels/common/launch.h"
 #include "kernels/sm90/quantize.h"
 

@@ -1,5 +1,5 @@
 // Rounds bf16 Q, K and V to e4m3 for forward_e4m3.cuh, and transposes V (transpose_v.cuh). The
-// values are bit for bit those of device/quantize.h. A thread block has 128 rows of one head, a
+// values are bit for bit those of inputs/quantize.h. A thread block has 128 rows of one head, a
 // thread 32 elements.
 #pragma once
 

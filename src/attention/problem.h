@@ -26,7 +26,7 @@ enum class Layout { bshd, bhsd, ragged };  // attention/tensors.h
 // page_size, dim].
 enum class KvLayout { paged_nhd, paged_hnd };
 
-// Which pages of the pool the requests have (device/page_order.h).
+// Which pages of the pool the requests have (inputs/page_order.h).
 enum class PageOrder { shuffled, linear, reversed };
 
 // Which tokens the devices have that share a problem (attention/token_split.h); keys: which keys
@@ -338,7 +338,7 @@ struct Problem {
   int64_t distinct_rows(const std::function<RowRange(int64_t)>& rows) const;
 };
 
-// How Q, K, V and dO are filled (device/inputs.h). The second and third row are adversarial: for
+// How Q, K, V and dO are filled (inputs/inputs.h). The second and third row are adversarial: for
 // most of them more is known of the outputs than that they are close (verify/expectation.h).
 enum class Distribution {
   normal,

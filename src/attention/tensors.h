@@ -9,6 +9,9 @@
 
 namespace flashbench {
 
+// Fills memory until it is written: a NaN in every dtype.
+inline constexpr unsigned char kPoisonByte = 0xff;
+
 // The factors of an e4m3 tensor: an element of row `row` means its value times at(b, h, row). They
 // lie [batch, heads, ceil(length / kDescaleRows)], without the dimensions that share one (Descale):
 // their stride is 0.

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "device/device_tensors.h"
-#include "device/thread_pool.h"
+#include "host/thread_pool.h"
 #include "report/record.h"
 
 namespace flashbench {

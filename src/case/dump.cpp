@@ -4,9 +4,9 @@
 #include <stdexcept>
 #include <vector>
 
-#include "device/atomic_file.h"
-#include "device/inputs.h"
-#include "device/npy.h"
+#include "files/atomic_file.h"
+#include "files/npy.h"
+#include "inputs/inputs.h"
 
 namespace flashbench {
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "device/proc.h"
+#include "host/proc.h"
 
 namespace flashbench {
 

@@ -13,7 +13,7 @@
 #include "compare/baseline.h"
 #include "compare/present.h"
 #include "compare/until_conclusive.h"
-#include "device/atomic_file.h"
+#include "files/atomic_file.h"
 #include "report/environment.h"
 #include "report/json.h"
 

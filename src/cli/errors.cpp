@@ -58,6 +58,27 @@ std::string unknown_option(const CLI::App& app, const std::vector<std::string>& 
   return fmt::format("{} has no option {}{}", verb.get_name(), name, hint);
 }
 
+// The line on how the verb is called.
+std::string usage(const CLI::App& app, const CLI::App& verb) {
+  const std::string text =
+      CLI::Formatter().make_usage(&verb, app.get_name() + " " + verb.get_name());
+  const size_t begin = text.find_first_not_of('\n'), end = text.find_last_not_of('\n');
+  return text.substr(begin, end + 1 - begin);
+}
+
+// Which argument the verb lacks, what the verb does, and how it is called; empty if it lacks none.
+std::string missing_argument(const CLI::App& app) {
+  if (app.get_subcommands().empty()) return "";
+  const CLI::App& verb = *app.get_subcommands().front();
+  for (const CLI::Option* option : verb.get_options()) {
+    if (!option->get_positional() || !option->get_required() || option->count() > 0) continue;
+    return fmt::format("{}: {} is missing\n{}\n{}\nRun with --help for more information.",
+                       verb.get_name(), option->get_name(/*positional=*/true),
+                       verb.get_description(), usage(app, verb));
+  }
+  return "";
+}
+
 // Prints the library's output: help and the version, or the error in the arguments.
 int explain(const CLI::ParseError& error, const CLI::App& app) {
   // A request for help does not excuse unknown arguments.
@@ -73,6 +94,10 @@ int explain(const CLI::ParseError& error, const CLI::App& app) {
   if (!misspelt.empty()) return explain(exit_codes::kUsage, BadInput(misspelt));
   if (!unknown.empty() && error.get_exit_code() == 0) {
     return explain(exit_codes::kUsage, CLI::ExtrasError(unknown));
+  }
+  if (error.get_name() == "RequiredError") {
+    const std::string missing = missing_argument(app);
+    if (!missing.empty()) return explain(exit_codes::kUsage, BadInput(missing));
   }
   std::ostringstream out, err;
   const int code = app.exit(error, out, err);

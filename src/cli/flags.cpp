@@ -6,8 +6,8 @@
 
 #include "attention/error.h"
 #include "cli/numbers.h"
-#include "device/atomic_file.h"
 #include "device/cudnn_library.h"
+#include "files/atomic_file.h"
 #include "plan/find_config.h"
 #include "providers/plugin.h"
 #include "report/csv.h"

@@ -55,10 +55,11 @@ constexpr size_t kLinkBytes = size_t{256} << 20;
 // Rows of the device that receives, columns of the one that sends, in GB/s; null from itself.
 nlohmann::ordered_json matrix_json(const std::vector<double>& rates, int ranks) {
   auto rows = nlohmann::ordered_json::array();
-  for (int to = 0; to < ranks; ++to) {
+  const auto count = static_cast<size_t>(ranks);
+  for (size_t to = 0; to < count; ++to) {
     auto row = nlohmann::ordered_json::array();
-    for (int from = 0; from < ranks; ++from) {
-      const double rate = rates[static_cast<size_t>(to * ranks + from)];
+    for (size_t from = 0; from < count; ++from) {
+      const double rate = rates[to * count + from];
       row.push_back(rate == 0 ? nlohmann::ordered_json()
                               : nlohmann::ordered_json(std::round(rate * 1e-8) / 10));
     }

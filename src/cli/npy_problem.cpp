@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "attention/error.h"
-#include "device/npy.h"
+#include "files/npy.h"
 #include "plan/lengths.h"
 
 namespace flashbench {

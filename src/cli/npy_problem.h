@@ -5,7 +5,7 @@
 #include <string>
 
 #include "attention/problem.h"
-#include "device/inputs.h"
+#include "inputs/inputs.h"
 
 namespace flashbench {
 

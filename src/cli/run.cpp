@@ -9,7 +9,7 @@
 #include "cli/flags.h"
 #include "cli/npy_problem.h"
 #include "cli/numbers.h"
-#include "device/atomic_file.h"
+#include "files/atomic_file.h"
 #include "plan/axis.h"
 #include "report/table.h"
 #include "sweep/sweep.h"

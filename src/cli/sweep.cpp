@@ -17,7 +17,7 @@
 #include "cli/numbers.h"
 #include "cli/standard_streams.h"
 #include "compare/shards.h"
-#include "device/atomic_file.h"
+#include "files/atomic_file.h"
 #include "plan/json_differences.h"
 #include "report/csv.h"
 #include "report/html/page.h"

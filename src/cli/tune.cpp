@@ -8,8 +8,8 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/numbers.h"
-#include "device/atomic_file.h"
-#include "device/read_file.h"
+#include "files/atomic_file.h"
+#include "files/read_file.h"
 #include "tune/tune.h"
 #include "worker/interrupt.h"
 

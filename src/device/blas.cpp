@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "device/device.h"
-#include "device/shared_library.h"
+#include "host/shared_library.h"
 
 namespace flashbench::blas {
 

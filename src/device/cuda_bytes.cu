@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "device/cuda_call.h"
-#include "device/split_mix.cuh"
+#include "inputs/split_mix.cuh"
 
 namespace flashbench::cuda_bytes {
 

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 
+#include "attention/tensors.h"
 #include "device/cublas_library.h"
 #include "device/cuda.h"
 #include "device/cuda_bytes.h"

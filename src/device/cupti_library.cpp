@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "device/shared_library.h"
+#include "host/shared_library.h"
 
 namespace flashbench {
 

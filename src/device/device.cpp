@@ -8,7 +8,8 @@
 #include <span>
 #include <utility>
 
-#include "device/checksum.h"
+#include "attention/tensors.h"
+#include "files/checksum.h"
 
 namespace flashbench {
 

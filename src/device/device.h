@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "device/page_owners.h"
-#include "device/thread_pool.h"
+#include "host/thread_pool.h"
 
 namespace flashbench {
 
@@ -225,8 +225,6 @@ class Device {
 
   MemoryUsage used_, peak_;
 };
-
-inline constexpr unsigned char kPoisonByte = 0xff;
 
 // Negates little-endian values in host memory: the sign is in the last byte of each.
 void flip_signs(std::span<std::byte> values, size_t element_bytes);

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "device/padding.h"
+#include "inputs/padding.h"
 
 namespace flashbench {
 

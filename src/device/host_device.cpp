@@ -10,11 +10,12 @@
 #include <cstring>
 #include <fstream>
 
+#include "attention/tensors.h"
 #include "device/blas.h"
-#include "device/core_seconds.h"
 #include "device/device.h"
-#include "device/proc.h"
-#include "device/resident.h"
+#include "host/core_seconds.h"
+#include "host/proc.h"
+#include "host/resident.h"
 
 namespace flashbench {
 

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "device/device_group.h"
-#include "device/thread_pool.h"
+#include "host/thread_pool.h"
 
 namespace flashbench {
 

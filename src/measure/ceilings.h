@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "device/device.h"
-#include "device/inputs.h"
+#include "inputs/inputs.h"
 #include "measure/sampler.h"
 
 namespace flashbench {

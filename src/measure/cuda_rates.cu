@@ -4,7 +4,7 @@
 #include <cuda_fp16.h>
 
 #include "device/cuda_call.h"
-#include "device/split_mix.cuh"
+#include "inputs/split_mix.cuh"
 
 namespace flashbench::cuda_rates {
 

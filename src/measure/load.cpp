@@ -12,7 +12,7 @@
 #include <map>
 #include <numeric>
 
-#include "device/core_seconds.h"
+#include "host/core_seconds.h"
 
 namespace flashbench {
 

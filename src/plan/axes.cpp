@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "device/patterns.h"
+#include "inputs/patterns.h"
 #include "plan/axis.h"
 #include "plan/batch_spec.h"
 #include "plan/block_table.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "attention/error.h"
-#include "device/npy.h"
+#include "files/npy.h"
 #include "plan/json_text.h"
 
 namespace flashbench {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "device/read_file.h"
+#include "files/read_file.h"
 #include "plan/count_of.h"
 #include "plan/expand.h"
 #include "plan/json_text.h"

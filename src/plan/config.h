@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "attention/problem.h"
-#include "device/inputs.h"
+#include "inputs/inputs.h"
 #include "measure/options.h"
 #include "plan/plugin_file.h"
 #include "plan/shard.h"

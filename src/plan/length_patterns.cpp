@@ -5,7 +5,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "device/split_mix.h"
+#include "inputs/split_mix.h"
 
 namespace flashbench {
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "device/read_file.h"
+#include "files/read_file.h"
 #include "plan/batch_spec.h"
 #include "plan/json_text.h"
 #include "plan/length_patterns.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "attention/error.h"
-#include "device/checksum.h"
+#include "files/checksum.h"
 
 namespace flashbench {
 

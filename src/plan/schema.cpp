@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <valijson/adapters/nlohmann_json_adapter.hpp>
@@ -91,6 +92,38 @@ std::vector<std::string> known_keys(const Json& node) {
   return keys;
 }
 
+// The keys of the objects that are values of a node's keys, or in arrays that are: each with the
+// pointer to it, of the first in an array.
+std::map<std::string, std::string> keys_below(const Json& schema, const Json& node,
+                                              const std::string& pointer) {
+  std::map<std::string, std::string> below;
+  for (const auto& member : node.at("properties").items()) {
+    const Json* part = &resolved(schema, member.value());
+    std::string place = pointer_child(pointer, member.key());
+    if (part->value("type", "") == "array") {
+      part = &resolved(schema, part->at("items"));
+      place = pointer_child(place, "0");
+    }
+    if (!part->contains("properties")) continue;
+    for (const std::string& key : known_keys(*part)) below[key] = pointer_child(place, key);
+  }
+  return below;
+}
+
+// "Did you mean" for a key that the node does not know: one of its own, or else one below it, since
+// people look for axes outside the cases.
+std::string meant_key(const Json& schema, const Json& node, const std::string& key,
+                      const std::string& pointer) {
+  std::string own = did_you_mean(key, known_keys(node));
+  if (!own.empty()) return own;
+  const std::map<std::string, std::string> below = keys_below(schema, node, pointer);
+  std::vector<std::string> known, places;
+  for (const auto& [name, place] : below) known.push_back(name);
+  for (const std::string& name : nearest(key, known)) places.push_back(below.at(name));
+  if (places.empty()) return "";
+  return fmt::format("; did you mean \"{}\"?", fmt::join(places, "\" or \""));
+}
+
 // Keys that no one knows, and keys that lack; a lacking key that an unknown one is a misspelling of
 // is not named twice.
 void explain_keys(const Json& schema, const Json& node, const Json& value,
@@ -101,8 +134,8 @@ void explain_keys(const Json& schema, const Json& node, const Json& value,
     const std::string& key = member.key();
     if (node.at("properties").contains(key)) continue;
     for (const std::string& name : nearest(key, known)) misspelt.insert(name);
-    issues.push_back(
-        {pointer_child(pointer, key), fmt::format("unknown key{}", did_you_mean(key, known))});
+    issues.push_back({pointer_child(pointer, key),
+                      fmt::format("unknown key{}", meant_key(schema, node, key, pointer))});
   }
   if (!node.contains("required")) return;
   for (const std::string key : node.at("required")) {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "attention/error.h"
-#include "device/checksum.h"
+#include "files/checksum.h"
 #include "plan/config.h"
 
 namespace flashbench {

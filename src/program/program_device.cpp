@@ -5,7 +5,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "device/core_seconds.h"
+#include "host/core_seconds.h"
 
 namespace flashbench {
 

@@ -13,7 +13,7 @@
 #include "attention/accumulator.h"
 #include "attention/e4m3.h"
 #include "attention/half.h"
-#include "device/rounded_inputs.h"
+#include "inputs/rounded_inputs.h"
 #include "providers/emulated_products.h"
 #include "providers/providers.h"
 

@@ -9,7 +9,7 @@
 #include "attention/problem.h"
 #include "attention/row_tiles.h"
 #include "attention/tensors.h"
-#include "device/thread_pool.h"
+#include "host/thread_pool.h"
 
 namespace flashbench {
 

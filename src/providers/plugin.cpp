@@ -11,8 +11,8 @@
 
 #include "attention/error.h"
 #include "attention/pages.h"
-#include "device/checksum.h"
 #include "device/cu_seqlens.h"
+#include "files/checksum.h"
 #include "flashbench/plugin.h"
 
 namespace flashbench {

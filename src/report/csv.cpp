@@ -1,5 +1,7 @@
 #include "report/csv.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "report/columns.h"
@@ -36,6 +38,10 @@ std::string csv_field(std::string_view value, bool is_text) {
     quoted += c;
   }
   return quoted + '"';
+}
+
+bool is_csv(std::string_view text) {
+  return text.starts_with(fmt::format("{},{},", columns()[0].name, columns()[1].name));
 }
 
 std::string to_csv(const SweepResult& result) {

@@ -2,12 +2,16 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "report/record.h"
 
 namespace flashbench {
 
 std::string to_csv(const SweepResult&);
+
+// Whether a text begins as those of to_csv() do.
+bool is_csv(std::string_view text);
 
 // One field, quoted if necessary. Text that a spreadsheet would take for a formula (it starts with
 // = + - @, a tab or a carriage return) gets a leading apostrophe (CWE-1236).

@@ -1,10 +1,11 @@
 #include <fmt/format.h>
 
 #include "attention/error.h"
-#include "device/gzip.h"
-#include "device/read_file.h"
+#include "files/gzip.h"
+#include "files/read_file.h"
 #include "plan/axis.h"
 #include "plan/strict_json.h"
+#include "report/csv.h"
 #include "report/json.h"
 #include "report/result_checks.h"
 
@@ -396,9 +397,26 @@ SweepResult result_from_json(std::string_view text, const std::string& source) {
   }
 }
 
+namespace {
+
+// The end of a sentence about a CSV: the result beside it, if there is one.
+std::string result_beside(const std::filesystem::path& csv) {
+  for (const char* extension : {".json", ".json.gz"}) {
+    const auto result = std::filesystem::path(csv).replace_extension(extension);
+    if (std::filesystem::exists(result)) return fmt::format("; did you mean {}?", result.string());
+  }
+  return "";
+}
+
+}  // namespace
+
 SweepResult read_result(const std::filesystem::path& path) {
   std::string text = read_file(path, kResultLimits.bytes);
   if (is_gzip(text)) text = gunzip(text, kResultLimits.bytes, path.string());
+  if (is_csv(text)) {
+    throw FileError(fmt::format("{}: expected a result file (JSON), found a CSV{}", path.string(),
+                                result_beside(path)));
+  }
   return result_from_json(text, path.string());
 }
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "attention/error.h"
-#include "device/atomic_file.h"
+#include "files/atomic_file.h"
 #include "plan/json_differences.h"
 #include "report/json.h"
 #include "sweep/journal_line.h"

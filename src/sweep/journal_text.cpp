@@ -3,8 +3,8 @@
 #include <stdexcept>
 
 #include "attention/error.h"
-#include "device/checksum.h"
-#include "device/read_file.h"
+#include "files/checksum.h"
+#include "files/read_file.h"
 #include "report/json.h"
 #include "report/shard_part.h"
 #include "sweep/journal.h"

@@ -7,7 +7,7 @@
 #include <map>
 #include <thread>
 
-#include "device/checksum.h"
+#include "files/checksum.h"
 #include "plan/estimate.h"
 #include "report/cells.h"
 #include "report/environment.h"

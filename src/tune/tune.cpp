@@ -6,7 +6,7 @@
 #include <set>
 
 #include "device/device_tensors.h"
-#include "device/inputs.h"
+#include "inputs/inputs.h"
 #include "measure/sampler.h"
 #include "measure/stats.h"
 #include "providers/providers.h"

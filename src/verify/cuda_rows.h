@@ -13,7 +13,7 @@
 #include "attention/tensors.h"
 #include "device/cuda_call.h"
 #include "device/device.h"
-#include "device/thread_pool.h"
+#include "host/thread_pool.h"
 
 namespace flashbench::verify {
 

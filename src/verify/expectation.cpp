@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "attention/half.h"
-#include "device/patterns.h"
+#include "inputs/patterns.h"
 
 namespace flashbench {
 

@@ -1,4 +1,4 @@
-// Properties of the outputs of the adversarial inputs (device/patterns.h) that are stricter than
+// Properties of the outputs of the adversarial inputs (inputs/patterns.h) that are stricter than
 // being close to the reference; some outputs are known bit for bit.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 #include "attention/problem.h"
 #include "attention/tensors.h"
-#include "device/inputs.h"
+#include "inputs/inputs.h"
 #include "verify/storage.h"
 
 namespace flashbench {

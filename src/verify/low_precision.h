@@ -7,7 +7,7 @@
 
 #include "attention/problem.h"
 #include "attention/tensors.h"
-#include "device/thread_pool.h"
+#include "host/thread_pool.h"
 #include "verify/reference.h"
 #include "verify/sampling.h"
 

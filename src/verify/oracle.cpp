@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "attention/half.h"
-#include "device/rounded_inputs.h"
+#include "inputs/rounded_inputs.h"
 #include "verify/exact.h"
 #include "verify/references.h"
 #include "verify/rounding.h"

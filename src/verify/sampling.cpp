@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "device/split_mix.h"
+#include "inputs/split_mix.h"
 
 namespace flashbench::verify {
 

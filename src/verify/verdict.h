@@ -4,7 +4,7 @@
 #include <string>
 
 #include "attention/tensors.h"
-#include "device/thread_pool.h"
+#include "host/thread_pool.h"
 #include "verify/oracle.h"
 #include "verify/reference.h"
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "device/checksum.h"
+#include "files/checksum.h"
 
 namespace flashbench {
 

@@ -8,7 +8,7 @@
 #include "attention/error.h"
 #include "device/device.h"
 #include "device/device_tensors.h"
-#include "device/inputs.h"
+#include "inputs/inputs.h"
 
 namespace flashbench {
 namespace {

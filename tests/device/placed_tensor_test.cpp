@@ -7,7 +7,7 @@
 
 #include "attention/half.h"
 #include "device/device_tensors.h"
-#include "device/inputs.h"
+#include "inputs/inputs.h"
 
 namespace flashbench {
 namespace {

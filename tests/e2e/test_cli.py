@@ -229,6 +229,13 @@ def test_dry_run_of_a_gpu_config_needs_no_gpu(flashbench, name):
         (["list", "--devcie", "cpu"], 'list has no option --devcie; did you mean --device?'),
         (["sweep", "--confg", "quick"], 'sweep has no option --confg; did you mean --config?'),
         (["run", "--heads=4"], 'run has no option --heads; did you mean --q-heads or --kv-heads?'),
+        (["compare", "a.json"],
+         "flashbench: compare: new is missing\n"
+         "Compare two result files row by row: faster, slower or newly wrong\n"
+         "Usage: flashbench compare [OPTIONS] base new\n"),
+        (["compare"], "flashbench: compare: base is missing\n"),
+        (["compare", "a.json", "--fail-on-regresion"], "compare has no option --fail-on-regresion; did you mean --fail-on-regression?"),
+        (["report"], "flashbench: report: result is missing\n"),
         (["run", "-5"], "-5"),
         (["run", "--dtype", "fp64"], "fp64"),
         (["run", "--head-dim", "60"], "head_dim"),

@@ -168,6 +168,22 @@ def test_filters_search_and_sorting(pages, browser):
 
 
 @in_browser
+def test_the_figures_of_a_column_have_as_many_digits(pages, browser):
+    browser.open(pages[H200])
+    texts = {"1.5": "1.500", "250": "250.0", "0.1": "0.1000", "1000": "1000", "12345": "12350", "1e-5": "1.000e-5", "0": "0"}
+    assert browser.evaluate(f"[{', '.join(texts)}].map(significant)") == list(texts.values())
+    sizes = {"0": "0 B", "512": "512 B", "1024": "1.000 KiB", "257 * 2 ** 20": "257.0 MiB"}
+    assert browser.evaluate(f"[{', '.join(sizes)}].map(bytesText)") == list(sizes.values())
+    headings = "[...document.querySelectorAll('#table thead th')].map(h => h.textContent)"
+    for column in ["median ms", "TFLOP/s", "\u00d7 naive", "peak memory"]:
+        cells = browser.evaluate(f"[...document.querySelectorAll('#table > tbody > tr')].map(r => r.children[{headings}.indexOf('{column}')].textContent)")
+        figures = [cell.split()[0] for cell in cells if cell != "\u2013"]
+        assert len(figures) > 300
+        assert all(len(figure.replace(".", "").lstrip("0")) == 4 or float(figure) > 9999 for figure in figures), figures
+    assert browser.complaints() == []
+
+
+@in_browser
 def test_axes_that_tell_rows_apart_have_a_column(flashbench, browser):
     flashbench("sweep", "--config", flashbench.config(), "--set", "/cases/0/window_left=[4,8]", "--set", "/cases/0/seq=16",
                "--no-ceilings", "--html", "page.html")

@@ -1,4 +1,4 @@
-#include "device/gzip.h"
+#include "files/gzip.h"
 
 #include "attention/error.h"
 #include "fuzz/targets.h"

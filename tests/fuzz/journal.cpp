@@ -1,7 +1,7 @@
 #include "sweep/journal.h"
 
 #include "attention/error.h"
-#include "device/checksum.h"
+#include "files/checksum.h"
 #include "fuzz/targets.h"
 #include "report/json.h"
 

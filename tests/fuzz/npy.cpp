@@ -1,4 +1,4 @@
-#include "device/npy.h"
+#include "files/npy.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

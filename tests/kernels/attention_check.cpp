@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "attention/half.h"
-#include "device/inputs.h"
-#include "device/padding.h"
+#include "inputs/inputs.h"
+#include "inputs/padding.h"
 
 namespace flashbench {
 

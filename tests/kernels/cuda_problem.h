@@ -10,7 +10,7 @@
 
 #include "device/cu_seqlens.h"
 #include "device/device_tensors.h"
-#include "device/inputs.h"
+#include "inputs/inputs.h"
 #include "kernels/attention.h"
 
 namespace flashbench::kernels {

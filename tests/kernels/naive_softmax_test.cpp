@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "device/inputs.h"
+#include "inputs/inputs.h"
 #include "tests/kernels/run_kernel.h"
 
 namespace flashbench::kernels {

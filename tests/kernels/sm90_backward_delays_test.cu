@@ -9,7 +9,7 @@
 #include "device/cu_seqlens.h"
 #include "device/cuda.h"
 #include "device/device_tensors.h"
-#include "device/inputs.h"
+#include "inputs/inputs.h"
 #include "kernels/sm90/backward.cuh"
 #include "kernels/sm90/backward_by_gradient.cuh"
 #include "tests/kernels/cuda_problem.h"

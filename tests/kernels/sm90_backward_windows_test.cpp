@@ -8,7 +8,7 @@
 #include "device/cu_seqlens.h"
 #include "device/cuda.h"
 #include "device/device_tensors.h"
-#include "device/inputs.h"
+#include "inputs/inputs.h"
 #include "tests/kernels/cuda_problem.h"
 #include "tests/kernels/on_gpu.h"
 #include "verify/oracle.h"

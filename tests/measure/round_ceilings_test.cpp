@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "device/device_tensors.h"
-#include "device/inputs.h"
+#include "inputs/inputs.h"
 
 namespace flashbench {
 namespace {

@@ -16,7 +16,7 @@
 #include "attention/half.h"
 #include "attention/recipe.h"
 #include "case/case_run.h"
-#include "device/hadamard.h"
+#include "inputs/hadamard.h"
 #include "plan/suite.h"
 #include "providers/providers.h"
 

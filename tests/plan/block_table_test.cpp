@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "attention/error.h"
-#include "device/npy.h"
+#include "files/npy.h"
 #include "tests/temporary_folder.h"
 
 namespace flashbench {

@@ -5,7 +5,7 @@
 #include "device/cuda.h"
 #include "device/cudnn_library.h"
 #include "device/device_tensors.h"
-#include "device/inputs.h"
+#include "inputs/inputs.h"
 #include "providers/providers.h"
 
 namespace flashbench {

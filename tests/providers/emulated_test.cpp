@@ -11,7 +11,7 @@
 #include "attention/e4m3.h"
 #include "attention/half.h"
 #include "device/device_tensors.h"
-#include "device/inputs.h"
+#include "inputs/inputs.h"
 #include "providers/emulated_products.h"
 #include "providers/providers.h"
 

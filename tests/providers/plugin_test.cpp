@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "attention/error.h"
-#include "device/checksum.h"
+#include "files/checksum.h"
 #include "tests/kernels/attention_check.h"
 #include "tests/temporary_folder.h"
 

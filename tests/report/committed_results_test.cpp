@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "device/gzip.h"
-#include "device/read_file.h"
+#include "files/gzip.h"
+#include "files/read_file.h"
 #include "plan/axis.h"
 #include "report/columns.h"
 #include "report/json.h"

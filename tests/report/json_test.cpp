@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <string>
@@ -15,6 +16,7 @@
 #include "report/markdown.h"
 #include "report/table.h"
 #include "sample_result.h"
+#include "tests/temporary_folder.h"
 
 namespace flashbench {
 namespace {
@@ -437,6 +439,32 @@ TEST(Json, AMissingFileIsNamed) {
   } catch (const FileError& error) {
     EXPECT_NE(std::string(error.what()).find("no/such/result.json"), std::string::npos);
   }
+}
+
+// The error of reading a file.
+std::string message_of_file(const std::filesystem::path& path) {
+  try {
+    read_result(path);
+  } catch (const FileError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Json, ACsvIsNamedAsOneWithTheResultBesideIt) {
+  const TemporaryFolder folder;
+  const std::string csv = folder / "cpu.csv";
+  std::ofstream(csv) << to_csv(sample_result());
+  const std::string said = csv + ": expected a result file (JSON), found a CSV";
+  EXPECT_EQ(message_of_file(csv), said);
+
+  const std::string compressed = folder / "cpu.json.gz";
+  std::ofstream(compressed) << "any";
+  EXPECT_EQ(message_of_file(csv), said + "; did you mean " + compressed + "?");
+
+  const std::string json = folder / "cpu.json";
+  std::ofstream(json) << to_json(sample_result());
+  EXPECT_EQ(message_of_file(csv), said + "; did you mean " + json + "?");
 }
 
 }  // namespace

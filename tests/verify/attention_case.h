@@ -9,8 +9,8 @@
 #include "attention/problem.h"
 #include "attention/tensors.h"
 #include "device/device.h"
-#include "device/inputs.h"
-#include "device/thread_pool.h"
+#include "host/thread_pool.h"
+#include "inputs/inputs.h"
 #include "mutants/simulated_kernel.h"
 #include "verify/oracle.h"
 

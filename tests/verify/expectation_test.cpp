@@ -14,7 +14,7 @@
 
 #include "attention/half.h"
 #include "attention_case.h"
-#include "device/patterns.h"
+#include "inputs/patterns.h"
 
 namespace flashbench::verify {
 namespace {

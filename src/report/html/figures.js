@@ -10,11 +10,17 @@ function orDash(value, text) {
   return isFigure(value) ? text(value) : DASH;
 }
 
-// Four significant digits, without an exponent where that is readable.
+// Four significant digits, trailing zeros too, so that the figures of a column are equally exact.
+function fourDigits(value) {
+  const text = value.toPrecision(4);
+  return text.includes('e') ? String(Number(text)) : text;  // above 9999
+}
+
+// The same, with an exponent where they would not be readable.
 function significant(value) {
   if (value === 0) return '0';
   const size = Math.abs(value);
-  return size >= 1e-4 && size < 1e7 ? String(Number(value.toPrecision(4))) : value.toExponential(2);
+  return size >= 1e-4 && size < 1e7 ? fourDigits(value) : value.toExponential(3);
 }
 
 function exponential(value) {
@@ -28,7 +34,7 @@ function bytesText(value) {
     value /= 1024;
     ++unit;
   }
-  return `${Number(value.toPrecision(4))} ${units[unit]}`;
+  return `${unit === 0 ? value : fourDigits(value)} ${units[unit]}`;
 }
 
 function percentText(value) {
