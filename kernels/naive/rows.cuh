@@ -15,6 +15,8 @@
 namespace flashbench::kernels::naive {
 
 constexpr int kWarp = 32;
+constexpr int kMinThreads = 128;  // per thread block; a row belongs to a warp or to a block
+constexpr int kMaxThreads = 1024;
 constexpr unsigned kAllLanes = 0xffffffff;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLog2e = 1.4426950408889634f;
@@ -44,12 +46,63 @@ __device__ inline float warp_sum(float x) {
   return x;
 }
 
-// A row of scores and the range of keys that it sees: [0, 0) if the row does not exist, so that
-// sees_any() is false and no score of it is read.
-struct Row {
+// The maximum of a row, as scores are stored, and the sum of exp(x - maximum).
+struct RowSum {
+  float maximum, sum;
+
+  __device__ float logsumexp(float unit) const { return maximum * unit + logf(sum); }
+  // The factor that turns exp(x - own_maximum) into a probability; 0 for an empty row.
+  __device__ float factor(float own_maximum, float unit) const {
+    return sum == 0.0f ? 0.0f : exp_below(own_maximum, maximum, unit) * __frcp_rn(sum);
+  }
+};
+
+// Reduces over kWarps neighbouring warps of a thread block, which share a row.
+template <int kWarps>
+__device__ RowSum group_sum(RowSum own, float unit) {
+  if constexpr (kWarps == 1) {
+    return own;
+  } else {
+    __shared__ RowSum all[kMaxThreads / kWarp];
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    if (lane == 0) all[warp] = own;
+    __syncthreads();
+    const RowSum one = lane < kWarps ? all[warp / kWarps * kWarps + lane] : RowSum{0.0f, 0.0f};
+    const float maximum = finite_maximum(warp_max(one.sum == 0.0f ? -kInfinity : one.maximum));
+    const float sum = one.sum == 0.0f ? 0.0f : one.sum * exp_below(one.maximum, maximum, unit);
+    return {maximum, warp_sum(sum)};
+  }
+}
+
+// The range of keys that a row sees: [0, 0) if the row does not exist, so that sees_any() is false
+// and no score of it is read.
+struct SeenKeys {
+  int first, end;
+
+  __device__ bool sees(int column) const { return column >= first && column < end; }
+  // Whether it sees any of the kWidth keys from `column` on; also true where an empty range lies
+  // between two of them.
+  template <int kWidth>
+  __device__ bool sees_any(int column) const {
+    return column + kWidth > first && column < end;
+  }
+};
+
+// Sets the masked elements of the vector of scores that starts at `column`.
+template <int kWidth>
+__device__ void mask_vector(int column, const SeenKeys& row, float masked, float (&x)[kWidth]) {
+  if (column >= row.first && column + kWidth <= row.end) return;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) {
+    if (!row.sees(column + j)) x[j] = masked;
+  }
+}
+
+// A row of scores and the keys that it sees.
+struct Row : SeenKeys {
   int64_t at;         // index of its first score
   int64_t statistic;  // index of its logsumexp, or of its D
-  int first, end;     // of the keys that it sees
   bool exists;
 
   // Divides in 32 bits: a 64-bit division would take longer than a short row.
@@ -64,14 +117,6 @@ struct Row {
     exists = index < block.heads * block.rows;
     first = exists ? within(query + block.band.first_from) : 0;
     end = exists ? within(query + block.band.end_from) : 0;
-  }
-
-  __device__ bool sees(int column) const { return column >= first && column < end; }
-  // Whether it sees any of the kWidth keys from `column` on; also true where an empty range lies
-  // between two of them.
-  template <int kWidth>
-  __device__ bool sees_any(int column) const {
-    return column + kWidth > first && column < end;
   }
 };
 

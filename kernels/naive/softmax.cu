@@ -14,48 +14,8 @@ namespace {
 
 using namespace naive;
 
-constexpr int kMinThreads = 128;  // per thread block; a row belongs to a warp or to a block
-constexpr int kMaxThreads = 1024;
 constexpr int kLongestRow = 32768;  // that fits registers
 constexpr int kRedoPasses = 4;      // over rows; the reads of all passes are in flight together
-// The maximum of a row, as scores are stored, and the sum of exp(x - maximum).
-struct RowSum {
-  float maximum, sum;
-
-  __device__ float logsumexp(float unit) const { return maximum * unit + logf(sum); }
-  // The factor that turns exp(x - own_maximum) into a probability; 0 for an empty row.
-  __device__ float factor(float own_maximum, float unit) const {
-    return sum == 0.0f ? 0.0f : exp_below(own_maximum, maximum, unit) * __frcp_rn(sum);
-  }
-};
-
-// Reduces over kWarps neighbouring warps of a thread block, which share a row.
-template <int kWarps>
-__device__ RowSum group_sum(RowSum own, float unit) {
-  if constexpr (kWarps == 1) {
-    return own;
-  } else {
-    __shared__ RowSum all[kMaxThreads / kWarp];
-    const int warp = static_cast<int>(threadIdx.x) / kWarp;
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    if (lane == 0) all[warp] = own;
-    __syncthreads();
-    const RowSum one = lane < kWarps ? all[warp / kWarps * kWarps + lane] : RowSum{0.0f, 0.0f};
-    const float maximum = finite_maximum(warp_max(one.sum == 0.0f ? -kInfinity : one.maximum));
-    const float sum = one.sum == 0.0f ? 0.0f : one.sum * exp_below(one.maximum, maximum, unit);
-    return {maximum, warp_sum(sum)};
-  }
-}
-
-// Sets the masked elements of the vector of scores that starts at `column`.
-template <int kWidth>
-__device__ void mask_vector(int column, const Row& row, float masked, float (&x)[kWidth]) {
-  if (column >= row.first && column + kWidth <= row.end) return;
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) {
-    if (!row.sees(column + j)) x[j] = masked;
-  }
-}
 
 // Softmax of rows that stay in registers: kThreads threads hold kVectors vectors each. Only vectors
 // that are not visible as a whole are masked element by element; otherwise instructions, and not

@@ -3,7 +3,7 @@
 // blocks of rows: keys after the last one that a row of the block sees are neither multiplied nor
 // read or written. Keys before a window are only masked. Requests of different lengths are computed
 // one after the other, each by launches of its own, which the host makes from their lengths. Paged
-// K and V are first copied out of their pages.
+// K and V are first copied out of their pages. Bytes have steps of their own (cuda_naive_bytes.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "attention/pages.h"
 #include "kernels/naive/gather_pages.h"
 #include "kernels/naive/softmax_cuda.h"
+#include "providers/cuda_naive_bytes.h"
 #include "providers/cuda_products.h"
 #include "providers/providers.h"
 
@@ -431,27 +432,38 @@ class CudaNaiveProvider final : public Provider {
   }
   std::string_view description() const override {
     return scores_ == CudaNaiveScores::own_dtype
-               ? "standard attention: cuBLAS products, S and P in memory in the problem's dtype"
+               ? "standard attention: cuBLAS products, S and P in memory in the problem's dtype; "
+                 "S of bytes in bf16"
                : "standard attention: cuBLAS products, S in memory in fp32, P in the problem's "
                  "dtype";
   }
   DeviceKind device_kind() const override { return DeviceKind::cuda; }
   bool on_request_only() const override { return scores_ == CudaNaiveScores::fp32; }
-  std::vector<std::string_view> optional_axes() const override { return kEveryOptionalAxis; }
+  std::vector<Dtype> dtypes() const override { return {kDtypes.begin(), kDtypes.end()}; }
+  std::vector<std::string_view> optional_axes() const override {
+    std::vector<std::string_view> axes = kEveryOptionalAxis;
+    axes.emplace_back("descale");
+    return axes;
+  }
   Dtype scores_dtype(const Problem& p) const override {
-    return scores_ == CudaNaiveScores::own_dtype ? p.dtype : Dtype::fp32;
+    return scores_ == CudaNaiveScores::own_dtype ? p.output_dtype() : Dtype::fp32;
+  }
+  Accumulator accumulator(const Problem& p) const override {
+    return p.is_scaled() ? kNaiveBytesAccumulator : Accumulator{};
   }
 
   std::optional<std::string> why_unsupported(const Problem& p,
                                              const DeviceInfo& device) const override {
-    return why_no_products_of_scores(p, device);
+    return p.is_scaled() ? why_no_naive_bytes(p, device) : why_no_products_of_scores(p, device);
   }
   int64_t workspace_bytes(const Problem& p, const DeviceInfo&) const override {
+    if (p.is_scaled()) return naive_bytes_workspace(p, scores_dtype(p));
     const WorkspaceSizes size(p, scores_dtype(p));
     return HeadProducts::workspace_bytes(batch_at_once(p), p.q_heads) +
            (p.pass == Pass::forward ? size.forward() : size.backward());
   }
   std::unique_ptr<Session> prepare(const Problem& p, Device& device) const override {
+    if (p.is_scaled()) return make_naive_bytes_session(p, scores_dtype(p), device);
     if (p.pass == Pass::forward) {
       return std::make_unique<NaiveForward>(p, scores_dtype(p), device);
     }

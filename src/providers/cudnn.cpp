@@ -1,5 +1,5 @@
 // cuDNN's fused attention. cuDNN itself decides what it supports, and how (cudnn_graph.h), except
-// that fp32 is refused here.
+// that fp32, and factors that its graph cannot have, are refused here.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -81,7 +81,7 @@ class CudnnSession final : public Session {
   void run(const Inputs& in, const Outputs& out) override {
     Inputs own = in;
     if (logsumexp_.data() != nullptr) own.logsumexp = logsumexp_.as<float>();
-    graph_->run(own, out, lengths_.as<int32_t>(), workspace_.data());
+    graph_->run(own, out, lengths_.as<int32_t>(), scalars_.as<float>(), workspace_.data());
   }
 
   std::string kernel() const override {
@@ -99,6 +99,11 @@ class CudnnSession final : public Session {
     workspace_ =
         device_.allocate(static_cast<size_t>(graph_->workspace_bytes()), MemoryUse::workspace);
     logsumexp_ = device_.allocate(logsumexp_bytes(problem_), MemoryUse::workspace);
+    const std::vector<float>& scalars = graph_->scalars();
+    scalars_ = device_.allocate(scalars.size() * sizeof(float), MemoryUse::workspace);
+    if (!scalars.empty()) {
+      device_.copy_to_device(scalars_.data(), scalars.data(), scalars_.bytes());
+    }
     const std::vector<int32_t>& lengths = graph_->lengths();
     if (lengths.empty()) return;
     lengths_ = device_.allocate(lengths.size() * sizeof(int32_t), MemoryUse::input);
@@ -122,8 +127,8 @@ class CudnnSession final : public Session {
   Device& device_;
   std::unique_ptr<CudnnGraph> graph_;
   Buffer workspace_;
-  Buffer logsumexp_;  // in the order of cuDNN; null if that is ours
-  Buffer lengths_;    // of CudnnGraph
+  Buffer logsumexp_;          // in the order of cuDNN; null if that is ours
+  Buffer lengths_, scalars_;  // of CudnnGraph
 };
 
 class CudnnProvider final : public Provider {
@@ -140,7 +145,20 @@ class CudnnProvider final : public Provider {
   DeviceKind device_kind() const override { return DeviceKind::cuda; }
   std::optional<std::string> why_absent() const override { return why_no_cudnn(); }
   bool on_request_only() const override { return deterministic_; }
-  std::vector<std::string_view> optional_axes() const override { return kEveryOptionalAxis; }
+  std::vector<Dtype> dtypes() const override { return {kDtypes.begin(), kDtypes.end()}; }
+  std::vector<std::string_view> optional_axes() const override {
+    std::vector<std::string_view> axes = kEveryOptionalAxis;
+    axes.emplace_back("descale");
+    return axes;
+  }
+
+  // cuDNN does not say whether it promotes, so that the weaker is assumed.
+  Accumulator accumulator(const Problem& p) const override {
+    return p.is_scaled() ? Accumulator{.truncates = true} : Accumulator{};
+  }
+
+  // On Hopper it stores O of bytes as bytes alone.
+  Dtype output_dtype(const Problem& p) const override { return p.dtype; }
 
   std::optional<std::string> why_unsupported(const Problem& p,
                                              const DeviceInfo& info) const override {
@@ -148,10 +166,13 @@ class CudnnProvider final : public Provider {
     if (deterministic_ && p.pass == Pass::forward) {
       return "only its backward pass differs from the provider cudnn";
     }
-    if (p.dtype != Dtype::fp16 && p.dtype != Dtype::bf16) {
+    if (p.dtype == Dtype::fp32) {
       // This is documented. 9.19.0 still accepts an fp32 forward graph, and its kernels then read
       // illegal addresses or leave NaN.
-      return "cuDNN's attention takes only fp16 and bf16";
+      return "cuDNN's attention takes only fp16, bf16 and e4m3";
+    }
+    if (p.is_scaled() && p.descale != Descale::per_tensor) {
+      return "cuDNN's attention takes one factor for each tensor (descale per_tensor)";
     }
     try {
       asked_ = {p, dense_graph(p, info)};
@@ -177,7 +198,8 @@ class CudnnProvider final : public Provider {
   int64_t workspace_bytes(const Problem& p, const DeviceInfo& info) const override {
     const auto graph = dense_graph(p, info);
     graph->build_plan(nullptr);
-    return graph->workspace_bytes() + static_cast<int64_t>(logsumexp_bytes(p));
+    return graph->workspace_bytes() +
+           static_cast<int64_t>(logsumexp_bytes(p) + graph->scalars().size() * sizeof(float));
   }
   std::unique_ptr<Session> prepare(const Problem& p, Device& device) const override {
     auto asked = std::exchange(asked_, {});

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <unordered_map>
 #include <vector>
 
+#include "attention/accumulator.h"
 #include "attention/pages.h"
 #include "device/cudnn_library.h"
 
@@ -72,8 +74,42 @@ class Handle {
 
 // The tensors of a pass; the numbers identify them in the graph. The offsets of a ragged tensor
 // have its number and kOffsets, the block table of a paged one its number and kTable.
-enum Uid : int64_t { kQ = 1, kK, kV, kO, kDO, kLogsumexp, kDQ, kDK, kDV, kQLen, kKvLen };
+enum Uid : int64_t {
+  kQ = 1,
+  kK,
+  kV,
+  kO,
+  kDO,
+  kLogsumexp,
+  kDQ,
+  kDK,
+  kDV,
+  kQLen,
+  kKvLen,
+  kQDescale,
+  kKDescale,
+  kVDescale,
+  kPScale,
+  kPDescale,
+  kOScale,
+  kMostP,
+  kMostO
+};
 constexpr int64_t kOffsets = 100, kTable = 200;
+
+// The numbers of a graph on bytes, beside the factors of Q and K, which are inputs. P is at most 1,
+// and is multiplied before it is rounded, so that it uses the range of e4m3. O is multiplied by V's
+// factor and divided by its own, which is the same (output_format): cuDNN gets 1 for both. It
+// insists on writing the largest magnitudes of P and O.
+struct Scalar {
+  Uid uid;
+  float value;
+};
+constexpr float kScaleOfP = 1 << Accumulator{}.p_exponent;
+constexpr std::array kScalars{Scalar{kPScale, kScaleOfP}, Scalar{kPDescale, 1 / kScaleOfP},
+                              Scalar{kVDescale, 1},       Scalar{kOScale, 1},
+                              Scalar{kMostP, 0},          Scalar{kMostO, 0}};
+constexpr size_t kScalarStep = 4;  // 16 bytes, as cuDNN expects every tensor to be aligned
 
 struct Tensor {
   Uid uid;
@@ -216,6 +252,15 @@ void refuse_pages_that_fail(const Problem& p) {
   }
 }
 
+// Throws Unsupported for masks of bytes that the frontend refuses with a sentence that does not
+// name them.
+void refuse_masks_of_bytes(const Problem& p, int compute_capability) {
+  const Bounds bounds(p);
+  if (!bounds.hides_last || !bounds.off_diagonal || compute_capability >= 100) return;
+  throw Unsupported(
+      told("before compute capability 10.0 a mask of bytes must begin in the top left corner"));
+}
+
 // Throws Unsupported for what cuDNN accepts, and fails or computes wrongly.
 void refuse_what_fails(const Problem& p) {
   // The worker ends with a floating point exception (9.19).
@@ -245,10 +290,12 @@ class Graph final : public CudnnGraph {
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT)
         .set_sm_version(compute_capability);
-    if (p.pass == Pass::forward) {
-      add_forward(tensors);
-    } else {
+    if (p.pass == Pass::backward) {
       add_backward(tensors, deterministic);
+    } else if (p.is_scaled()) {
+      add_forward_of_bytes(tensors);
+    } else {
+      add_forward(tensors);
     }
     check_supported(graph_.validate());
     check_supported(graph_.build_operation_graph(handle_.get()));
@@ -278,10 +325,20 @@ class Graph final : public CudnnGraph {
   }
 
   const std::vector<int32_t>& lengths() const override { return arrays_.numbers(); }
+  const std::vector<float>& scalars() const override { return scalars_; }
 
-  void run(const Inputs& in, const Outputs& out, const int32_t* lengths, void* workspace) override {
+  void run(const Inputs& in, const Outputs& out, const int32_t* lengths, float* scalars,
+           void* workspace) override {
     std::unordered_map<int64_t, void*> addresses;
     arrays_.add_addresses(lengths, addresses);
+    if (problem_.is_scaled()) {
+      addresses[kQDescale] = const_cast<float*>(in.q.descales.data);
+      addresses[kKDescale] = const_cast<float*>(in.k.descales.data);
+      for (const Scalar& scalar : kScalars) {
+        addresses[scalar.uid] = scalars;
+        scalars += kScalarStep;
+      }
+    }
     for (const Tensor& tensor : tensors_of(problem_.pass, in, out)) {
       addresses[tensor.uid] = const_cast<void*>(tensor.view.data);
       if (!tensor.view.is_paged()) continue;
@@ -394,6 +451,35 @@ class Graph final : public CudnnGraph {
     describe_logsumexp(stats->set_output(true));
   }
 
+  void add_forward_of_bytes(const std::vector<Tensor>& t) {
+    for (const Scalar& scalar : kScalars) {
+      scalars_.push_back(scalar.value);
+      scalars_.resize(scalars_.size() + kScalarStep - 1);
+    }
+    auto attributes = attributes_of<fe::graph::SDPA_fp8_attributes>(problem_);
+    attributes.set_generate_stats(true);
+    const auto [o, stats, most_p, most_o] = graph_.sdpa_fp8(
+        input(t[0]), input(t[1]), input(t[2]), number(kQDescale), number(kKDescale),
+        number(kVDescale), number(kPDescale), number(kPScale), number(kOScale), attributes);
+    set_output(o, t[3]);
+    describe_logsumexp(stats->set_output(true));
+    describe_number(most_p->set_output(true), kMostP);
+    describe_number(most_o->set_output(true), kMostO);
+  }
+
+  Node number(Uid uid) {
+    fe::graph::Tensor_attributes attributes;
+    describe_number(attributes, uid);
+    return graph_.tensor(attributes);
+  }
+
+  static void describe_number(fe::graph::Tensor_attributes& attributes, Uid uid) {
+    attributes.set_uid(uid)
+        .set_data_type(fe::DataType_t::FLOAT)
+        .set_dim({1, 1, 1, 1})
+        .set_stride({1, 1, 1, 1});
+  }
+
   void add_backward(const std::vector<Tensor>& t, bool deterministic) {
     auto attributes = attributes_of<fe::graph::SDPA_backward_attributes>(problem_);
     attributes.set_deterministic_algorithm(deterministic);
@@ -415,6 +501,7 @@ class Graph final : public CudnnGraph {
   Problem problem_;
   std::vector<std::vector<int64_t>> strides_;
   Arrays arrays_;
+  std::vector<float> scalars_;  // kScalars, kScalarStep apart
   Handle handle_;
   fe::graph::Graph graph_;
 };
@@ -433,6 +520,7 @@ std::unique_ptr<CudnnGraph> make_cudnn_graph(const Problem& p, bool deterministi
                                              const Outputs& out) {
   if (const auto why = why_no_cudnn()) throw Unsupported(*why);
   refuse_what_fails(p);
+  if (p.is_scaled()) refuse_masks_of_bytes(p, compute_capability);
   return std::make_unique<Graph>(p, deterministic, compute_capability, tensors_of(p.pass, in, out));
 }
 

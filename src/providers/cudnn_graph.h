@@ -42,9 +42,15 @@ class CudnnGraph {
   // they begin in each ragged tensor, as cuDNN reads them in device memory. Empty for other graphs.
   virtual const std::vector<int32_t>& lengths() const = 0;
 
-  // Launches the plan. `lengths` are those above, on the device. A ragged logsumexp is [q_heads,
-  // tokens] in a forward pass and [tokens, q_heads] in a backward pass. Throws CudnnError.
-  virtual void run(const Inputs&, const Outputs&, const int32_t* lengths, void* workspace) = 0;
+  // Of a graph on bytes: numbers that cuDNN reads in device memory, and room for some that it
+  // writes. Empty for other graphs.
+  virtual const std::vector<float>& scalars() const = 0;
+
+  // Launches the plan. `lengths` and `scalars` are those above, on the device. A ragged logsumexp
+  // is [q_heads, tokens] in a forward pass and [tokens, q_heads] in a backward pass. O in e4m3 has
+  // the factor that V has. Throws CudnnError.
+  virtual void run(const Inputs&, const Outputs&, const int32_t* lengths, float* scalars,
+                   void* workspace) = 0;
 };
 
 // Makes a graph for tensors with the strides of these views, whose data is not read, on the current

@@ -17,8 +17,8 @@ std::unique_ptr<Provider> make_naive_provider();
 std::unique_ptr<Provider> make_emulated_provider(std::string_view name, const Accumulator&,
                                                  Dtype output = Dtype::bf16);
 
-// Standard attention on a GPU: cuBLAS products with S and P in memory, both in the problem's dtype,
-// or S in fp32.
+// Standard attention on a GPU: cuBLAS products with S and P in memory, both in the problem's dtype
+// (S of bytes in bf16), or S in fp32.
 enum class CudaNaiveScores { own_dtype, fp32 };
 std::unique_ptr<Provider> make_cuda_naive_provider(CudaNaiveScores);
 

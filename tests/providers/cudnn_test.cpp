@@ -2,11 +2,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "case/case_run.h"
 #include "device/cuda.h"
 #include "device/cudnn_library.h"
 #include "device/device_tensors.h"
 #include "inputs/inputs.h"
 #include "providers/providers.h"
+#include "tests/kernels/hopper.h"
 
 namespace flashbench {
 namespace {
@@ -41,11 +47,32 @@ TEST(CudnnProvider, SaysWhyItIsAbsentOrWhyItRefuses) {
                 StartsWith("cuDNN " + cudnn_library().version + ": "));
   }
   p.dtype = Dtype::fp32;
-  EXPECT_THAT(provider->why_unsupported(p, DeviceInfo()).value_or(""), HasSubstr("fp16 and bf16"));
+  EXPECT_THAT(provider->why_unsupported(p, DeviceInfo()).value_or(""), HasSubstr("only fp16"));
   EXPECT_NE(provider->why_unsupported_placement(p, Placement::offset, DeviceInfo()), std::nullopt);
   EXPECT_EQ(provider->why_unsupported_placement(p, Placement::strided, DeviceInfo()), std::nullopt);
   p.head_dim_v = 128;
   EXPECT_NE(provider->why_unsupported_placement(p, Placement::strided, DeviceInfo()), std::nullopt);
+}
+
+TEST(CudnnProvider, TakesBytesWithAFactorForEachTensor) {
+  const auto provider = make_cudnn_provider(CudnnSums::any_order);
+  EXPECT_THAT(provider->optional_axes(), testing::Contains("descale"));
+  Problem p = problem(Pass::forward);
+  EXPECT_EQ(provider->output_dtype(p), Dtype::bf16);
+  EXPECT_EQ(provider->accumulator(p), Accumulator{});
+  p.dtype = Dtype::e4m3;
+  EXPECT_EQ(provider->output_dtype(p), Dtype::e4m3);
+  EXPECT_EQ(provider->accumulator(p).text(), "fp22");
+  if (provider->why_absent()) GTEST_SKIP() << *provider->why_absent();
+  const auto why = [&] { return provider->why_unsupported(p, kernels::hopper()).value_or(""); };
+  for (const Descale descale : {Descale::per_head, Descale::per_block}) {
+    p.descale = descale;
+    EXPECT_THAT(why(), HasSubstr("one factor for each tensor"));
+  }
+  p.descale = Descale::per_tensor;
+  p.mask = Mask::causal_bottom_right;
+  p.q_len = 100;
+  EXPECT_THAT(why(), HasSubstr("must begin in the top left corner"));
 }
 
 TEST(CudnnProvider, OffersAFixedOrderOfSumsInTheBackwardPassOnRequest) {
@@ -91,6 +118,50 @@ TEST_F(CudaCudnn, AllocatesTheWorkspaceThatItSays) {
     EXPECT_EQ(session->requested_bytes(), std::nullopt);
   }
   EXPECT_EQ(device_->used().workspace, 0);
+}
+
+Case case_of_bytes(int64_t head_dim, Mask mask, int64_t kv_heads) {
+  Case item;
+  item.problem = problem(Pass::forward);
+  item.problem.dtype = Dtype::e4m3;
+  item.problem.descale = Descale::per_tensor;
+  item.problem.mask = mask;
+  item.problem.kv_heads = kv_heads;
+  item.problem.head_dim = head_dim;
+  return item;
+}
+
+TEST_F(CudaCudnn, AttendsToBytes) {
+  CaseRunOptions verify;
+  verify.time = false;
+  for (const int64_t head_dim : {64, 128, 256}) {
+    for (const Mask mask : kMasks) {
+      for (const int64_t kv_heads : {4, 1}) {
+        for (const auto& [q_len, kv_len] : {std::pair{300, 300}, {129, 257}, {257, 129}}) {
+          for (const Placement placement : {Placement::contiguous, Placement::strided}) {
+            Case item = case_of_bytes(head_dim, mask, kv_heads);
+            item.problem.q_len = q_len;
+            item.problem.kv_len = kv_len;
+            item.inputs.distribution = Distribution::mean_v;
+            item.placement = placement;
+            const bool refused = mask == Mask::causal_bottom_right && q_len != kv_len &&
+                                 device_->info().compute_capability < 100;
+            const Record record =
+                run_case(item, {provider_.get()}, *device_, nullptr, verify).at(0);
+            EXPECT_EQ(name(record.status), refused ? "unsupported" : "ok")
+                << item.key() << ": " << record.reason;
+            EXPECT_EQ(record.output_dtype, "e4m3");
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaCudnn, AllocatesTheWorkspaceThatItSaysForBytes) {
+  const Problem p = case_of_bytes(128, Mask::none, 2).problem;
+  const auto session = provider_->prepare(p, *device_);
+  EXPECT_EQ(device_->used().workspace, provider_->workspace_bytes(p, device_->info()));
 }
 
 Problem with_lengths(Pass pass, Layout layout, const std::vector<RequestLengths>& requests) {
