@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "device/cublas.h"
-#include "device/shared_library.h"
+#include "host/shared_library.h"
 #include "providers/provider.h"
 
 namespace flashbench {
