@@ -121,10 +121,10 @@ std::string check_mean(const Problem& p, const ConstTensorView& v, const ConstTe
     for (; summed.first < visible.first; ++summed.first) add(summed.first, -1);
     if (!std::has_single_bit(static_cast<uint64_t>(visible.size()))) return "";
     for (int64_t c = 0; c < v.head_dim; ++c) {
-      const float mean =
-          stored_in(o, sum[static_cast<size_t>(c)] / static_cast<float>(visible.size()));
-      const float found = value_at(o, b, h, row, c);
-      if (found == mean) continue;
+      const float exact = sum[static_cast<size_t>(c)] / static_cast<float>(visible.size());
+      const float mean = stored_in(o, exact), found = value_at(o, b, h, row, c);
+      // In the middle between two values that O can store, neither is nearer.
+      if (found == mean || std::abs(found - exact) == std::abs(mean - exact)) continue;
       return fmt::format(
           "{}, column {} must be {:.9g} exactly, the mean of {} rows of V, but is "
           "{:.9g}",

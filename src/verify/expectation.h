@@ -16,7 +16,7 @@ namespace flashbench {
 //
 //   equal_scores   O is the mean of the visible rows of V, to the bit where their number is a power
 //                  of two (every sum of them is exact, in the accumulators of bytes too), unless
-//                  partial results are rounded
+//                  partial results are rounded; in the middle between two values, it is either
 //   one_hot        O is the row of V that the query picks, bit for bit
 //   huge_scores    O of a query that sees a single key is that row of V, bit for bit
 //   nan_key, inf_key, nan_unseen

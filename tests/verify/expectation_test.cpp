@@ -101,6 +101,31 @@ TEST_F(ExpectationTest, EqualScoresGiveTheMeanToTheBit) {
   }
 }
 
+// The exact sum may be off in fp32's last bit, by which a mean in the middle falls either way.
+TEST_F(ExpectationTest, AMeanInTheMiddleBetweenTwoValuesIsEither) {
+  Exact exact(problem_of(Pass::forward, Dtype::bf16, Mask::none, 1, 4096),
+              Distribution::equal_scores, *device_);
+  const TensorView o = exact.outputs().o;
+  const ConstTensorView v = exact.inputs().v;
+  int middles = 0;
+  for (int64_t h = 0; h < o.heads; ++h) {
+    for (int64_t c = 0; c < o.head_dim; ++c) {
+      float mean = 0;
+      for (int64_t key = 0; key < v.length; ++key) {
+        mean += load_element(v.data, v.dtype, v.offset(0, h / 2, key) + c) / 4096;
+      }
+      const float stored = load_element(o.data, o.dtype, o.offset(0, h, 0) + c);
+      const float other = round_to(o.dtype, mean + (mean - stored) * 1.01f);
+      if (stored == mean || std::abs(other - mean) != std::abs(stored - mean)) continue;
+      ++middles;
+      EXPECT_EQ(exact.with(o, 0, h, 0, c, other), "");
+      const float beyond = other + (other - stored);
+      EXPECT_NE(exact.with(o, 0, h, 0, c, beyond), "");
+    }
+  }
+  EXPECT_GT(middles, 0);
+}
+
 TEST_F(ExpectationTest, EqualScoresGiveTheMeanOfTheWindow) {
   Problem p = problem_of(Pass::forward, Dtype::fp32, Mask::none, 40, 64);
   p.window_left = 11;
