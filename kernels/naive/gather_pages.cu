@@ -5,6 +5,7 @@
 
 #include "device/cuda_call.h"
 #include "kernels/common/alignment.h"
+#include "kernels/common/strides.h"
 
 namespace flashbench::kernels {
 
@@ -15,18 +16,13 @@ constexpr int kLanesOfRow = 16;  // a row of 128 elements of 16 bits is as many 
 constexpr int kRowsAtOnce = kGatherThreads / kLanesOfRow;
 constexpr int kRowsOfBlock = 8 * kRowsAtOnce;
 
-// A tensor, with strides in elements of the type that is copied.
-struct GatherStrides {
-  int64_t batch, head, row;
-};
-
 struct Gather {
   const int32_t* table;
   int64_t table_stride;
   uint32_t page_size;
   uint32_t heads, rows, blocks_of_head;
   int columns;
-  GatherStrides from, to;
+  Strides from, to;  // in elements of the type that is copied
 };
 
 // A thread block copies kRowsOfBlock rows of a head.
@@ -52,7 +48,7 @@ __global__ __launch_bounds__(kGatherThreads) void gather_kernel(Gather g, const 
 }
 
 template <typename View>
-GatherStrides strides_in(const View& t, int64_t elements) {
+Strides strides_in(const View& t, int64_t elements) {
   return {t.batch_stride / elements, t.head_stride / elements, t.row_stride / elements};
 }
 

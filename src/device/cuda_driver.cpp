@@ -1,9 +1,9 @@
 #include "device/cuda_driver.h"
 
-#include <dlfcn.h>
-
 #include <stdexcept>
 #include <string>
+
+#include "host/shared_library.h"
 
 namespace flashbench {
 
@@ -11,38 +11,30 @@ namespace {
 
 class Driver {
  public:
-  Driver() : handle_(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) {
-    if (handle_ == nullptr) throw std::runtime_error(dlerror());
-    find(driver_.context_current, "cuCtxGetCurrent");
-    find(driver_.graph_kernel_params, "cuGraphKernelNodeGetParams_v2");
-    find(driver_.kernel_function, "cuKernelGetFunction");
-    find(driver_.function_name, "cuFuncGetName");
-    find(driver_.function_attribute, "cuFuncGetAttribute");
-    find(driver_.occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
-    find(driver_.allocation_granularity, "cuMemGetAllocationGranularity");
-    find(driver_.reserve_addresses, "cuMemAddressReserve");
-    find(driver_.free_addresses, "cuMemAddressFree");
-    find(driver_.create_memory, "cuMemCreate");
-    find(driver_.release_memory, "cuMemRelease");
-    find(driver_.map_memory, "cuMemMap");
-    find(driver_.unmap_memory, "cuMemUnmap");
-    find(driver_.set_access, "cuMemSetAccess");
-    find(driver_.error_name, "cuGetErrorName");
-    find(driver_.error_string, "cuGetErrorString");
+  Driver() {
+    file_.find(driver_.context_current, "cuCtxGetCurrent");
+    file_.find(driver_.graph_kernel_params, "cuGraphKernelNodeGetParams_v2");
+    file_.find(driver_.kernel_function, "cuKernelGetFunction");
+    file_.find(driver_.function_name, "cuFuncGetName");
+    file_.find(driver_.function_attribute, "cuFuncGetAttribute");
+    file_.find(driver_.occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+    file_.find(driver_.allocation_granularity, "cuMemGetAllocationGranularity");
+    file_.find(driver_.reserve_addresses, "cuMemAddressReserve");
+    file_.find(driver_.free_addresses, "cuMemAddressFree");
+    file_.find(driver_.create_memory, "cuMemCreate");
+    file_.find(driver_.release_memory, "cuMemRelease");
+    file_.find(driver_.map_memory, "cuMemMap");
+    file_.find(driver_.unmap_memory, "cuMemUnmap");
+    file_.find(driver_.set_access, "cuMemSetAccess");
+    file_.find(driver_.error_name, "cuGetErrorName");
+    file_.find(driver_.error_string, "cuGetErrorString");
+    if (!file_.error().empty()) throw std::runtime_error("the CUDA driver: " + file_.error());
   }
 
   const CudaDriver& entry_points() const { return driver_; }
 
  private:
-  template <typename Function>
-  void find(Function& function, const char* name) {
-    function = reinterpret_cast<Function>(dlsym(handle_, name));
-    if (function == nullptr) {
-      throw std::runtime_error(std::string("the CUDA driver has no ") + name);
-    }
-  }
-
-  void* handle_;
+  SharedLibrary file_{{"libcuda.so.1"}};
   CudaDriver driver_;
 };
 

@@ -1,6 +1,6 @@
 #include "device/nvml.h"
 
-#include <dlfcn.h>
+#include "host/shared_library.h"
 
 namespace flashbench {
 
@@ -13,7 +13,7 @@ constexpr unsigned kSmClock = 1;  // NVML_CLOCK_SM
 
 // The entry points used, as nvml.h declares them; nvmlDevice_t is a pointer to a hidden struct.
 struct Nvml::Library {
-  void* handle = nullptr;
+  SharedLibrary file{{"libnvidia-ml.so.1"}};
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
   int (*device_by_pci_bus_id)(const char*, void**) = nullptr;
@@ -24,32 +24,22 @@ struct Nvml::Library {
   int (*driver_version)(char*, unsigned) = nullptr;
   int (*energy)(void*, unsigned long long*) = nullptr;  // millijoules; from Volta on
 
-  Library() : handle(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
-    if (handle == nullptr) return;
-    find(init, "nvmlInit_v2");
-    find(shutdown, "nvmlShutdown");
-    find(device_by_pci_bus_id, "nvmlDeviceGetHandleByPciBusId_v2");
-    find(clock, "nvmlDeviceGetClockInfo");
-    find(power, "nvmlDeviceGetPowerUsage");
-    find(power_limit, "nvmlDeviceGetEnforcedPowerLimit");
-    find(throttle_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");
-    find(driver_version, "nvmlSystemGetDriverVersion");
-    find(energy, "nvmlDeviceGetTotalEnergyConsumption");
-  }
-  ~Library() {
-    if (handle != nullptr) dlclose(handle);
+  Library() {
+    file.find(init, "nvmlInit_v2");
+    file.find(shutdown, "nvmlShutdown");
+    file.find(device_by_pci_bus_id, "nvmlDeviceGetHandleByPciBusId_v2");
+    file.find(clock, "nvmlDeviceGetClockInfo");
+    file.find(power, "nvmlDeviceGetPowerUsage");
+    file.find(power_limit, "nvmlDeviceGetEnforcedPowerLimit");
+    file.find(throttle_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");
+    file.find(driver_version, "nvmlSystemGetDriverVersion");
+    file.find(energy, "nvmlDeviceGetTotalEnergyConsumption");
   }
 
   bool complete() const {
-    return handle != nullptr && init != nullptr && shutdown != nullptr &&
-           device_by_pci_bus_id != nullptr && clock != nullptr && power != nullptr &&
-           power_limit != nullptr && throttle_reasons != nullptr && driver_version != nullptr;
-  }
-
- private:
-  template <typename Function>
-  void find(Function& function, const char* name) {
-    function = reinterpret_cast<Function>(dlsym(handle, name));
+    return init != nullptr && shutdown != nullptr && device_by_pci_bus_id != nullptr &&
+           clock != nullptr && power != nullptr && power_limit != nullptr &&
+           throttle_reasons != nullptr && driver_version != nullptr;
   }
 };
 

@@ -1,4 +1,4 @@
-// The textbook computation in the problem's own dtype on a GPU, as in low_precision.h, with
+// The textbook computation in the problem's own dtype on a GPU, as in host_naive.h, with
 // products on tensor cores for 16-bit dtypes.
 #pragma once
 

@@ -5,7 +5,7 @@
 
 #include "attention/half.h"
 #include "verify/exact.h"
-#include "verify/low_precision.h"
+#include "verify/host_naive.h"
 #include "verify/references.h"
 
 namespace flashbench::verify {

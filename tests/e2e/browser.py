@@ -67,11 +67,14 @@ class Browser:
         self.session = {"sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
         for domain in ["Page", "Runtime", "Log", "Network"]:
             self.call(f"{domain}.enable")
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=1000, deviceScaleFactor=1, mobile=False)
+        self.resize(width)
         self.call("Emulation.setEmulatedMedia",
                   features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
         self.call("Page.navigate", url=path.resolve().as_uri())
         self.wait("location.protocol === 'file:' && document.readyState === 'complete'")
+
+    def resize(self, width):
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=1000, deviceScaleFactor=1, mobile=False)
 
     def evaluate(self, expression):
         answer = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)

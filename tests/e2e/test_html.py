@@ -147,6 +147,23 @@ def test_every_kind_of_chart_is_drawn_in_the_width_there_is(pages, browser, widt
 
 
 @in_browser
+def test_texts_in_the_table_are_as_wide_as_what_is_seen_of_it(pages, browser):
+    browser.open(pages[H200], width=400)
+    browser.evaluate("document.querySelector('#table .open').click()")
+    for width in [400, 600]:
+        browser.resize(width)
+        for scrolled in [0, 100]:
+            browser.evaluate(f"document.querySelector('.scroll').scrollLeft = {scrolled}")
+            for part in ["caption > span", ".row-details"]:
+                left, right, seen = browser.evaluate(f"""(() => {{
+                  const box = document.querySelector('.scroll'), start = box.getBoundingClientRect().left + box.clientLeft;
+                  const {{left, right}} = document.querySelector('#table {part}').getBoundingClientRect();
+                  return [left - start, right - start, box.clientWidth];
+                }})()""")
+                assert 0 <= left < 10 and seen - 10 < right <= seen, (part, width, scrolled)
+
+
+@in_browser
 def test_filters_search_and_sorting(pages, browser):
     browser.open(pages[H200])
     assert browser.evaluate(SHOWN) == 455

@@ -46,9 +46,8 @@ class TableRow {
     if (open === Boolean(this.details)) return;
     this.button.setAttribute('aria-expanded', String(open));
     if (open) {
-      const width = this.node.closest('.scroll').clientWidth;
       this.details = element('tr', {class: 'details', id: `row-${this.row.id}`},
-        element('td', {colspan: String(this.node.children.length), style: `--seen-width: ${width}px`}, element('div', {class: 'row-details'}, this.detailsOf(this.row))));
+        element('td', {colspan: String(this.node.children.length)}, element('div', {class: 'row-details'}, this.detailsOf(this.row))));
       this.button.setAttribute('aria-controls', this.details.id);
       this.node.after(this.details);
     } else {

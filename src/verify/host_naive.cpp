@@ -1,4 +1,4 @@
-#include "verify/low_precision.h"
+#include "verify/host_naive.h"
 
 #include <algorithm>
 #include <cmath>
