@@ -242,13 +242,15 @@ def fp8(frame, _):
     for (masked, head_dim, q_len), part in frame.groupby(["mask", "head_dim", "q_len"], sort=False):
         by = part.set_index(["provider", "kind"])
         bf16, e4m3, rounded = (by.loc[("tiled", kind)] for kind in ["bf16", "e4m3", "bf16 rounded"])
-        unpromoted = by.loc[("tiled:sm90_e4m3_unpromoted", "e4m3")]
+        unpromoted, cudnn = (by.loc[(name, "e4m3")] for name in ["tiled:sm90_e4m3_unpromoted", "cudnn"])
         rows.append([f"d{head_dim} {mask(masked)} {length(q_len)}", f"{bf16.tflops_convention:.0f}",
                      f"{e4m3.tflops_convention:.0f} ({bf16.median_ms / e4m3.median_ms:.2f}x)",
                      f"{unpromoted.tflops_convention:.0f}",
+                     f"{cudnn.tflops_convention:.0f} ({cudnn.median_ms / e4m3.median_ms:.2f}x)",
                      f"{rounded.tflops_convention:.0f} ({bf16.median_ms / rounded.median_ms:.2f}x)",
                      f"{100 * bf16.rel_rms_err:.2f}%", f"{100 * rounded.rel_rmse_total:.1f}%"])
-    return table(["", "bf16", "e4m3", "e4m3, not promoted", "bf16 rounded to e4m3", "error of bf16", "error of e4m3"], rows)
+    return table(["", "bf16", "e4m3", "e4m3, not promoted", "cuDNN, e4m3", "bf16 rounded to e4m3", "error of bf16",
+                  "error of e4m3"], rows)
 
 
 def rivals(frame, _):
