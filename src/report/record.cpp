@@ -161,8 +161,9 @@ std::optional<double> over_pipe(const Record& record, const SweepResult& result)
   const auto& device = result.devices.at(0);
   const std::string architecture = device.value("instructions", std::string());  // "sm_90"
   if (!architecture.starts_with("sm_")) return std::nullopt;
-  const auto flops =
-      pipe_flops_per_clock(record.item.problem.dtype, std::atoi(architecture.c_str() + 3));
+  const Problem& p = record.item.problem;
+  const Dtype of_products = p.is_quantized() ? Dtype::e4m3 : p.dtype;
+  const auto flops = pipe_flops_per_clock(of_products, std::atoi(architecture.c_str() + 3));
   const int multiprocessors = device.value("threads", 0);
   if (!flops || multiprocessors <= 0) return std::nullopt;
   const auto timed = performance(record);

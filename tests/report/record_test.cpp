@@ -90,6 +90,12 @@ TEST(Peak, IsOfThePipeAtTheMeasuredClock) {
   EXPECT_FALSE(share_of_peak(result.records[0], result));
 }
 
+TEST(Peak, IsThatOfBytesIfInputsAreRoundedToThem) {
+  SweepResult result = at_tflops(409.6);
+  result.records[0].item.problem.quantize = Quantize::e4m3_head;
+  EXPECT_NEAR(*share_of_peak(result.records[0], result), 0.5, 1e-9);
+}
+
 TEST(Peak, CannotBeExceeded) {
   const SweepResult result = at_tflops(450);
   EXPECT_FALSE(share_of_peak(result.records[0], result));
