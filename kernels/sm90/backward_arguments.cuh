@@ -101,8 +101,8 @@ struct BackwardRows {
 };
 
 // The kernel: a thread block finds its work, and its warpgroups take their roles. It starts while
-// the first kernel ends; who loads waits for that one before Q and dO, and all others wait for
-// these.
+// the first kernel ends: the thread that loads Q and dO waits for that kernel first, and all other
+// threads wait for Q and dO.
 template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads, 1)
     backward_kernel(const __grid_constant__ BackwardArguments a) {
