@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <numbers>
 #include <optional>
 #include <utility>
 
@@ -19,29 +17,15 @@
 #include "inputs/page_order.h"
 #include "inputs/patterns.h"
 #include "inputs/quantize.h"
-#include "inputs/split_mix.h"
+#include "inputs/random_value.h"
 
 namespace flashbench {
 
 namespace {
 
-constexpr double kOutlierProbability = 0.001;
-constexpr double kOutlierDeviation = 10.0;
 constexpr float kMeanOfV = 1;
 constexpr float kChannelOffset = 12;
 constexpr int64_t kOffsetChannels = 4;
-
-// Box-Muller transform of the two halves of `bits`.
-double normal(uint64_t bits) {
-  const double u1 = (static_cast<double>(bits >> 32) + 1.0) * 0x1p-32;  // (0, 1]
-  const double u2 = static_cast<double>(bits & 0xffffffff) * 0x1p-32;   // [0, 1)
-  return std::sqrt(-2.0 * std::log(u1)) * std::cos(2.0 * std::numbers::pi * u2);
-}
-
-// [0, 1)
-double unit(uint64_t bits) {
-  return static_cast<double>(bits >> 11) * 0x1p-53;
-}
 
 size_t bytes_of(ConstTensorView view) {
   return static_cast<size_t>(view.elements() * element_size(view.dtype));
@@ -283,25 +267,6 @@ std::vector<int64_t> shape_in(Layout layout, const ConstTensorView& t) {
 std::string InputSpec::id() const {
   if (distribution == Distribution::files) return fmt::format("files/{},{},{},{}", q, k, v, d_o);
   return fmt::format("{}/seed{}", name(distribution), seed);
-}
-
-float random_value(Distribution distribution, uint64_t seed, int tensor, uint64_t index) {
-  const auto stream = static_cast<uint64_t>(tensor);
-  const uint64_t bits = random_bits(seed, stream, index);
-  switch (distribution) {
-    case Distribution::uniform:
-      return static_cast<float>(2.0 * unit(bits) - 1.0);
-    case Distribution::outliers: {
-      double value = normal(bits);
-      if (unit(random_bits(seed, stream + 4, index)) < kOutlierProbability) {
-        value += kOutlierDeviation * normal(random_bits(seed, stream + 8, index));
-      }
-      return static_cast<float>(value);
-    }
-    default:
-      break;
-  }
-  return static_cast<float>(normal(bits));
 }
 
 HostTensors::HostTensors(const Problem& problem, const InputSpec& spec, ThreadPool& pool)

@@ -8,8 +8,8 @@
 
 #include "attention/e4m3.h"
 #include "attention/half.h"
-#include "inputs/inputs.h"
 #include "inputs/quantize.h"
+#include "inputs/random_value.h"
 
 namespace flashbench {
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "device/blas.h"
+#include "inputs/random_value.h"
 #include "measure/ceilings.h"
 #include "measure/host_fma.h"
 

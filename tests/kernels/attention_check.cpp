@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "attention/half.h"
-#include "inputs/inputs.h"
 #include "inputs/padding.h"
+#include "inputs/random_value.h"
 
 namespace flashbench {
 

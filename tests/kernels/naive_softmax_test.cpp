@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "inputs/inputs.h"
+#include "inputs/random_value.h"
 #include "tests/kernels/run_kernel.h"
 
 namespace flashbench::kernels {

@@ -12,6 +12,7 @@
 #include "attention/half.h"
 #include "device/device_tensors.h"
 #include "inputs/inputs.h"
+#include "inputs/random_value.h"
 #include "providers/emulated_products.h"
 #include "providers/providers.h"
 
