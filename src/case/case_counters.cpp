@@ -2,7 +2,6 @@
 
 #include <stdexcept>
 
-#include "case/at_work.h"
 #include "case/support.h"
 #include "verify/oracle.h"
 

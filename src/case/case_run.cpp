@@ -11,7 +11,6 @@
 #include <span>
 
 #include "attention/error.h"
-#include "case/at_work.h"
 #include "case/audits.h"
 #include "case/background.h"
 #include "case/distance.h"

@@ -2,11 +2,10 @@
 // verifies the outputs of the timed runs, and verifies outputs for negated inputs.
 #pragma once
 
-#include <atomic>
 #include <filesystem>
-#include <functional>
 #include <vector>
 
+#include "case/watch.h"
 #include "device/device.h"
 #include "device/device_tensors.h"
 #include "measure/ceilings.h"
@@ -21,18 +20,6 @@ struct CaseRunOptions {
   bool time = true;            // false: verify only
   int repeat = 1;              // runs whose bits are compared, including the verified one
   std::filesystem::path dump;  // folder for the inputs and each provider's outputs; empty: none
-};
-
-// The connection between a case and its observer.
-struct Watch {
-  std::function<bool()> interrupted = [] { return false; };  // polled; if true, the case ends soon
-  // Receives the index of the provider at work in the list; -1 if none is.
-  std::atomic<int>* at_work = nullptr;
-  // Receives the index of a provider that left threads or processes at work. The case then ends,
-  // because nothing else can be timed beside them.
-  std::atomic<int>* left_running = nullptr;
-  // Receives what the devices are at that share a problem.
-  StepBoard* steps = nullptr;
 };
 
 // Returns one record for each provider, in order, whatever happens to it. `gemm` is timed in the

@@ -1,9 +1,24 @@
-// Reports to a case's watch which provider is at work.
+// What watches a case while it runs, and what the case tells it.
 #pragma once
 
-#include "case/case_run.h"
+#include <atomic>
+#include <functional>
+
+#include "device/step_board.h"
 
 namespace flashbench {
+
+// The connection between a case and its observer.
+struct Watch {
+  std::function<bool()> interrupted = [] { return false; };  // polled; if true, the case ends soon
+  // Receives the index of the provider at work in the list; -1 if none is.
+  std::atomic<int>* at_work = nullptr;
+  // Receives the index of a provider that left threads or processes at work. The case then ends,
+  // because nothing else can be timed beside them.
+  std::atomic<int>* left_running = nullptr;
+  // Receives what the devices are at that share a problem.
+  StepBoard* steps = nullptr;
+};
 
 inline void tell(const Watch& watch, int provider) {
   if (watch.at_work != nullptr) watch.at_work->store(provider, std::memory_order_relaxed);
