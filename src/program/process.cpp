@@ -14,11 +14,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
-#include <string_view>
 #include <system_error>
 
 #include "attention/error.h"
 #include "device/device.h"
+#include "host/socket.h"
 #include "providers/provider.h"
 
 extern char** environ;
@@ -28,24 +28,6 @@ namespace flashbench {
 namespace {
 
 constexpr int kEndedCode = 70;  // exit code of this process when the program has failed for good
-
-std::pair<int, int> socket_pair() {
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    throw std::system_error(errno, std::generic_category(), "cannot create a socket");
-  }
-  return {ends[0], ends[1]};
-}
-
-bool send_all(int socket, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) return false;
-    bytes.remove_prefix(static_cast<size_t>(sent));
-  }
-  return true;
-}
 
 [[noreturn]] void end_this_process(const std::string& last_words) {
   fmt::print(stderr, "{}\n", last_words);
@@ -93,7 +75,11 @@ ProgramProcess::~ProgramProcess() {
 }
 
 ProgramProcess::Json ProgramProcess::ask(const Json& request) {
-  if (!send_all(socket_, request.dump() + "\n")) give_up();
+  try {
+    send_all(socket_, request.dump() + "\n");
+  } catch (const std::system_error&) {
+    give_up();
+  }
   const std::string text = line();
   Json answer = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!answer.is_object()) {

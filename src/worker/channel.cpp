@@ -7,8 +7,10 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <system_error>
 
 #include "files/checksum.h"
+#include "host/socket.h"
 
 namespace flashbench {
 
@@ -21,15 +23,6 @@ struct Header {
   uint64_t sum = 0;
 };
 constexpr uint32_t kMagic = 0x31574246;  // "FBW1"
-
-void send_all(int socket, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) throw ChannelError(fmt::format("cannot send: {}", std::strerror(errno)));
-    bytes.remove_prefix(static_cast<size_t>(sent));
-  }
-}
 
 }  // namespace
 
@@ -53,8 +46,12 @@ void send_message(int socket, std::string_view message) {
   if (message.size() > kMaxMessageBytes) throw ChannelError("the message is too long to send");
   const Header header{kMagic, static_cast<uint32_t>(message.size()),
                       checksum(message.data(), message.size())};
-  send_all(socket, {reinterpret_cast<const char*>(&header), sizeof(header)});
-  send_all(socket, message);
+  try {
+    send_all(socket, {reinterpret_cast<const char*>(&header), sizeof(header)});
+    send_all(socket, message);
+  } catch (const std::system_error& error) {
+    throw ChannelError(error.what());
+  }
 }
 
 std::optional<std::string> receive_message(int socket, MessageReader& reader) {

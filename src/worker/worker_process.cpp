@@ -18,6 +18,7 @@
 #include <system_error>
 #include <thread>
 
+#include "host/socket.h"
 #include "worker/interrupt.h"
 
 extern char** environ;
@@ -45,17 +46,16 @@ int moved_up(int fd) {
   return moved;
 }
 
-std::pair<int, int> socket_pair() {
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) fail("cannot create a socket");
-  return {moved_up(ends[0]), moved_up(ends[1])};
+// Both ends of a pair.
+std::pair<int, int> moved_up(std::pair<int, int> ends) {
+  return {moved_up(ends.first), moved_up(ends.second)};
 }
 
 std::pair<int, int> pipe_pair() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) fail("cannot create a pipe");
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  return {moved_up(ends[0]), moved_up(ends[1])};
+  return moved_up({ends[0], ends[1]});
 }
 
 int shared_file() {
@@ -88,7 +88,7 @@ std::string last_line(std::string text) {
 }  // namespace
 
 WorkerProcess::WorkerProcess() : oom_kills_before_(oom_kills()) {
-  const auto [own_socket, socket] = socket_pair();
+  const auto [own_socket, socket] = moved_up(socket_pair());
   const auto [own_output, output] = pipe_pair();
   const int memory = shared_file();
   socket_ = own_socket;
