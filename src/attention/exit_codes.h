@@ -13,4 +13,7 @@ inline constexpr int kNoDevice = 6;
 inline constexpr int kFile = 7;
 inline constexpr int kSignal = 128;  // and the signal's number: 130 for SIGINT, 143 for SIGTERM
 
+// Of a process whose --program has failed for good. Mostly a worker's, whose sweep goes on.
+inline constexpr int kProgramFailed = 70;
+
 }  // namespace flashbench::exit_codes

@@ -17,6 +17,7 @@
 #include <system_error>
 
 #include "attention/error.h"
+#include "attention/exit_codes.h"
 #include "device/device.h"
 #include "host/socket.h"
 #include "providers/provider.h"
@@ -27,12 +28,10 @@ namespace flashbench {
 
 namespace {
 
-constexpr int kEndedCode = 70;  // exit code of this process when the program has failed for good
-
 [[noreturn]] void end_this_process(const std::string& last_words) {
   fmt::print(stderr, "{}\n", last_words);
   std::fflush(stderr);
-  std::_Exit(kEndedCode);
+  std::_Exit(exit_codes::kProgramFailed);
 }
 
 void throw_if_error(const ProgramProcess::Json& answer) {

@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "attention/error.h"
+#include "attention/exit_codes.h"
 #include "providers/plugin.h"
 #include "report/json.h"
 #include "worker/channel.h"
@@ -27,7 +28,7 @@ using wire::Json;
 
 void die_with(int parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(0);  // the parent had already ended
+  if (getppid() != parent) _exit(exit_codes::kOk);  // the parent had already ended
 }
 
 // If memory runs out, the system should kill the worker and not the sweep.
@@ -137,7 +138,7 @@ int serve(int parent) {
   while (const auto request = receive_message(kWorkerSocket, reader)) {
     send_message(kWorkerSocket, answer_or_error(worker, *request).dump());
   }
-  return 0;
+  return exit_codes::kOk;
 }
 
 }  // namespace flashbench

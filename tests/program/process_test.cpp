@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "attention/error.h"
+#include "attention/exit_codes.h"
 #include "device/device.h"
 #include "providers/provider.h"
 #include "tests/temporary_folder.h"
@@ -104,15 +105,15 @@ TEST(ProgramProcessDeathTest, AProgramThatEndsLaterTakesThisProcessWithIt) {
         program.ask({{"do", "open"}});
         program.ask({{"do", "run"}});
       },
-      testing::ExitedWithCode(70), "was killed by signal 9");
+      testing::ExitedWithCode(exit_codes::kProgramFailed), "was killed by signal 9");
 }
 
 TEST(ProgramProcessDeathTest, AProgramThatLosesTheDeviceTakesThisProcessWithIt) {
   GTEST_FLAG_SET(death_test_style, "fast");
   const Script script(
       R"(read r; echo '{"error": {"kind": "device_lost", "message": "it is gone"}}'; read r)");
-  EXPECT_EXIT(ProgramProcess(script.path()).ask({{"do", "run"}}), testing::ExitedWithCode(70),
-              "it is gone");
+  EXPECT_EXIT(ProgramProcess(script.path()).ask({{"do", "run"}}),
+              testing::ExitedWithCode(exit_codes::kProgramFailed), "it is gone");
 }
 
 TEST(ProgramProcessDeathTest, AProgramThatCannotTakeBackWhatItGaveTakesThisProcessWithIt) {
@@ -125,7 +126,8 @@ TEST(ProgramProcessDeathTest, AProgramThatCannotTakeBackWhatItGaveTakesThisProce
         program.give_back({{"do", "free"}, {"address", 1}});
         program.give_back({{"do", "close"}, {"session", 7}});
       },
-      testing::ExitedWithCode(70), R"(failed at \{"do":"close","session":7\}: busy)");
+      testing::ExitedWithCode(exit_codes::kProgramFailed),
+      R"(failed at \{"do":"close","session":7\}: busy)");
 }
 
 }  // namespace
