@@ -1,12 +1,12 @@
 #include "device/cudnn_library.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <cstdlib>
 #include <filesystem>
 
 #include "attention/error.h"
+#include "host/shared_library.h"
 
 namespace flashbench {
 
@@ -48,26 +48,23 @@ std::string version_text(size_t number) {
 // Opens the candidate, or reports what is wrong with it.
 CudnnLibrary open(const std::string& candidate) {
   CudnnLibrary library;
-  void* handle = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    library.error = dlerror();  // names the file
-    return library;
-  }
-  void* symbol = dlsym(handle, "cudnnGetVersion");
-  const auto version = reinterpret_cast<size_t (*)()>(symbol);
-  if (symbol == nullptr) {
-    library.error = fmt::format("{}: it has no cudnnGetVersion", candidate);
+  SharedLibrary file({candidate});
+  size_t (*version)() = nullptr;
+  file.find(version, "cudnnGetVersion");
+  if (file.handle() == nullptr) {
+    library.error = file.error();  // names the file
+  } else if (version == nullptr) {
+    library.error = fmt::format("{}: {}", candidate, file.error());
   } else if (version() < kLeastVersion) {
     library.error = fmt::format("{}: it is cuDNN {}; {} or later is needed", candidate,
                                 version_text(version()), version_text(kLeastVersion));
   }
   if (!library.error.empty()) {
-    dlclose(handle);
+    file.close();
     return library;
   }
-  library.handle = handle;
-  Dl_info info{};
-  if (dladdr(symbol, &info) != 0) library.path = info.dli_fname;
+  library.handle = file.handle();
+  library.path = file.path();
   library.version = version_text(version());
   return library;
 }

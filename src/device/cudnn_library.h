@@ -25,7 +25,7 @@ CudnnPlaces cudnn_places();
 std::vector<std::string> cudnn_candidates(const CudnnPlaces&);
 
 struct CudnnLibrary {
-  void* handle = nullptr;  // from dlopen
+  void* handle = nullptr;  // SharedLibrary::handle
   std::string path;        // of the file
   std::string version;     // e.g. "9.19.0"
   std::string error;       // a sentence that says why there is no handle; else empty

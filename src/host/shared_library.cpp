@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <link.h>
 
 namespace flashbench {
 
@@ -13,6 +14,17 @@ SharedLibrary::SharedLibrary(const std::vector<std::string>& places) {
     if (first.empty()) first = dlerror();
   }
   error_ = first;
+}
+
+std::string SharedLibrary::path() const {
+  link_map* map = nullptr;
+  if (handle_ == nullptr || dlinfo(handle_, RTLD_DI_LINKMAP, &map) != 0) return "";
+  return map->l_name;
+}
+
+void SharedLibrary::close() {
+  if (handle_ != nullptr) dlclose(handle_);
+  handle_ = nullptr;
 }
 
 void* SharedLibrary::symbol(const char* name) {

@@ -6,7 +6,7 @@
 
 namespace flashbench {
 
-// The library stays open until the process ends.
+// The library stays open until the process ends, unless `close` is called.
 class SharedLibrary {
  public:
   // Opens the first of these that exists: names for the loader to search, or paths.
@@ -17,6 +17,15 @@ class SharedLibrary {
   void find(Function& function, const char* name) {
     function = reinterpret_cast<Function>(symbol(name));
   }
+
+  // For code that looks entry points up itself; null if none of the places can be opened.
+  void* handle() const { return handle_; }
+
+  // The file that was opened.
+  std::string path() const;
+
+  // Closes a library that is no use. Nothing that was found in it may be called afterwards.
+  void close();
 
   // Why the library cannot be used: none of the places can be opened, or an entry point is missing.
   // Empty if it can be used.

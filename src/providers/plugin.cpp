@@ -1,6 +1,5 @@
 #include "providers/plugin.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "device/cu_seqlens.h"
 #include "files/checksum.h"
 #include "flashbench/plugin.h"
+#include "host/shared_library.h"
 
 namespace flashbench {
 
@@ -75,13 +75,10 @@ void require_taken(flashbench_status status, Why& why, const char* function) {
 // and its thread-local state would lose their code.
 class PluginLibrary {
  public:
-  PluginLibrary(std::string path, const std::string& xxh3) : path_(std::move(path)) {
-    if (const std::string now = file_checksum_text(path_); now != xxh3) {
-      fail(fmt::format("the file has changed since the start: its XXH3 was {} and is now {}", xxh3,
-                       now));
-    }
-    handle_ = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle_ == nullptr) fail(fmt::format("it cannot be loaded: {}", line(dlerror())));
+  PluginLibrary(std::string path, const std::string& xxh3)
+      : path_(std::move(path)), file_({unchanged_path(xxh3)}) {
+    if (!file_.error().empty())
+      fail(fmt::format("it cannot be loaded: {}", line(file_.error().c_str())));
     const auto version = *symbol<uint32_t>("flashbench_plugin_abi_version");
     if (version != FLASHBENCH_PLUGIN_ABI_VERSION) {
       fail(fmt::format("expected version {} of the plugin interface, found {}: rebuild it",
@@ -98,12 +95,22 @@ class PluginLibrary {
     throw BadInput(fmt::format("plugin {}: {}", path_, what));
   }
 
+  // The path of a file that still has this checksum.
+  const std::string& unchanged_path(const std::string& xxh3) const {
+    if (const std::string now = file_checksum_text(path_); now != xxh3) {
+      fail(fmt::format("the file has changed since the start: its XXH3 was {} and is now {}", xxh3,
+                       now));
+    }
+    return path_;
+  }
+
   template <typename T>
-  const T* symbol(const char* name) const {
-    const void* found = dlsym(handle_, name);
+  const T* symbol(const char* name) {
+    const T* found = nullptr;
+    file_.find(found, name);
     if (found == nullptr)
       fail(fmt::format("it is not a flashbench plugin: it does not export {}", name));
-    return static_cast<const T*>(found);
+    return found;
   }
 
   void require_whole_table() const {
@@ -125,7 +132,7 @@ class PluginLibrary {
   }
 
   std::string path_;
-  void* handle_ = nullptr;
+  SharedLibrary file_;
   const flashbench_plugin* table_ = nullptr;
 };
 
