@@ -12,6 +12,13 @@
 
 namespace flashbench {
 
+// What a kernel of 8-bit products multiplies: inputs that are bytes, or RoundedInputs.
+struct ByteInputs {
+  ConstTensorView q, k, v;
+  ByteFormat qk_format = ByteFormat::e4m3;
+  float score_factor = 1;  // RoundedInputs::score_factor
+};
+
 class RoundedInputs {
  public:
   // Takes memory_bytes of host memory, which must outlive this.
@@ -26,6 +33,8 @@ class RoundedInputs {
   const ConstTensorView& k() const { return k_; }
   const ConstTensorView& v() const { return v_; }
   ByteFormat qk_format() const { return recipe_.int8_qk ? ByteFormat::int8 : ByteFormat::e4m3; }
+
+  ByteInputs bytes() const { return {q_, k_, v_, qk_format(), score_factor()}; }
 
   // Of the bytes' dot products, with their factors: the dot products of the problem are those times
   // this, as a Hadamard matrix has scaled them.

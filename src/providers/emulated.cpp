@@ -25,13 +25,6 @@ constexpr int64_t kQueries = 32;         // of a work item
 constexpr int64_t kKeys = kDescaleRows;  // of a tile
 constexpr int64_t kStep = Accumulator::kStepKeys;
 
-// What a kernel multiplies.
-struct ByteInputs {
-  ConstTensorView q, k, v;
-  ByteFormat qk_format = ByteFormat::e4m3;
-  float score_factor = 1;  // RoundedInputs::score_factor
-};
-
 using Rows = std::vector<float>;
 
 float byte_at(const ConstTensorView& t, ByteFormat format, int64_t index) {
@@ -216,8 +209,7 @@ class EmulatedSession final : public Session {
     ByteInputs bytes{in.q, in.k, in.v};
     if (rounded_) {
       rounded_->round(in, pool_);
-      bytes = {rounded_->q(), rounded_->k(), rounded_->v(), rounded_->qk_format(),
-               rounded_->score_factor()};
+      bytes = rounded_->bytes();
     }
     const Emulator emulator(p_, accumulator_, bytes);
     const int64_t of_head = (p_.q_len + kQueries - 1) / kQueries;

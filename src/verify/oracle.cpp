@@ -68,21 +68,19 @@ struct DequantizedInputs {
   std::vector<float> q, k, v;
   Inputs views;
 
-  DequantizedInputs(const ConstTensorView& q_bytes, const ConstTensorView& k_bytes,
-                    const ConstTensorView& v_bytes, ByteFormat qk_format, float score_factor,
-                    ThreadPool& pool)
-      : q(dequantize(q_bytes, qk_format, score_factor, pool)),
-        k(dequantize(k_bytes, qk_format, 1, pool)),
-        v(dequantize(v_bytes, ByteFormat::e4m3, 1, pool)) {
+  DequantizedInputs(const ByteInputs& bytes, ThreadPool& pool)
+      : q(dequantize(bytes.q, bytes.qk_format, bytes.score_factor, pool)),
+        k(dequantize(bytes.k, bytes.qk_format, 1, pool)),
+        v(dequantize(bytes.v, ByteFormat::e4m3, 1, pool)) {
     const auto view = [](const std::vector<float>& values, ConstTensorView shape) {
       shape.data = values.data();
       shape.dtype = Dtype::fp32;
       shape.descales = {};
       return shape;
     };
-    views.q = view(q, q_bytes);
-    views.k = view(k, k_bytes);
-    views.v = view(v, v_bytes);
+    views.q = view(q, bytes.q);
+    views.k = view(k, bytes.k);
+    views.v = view(v, bytes.v);
   }
 };
 
@@ -109,7 +107,7 @@ struct Oracle::Impl {
 
 void Oracle::Impl::dequantize_inputs() {
   if (problem.is_scaled()) {
-    dequantized.emplace(inputs.q, inputs.k, inputs.v, ByteFormat::e4m3, 1.0f, pool);
+    dequantized.emplace(ByteInputs{inputs.q, inputs.k, inputs.v}, pool);
   } else if (problem.quantize != Quantize::none) {
     round_inputs();
   }
@@ -126,8 +124,7 @@ void Oracle::Impl::round_inputs() {
   rounded_memory.resize(RoundedInputs::memory_bytes(problem));
   rounded.emplace(problem, rounded_memory.data());
   rounded->round(inputs, pool);
-  dequantized.emplace(rounded->q(), rounded->k(), rounded->v(), rounded->qk_format(),
-                      rounded->score_factor(), pool);
+  dequantized.emplace(rounded->bytes(), pool);
 }
 
 // Adds to each row's logsumexp what the recipe has taken from its scores.
