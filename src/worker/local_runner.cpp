@@ -2,6 +2,7 @@
 #include <map>
 #include <vector>
 
+#include "attention/error.h"
 #include "case/case_counters.h"
 #include "case/choose.h"
 #include "case/support.h"
@@ -81,10 +82,11 @@ class LocalRunner : public Runner {
 
   std::vector<const Provider*> named(const std::vector<std::string>& names) const {
     std::vector<const Provider*> found;
-    for (const Provider* provider : providers_) {
-      if (std::find(names.begin(), names.end(), provider->name()) != names.end()) {
-        found.push_back(provider);
-      }
+    for (const std::string& name : names) {
+      const auto is_named = [&](const Provider* provider) { return provider->name() == name; };
+      const auto provider = std::find_if(providers_.begin(), providers_.end(), is_named);
+      if (provider == providers_.end()) throw BadInput("no provider \"" + name + "\" runs here");
+      found.push_back(*provider);
     }
     return found;
   }

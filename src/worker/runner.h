@@ -36,8 +36,8 @@ class Runner {
   virtual std::vector<Ceiling> ceilings(const MeasureOptions&) = 0;
 
   // Returns one record for each of the named providers, in order, whatever happens to it. Throws
-  // NoDevice if the device is no longer usable; BadInput and FileError for input files that do not
-  // fit.
+  // NoDevice if the device is no longer usable; BadInput for an unknown provider; BadInput and
+  // FileError for input files that do not fit.
   virtual std::vector<Record> run(const Case&, const std::vector<std::string>& providers,
                                   const CaseRunOptions&) = 0;
 
