@@ -164,6 +164,27 @@ def test_texts_in_the_table_are_as_wide_as_what_is_seen_of_it(pages, browser):
 
 
 @in_browser
+def test_long_arguments_are_wrapped_to_a_narrow_page(flashbench, browser):
+    """Those of the command that made the file, and of the commands that repeat its rows."""
+    flashbench("run", "--lengths", "_".join(f"q{n}" for n in range(1, 60)), "--head-dim", 16, "--no-time", "--device", "cpu",
+               "--json", "run.json")
+    result = json.loads((flashbench.folder / "run.json").read_text())
+    result["meta"]["argv"] += ["--set", "/cases/0/seq=[" + ",".join(["4096"] * 60) + "]", "--set", "/description=" + "word" * 60]
+    (flashbench.folder / "run.json").write_text(json.dumps(result))
+    browser.open(make(flashbench, "run.json"), width=400)
+    browser.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    browser.evaluate("document.querySelector('#table .open').click()")
+    browser.wait("document.querySelector('.command') !== null")
+    page = "document.documentElement"
+    assert browser.evaluate(f"{page}.scrollWidth <= {page}.clientWidth")
+    for text, beginning in [(".row-details .command", "flashbench run --providers"), ("dd", "flashbench run --lengths")]:
+        found = f"[...document.querySelectorAll('{text}')].find((part) => part.textContent.startsWith('{beginning}'))"
+        right, seen, height = browser.evaluate(f"((part) => [part.getBoundingClientRect().right, {page}.clientWidth, "
+                                               f"part.getBoundingClientRect().height])({found})")
+        assert right <= seen and height > 100, text
+
+
+@in_browser
 def test_filters_search_and_sorting(pages, browser):
     browser.open(pages[H200])
     assert browser.evaluate(SHOWN) == 455
