@@ -135,7 +135,7 @@ fetch_valijson() {
   [[ ! -e $valijson && ! -e /usr/include/valijson ]] && command -v apt-get >/dev/null || return 0
   mkdir -p "${valijson%/*}"
   temporary=$(mktemp -d "${valijson%/*}/XXXXXX")
-  if (cd "$temporary" && apt-get download -qq libvalijson-dev && dpkg-deb -x ./*.deb unpacked) >&2; then
+  if (cd "$temporary" && apt-get download -qq -o APT::Sandbox::User=root libvalijson-dev && dpkg-deb -x ./*.deb unpacked) >&2; then
     mv "$temporary/unpacked" "$valijson"
     rm -rf "$temporary"
   else
