@@ -17,6 +17,7 @@
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
+#include "kernels/ptx/griddepcontrol.h"
 #include "kernels/ptx/shared_address.h"
 #include "kernels/ptx/wgmma.h"
 #include "kernels/sm90/forward_arguments.cuh"
@@ -77,10 +78,13 @@ constexpr E4m3Config e4m3_configuration(int head_dim, bool promoted) {
                                         : Schedule::parts};
 }
 
-// `v` is transposed: of [batch, heads, head_dim, keys]. The factors are one a head of a request at
-// most.
+// `v` is transposed (TransposeArguments::to): of [batch * heads, key_blocks, columns, keys]. The
+// factors are one a head of a request at most.
 struct E4m3Arguments : Arguments {
   Descales q_descales, k_descales, v_descales;
+  int kv_heads;
+  // Of the inputs, the launch before makes transposed V alone. Else it makes all, and the factors.
+  bool only_v_is_made;
 };
 
 struct E4m3Tile : Tile {
@@ -171,18 +175,22 @@ struct ForwardE4m3 : E4m3Shapes<kConfig> {
     if (threadIdx.x == 32) Producer::produce_q(a, shared);
   }
 
-  // As that of ForwardProducer, which looks for the end behind the loads.
+  // As that of ForwardProducer, which looks for the end behind the loads. The kernel starts while
+  // the launch before ends. This thread waits for what that one makes, and all others for this one.
   static __device__ void produce_kv(const E4m3Arguments& a, Shared& shared) {
+    if (!a.only_v_is_made) ptx::griddepcontrol_wait();
     typename Shapes::Ring ring;
     const unsigned tiles = static_cast<unsigned>(a.batch_heads * a.q_blocks);
     unsigned index = blockIdx.x;
     for (typename Shapes::TileRing tile_ring;; tile_ring.advance()) {
       const E4m3Tile tile = Tiles::next_tile(a, index, tiles);
       Producer::publish(shared, tile_ring, tile);
-      if (tile.kv_blocks == Tiles::kNoTile) return;
+      if (tile.kv_blocks == Tiles::kNoTile) break;
       Producer::produce_kv_of(a, shared, tile, ring);
       index = Tiles::next_index(a, tiles);
     }
+    // If no tile has keys: the next launch waits for this one alone.
+    ptx::griddepcontrol_wait();
   }
 
   // Starts S = Q K^T.
