@@ -16,16 +16,21 @@ void allow(const void* function, int shared_bytes) {
 void launch_kernel(const void* function, int64_t thread_blocks, int threads, int shared_bytes,
                    void** arguments, Stream stream, Start start) {
   allow(function, shared_bytes);
-  cudaLaunchAttribute overlaps{};
-  overlaps.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlaps.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attribute{};
+  if (start == Start::early) {
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  } else if (start == Start::together) {
+    attribute.id = cudaLaunchAttributeCooperative;
+    attribute.val.cooperative = 1;
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(thread_blocks));
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.stream = static_cast<cudaStream_t>(stream.cuda);
-  config.attrs = &overlaps;
-  config.numAttrs = start == Start::early ? 1 : 0;
+  config.attrs = &attribute;
+  config.numAttrs = start == Start::after_end ? 0 : 1;
   // A failure also sets the last error; cudaGetLastError below returns and clears it.
   (void)cudaLaunchKernelExC(&config, function, arguments);
   FLASHBENCH_CUDA(cudaGetLastError());

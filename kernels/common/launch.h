@@ -19,8 +19,9 @@ struct CudaKernel {
 };
 
 // When a launch may start: when the one before has ended, or, if its kernel calls
-// ptx::griddepcontrol_wait() and the device has sm_90, already when that one lets it.
-enum class Start { after_end, early };
+// ptx::griddepcontrol_wait() and the device has sm_90, already when that one lets it, or when the
+// one before has ended and all thread blocks fit on the device at once.
+enum class Start { after_end, early, together };
 
 namespace detail {
 

@@ -23,4 +23,11 @@ __device__ __forceinline__ int ld_acquire_gpu(const int* address) {
   return value;
 }
 
+// Loads a value that another thread of the GPU may be storing with st_relaxed_gpu.
+__device__ __forceinline__ unsigned ld_relaxed_gpu(const unsigned* address) {
+  unsigned value;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+
 }  // namespace flashbench::ptx

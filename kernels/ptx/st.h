@@ -16,4 +16,9 @@ __device__ __forceinline__ void st_release_gpu(int* address, int value) {
   asm volatile("st.release.gpu.global.s32 [%0], %1;" : : "l"(address), "r"(value) : "memory");
 }
 
+// Stores a value for ld_relaxed_gpu, without any order to other writes.
+__device__ __forceinline__ void st_relaxed_gpu(unsigned* address, unsigned value) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" : : "l"(address), "r"(value) : "memory");
+}
+
 }  // namespace flashbench::ptx

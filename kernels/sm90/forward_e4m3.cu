@@ -19,9 +19,11 @@
 namespace flashbench::kernels::sm90 {
 namespace {
 
-__global__ void __launch_bounds__(kTransposingThreads)
+template <int kColumns>
+__global__ void __launch_bounds__(transposing_threads(kColumns))
     transpose_v_kernel(const __grid_constant__ TransposeArguments arguments) {
-  transpose_v_block(arguments);
+  ptx::griddepcontrol_launch_dependents();
+  transpose_v_block<kColumns>(arguments);
 }
 
 struct E4m3Variant {
@@ -85,6 +87,11 @@ int64_t divide_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
+// The columns of a thread block that transposes.
+int columns_at_once(const Problem& p) {
+  return p.head_dim <= 64 ? 64 : 128;
+}
+
 TransposeArguments transpose_arguments(const Problem& p, const ConstTensorView& v,
                                        void* workspace) {
   return {.from = static_cast<const uint8_t*>(v.data),
@@ -96,27 +103,33 @@ TransposeArguments transpose_arguments(const Problem& p, const ConstTensorView& 
           .keys = static_cast<int>(p.kv_len),
           .head_dim = static_cast<int>(p.head_dim),
           .key_blocks = static_cast<int>(divide_up(p.kv_len, kTransposedKeys)),
-          .column_blocks = static_cast<int>(divide_up(p.head_dim, kTransposedColumns))};
+          .column_blocks = transposed_columns(static_cast<int>(p.head_dim)) / columns_at_once(p)};
 }
 
+// Transposed V with blocks of keys in place of heads, and the heads of all requests in place of
+// requests.
 ConstTensorView transposed_view(const Problem& p, const TransposeArguments& a) {
-  const int64_t keys = int64_t{a.key_blocks} * kTransposedKeys;
-  const int64_t head_stride = a.column_blocks * kTransposedColumns * keys;
-  return {a.to,        Dtype::e4m3, p.batch, p.kv_heads, p.head_dim, keys, p.kv_heads * head_stride,
-          head_stride, keys};
+  const int columns = transposed_columns(a.head_dim);
+  const int64_t block = int64_t{columns} * kTransposedKeys;
+  return {a.to,           Dtype::e4m3,     p.batch * p.kv_heads, a.key_blocks,
+          columns,        kTransposedKeys, a.key_blocks * block, block,
+          kTransposedKeys};
 }
 
 size_t quantized_at(const Problem& p) {
   const ConstTensorView v = transposed_view(p, transpose_arguments(p, {}, nullptr));
-  return kTransposedAt + static_cast<size_t>(p.batch * v.batch_stride);
+  return kTransposedAt + static_cast<size_t>(v.batch * v.batch_stride);
 }
 
 size_t workspace_bytes(const Launch& at) {
   return quantized_at(at.problem) + (at.problem.is_scaled() ? 0 : quantized_bytes(at.problem));
 }
 
-constexpr CudaKernel<TransposeArguments> kTransposeKernel{"sm90_transpose_v", transpose_v_kernel,
-                                                          kTransposingThreads};
+CudaKernel<TransposeArguments> transpose_kernel(const Problem& p) {
+  const int columns = columns_at_once(p);
+  return {"sm90_transpose_v", columns == 64 ? transpose_v_kernel<64> : transpose_v_kernel<128>,
+          transposing_threads(columns)};
+}
 
 template <bool kPromoted>
 struct Family {
@@ -139,9 +152,9 @@ struct Family {
   static std::vector<KernelFacts> facts(const Launch& at) {
     std::vector<KernelFacts> facts;
     if (at.problem.is_scaled()) {
-      facts.push_back(kernel_facts(kTransposeKernel));
+      facts.push_back(kernel_facts(transpose_kernel(at.problem)));
     } else {
-      facts = quantize_facts(at.problem);
+      facts = quantize_facts(at.problem, at.device);
     }
     facts.push_back(kernel_facts(kernel_at(at)));
     return facts;
@@ -158,11 +171,11 @@ struct Family {
     Inputs in = inputs;
     double scale = p.softmax_scale();
     if (p.is_scaled()) {
-      launch_kernel(kTransposeKernel,
+      launch_kernel(transpose_kernel(p),
                     p.batch * p.kv_heads * transpose.column_blocks * transpose.key_blocks,
                     transpose, stream);
     } else {
-      in = quantize(p, inputs, static_cast<char*>(workspace) + quantized_at(p), transpose.to,
+      in = quantize(at, inputs, static_cast<char*>(workspace) + quantized_at(p), transpose.to,
                     stream);
       // The Hadamard matrix has scaled the products.
       if (recipe_of(p.quantize).hadamard) scale /= static_cast<double>(p.head_dim);
@@ -188,8 +201,10 @@ struct Family {
     a.q_descales = in.q.descales;
     a.k_descales = in.k.descales;
     a.v_descales = in.v.descales;
+    a.kv_heads = static_cast<int>(p.kv_heads);
+    a.only_v_is_made = p.is_scaled();
     launch_kernel(kernel_at(at), std::min<int64_t>(tiles(p, at.blocks.q), at.device.threads), a,
-                  stream);
+                  stream, Start::early);
   }
 
   static constexpr AttentionKernel descriptor() {

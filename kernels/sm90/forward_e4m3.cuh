@@ -17,7 +17,9 @@
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
+#include "kernels/ptx/griddepcontrol.h"
 #include "kernels/ptx/shared_address.h"
+#include "kernels/ptx/tid.h"
 #include "kernels/ptx/wgmma.h"
 #include "kernels/sm90/forward_arguments.cuh"
 #include "kernels/sm90/forward_output.cuh"
@@ -35,10 +37,7 @@ enum class Schedule {
   // P V is issued together with Q K^T of the next block.
   together,
   // P V comes first, and its sums are where S was, which takes the fewest registers.
-  parts,
-  // Q K^T of the next block runs beside the exponentials of a block, and P V beside those of the
-  // next. Its sums are where S was.
-  pipelined
+  parts
 };
 
 struct E4m3Config {
@@ -65,22 +64,24 @@ struct E4m3Config {
 };
 
 constexpr E4m3Config e4m3_configuration(int head_dim, bool promoted) {
-  // At head_dim 128 there are registers for a second sum of P V.
+  // Three consumers where registers hold the accumulators.
+  const bool three = head_dim == 64 || (head_dim == 128 && promoted);
   return {.head_dim = head_dim,
-          .block_q = head_dim == 64 ? 192 : 128,
-          .stages = head_dim == 64    ? 4
+          .block_q = three ? 192 : 128,
+          .stages = three             ? 4
                     : head_dim == 128 ? 5
                                       : 2,
           .promoted = promoted,
-          .schedule = !promoted         ? Schedule::together
-                      : head_dim == 128 ? Schedule::pipelined
-                                        : Schedule::parts};
+          .schedule = promoted ? Schedule::parts : Schedule::together};
 }
 
-// `v` is transposed: of [batch, heads, head_dim, keys]. The factors are one a head of a request at
-// most.
+// `v` is transposed (TransposeArguments::to): of [batch * heads, key_blocks, columns, keys]. The
+// factors are one a head of a request at most.
 struct E4m3Arguments : Arguments {
   Descales q_descales, k_descales, v_descales;
+  int kv_heads;
+  // Of the inputs, the launch before makes transposed V alone. Else it makes all, and the factors.
+  bool only_v_is_made;
 };
 
 struct E4m3Tile : Tile {
@@ -171,18 +172,22 @@ struct ForwardE4m3 : E4m3Shapes<kConfig> {
     if (threadIdx.x == 32) Producer::produce_q(a, shared);
   }
 
-  // As that of ForwardProducer, which looks for the end behind the loads.
+  // As that of ForwardProducer, which looks for the end behind the loads. The kernel starts while
+  // the launch before ends. This thread waits for what that one makes, and all others for this one.
   static __device__ void produce_kv(const E4m3Arguments& a, Shared& shared) {
+    if (!a.only_v_is_made) ptx::griddepcontrol_wait();
     typename Shapes::Ring ring;
     const unsigned tiles = static_cast<unsigned>(a.batch_heads * a.q_blocks);
     unsigned index = blockIdx.x;
     for (typename Shapes::TileRing tile_ring;; tile_ring.advance()) {
       const E4m3Tile tile = Tiles::next_tile(a, index, tiles);
       Producer::publish(shared, tile_ring, tile);
-      if (tile.kv_blocks == Tiles::kNoTile) return;
+      if (tile.kv_blocks == Tiles::kNoTile) break;
       Producer::produce_kv_of(a, shared, tile, ring);
       index = Tiles::next_index(a, tiles);
     }
+    // If no tile has keys: the next launch waits for this one alone.
+    ptx::griddepcontrol_wait();
   }
 
   // Starts S = Q K^T.
@@ -269,15 +274,14 @@ struct ForwardE4m3 : E4m3Shapes<kConfig> {
     for (int i = 0; i < kOFloats; ++i) o[i] *= factor[i / 2 % 2];
   }
 
-  // Words [kFirst, kEnd) of P = 2^(S * scale_log2 - base). Adds the row sums of P,
-  // before they are rounded, to `sum`. Of each 16 keys a thread has four of a row, which are one
-  // register of the A operand.
-  template <bool kMasked, int kFirst = 0, int kEnd = 4 * kPSteps>
+  // P = 2^(S * scale_log2 - base). Adds the row sums of P, before they are rounded, to `sum`. Of
+  // each 16 keys a thread has four of a row, which are one register of the A operand.
+  template <bool kMasked>
   static __device__ void exponentiate(const float (&s)[kSFloats], const Visible& visible,
                                       uint32_t (&p)[kPSteps][4], const float (&base)[2],
                                       float (&sum)[2], float scale_log2) {
 #pragma unroll
-    for (int i = kFirst; i < kEnd; ++i) {
+    for (int i = 0; i < 4 * kPSteps; ++i) {
       const int row = i % 2, first = i / 2 * 8 + 2 * row;
       float x[4];
 #pragma unroll
@@ -300,13 +304,13 @@ struct ForwardE4m3 : E4m3Shapes<kConfig> {
     return (high_bits & 0x80 * kEach) != 0;
   }
 
-  // Computes P relative to the running maxima, from word kFirst on, without waiting for the block's
-  // own maxima; `sum` has the row sums of the words before. Returns false and changes nothing else
-  // if the maxima lag behind so far that an element of P is too large.
-  template <int kFirst = 0>
+  // Computes P relative to the running maxima, without waiting for the block's own maxima. Returns
+  // false and changes nothing else if the maxima lag behind so far that an element of P is too
+  // large.
   static __device__ bool try_maximum(const float (&s)[kSFloats], uint32_t (&p)[kPSteps][4],
-                                     float (&sum)[2], Rows& rows, float scale_log2) {
-    exponentiate<false, kFirst>(s, {}, p, rows.maximum, sum, scale_log2);
+                                     Rows& rows, float scale_log2) {
+    float sum[2] = {0, 0};
+    exponentiate<false>(s, {}, p, rows.maximum, sum, scale_log2);
     // A small sum has no large element. Also false for a NaN sum, and for a row without a maximum.
     const bool small = sum[0] <= kLargestP && sum[1] <= kLargestP;
     if (!__all_sync(~0u, small) && __any_sync(~0u, is_saturated(p))) return false;
@@ -318,21 +322,23 @@ struct ForwardE4m3 : E4m3Shapes<kConfig> {
   // Stores the results of a tile: O and the logsumexp of this warp's rows.
   static __device__ void store(const E4m3Arguments& a, Shared& shared, const E4m3Tile& tile,
                                int consumer, const float (&o)[kOFloats], const Rows& rows) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
+    // Read again, because registers have no room for what follows from it.
+    const int thread = ptx::tid_x(), lane = thread % 32, warp = thread / 32 % 4;
     const int warp_row = tile.first_query + kConsumerRows * consumer + kWarpRows * warp;
     float factor[2];
     Output::store_logsumexp(a, tile, warp_row + lane / 4, rows, factor);
     factor[0] *= tile.v_descale;
     factor[1] *= tile.v_descale;
-    Output::stage_o(a, tile, shared.o[4 * consumer + warp], warp_row, o, factor);
+    if (lane == 0) ptx::cp_async_bulk_wait_group_read_0();  // of the previous tile
+    __syncwarp();
+    send_rows<__nv_bfloat16>(o, factor, ptx::shared_address(shared.o[4 * consumer + warp]),
+                             Shapes::kOPanelBytes, a.staged_o, Tiles::o_rows(a, tile), warp_row,
+                             thread);
     __syncwarp();
   }
 
   static __device__ void consume(const E4m3Arguments& a, Shared& shared, int consumer) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
-    const int row_in_tile = kConsumerRows * consumer + kWarpRows * warp + lane / 4;
     typename Shapes::Ring k_ring, v_ring;
     ForwardWalk<Shapes, Delay> walk(a, shared, consumer, k_ring, v_ring);
     const QMatrix q(ptx::shared_address(shared.q[consumer]), kQPanelBytes);
@@ -342,51 +348,6 @@ struct ForwardE4m3 : E4m3Shapes<kConfig> {
 
     float s[kSFloats], o[kOFloats];
     uint32_t p[kPSteps][4];
-    [[maybe_unused]] float next_s[kConfig.schedule == Schedule::pipelined ? kSFloats : 1];
-
-    // Multiplies P of the current block by V, into where its S was, and meanwhile turns S of the
-    // block before it, which is complete or will be, into P. Returns false at the first block.
-    const auto finish_block = [&](float(&s)[kSFloats], float(&next)[kSFloats],
-                                  const auto& raise_and_exponentiate, Rows& rows,
-                                  float scale_log2) {
-      auto& product = reinterpret_cast<float(&)[kOFloats]>(s);
-      const auto add_product = [&]() {
-        ptx::wgmma_wait_group<0>();
-        ptx::keep_here(product);
-#pragma unroll
-        for (int i = 0; i < kOFloats; ++i) o[i] += product[i];
-        walk.release_v();
-      };
-      walk.wait_for_v();
-      ptx::wgmma_wait_group<0>();
-      ptx::keep_here(next);
-      issue_pv<false>(product, p, v.advance(v_ring.stage * kVBytes));
-      if (walk.block == 0) {
-        add_product();
-        return false;
-      }
-      walk.release_k();
-      --walk.block;
-      if (walk.block == 0) walk.release_q();
-      const bool k_is_full = walk.block > 0 && walk.k_is_full();
-
-      // As many as registers hold.
-      constexpr int kEarly = kHeadDim == 64 ? 8 : 4;
-      uint32_t next_p[kPSteps][4];
-      float sum[2] = {0, 0};
-      const bool masked = walk.block >= walk.first_masked;
-      if (!masked) exponentiate<false, 0, kEarly>(next, {}, next_p, rows.maximum, sum, scale_log2);
-      add_product();
-      if (walk.block > 0 && !k_is_full) walk.wait_for_k();
-      issue_qk(s, q, k.advance(k_ring.stage * kKBytes));
-#pragma unroll
-      for (int i = 0; i < kEarly; ++i) p[i / 4][i % 4] = next_p[i / 4][i % 4];
-      if (masked || !try_maximum<kEarly>(next, p, sum, rows, scale_log2)) {
-        raise_and_exponentiate(next, masked);
-      }
-      return true;
-    };
-
     bool more = walk.begin_tile();
     // Issued even if no key is seen, where it is useless: if a product were in flight on only one
     // path, the compiler would wait for it on both.
@@ -396,7 +357,9 @@ struct ForwardE4m3 : E4m3Shapes<kConfig> {
       bool fresh = true;  // there is no maximum to try yet
       // Rows past the last query are 0, and so are their scores. try_maximum would fail for them in
       // every block, and with them for their whole warp. An infinite maximum makes their P 0.
-      const int first_row = walk.tile().first_query + row_in_tile;
+      const int warp = ptx::tid_x() / 32 % 4;
+      const int first_row =
+          walk.tile().first_query + kConsumerRows * consumer + kWarpRows * warp + lane / 4;
       const float scale_log2 = walk.tile().scale_log2;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -407,12 +370,12 @@ struct ForwardE4m3 : E4m3Shapes<kConfig> {
       ptx::wgmma_wait_group<0>();
       ptx::keep_here(s);
       // Turns S of the current block into P, if need be with a new maximum.
-      const auto raise_and_exponentiate = [&](const float(&of)[kSFloats], bool masked) {
+      const auto raise_and_exponentiate = [&](bool masked) {
         const auto with_mask = [&]<bool kMasked>(const Visible& visible) {
-          raise_maximum<kMasked>(of, visible, rows, o, scale_log2);
+          raise_maximum<kMasked>(s, visible, rows, o, scale_log2);
           const float base[2] = {Softmax::base_of(rows.maximum[0]),
                                  Softmax::base_of(rows.maximum[1])};
-          exponentiate<kMasked>(of, visible, p, base, rows.sum, scale_log2);
+          exponentiate<kMasked>(s, visible, p, base, rows.sum, scale_log2);
         };
         if (masked) {
           const int first = walk.block * kBlockKv + lane % 4 * 2;
@@ -422,65 +385,50 @@ struct ForwardE4m3 : E4m3Shapes<kConfig> {
           with_mask.template operator()<false>({});
         }
       };
-      if constexpr (kConfig.schedule == Schedule::pipelined) {
-        if (walk.block >= 0) {
-          walk.release_k();
-          if (walk.block == 0) walk.release_q();
-          // Useless if there is no next block, as above.
-          if (walk.block > 0) walk.wait_for_k();
-          issue_qk(next_s, q, k.advance(k_ring.stage * kKBytes));
-          raise_and_exponentiate(s, walk.block >= walk.first_masked);
-          while (finish_block(s, next_s, raise_and_exponentiate, rows, scale_log2) &&
-                 finish_block(next_s, s, raise_and_exponentiate, rows, scale_log2)) {
-          }
+      for (; walk.block >= 0; --walk.block) {
+        // S is complete, so K is free, and after the last block Q is free too.
+        walk.release_k();
+        if (walk.block == 0) walk.release_q();
+
+        // Test the barriers before the exponentials, because the answer takes a while.
+        const bool v_is_full = walk.v_is_full();
+        const bool k_is_full =
+            kConfig.schedule == Schedule::together && walk.block > 0 && walk.k_is_full();
+
+        // Turn S into P.
+        const bool masked = walk.block >= walk.first_masked;
+        if (masked || fresh || !try_maximum(s, p, rows, scale_log2)) {
+          raise_and_exponentiate(masked);
         }
-      } else {
-        for (; walk.block >= 0; --walk.block) {
-          // S is complete, so K is free, and after the last block Q is free too.
-          walk.release_k();
-          if (walk.block == 0) walk.release_q();
+        fresh = false;
 
-          // Test the barriers before the exponentials, because the answer takes a while.
-          const bool v_is_full = walk.v_is_full();
-          const bool k_is_full =
-              kConfig.schedule == Schedule::together && walk.block > 0 && walk.k_is_full();
-
-          // Turn S into P.
-          const bool masked = walk.block >= walk.first_masked;
-          float sum[2] = {0, 0};
-          if (masked || fresh || !try_maximum(s, p, sum, rows, scale_log2)) {
-            raise_and_exponentiate(s, masked);
-          }
-          fresh = false;
-
-          if (!v_is_full) walk.wait_for_v();
-          const ptx::WgmmaMatrix v_block = v.advance(v_ring.stage * kVBytes);
-          if constexpr (kConfig.schedule == Schedule::together) {
-            if (walk.block > 0 && !k_is_full) walk.wait_for_k();
-            issue_pv<true>(o, p, v_block);
-            const auto finish_pv = [&]() {
-              ptx::keep_here(o);
-              walk.release_v();
-            };
-            if (walk.block > 0) {
-              issue_qk(s, q, k.advance(k_ring.stage * kKBytes));
-              ptx::wgmma_wait_group<1>();
-              finish_pv();
-              ptx::wgmma_wait_group<0>();
-              ptx::keep_here(s);
-            } else {
-              ptx::wgmma_wait_group<0>();
-              finish_pv();
-            }
-          } else {
-            multiply_in_parts(s, o, p, v_block);
+        if (!v_is_full) walk.wait_for_v();
+        const ptx::WgmmaMatrix v_block = v.advance(v_ring.stage * kVBytes);
+        if constexpr (kConfig.schedule == Schedule::together) {
+          if (walk.block > 0 && !k_is_full) walk.wait_for_k();
+          issue_pv<true>(o, p, v_block);
+          const auto finish_pv = [&]() {
+            ptx::keep_here(o);
             walk.release_v();
-            if (walk.block > 0) {
-              walk.wait_for_k();
-              issue_qk(s, q, k.advance(k_ring.stage * kKBytes));
-              ptx::wgmma_wait_group<0>();
-              ptx::keep_here(s);
-            }
+          };
+          if (walk.block > 0) {
+            issue_qk(s, q, k.advance(k_ring.stage * kKBytes));
+            ptx::wgmma_wait_group<1>();
+            finish_pv();
+            ptx::wgmma_wait_group<0>();
+            ptx::keep_here(s);
+          } else {
+            ptx::wgmma_wait_group<0>();
+            finish_pv();
+          }
+        } else {
+          multiply_in_parts(s, o, p, v_block);
+          walk.release_v();
+          if (walk.block > 0) {
+            walk.wait_for_k();
+            issue_qk(s, q, k.advance(k_ring.stage * kKBytes));
+            ptx::wgmma_wait_group<0>();
+            ptx::keep_here(s);
           }
         }
       }

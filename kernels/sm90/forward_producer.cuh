@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/ptx/cp_async_bulk_tensor.h"
+#include "kernels/ptx/griddepcontrol.h"
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/shared_address.h"
 #include "kernels/sm90/forward_arguments.cuh"
@@ -76,7 +77,7 @@ struct ForwardProducer : Barriers<Delay> {
       copy<kKPanelBytes>(a.k, shared.k[ring.stage], shared.k_full[ring.stage], k_rows,
                          block * kBlockKv, ptx::CachePolicy::evict_last);
       wait(shared.v_empty[ring.stage], ring.parity ^ 1);
-      copy_v(a.v, shared.v[ring.stage], shared.v_full[ring.stage], v_rows, block * kBlockKv);
+      copy_v(a, shared.v[ring.stage], shared.v_full[ring.stage], v_rows, block);
     }
   }
 
@@ -148,16 +149,18 @@ struct ForwardProducer : Barriers<Delay> {
                                                                             rows, row, policy);
   }
 
-  // Loads a block of keys of V. If V is transposed, they are the columns of one box.
+  // Loads a block of keys of V. If V is transposed, by the launch before, they are one box.
   template <typename Rows>
-  static __device__ void copy_v(const CUtensorMap& tensor, char* to, uint64_t& full,
-                                const Rows& rows, int key) {
+  static __device__ void copy_v(const Arguments& a, char* to, uint64_t& full, const Rows& rows,
+                                int block) {
     if constexpr (Shapes::kTransposedV) {
+      ptx::griddepcontrol_wait();
       const uint32_t barrier = ptx::shared_address(&full);
       ptx::mbarrier_arrive_expect_tx(barrier, Shapes::kVBytes);
-      rows.load(ptx::shared_address(to), tensor, key, 0, barrier, ptx::CachePolicy::evict_last);
+      RowsOfHead{block, rows.batch * a.kv_heads + rows.head}.load(
+          ptx::shared_address(to), a.v, 0, 0, barrier, ptx::CachePolicy::evict_last);
     } else {
-      copy<kKPanelBytes>(tensor, to, full, rows, key, ptx::CachePolicy::evict_last);
+      copy<kKPanelBytes>(a.v, to, full, rows, block * kBlockKv, ptx::CachePolicy::evict_last);
     }
   }
 

@@ -1,13 +1,9 @@
 #include "kernels/sm90/quantize.cuh"
 
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
-#include <iterator>
 #include <vector>
 
 #include "attention/recipe.h"
-#include "device/cuda_call.h"
 #include "inputs/hadamard.h"
 #include "kernels/common/launch.h"
 #include "kernels/sm90/quantize.h"
@@ -15,15 +11,20 @@
 namespace flashbench::kernels::sm90 {
 namespace {
 
+int64_t row_blocks(int64_t rows) {
+  return (rows + kQuantizedRows - 1) / kQuantizedRows;
+}
+
 // The parts of the workspace.
 struct Parts {
   static constexpr size_t kAlignment = 256;
 
-  size_t amax, descales, q, k, bytes;
-  int64_t factors[3];  // of Q, K and V
+  size_t counters, amaxes, descales, q, k, bytes;
+  int64_t factors[3], blocks[3];  // of Q, K and V
 
   explicit Parts(const Problem& p) {
-    const bool one = recipe_of(p.quantize).descale == Descale::per_tensor;
+    const Recipe recipe = recipe_of(p.quantize);
+    const bool one = recipe.descale == Descale::per_tensor;
     factors[0] = one ? 1 : p.batch * p.q_heads;
     factors[1] = factors[2] = one ? 1 : p.batch * p.kv_heads;
     size_t end = 0;
@@ -32,29 +33,36 @@ struct Parts {
       end += (static_cast<size_t>(bytes_of_part) + kAlignment - 1) / kAlignment * kAlignment;
       return begin;
     };
-    amax = take(all_factors() * int64_t{sizeof(unsigned)});
-    descales = take(all_factors() * int64_t{sizeof(float)});
+    const int64_t column_blocks =
+        p.head_dim / quantized_columns(static_cast<int>(p.head_dim), recipe.hadamard);
+    blocks[0] = p.batch * p.q_heads * row_blocks(p.q_len) * column_blocks;
+    blocks[1] = blocks[2] = p.batch * p.kv_heads * row_blocks(p.kv_len) * column_blocks;
+    counters = take(2 * sizeof(unsigned));
+    amaxes = take((blocks[0] + blocks[1] + blocks[2]) * int64_t{sizeof(unsigned)});
+    descales = take((factors[0] + factors[1] + factors[2]) * int64_t{sizeof(float)});
     q = take(p.batch * p.q_heads * p.q_len * p.head_dim);
     k = take(p.batch * p.kv_heads * p.kv_len * p.head_dim);
     bytes = end;
   }
-  int64_t all_factors() const { return factors[0] + factors[1] + factors[2]; }
 };
 
 using Kernel = CudaKernel<QuantizeArguments>;
 
-// Q and K may be rotated, V is not.
+// `at_once` makes one launch of it; where it cannot, `amax` and `round` make two.
 struct Kernels {
-  Kernel amax_of_rows, rows, amax_of_v, v;
+  Kernel amax, round, at_once;
+  int thread_blocks_at_once;  // on a multiprocessor
 };
 
 template <int kHeadDim, bool kRotated>
 constexpr Kernels kernels() {
-  constexpr int kThreads = quantizing_threads(kHeadDim);
-  return {{"sm90_amax", amax_kernel<kHeadDim, kRotated>, kThreads},
-          {"sm90_quantize_rows", quantize_rows_kernel<kHeadDim, kRotated>, kThreads},
-          {"sm90_amax", amax_kernel<kHeadDim, false>, kThreads},
-          {"sm90_quantize_v", quantize_v_kernel<kHeadDim>, kThreads}};
+  constexpr int kThreads = quantizing_threads(quantized_columns(kHeadDim, kRotated));
+  return {
+      {"sm90_amax", amax_kernel<kHeadDim, kRotated>, kThreads},
+      {"sm90_quantize", quantize_kernel<kHeadDim, kRotated>, kThreads},
+      {"sm90_quantize_heads", quantize_heads_kernel<kHeadDim>,
+       quantizing_threads(quantized_columns(kHeadDim, false)), sizeof(QuantizeShared<kHeadDim>)},
+      quantizing_at_once(kHeadDim)};
 }
 
 template <int kHeadDim>
@@ -74,6 +82,19 @@ Kernels kernels_of(const Problem& p) {
   }
 }
 
+// Whether the heads are rounded by one launch, and if so, of how many thread blocks.
+int64_t thread_blocks_at_once(const Problem& p, const DeviceInfo& device) {
+  return int64_t{device.threads} * kernels_of(p).thread_blocks_at_once;
+}
+bool is_at_once(const Problem& p, const DeviceInfo& device) {
+  const Recipe recipe = recipe_of(p.quantize);
+  const int64_t column_blocks =
+      p.head_dim / quantized_columns(static_cast<int>(p.head_dim), recipe.hadamard);
+  return recipe.descale == Descale::per_head && !recipe.hadamard &&
+         row_blocks(std::max(p.q_len, p.kv_len)) * column_blocks <=
+             thread_blocks_at_once(p, device);
+}
+
 }  // namespace
 
 bool is_quantized_head_dim(int64_t head_dim) {
@@ -84,69 +105,71 @@ size_t quantized_bytes(const Problem& p) {
   return Parts(p).bytes;
 }
 
-std::vector<KernelFacts> quantize_facts(const Problem& p) {
+std::vector<KernelFacts> quantize_facts(const Problem& p, const DeviceInfo& device) {
   const Kernels by = kernels_of(p);
-  std::vector<KernelFacts> facts;
-  for (const Kernel& kernel : {by.amax_of_rows, by.rows, by.amax_of_v, by.v}) {
-    facts.push_back(kernel_facts(kernel));
-  }
-  return facts;
+  if (is_at_once(p, device)) return {kernel_facts(by.at_once)};
+  return {kernel_facts(by.amax), kernel_facts(by.round)};
 }
 
-Inputs quantize(const Problem& p, const Inputs& in, void* workspace, uint8_t* transposed_v,
+Inputs quantize(const Launch& at, const Inputs& in, void* workspace, uint8_t* transposed_v,
                 Stream stream) {
+  const Problem& p = at.problem;
   const Parts parts(p);
   const Recipe recipe = recipe_of(p.quantize);
-  const auto part = [&](size_t at) { return static_cast<uint8_t*>(workspace) + at; };
-  auto* amax = reinterpret_cast<unsigned*>(part(parts.amax));
-  auto* descales = reinterpret_cast<float*>(part(parts.descales));
-  FLASHBENCH_CUDA(cudaMemsetAsync(amax, 0,
-                                  static_cast<size_t>(parts.all_factors()) * sizeof(unsigned),
-                                  static_cast<cudaStream_t>(stream.cuda)));
-  uint32_t signs[8] = {};
+  const auto part = [&](size_t begin) { return static_cast<uint8_t*>(workspace) + begin; };
+  QuantizeArguments a{};
+  a.one_factor = recipe.descale == Descale::per_tensor;
   for (int column = 0; column < p.head_dim; ++column) {
-    if (hadamard_sign(column) < 0) signs[column / 32] |= uint32_t{1} << column % 32;
+    if (hadamard_sign(column) < 0) a.signs[column / 32] |= uint32_t{1} << column % 32;
   }
 
-  const auto round = [&](const ConstTensorView& from, uint8_t* to, int64_t factors,
-                         const Kernel& find, const Kernel& divide) {
-    QuantizeArguments a{
-        .from = static_cast<const __nv_bfloat16*>(from.data),
-        .batch_stride = from.batch_stride,
-        .head_stride = from.head_stride,
-        .row_stride = from.row_stride,
-        .to = to,
-        .amax = amax,
-        .descales = descales,
-        .heads = static_cast<int>(from.heads),
-        .rows = static_cast<int>(from.length),
-        .row_blocks = static_cast<int>((from.length + kQuantizedRows - 1) / kQuantizedRows),
-        .one_factor = recipe.descale == Descale::per_tensor,
-        .signs = {}};
-    std::copy(std::begin(signs), std::end(signs), a.signs);
-    const int64_t blocks = from.batch * from.heads * a.row_blocks;
-    launch_kernel(find, blocks, a, stream);
-    launch_kernel(divide, blocks, a, stream);
-    ConstTensorView rounded{to,
-                            Dtype::e4m3,
-                            from.batch,
-                            from.heads,
-                            from.length,
-                            from.head_dim,
-                            from.heads * from.length * from.head_dim,
-                            from.length * from.head_dim,
-                            from.head_dim};
-    rounded.descales = {descales, a.one_factor ? 0 : from.heads, a.one_factor ? 0 : 1, 0};
-    amax += factors;
-    descales += factors;
-    return rounded;
+  a.launches = reinterpret_cast<unsigned*>(part(parts.counters));
+  a.ended = a.launches + 1;
+
+  auto* amaxes = reinterpret_cast<unsigned*>(part(parts.amaxes));
+  auto* descales = reinterpret_cast<float*>(part(parts.descales));
+  const auto rounded = [&](const ConstTensorView& from, uint8_t* to, int which,
+                           QuantizedTensor& tensor) {
+    tensor = {.from = static_cast<const __nv_bfloat16*>(from.data),
+              .batch_stride = from.batch_stride,
+              .head_stride = from.head_stride,
+              .row_stride = from.row_stride,
+              .to = to,
+              .amaxes = amaxes,
+              .descales = descales,
+              .heads = static_cast<int>(from.heads),
+              .rows = static_cast<int>(from.length),
+              .row_blocks = static_cast<int>(row_blocks(from.length)),
+              .blocks = static_cast<int>(parts.blocks[which])};
+    a.blocks += tensor.blocks;
+    amaxes += tensor.blocks;
+    descales += parts.factors[which];
+    ConstTensorView view{to,
+                         Dtype::e4m3,
+                         from.batch,
+                         from.heads,
+                         from.length,
+                         from.head_dim,
+                         from.heads * from.length * from.head_dim,
+                         from.length * from.head_dim,
+                         from.head_dim};
+    view.descales = {tensor.descales, a.one_factor ? 0 : from.heads, a.one_factor ? 0 : 1, 0};
+    return view;
   };
+  Inputs out = in;
+  out.q = rounded(in.q, part(parts.q), 0, a.q);
+  out.k = rounded(in.k, part(parts.k), 1, a.k);
+  out.v = rounded(in.v, transposed_v, 2, a.v);
+
   const Kernels by = kernels_of(p);
-  Inputs rounded = in;
-  rounded.q = round(in.q, part(parts.q), parts.factors[0], by.amax_of_rows, by.rows);
-  rounded.k = round(in.k, part(parts.k), parts.factors[1], by.amax_of_rows, by.rows);
-  rounded.v = round(in.v, transposed_v, parts.factors[2], by.amax_of_v, by.v);
-  return rounded;
+  if (is_at_once(p, at.device)) {
+    launch_kernel(by.at_once, std::min<int64_t>(a.blocks, thread_blocks_at_once(p, at.device)), a,
+                  stream, Start::together);
+  } else {
+    launch_kernel(by.amax, a.blocks, a, stream);
+    launch_kernel(by.round, a.blocks, a, stream, Start::early);
+  }
+  return out;
 }
 
 }  // namespace flashbench::kernels::sm90

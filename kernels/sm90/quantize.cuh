@@ -1,6 +1,10 @@
 // Rounds bf16 Q, K and V to e4m3 for forward_e4m3.cuh, and transposes V (transpose_v.cuh). The
-// values are bit for bit those of inputs/quantize.h. A thread block has 128 rows of one head, a
-// thread 32 elements.
+// values are bit for bit those of inputs/quantize.h. A thread block has up to 128 columns (all, if
+// they are rotated) of 128 rows of a head, a thread 32 elements.
+//
+// If each head has its own factor, one launch does it all: a thread block keeps its elements until
+// all thread blocks of the head have found their largest magnitudes. If all heads share a factor, a
+// launch before finds it.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -8,7 +12,12 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/ptx/cp_async.h"
 #include "kernels/ptx/cvt.h"
+#include "kernels/ptx/griddepcontrol.h"
+#include "kernels/ptx/ld.h"
+#include "kernels/ptx/shared_address.h"
+#include "kernels/ptx/st.h"
 #include "kernels/sm90/transpose_v.cuh"
 
 namespace flashbench::kernels::sm90 {
@@ -16,35 +25,76 @@ namespace flashbench::kernels::sm90 {
 inline constexpr int kQuantizedRows = kTransposedKeys;  // of a thread block
 inline constexpr int kThreadElements = 32;
 
-__host__ __device__ constexpr int quantizing_threads(int head_dim) {
-  return head_dim * kQuantizedRows / kThreadElements;
+__host__ __device__ constexpr int quantized_columns(int head_dim, bool rotated) {
+  return rotated || head_dim < 128 ? head_dim : 128;
+}
+
+__host__ __device__ constexpr int quantizing_threads(int columns) {
+  return columns * kQuantizedRows / kThreadElements;
+}
+
+// The thread blocks of quantize_heads_kernel on a multiprocessor: as many as shared memory allows.
+__host__ __device__ constexpr int quantizing_at_once(int head_dim) {
+  return head_dim == 64 ? 3 : 2;
 }
 
 // From [batch, heads, rows, head_dim], strides in elements. Heads share a factor if `one_factor`,
-// else each has its own; amax and descales have one element for each.
-struct QuantizeArguments {
+// else each has its own; descales has one element for each.
+struct QuantizedTensor {
   const __nv_bfloat16* from;
   int64_t batch_stride, head_stride, row_stride;
-  uint8_t* to;     // of Q and K dense; of V as TransposeArguments::to
-  unsigned* amax;  // the bits of a float, at first 0
+  uint8_t* to;       // of Q and K dense; of V as TransposeArguments::to
+  unsigned* amaxes;  // of each thread block; see report_amax
   float* descales;
-  int heads, rows, row_blocks;
+  int heads, rows, row_blocks, blocks;
+};
+
+struct QuantizeArguments {
+  QuantizedTensor q, k, v;
+  int blocks;  // of all three
   bool one_factor;
+  // Of quantize_heads_kernel: how many launches were before, less 1, and a count of its thread
+  // blocks that have ended (see ForwardTiles::take_tile). Both begin at UINT_MAX.
+  unsigned *launches, *ended;
   uint32_t signs[8];  // bit c % 32 of word c / 32: whether column c is negated before the rotation
 };
 
-// The place of a thread block in its grid.
+// What a thread block rounds: columns of a block of rows.
+template <int kHeadDim, int kColumns>
 struct QuantizedBlock {
-  int head, first_row, factor;
+  static constexpr int kColumnBlocks = kHeadDim / kColumns;
 
-  __device__ explicit QuantizedBlock(const QuantizeArguments& a)
-      : head(static_cast<int>(blockIdx.x) / a.row_blocks),
-        first_row(static_cast<int>(blockIdx.x) % a.row_blocks * kQuantizedRows),
-        factor(a.one_factor ? 0 : head) {}
+  const QuantizedTensor& tensor;
+  bool is_v;
+  int number, head, first_row, first_column;
 
-  __device__ const uint4* row(const QuantizeArguments& a, int i) const {
-    return reinterpret_cast<const uint4*>(a.from + head / a.heads * a.batch_stride +
-                                          head % a.heads * a.head_stride + i * a.row_stride);
+  __device__ QuantizedBlock(const QuantizeArguments& a, int index)
+      : tensor(index < a.q.blocks                ? a.q
+               : index < a.q.blocks + a.k.blocks ? a.k
+                                                 : a.v),
+        is_v(index >= a.q.blocks + a.k.blocks),
+        number(index - (is_v                 ? a.q.blocks + a.k.blocks
+                        : index < a.q.blocks ? 0
+                                             : a.q.blocks)) {
+    const int of_rows = number / kColumnBlocks;
+    first_column = number % kColumnBlocks * kColumns;
+    head = of_rows / tensor.row_blocks;
+    first_row = of_rows % tensor.row_blocks * kQuantizedRows;
+  }
+
+  // Where 16 bytes of these rows and chunks of 16 bytes are, and whether the row exists: calls
+  // each(i, address, exists).
+  template <typename RowOf, typename ChunkOf, typename Each>
+  __device__ void locate(const RowOf& row_of, const ChunkOf& chunk_of, const Each& each) const {
+    const __nv_bfloat16* from = tensor.from + head / tensor.heads * tensor.batch_stride +
+                                head % tensor.heads * tensor.head_stride +
+                                first_row * tensor.row_stride + first_column;
+    const int rows = tensor.rows - first_row;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const auto* row = reinterpret_cast<const uint4*>(from + row_of(i) * tensor.row_stride);
+      each(i, row + chunk_of(i), row_of(i) < rows);
+    }
   }
 };
 
@@ -54,6 +104,28 @@ inline __device__ void unpack(const uint4& packed, float* x) {
   for (int i = 0; i < 4; ++i) {
     x[2 * i] = __uint_as_float(words[i] << 16);
     x[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000);
+  }
+}
+
+// The largest of all threads' values, for all of them. Floats that are not negative have the order
+// of their bits.
+inline __device__ unsigned largest_of_block(unsigned value) {
+  __shared__ unsigned warps[32];
+  const unsigned of_warp = __reduce_max_sync(~0u, value);
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = of_warp;
+  __syncthreads();
+  const unsigned lane = threadIdx.x % 32;
+  return __reduce_max_sync(~0u, lane < blockDim.x / 32 ? warps[lane] : 0u);
+}
+
+// Stores the largest magnitude of a thread block's elements, beneath the parity of the launch. It
+// is the sign, so that one word says both what it is and whether it is there. Called by all
+// threads, each with its own magnitude.
+template <typename Block>
+__device__ void report_amax(const Block& block, float largest, unsigned parity) {
+  const unsigned all = largest_of_block(__float_as_uint(largest));
+  if (threadIdx.x == 0) {
+    ptx::st_relaxed_gpu(block.tensor.amaxes + block.number, all | parity << 31);
   }
 }
 
@@ -68,11 +140,28 @@ inline __device__ float descale_of(unsigned amax_bits) {
 // Divides by the factor of a thread block, rounded to nearest as a division is.
 class Quotient {
  public:
-  // Called by all threads; the first thread of the tensor's or head's first block stores the
-  // factor.
-  __device__ Quotient(const QuantizeArguments& a, const QuantizedBlock& block)
-      : divisor_(descale_of(a.amax[block.factor])), inverse_(1 / divisor_) {
-    if (threadIdx.x == 0 && block.first_row == 0) a.descales[block.factor] = divisor_;
+  // Waits until all thread blocks with the same factor have reported. Called by all threads; those
+  // of the tensor's or head's first block store the factor.
+  template <typename Block>
+  __device__ Quotient(const QuantizeArguments& a, const Block& block, unsigned parity) {
+    const QuantizedTensor& tensor = block.tensor;
+    const int of_head = tensor.row_blocks * Block::kColumnBlocks;
+    const int first = a.one_factor ? 0 : block.head * of_head;
+    const int end = a.one_factor ? tensor.blocks : first + of_head;
+    unsigned largest = 0;
+    for (int i = first + static_cast<int>(threadIdx.x); i < end;
+         i += static_cast<int>(blockDim.x)) {
+      unsigned amax;
+      do amax = ptx::ld_relaxed_gpu(tensor.amaxes + i);
+      while (amax >> 31 != parity);
+      largest = max(largest, amax & ~(1u << 31));
+    }
+    __syncthreads();  // report_amax has read the shared memory of largest_of_block
+    divisor_ = descale_of(largest_of_block(largest));
+    inverse_ = 1 / divisor_;
+    if (threadIdx.x == 0 && block.number == first) {
+      tensor.descales[a.one_factor ? 0 : block.head] = divisor_;
+    }
   }
   __device__ float operator()(float x) const {
     const float quotient = x * inverse_;
@@ -110,22 +199,62 @@ __device__ void rotate(float (&x)[kThreadElements]) {
   add_within(16);
 }
 
-// A thread's part of a row of Q, K or V; 0 behind the last row.
-template <int kHeadDim, bool kRotated>
-__device__ void load_part(const QuantizeArguments& a, const QuantizedBlock& block, int row,
-                          float (&x)[kThreadElements]) {
-  constexpr int kLanes = kHeadDim / kThreadElements;  // of a row
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const uint4 packed =
-        row < a.rows ? __ldg(block.row(a, row) + lane + kLanes * i) : uint4{0, 0, 0, 0};
-    unpack(packed, x + 8 * i);
+// A thread's elements, as they are loaded: 16 bytes of a row are 8 columns. Rows behind the last
+// are 0.
+struct Packed {
+  uint4 chunks[4];
+};
+
+// Of V that will be transposed, a thread has 8 columns of the four keys of a word. A warp has 8
+// words of 32 columns.
+template <int kColumns>
+struct PlaceInV {
+  static constexpr int kQuads = kColumns / 32;
+  int chunk, word;
+
+  __device__ PlaceInV() {
+    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+    chunk = warp % kQuads * 4 + lane / 8;
+    word = warp / kQuads * 8 + lane % 8;
   }
+};
+
+// Locates a thread's elements. Of Q and K, and of V where only the largest magnitude counts, they
+// are parts of one row; of V that will be transposed, of four keys.
+template <int kHeadDim, int kColumns, typename Each>
+__device__ void locate(const QuantizedBlock<kHeadDim, kColumns>& block, bool as_keys,
+                       const Each& each) {
+  if (as_keys) {
+    const PlaceInV<kColumns> place;
+    block.locate([&](int i) { return key_of_word(place.word, i); },
+                 [&](int) { return place.chunk; }, each);
+  } else {
+    constexpr int kLanes = kColumns / kThreadElements;  // of a row
+    const int row = static_cast<int>(threadIdx.x) / kLanes;
+    const int lane = static_cast<int>(threadIdx.x) % kLanes;
+    block.locate([&](int) { return row; }, [&](int i) { return lane + kLanes * i; }, each);
+  }
+}
+
+template <int kHeadDim, int kColumns>
+__device__ Packed load(const QuantizedBlock<kHeadDim, kColumns>& block, bool as_keys) {
+  Packed x;
+  locate(block, as_keys, [&](int i, const uint4* from, bool exists) {
+    x.chunks[i] = exists ? __ldg(from) : uint4{0, 0, 0, 0};
+  });
+  return x;
+}
+
+template <int kHeadDim, bool kRotated>
+__device__ void unpack_row(const QuantizeArguments& a, const Packed& packed,
+                           float (&x)[kThreadElements]) {
+  constexpr int kLanes = kHeadDim / kThreadElements;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) unpack(packed.chunks[i], x + 8 * i);
   if constexpr (kRotated) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int column = 8 * (lane + kLanes * i);
+      const int column = 8 * (static_cast<int>(threadIdx.x) % kLanes + kLanes * i);
       const uint32_t signs = a.signs[column / 32] >> column % 32;
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
@@ -136,77 +265,185 @@ __device__ void load_part(const QuantizeArguments& a, const QuantizedBlock& bloc
   }
 }
 
-// Finds the largest magnitudes. A NaN counts in none.
-template <int kHeadDim, bool kRotated>
-__global__ void __launch_bounds__(quantizing_threads(kHeadDim))
-    amax_kernel(const __grid_constant__ QuantizeArguments a) {
-  const QuantizedBlock block(a);
-  const int row = block.first_row + static_cast<int>(threadIdx.x) / (kHeadDim / kThreadElements);
-  float x[kThreadElements];
-  load_part<kHeadDim, kRotated>(a, block, row, x);
+// The largest magnitude. A NaN counts in none.
+inline __device__ float largest_of(const float (&x)[kThreadElements]) {
   float largest = 0;
 #pragma unroll
   for (const float each : x) largest = fmaxf(largest, fabsf(each));
-
-  // Floats that are not negative have the order of their bits.
-  __shared__ unsigned warps[32];
-  const unsigned of_warp = __reduce_max_sync(~0u, __float_as_uint(largest));
-  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = of_warp;
-  __syncthreads();
-  if (threadIdx.x >= 32) return;
-  const unsigned all = __reduce_max_sync(
-      ~0u, threadIdx.x < quantizing_threads(kHeadDim) / 32 ? warps[threadIdx.x] : 0u);
-  if (threadIdx.x == 0) atomicMax(a.amax + block.factor, all);
+  return largest;
+}
+inline __device__ float largest_of(const Packed& x) {
+  __nv_bfloat162 largest{};
+#pragma unroll
+  for (const uint4& chunk : x.chunks) {
+    for (const uint32_t word : {chunk.x, chunk.y, chunk.z, chunk.w}) {
+      largest = __hmax2(largest, __habs2(reinterpret_cast<const __nv_bfloat162&>(word)));
+    }
+  }
+  return __bfloat162float(__hmax(largest.x, largest.y));
 }
 
-// Q or K.
-template <int kHeadDim, bool kRotated>
-__global__ void __launch_bounds__(quantizing_threads(kHeadDim))
-    quantize_rows_kernel(const __grid_constant__ QuantizeArguments a) {
-  constexpr int kLanes = kHeadDim / kThreadElements;
-  const QuantizedBlock block(a);
+// Stores a row of Q or K, of which elements(i) gives 8 columns.
+template <int kHeadDim, int kColumns, typename Elements>
+__device__ void store_row(const QuantizedBlock<kHeadDim, kColumns>& block, const Quotient& over,
+                          const Elements& elements) {
+  constexpr int kLanes = kColumns / kThreadElements;
   const int row = block.first_row + static_cast<int>(threadIdx.x) / kLanes;
-  float x[kThreadElements];
-  load_part<kHeadDim, kRotated>(a, block, row, x);
-  const Quotient over(a, block);
-  if (row >= a.rows) return;
-  auto* to = reinterpret_cast<uint2*>(a.to + (int64_t{block.head} * a.rows + row) * kHeadDim) +
+  if (row >= block.tensor.rows) return;
+  auto* to = reinterpret_cast<uint2*>(block.tensor.to +
+                                      (int64_t{block.head} * block.tensor.rows + row) * kHeadDim +
+                                      block.first_column) +
              static_cast<int>(threadIdx.x) % kLanes;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const float* y = x + 8 * i;
-    to[kLanes * i] =
-        make_uint2(ptx::cvt_rn_satfinite_e4m3x4(over(y[0]), over(y[1]), over(y[2]), over(y[3])),
-                   ptx::cvt_rn_satfinite_e4m3x4(over(y[4]), over(y[5]), over(y[6]), over(y[7])));
+    float x[8];
+    elements(i, x);
+#pragma unroll
+    for (float& each : x) each = over(each);
+    to[kLanes * i] = make_uint2(ptx::cvt_rn_satfinite_e4m3x4(x[0], x[1], x[2], x[3]),
+                                ptx::cvt_rn_satfinite_e4m3x4(x[4], x[5], x[6], x[7]));
   }
 }
 
-// V.
-template <int kHeadDim>
-__global__ void __launch_bounds__(quantizing_threads(kHeadDim))
-    quantize_v_kernel(const __grid_constant__ QuantizeArguments a) {
-  constexpr int kQuads = kHeadDim / 32;
-  __shared__ TransposedTile<kHeadDim> tile;
-  // A warp has 8 words of 32 columns.
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int chunk = warp % kQuads * 4 + lane / 8, word = warp / kQuads * 8 + lane % 8;
-  const QuantizedBlock block(a);
-  float x[4][8];
+// Stores a block of keys of V, transposed.
+template <int kHeadDim, int kColumns>
+__device__ void store_keys(const QuantizedBlock<kHeadDim, kColumns>& block, const Quotient& over,
+                           const Packed& packed, TransposedTile<kColumns>& tile) {
+  const PlaceInV<kColumns> place;
+  const auto words_of = [&](int half, const uint32_t(&words)[4]) {  // of two columns of four keys
+    float x[4][2];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int row = block.first_row + key_of_word(word, i);
-    unpack(row < a.rows ? __ldg(block.row(a, row) + chunk) : uint4{0, 0, 0, 0}, x[i]);
-  }
-  const Quotient over(a, block);
+    for (int i = 0; i < 4; ++i) {
+      x[i][0] = over(__uint_as_float(words[i] << 16));
+      x[i][1] = over(__uint_as_float(words[i] & 0xFFFF0000));
+    }
 #pragma unroll
-  for (int j = 0; j < 8; ++j) {
-    tile.words[8 * chunk + j][word] =
-        ptx::cvt_rn_satfinite_e4m3x4(over(x[0][j]), over(x[1][j]), over(x[2][j]), over(x[3][j]));
-  }
+    for (int j = 0; j < 2; ++j) {
+      tile.words[8 * place.chunk + 2 * half + j][place.word] =
+          ptx::cvt_rn_satfinite_e4m3x4(x[0][j], x[1][j], x[2][j], x[3][j]);
+    }
+  };
+  const uint4(&c)[4] = packed.chunks;
+  words_of(0, {c[0].x, c[1].x, c[2].x, c[3].x});
+  words_of(1, {c[0].y, c[1].y, c[2].y, c[3].y});
+  words_of(2, {c[0].z, c[1].z, c[2].z, c[3].z});
+  words_of(3, {c[0].w, c[1].w, c[2].w, c[3].w});
   __syncthreads();
-  const int64_t row_bytes = int64_t{a.row_blocks} * kTransposedKeys;
-  tile.store(a.to + int64_t{block.head} * kHeadDim * row_bytes + block.first_row, row_bytes,
-             quantizing_threads(kHeadDim));
+  const int64_t key_block =
+      int64_t{block.head} * block.tensor.row_blocks + block.first_row / kQuantizedRows;
+  tile.template store<quantizing_threads(kColumns)>(
+      block.tensor.to + (key_block * kHeadDim + block.first_column) * kTransposedKeys,
+      [](int) { return 0; });
+}
+
+// Finds the largest magnitudes. Q and K may be rotated, V is not.
+template <int kHeadDim, bool kRotated>
+__global__ void __launch_bounds__(quantizing_threads(quantized_columns(kHeadDim, kRotated)))
+    amax_kernel(const __grid_constant__ QuantizeArguments a) {
+  ptx::griddepcontrol_launch_dependents();
+  const QuantizedBlock<kHeadDim, quantized_columns(kHeadDim, kRotated)> block(
+      a, static_cast<int>(blockIdx.x));
+  const Packed packed = load(block, false);
+  if (!kRotated || block.is_v) {
+    report_amax(block, largest_of(packed), 0);
+  } else {
+    float x[kThreadElements];
+    unpack_row<kHeadDim, kRotated>(a, packed, x);
+    report_amax(block, largest_of(x), 0);
+  }
+}
+
+// Rounds, after amax_kernel. The rows that it read last come first: they are still in the cache.
+template <int kHeadDim, bool kRotated>
+__global__ void __launch_bounds__(quantizing_threads(quantized_columns(kHeadDim, kRotated)))
+    quantize_kernel(const __grid_constant__ QuantizeArguments a) {
+  ptx::griddepcontrol_launch_dependents();
+  constexpr int kColumns = quantized_columns(kHeadDim, kRotated);
+  __shared__ TransposedTile<kColumns> tile;
+  const QuantizedBlock<kHeadDim, kColumns> block(a, a.blocks - 1 - static_cast<int>(blockIdx.x));
+  const Packed packed = load(block, block.is_v);
+  ptx::griddepcontrol_wait();
+  const Quotient over(a, block, 0);
+  if (block.is_v) {
+    store_keys(block, over, packed, tile);
+  } else {
+    float x[kThreadElements];
+    unpack_row<kHeadDim, kRotated>(a, packed, x);
+    store_row(block, over, [&](int i, float(&eight)[8]) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) eight[j] = x[8 * i + j];
+    });
+  }
+}
+
+// The shared memory of quantize_heads_kernel.
+template <int kHeadDim>
+struct QuantizeShared {
+  static constexpr int kColumns = quantized_columns(kHeadDim, false);
+  static constexpr int kThreads = quantizing_threads(kColumns);
+  static constexpr int kStages = kThreads == 256 ? 4 : 3;
+
+  uint4 chunks[kStages][4][kThreads];  // each thread's elements of a block and the next ones
+  TransposedTile<kColumns> tile;
+};
+
+// Finds the largest magnitudes of heads, and rounds. All thread blocks of the launch run at the
+// same time, and there are as many as a head has blocks, or more. So each waits only for blocks
+// that others have begun, or will begin before they wait. Meanwhile its next ones are loaded.
+template <int kHeadDim>
+__global__ void __launch_bounds__(QuantizeShared<kHeadDim>::kThreads, quantizing_at_once(kHeadDim))
+    quantize_heads_kernel(const __grid_constant__ QuantizeArguments a) {
+  using Shared = QuantizeShared<kHeadDim>;
+  using Block = QuantizedBlock<kHeadDim, Shared::kColumns>;
+  extern __shared__ __align__(16) char shared_memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(shared_memory);
+  ptx::griddepcontrol_launch_dependents();
+  int to_load = static_cast<int>(blockIdx.x), load_stage = 0;
+  const auto next_stage = [](int stage) { return stage + 1 == Shared::kStages ? 0 : stage + 1; };
+  const auto begin_load = [&]() {
+    if (to_load < a.blocks) {
+      const Block block(a, to_load);
+      locate(block, block.is_v, [&](int i, const uint4* from, bool exists) {
+        ptx::cp_async_16(ptx::shared_address(&shared.chunks[load_stage][i][threadIdx.x]), from,
+                         exists ? 16 : 0);
+      });
+    }
+    ptx::cp_async_commit_group();
+    to_load += static_cast<int>(gridDim.x);
+    load_stage = next_stage(load_stage);
+  };
+
+#pragma unroll
+  for (int i = 0; i < Shared::kStages - 1; ++i) begin_load();
+  const unsigned parity = (__ldcg(a.launches) + 1) & 1;
+  int stage = 0;
+#pragma unroll 1
+  for (int i = static_cast<int>(blockIdx.x); i < a.blocks; i += static_cast<int>(gridDim.x)) {
+    ptx::cp_async_wait_group<Shared::kStages - 2>();
+    const auto packed = [&] {
+      Packed x;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) x.chunks[j] = shared.chunks[stage][j][threadIdx.x];
+      return x;
+    };
+    const Block block(a, i);
+    report_amax(block, largest_of(packed()), parity);
+    begin_load();
+
+    const Quotient over(a, block, parity);
+    if (block.is_v) {
+      store_keys(block, over, packed(), shared.tile);
+    } else {
+      store_row(block, over, [&](int j, float(&eight)[8]) {
+        unpack(shared.chunks[stage][j][threadIdx.x], eight);
+      });
+    }
+    stage = next_stage(stage);
+    __syncthreads();
+  }
+  if (threadIdx.x != 0) return;
+  const unsigned last = gridDim.x - 1, before = atomicInc(a.ended, last);
+  if (before + 1 == last || last == 0) ++*a.launches;
 }
 
 }  // namespace flashbench::kernels::sm90

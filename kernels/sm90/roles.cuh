@@ -125,13 +125,14 @@ __device__ __forceinline__ void load_rows(const CUtensorMap& map, char* to, uint
 
 // Stores a warp's 16 rows of wgmma accumulators, rounded to T, from `row` on. They go through
 // shared memory at `staged`, in panels `panel_bytes` apart, from where TMA copies them. A thread's
-// first row is multiplied by factor[0], its second by factor[1].
+// first row is multiplied by factor[0], its second by factor[1]. A caller that is short of
+// registers reads `thread`, its threadIdx.x, again.
 template <typename T, int kFloats, typename Rows>
 __device__ __forceinline__ void send_rows(const float (&accumulators)[kFloats],
                                           const float (&factor)[2], uint32_t staged,
                                           int panel_bytes, const CUtensorMap& map, const Rows& rows,
-                                          int row) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, staged_row = lane % 16;
+                                          int row, int thread = static_cast<int>(threadIdx.x)) {
+  const int lane = thread % 32, staged_row = lane % 16;
 #pragma unroll
   for (int step = 0; step < kFloats / 8; ++step) {
     uint32_t words[4];

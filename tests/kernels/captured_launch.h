@@ -29,7 +29,8 @@ CapturedLaunch<Arguments> captured_launch(const CudaProblem& problem, cudaStream
   FLASHBENCH_CUDA(cudaGraphGetRootNodes(graph, &node, &count));
   while (true) {
     cudaGraphNode_t next;
-    FLASHBENCH_CUDA(cudaGraphNodeGetDependentNodes(node, &next, nullptr, &count));
+    cudaGraphEdgeData edge;  // of a launch that starts early, it cannot be left out
+    FLASHBENCH_CUDA(cudaGraphNodeGetDependentNodes(node, &next, &edge, &count));
     if (count == 0) break;
     node = next;
   }

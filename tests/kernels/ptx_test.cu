@@ -265,6 +265,22 @@ TEST_F(CudaPtx, WhatWasWrittenBeforeAReleaseIsSeenAfterAnAcquire) {
   EXPECT_EQ(read.to_host()[0], kMessages);
 }
 
+// Two thread blocks count in turn; each sees what the other stores.
+__global__ void count_kernel(unsigned* counts) {
+  for (unsigned number = 1; number <= kMessages; ++number) {
+    if (blockIdx.x == 0) ptx::st_relaxed_gpu(&counts[0], number);
+    while (ptx::ld_relaxed_gpu(&counts[1 - blockIdx.x]) != number) {
+    }
+    if (blockIdx.x == 1) ptx::st_relaxed_gpu(&counts[1], number);
+  }
+}
+
+TEST_F(CudaPtx, RelaxedStoresReachRelaxedLoads) {
+  const OnGpu<unsigned> counts(2);
+  run(count_kernel, 2, 1, 0, counts.data());
+  for (const unsigned count : counts.to_host()) EXPECT_EQ(count, unsigned{kMessages});
+}
+
 __global__ void red_kernel(float* sums) {
   ptx::red_add_f32(sums + threadIdx.x % 8, static_cast<float>(1 + blockIdx.x));
 }
