@@ -67,6 +67,9 @@ HWY_INLINE Vector load_vector(const void* row, size_t column) {
   const FloatTag d;
   if constexpr (kDtype == Dtype::fp32) {
     return hn::LoadU(d, static_cast<const float*>(row) + column);
+  } else if constexpr (kDtype == Dtype::e4m3) {
+    const hn::RebindToUnsigned<FloatTag> du;
+    return e4m3_to_float(d, load_bytes(du, static_cast<const uint8_t*>(row) + column));
   } else {
     const hn::Rebind<uint16_t, FloatTag> dh;
     const hn::RebindToUnsigned<FloatTag> du;
@@ -223,13 +226,15 @@ HWY_INLINE void add_queries(const float* p, const TileRows& v, size_t from, size
   }
 }
 
-// Loads the queries that share the chunk's K/V heads, scaled for the softmax in base 2.
-HWY_INLINE void load_few_queries(const ConstTensorView& q, const Problem& p, const KeyChunk& at,
-                                 float* to) {
+// Loads the queries that share the chunk's K/V heads, scaled for the softmax in base 2 and by the
+// factor of K.
+HWY_INLINE void load_few_queries(const ConstTensorView& q, const ConstTensorView& k,
+                                 const Problem& p, const KeyChunk& at, float* to) {
   const auto columns = static_cast<size_t>(p.head_dim);
-  const auto scale = static_cast<float>(p.softmax_scale() * std::numbers::log2e);
+  const auto unscaled = static_cast<float>(p.softmax_scale() * std::numbers::log2e);
   const int64_t group = p.heads_per_kv_head();
   for (int64_t h = at.first_head * group; h < (at.first_head + at.heads) * group; ++h) {
+    const float scale = unscaled * factor_of_head(k, at.batch, h / group);
     load_rows(q, at.batch, h, 0, static_cast<size_t>(p.q_len), to, kRowStride);
     for (int64_t row = 0; row < p.q_len; ++row, to += kRowStride) {
       std::transform(to, to + columns, to, [=](float x) { return x * scale; });
@@ -338,10 +343,10 @@ inline void attend_chunk(const Problem& whole, const Inputs& in, const KeyChunk&
     std::fill_n(to.maximum(result), rows, kHidden);
     std::fill_n(to.sum(result), rows, 0.0f);
   }
-  load_few_queries(in.q, p, at, s.q);
+  load_few_queries(in.q, in.k, p, at, s.q);
   const auto lanes = static_cast<int64_t>(kLanes);
   const bool copied = p.head_dim % lanes != 0 || p.value_dim() % lanes != 0;
-  switch (copied ? Dtype::fp32 : p.dtype) {
+  switch (copied ? Dtype::fp32 : in.k.dtype) {
     case Dtype::fp32:
       return attend_tiles<Dtype::fp32>(p, in, at, copied, s, to);
     case Dtype::fp16:
@@ -349,13 +354,13 @@ inline void attend_chunk(const Problem& whole, const Inputs& in, const KeyChunk&
     case Dtype::bf16:
       return attend_tiles<Dtype::bf16>(p, in, at, copied, s, to);
     case Dtype::e4m3:
-      break;
+      return attend_tiles<Dtype::e4m3>(p, in, at, copied, s, to);
   }
 }
 
-// Merges results of one query, the row of those that share the K/V head: O, in fp32, and its
-// logsumexp, which it returns.
-HWY_INLINE float merge_row(const ChunkResults& from, RowRange results, size_t row,
+// Merges results of one query, the row of those that share the K/V head: O times `factor`, in fp32,
+// and its logsumexp, which it returns.
+HWY_INLINE float merge_row(const ChunkResults& from, RowRange results, size_t row, float factor,
                            float* HWY_RESTRICT o) {
   const FloatTag d;
   float maximum = kHidden;
@@ -374,7 +379,7 @@ HWY_INLINE float merge_row(const ChunkResults& from, RowRange results, size_t ro
       hn::Store(hn::MulAdd(weight, hn::Load(d, part + i), hn::Load(d, o + i)), d, o + i);
     }
   }
-  const Vector inverse = hn::Set(d, inverse_of(sum));
+  const Vector inverse = hn::Set(d, factor * inverse_of(sum));
   for (size_t i = 0; i < columns; i += kLanes) {
     hn::Store(hn::Mul(hn::Load(d, o + i), inverse), d, o + i);
   }
@@ -382,12 +387,13 @@ HWY_INLINE float merge_row(const ChunkResults& from, RowRange results, size_t ro
 }
 
 // Merges the results of all queries of a query head. `o`: scratch of kRowStride floats.
-inline void merge_results(const Problem& p, const Outputs& out, const RowTile& at, RowRange results,
-                          const ChunkResults& from, float* o) {
+inline void merge_results(const Problem& p, const ConstTensorView& v, const Outputs& out,
+                          const RowTile& at, RowRange results, const ChunkResults& from, float* o) {
+  const float factor = factor_of_head(v, at.batch, at.head / p.heads_per_kv_head());
   for (int64_t i = 0; i < at.rows; ++i) {
     const int64_t row = at.head % p.heads_per_kv_head() * at.rows + i;
     out.logsumexp[p.query_index(at.batch, at.head, i)] =
-        merge_row(from, results, static_cast<size_t>(row), o);
+        merge_row(from, results, static_cast<size_t>(row), factor, o);
     store_rows(o, kRowStride, 1.0f, 1, out.o, at.batch, at.head, i);
   }
 }

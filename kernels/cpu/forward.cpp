@@ -138,17 +138,17 @@ HWY_INLINE void load_queries(const ConstTensorView& q, int64_t b, int64_t h, int
   }
 }
 
-// Stores O (the transposed O in scratch, divided by the sum) and the natural logsumexp, which
-// begins with that of row `first`.
+// Stores O (the transposed O in scratch, divided by the sum, times the factor of V) and the natural
+// logsumexp, which begins with that of row `first`.
 HWY_INLINE void store_outputs(const TensorView& o, float* logsumexp, int64_t b, int64_t h,
-                              int64_t first, size_t rows, const ForwardScratch& s) {
+                              int64_t first, size_t rows, float factor, const ForwardScratch& s) {
   const auto value_dim = static_cast<size_t>(o.head_dim);
   for (size_t panel = 0; panel < rows; panel += kPanel) {
     const size_t panel_rows = std::min(kPanel, rows - panel);
     transpose(s.o + panel * value_dim, kPanel, value_dim, kPanel, 1.0f, s.k, kRowStride);
     for (size_t row = 0; row < panel_rows; ++row) {
       const float sum = s.sum[panel + row];
-      store_rows(s.k + row * kRowStride, kRowStride, inverse_of(sum), 1, o, b, h,
+      store_rows(s.k + row * kRowStride, kRowStride, factor * inverse_of(sum), 1, o, b, h,
                  first + static_cast<int64_t>(panel + row));
       logsumexp[panel + row] = natural_logsumexp(s.maximum[panel + row], sum);
     }
@@ -169,7 +169,9 @@ void forward_tile(const Problem& whole, const Inputs& in, const Outputs& out, co
   const size_t panels_end = round_up(rows, kPanel);
 
   load_queries(in.q, b, h, first_query, rows,
-               static_cast<float>(p.softmax_scale() * std::numbers::log2e), s);
+               static_cast<float>(p.softmax_scale() * std::numbers::log2e) *
+                   factor_of_head(in.k, b, kv_head),
+               s);
   std::fill_n(s.o, panels_end * value_dim, 0.0f);
   std::fill_n(s.maximum, panels_end, -kInfinity);
   std::fill_n(s.sum, panels_end, 0.0f);
@@ -226,7 +228,7 @@ void forward_tile(const Problem& whole, const Inputs& in, const Outputs& out, co
     }
   }
   store_outputs(out.o, out.logsumexp + whole.query_index(b, h, first_query), b, h, first_query,
-                rows, s);
+                rows, factor_of_head(in.v, b, kv_head), s);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -300,8 +302,8 @@ int64_t requested_bytes(const Launch& at) {
     results += chunk.heads * p.heads_per_kv_head() * p.q_len_of(chunk.batch);
   }
   const int64_t floats = p.query_rows() + 2 * results * (p.value_dim() + 2);
-  return element_size(p.dtype) *
-             (p.query_elements() + p.output_elements() + rows * (p.head_dim + p.value_dim())) +
+  return element_size(p.dtype) * (p.query_elements() + p.output_elements()) +
+         element_size(p.key_dtype()) * rows * (p.head_dim + p.value_dim()) +
          static_cast<int64_t>(sizeof(float)) * floats +
          2 * static_cast<int64_t>(sizeof(int32_t)) * pages;
 }
@@ -332,7 +334,7 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* memory
   pool.parallel_for(work.merges().size(), [&](int64_t item, int thread) {
     const RowTile rows = work.merges()[item];
     const RowRange results = work.results_of(rows.batch, rows.head / p.heads_per_kv_head());
-    run_merge(p, out, rows, results, workspace.results,
+    run_merge(p, in.v, out, rows, results, workspace.results,
               workspace.chunks[static_cast<size_t>(thread)].k);
   });
 }
@@ -347,6 +349,7 @@ extern const AttentionKernel kCpuTiledForward{.name = "cpu_tiled_forward",
                                               .knows_head_dim_v = true,
                                               .knows_lengths = true,
                                               .knows_pages = true,
+                                              .knows_kv_dtype = true,
                                               .knows_gates = true,
                                               .knows_fp32_outputs = true,
                                               .why_unsupported = why_unsupported,

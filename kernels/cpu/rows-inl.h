@@ -76,6 +76,26 @@ HWY_INLINE RowBits float_to_bf16(RowVector value) {
   return hn::IfThenElse(is_nan, hn::Or(top, hn::Set(du, 0x40u)), rounded);
 }
 
+// e4m3 without its factor. Its bits, moved to where fp32 has them, are 2^120 smaller; subnormal
+// numbers too.
+template <typename D, typename Bits>
+HWY_INLINE hn::Vec<D> e4m3_to_float(D d, Bits bits) {
+  const hn::RebindToUnsigned<D> du;
+  const Bits sign = hn::ShiftLeft<24>(hn::And(bits, hn::Set(du, 0x80u)));
+  const Bits magnitude = hn::And(bits, hn::Set(du, 0x7fu));
+  const hn::Vec<D> value =
+      hn::Mul(hn::BitCast(d, hn::ShiftLeft<20>(magnitude)), hn::Set(d, 0x1p120f));
+  const Bits nan = hn::VecFromMask(du, hn::Eq(magnitude, hn::Set(du, 0x7fu)));
+  return hn::BitCast(
+      d, hn::Or(hn::Or(hn::BitCast(du, value), sign), hn::And(nan, hn::Set(du, 0x7fc00000u))));
+}
+
+// A byte for each lane of 32 bits.
+template <typename D>
+HWY_INLINE hn::Vec<D> load_bytes(D du, const uint8_t* from) {
+  return hn::PromoteTo(du, hn::LoadU(hn::Rebind<uint8_t, D>(), from));
+}
+
 // Calls row(index) with the index of the first element of every vector of a row.
 template <typename Row>
 HWY_INLINE void for_row(size_t columns, const Row& row) {
@@ -102,7 +122,10 @@ HWY_INLINE void load_row(const void* from, Dtype dtype, size_t columns, float* H
         hn::StoreU(bf16_to_float(d, hn::PromoteTo(du, hn::LoadU(dh, halves + i))), d, to + i);
       });
     case Dtype::e4m3:
-      break;
+      return for_row(columns, [&](size_t i) HWY_ATTR {
+        hn::StoreU(e4m3_to_float(d, load_bytes(du, static_cast<const uint8_t*>(from) + i)), d,
+                   to + i);
+      });
   }
 }
 
@@ -152,6 +175,12 @@ HWY_INLINE bool all_finite(const float* from, size_t stride, size_t first, size_
     });
   }
   return hn::AllTrue(d, hn::Eq(bits, hn::Zero(d)));
+}
+
+// The factor of the elements of a head of e4m3; 1 in other tensors. For tensors whose factor no row
+// changes.
+HWY_INLINE float factor_of_head(const ConstTensorView& t, int64_t b, int64_t h) {
+  return t.descales.data == nullptr ? 1 : t.descales.at(b, h, 0);
 }
 
 HWY_INLINE const void* row_address(const ConstTensorView& t, int64_t b, int64_t h, int64_t row) {

@@ -114,6 +114,9 @@ void row_dots(const ConstTensorView& o, const ConstTensorView& d_o, int64_t b, i
 void to_fp32(const ConstTensorView& from, int64_t b, int64_t h, int64_t first, int64_t rows,
              float* to) {
   load_rows(from, b, h, first, static_cast<size_t>(rows), to, static_cast<size_t>(from.head_dim));
+  if (from.descales.data == nullptr) return;
+  const float factor = factor_of_head(from, b, h);
+  std::transform(to, to + rows * from.head_dim, to, [=](float x) { return x * factor; });
 }
 
 void from_fp32(const float* from, const TensorView& to, int64_t b, int64_t h, int64_t first,

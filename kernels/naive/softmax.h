@@ -24,7 +24,8 @@ void naive_softmax_gradient(const Problem&, int64_t first, int64_t rows, const f
 void naive_row_dots(const ConstTensorView& o, const ConstTensorView& d_o, int64_t b, int64_t h,
                     int64_t first, int64_t rows, float* delta);
 
-// Converts rows [first, first + rows) of one head to dense fp32 rows, and back.
+// Converts rows [first, first + rows) of one head to dense fp32 rows, times the factor of the head
+// if it has one, and back.
 void naive_to_fp32(const ConstTensorView& from, int64_t b, int64_t h, int64_t first, int64_t rows,
                    float* to);
 void naive_from_fp32(const float* from, const TensorView& to, int64_t b, int64_t h, int64_t first,

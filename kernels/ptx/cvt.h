@@ -1,5 +1,5 @@
 // cvt.rn: rounds floats to nearest even and packs them, as 16-bit elements (sm_80) or as e4m3
-// (sm_89).
+// (sm_89), and widens e4m3 (sm_89).
 #pragma once
 
 #include <cuda_bf16.h>
@@ -38,6 +38,17 @@ __device__ __forceinline__ uint32_t cvt_rn_satfinite_e4m3x4(float x0, float x1, 
       : "=r"(packed)
       : "f"(x0), "f"(x1), "f"(x2), "f"(x3));
   return packed;
+}
+
+// Four e4m3 as fp16, which holds each exactly; NaN stays. `low` has those that come first in
+// memory.
+__device__ __forceinline__ void cvt_rn_f16x2_e4m3x4(uint32_t bytes, uint32_t& low, uint32_t& high) {
+  asm("{\n.reg .b16 first, second;\n"
+      "mov.b32 {first, second}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, first;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, second;\n}\n"
+      : "=r"(low), "=r"(high)
+      : "r"(bytes));
 }
 
 }  // namespace flashbench::ptx

@@ -29,11 +29,11 @@ struct DecodeVariant : Variant<DecodeArguments> {
 };
 
 template <DecodeBatch kBatch, int kHeadDim, int kValueDim, int kRowTiles, int kKeys, int kWarps,
-          int kStages>
+          int kStages, bool kByteCache = false>
 constexpr DecodeVariant variant() {
   constexpr DecodeConfig kConfig{
       kHeadDim, kValueDim, kRowTiles, kKeys, kWarps, kStages, decode_at_once(kHeadDim, kWarps),
-      kBatch};
+      kBatch,   kByteCache};
   using Half = Decode<__half, kConfig>;
   return {variant_of<Half>(decode_kernel<Half>, decode_kernel<Decode<__nv_bfloat16, kConfig>>),
           kValueDim};
@@ -69,13 +69,28 @@ constexpr std::array kVariants<DecodeBatch::portions>{
     variant<DecodeBatch::portions, 256, 256, 1, 16, 4, 2>(),
 };
 
+// Of a cache of bytes: as many bytes in flight as above, by tiles of twice the keys or more stages.
+template <DecodeBatch kBatch>
+constexpr std::array kByteVariants{
+    variant<kBatch, 64, 64, 1, 32, 8, 4, true>(),   variant<kBatch, 64, 64, 1, 32, 4, 4, true>(),
+    variant<kBatch, 64, 64, 2, 32, 8, 4, true>(),   variant<kBatch, 128, 128, 1, 32, 8, 2, true>(),
+    variant<kBatch, 128, 128, 1, 32, 4, 2, true>(), variant<kBatch, 128, 128, 2, 16, 8, 4, true>(),
+    variant<kBatch, 192, 128, 1, 32, 8, 2, true>(), variant<kBatch, 192, 192, 1, 32, 8, 2, true>(),
+    variant<kBatch, 256, 256, 1, 16, 4, 4, true>(),
+};
+
 // The kernels differ in which batches they take, and in whether results may depend on the batch.
 enum class Bits { of_batch, of_request };
 
+template <DecodeBatch kBatch>
+std::span<const DecodeVariant> variants_of(const Problem& p) {
+  if (p.kv_dtype) return kByteVariants<kBatch>;
+  return kVariants<kBatch>;
+}
 std::span<const DecodeVariant> variants_for(const Problem& p, Bits bits) {
-  if (p.lengths || bits == Bits::of_request) return kVariants<DecodeBatch::portions>;
-  if (p.is_paged()) return kVariants<DecodeBatch::paged>;
-  return kVariants<DecodeBatch::equal>;
+  if (p.lengths || bits == Bits::of_request) return variants_of<DecodeBatch::portions>(p);
+  if (p.is_paged()) return variants_of<DecodeBatch::paged>(p);
+  return variants_of<DecodeBatch::equal>(p);
 }
 
 // Those for the smallest dimensions that are compiled.
@@ -85,7 +100,7 @@ bool fits(const DecodeVariant& variant, const Problem& p) {
     return variant.head_dim == 192 && variant.value_dim == 128;
   }
   return variant.head_dim == variant.value_dim &&
-         variant.head_dim == compiled_head_dim(kVariants<DecodeBatch::equal>, widest);
+         variant.head_dim == compiled_head_dim(variants_of<DecodeBatch::equal>(p), widest);
 }
 
 std::vector<BlockSizes> blocks_for(const Problem& p, Bits bits) {
@@ -112,6 +127,9 @@ std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& d
   if (auto why = why_not_half(p.dtype)) return why;
   if (device.compute_capability != 90) {
     return "needs a GPU of compute capability 9.0, for its clusters of thread blocks";
+  }
+  if (p.kv_dtype && (p.head_dim % 16 != 0 || p.value_dim() % 16 != 0)) {
+    return "rows of e4m3 must be multiples of 16 bytes";
   }
   if (std::max(p.q_len, p.kv_len) >= kMaxLength) return "lengths must be below 2^30";
   constexpr int64_t kMaxRows = 64;
@@ -302,10 +320,11 @@ int64_t requested_bytes(const Launch& at) {
   });
   const int64_t row_bytes = p.head_dim * element_size(p.dtype);
   const int64_t value_bytes = p.value_dim() * element_size(p.dtype);
+  const int64_t key_bytes = (p.head_dim + p.value_dim()) * element_size(p.key_dtype());
   const int64_t rows = p.q_heads * p.q_tokens();
   const int64_t entry_bytes = p.is_paged() ? sizeof(int32_t) : 0;
   return rows * (row_bytes * division.splits.count() + value_bytes + int64_t{sizeof(float)}) +
-         keys * (row_bytes + value_bytes + entry_bytes) + 2 * schedule<kBits>(at)->partial_bytes;
+         keys * (key_bytes + entry_bytes) + 2 * schedule<kBits>(at)->partial_bytes;
 }
 
 // Which keys queries see, as DecodeArguments has it: within 32 bits.
@@ -358,6 +377,9 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
       .partial_o = reinterpret_cast<float*>(workspace),
       .partial_sums = reinterpret_cast<float*>(part(offsets.sums)),
       .last_arrived = reinterpret_cast<unsigned*>(part(offsets.last_arrived)),
+      .k_factors = in.k.descales.data,
+      .v_factors = in.v.descales.data,
+      .factor_stride = static_cast<int>(in.k.descales.head_stride),
       .block_table = in.k.pages.table,
       .table_stride = in.k.pages.stride,
       .page_size =
@@ -396,6 +418,7 @@ constexpr AttentionKernel decode_family(std::string_view name) {
           .knows_head_dim_v = true,
           .knows_lengths = true,
           .knows_pages = true,
+          .knows_kv_dtype = true,
           .why_unsupported = why_unsupported<kBits>,
           .choose = kBits == Bits::of_batch ? choose : choose_batch_invariant,
           .variant = describe_variant<kBits>,

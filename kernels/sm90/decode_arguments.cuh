@@ -24,6 +24,7 @@ struct DecodeConfig {
   int stages;   // tiles of K, and as many of V, in a warp's ring
   int at_once;  // thread blocks per multiprocessor
   DecodeBatch batch = DecodeBatch::equal;
+  bool byte_cache = false;  // K and V are e4m3, beside Q and O of 16 bits
 };
 
 struct DecodeArguments {
@@ -39,6 +40,10 @@ struct DecodeArguments {
   // cluster that arrived last, less 1, for each [units, cluster_size].
   float *partial_o, *partial_sums;
   unsigned* last_arrived;
+
+  // Of a cache of bytes: the factors of K and of V, `factor_stride` from head to head.
+  const float *k_factors, *v_factors;
+  int factor_stride;
 
   // Where pages hold the keys: page `number` of request b is block_table[b * table_stride + number]
   // of the pool, in whose strides pages stand for requests. Else null, and pages have 2^30 keys.

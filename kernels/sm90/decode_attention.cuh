@@ -1,5 +1,6 @@
 // Attention of a decoding kernel for Hopper: each warp computes all rows over its tiles of keys,
-// with the online softmax in registers.
+// with the online softmax in registers. Bytes of K and V become fp16 between shared memory and the
+// products.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +28,17 @@ template <typename T, DecodeConfig kConfig, typename Delay>
 struct DecodeAttention : DecodeShapes<T, kConfig> {
   using Shapes = DecodeShapes<T, kConfig>;
   using Shapes::kRowTiles, Shapes::kKeys, Shapes::kStages, Shapes::kKeyTiles, Shapes::kDimSteps,
-      Shapes::kValueTiles, Shapes::kValueSteps, Shapes::kInfinity, Shapes::kKeepQ;
+      Shapes::kValueTiles, Shapes::kValueSteps, Shapes::kInfinity, Shapes::kKeepQ,
+      Shapes::kByteCache;
   using typename Shapes::QTile, typename Shapes::KTile, typename Shapes::VTile,
-      typename Shapes::Shared;
+      typename Shapes::Product, typename Shapes::Shared;
   using Request = DecodeRequest;
   using Rows = typename DecodeWork<kConfig>::Rows;
   using Loads = DecodeLoads<T, kConfig>;
+
+  // P is multiplied by 2 to this power, so that fp16 holds small ones beside Q of bf16 as well. It
+  // is then at most 2^15.
+  static constexpr float kPExponent = kByteCache ? 7 : 0;
 
   // The online softmax state of a thread's rows; `sum` covers only this thread's keys.
   struct State {
@@ -58,7 +64,11 @@ struct DecodeAttention : DecodeShapes<T, kConfig> {
     const int first_seen_by_all = request.first_key(rows.query(a, rows.count - 1));
     const int end_seen_by_all = request.end_key(rows.query(a, 0));
 
-    Loads::store_q(loads.q, shared.q);
+    if constexpr (kByteCache) {
+      Loads::store_scaled_q(loads, shared);
+    } else {
+      Loads::store_q(loads.q, shared.q);
+    }
     Delay::before_barrier();
     __syncthreads();
     const uint32_t q_lane =
@@ -90,10 +100,15 @@ struct DecodeAttention : DecodeShapes<T, kConfig> {
 
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r) {
+        float scale[2] = {a.scale_log2, a.scale_log2};
+        if constexpr (kByteCache) {
+          scale[0] = shared.score_scale[r * 16 + lane / 4];
+          scale[1] = shared.score_scale[r * 16 + 8 + lane / 4];
+        }
 #pragma unroll
         for (int t = 0; t < kKeyTiles; ++t) {
 #pragma unroll
-          for (float& x : s[r][t]) x = __fmul_rn(x, a.scale_log2);
+          for (int i = 0; i < 4; ++i) s[r][t][i] = __fmul_rn(s[r][t][i], scale[i / 2]);
         }
       }
       if (key < first_seen_by_all || key + kKeys > end_seen_by_all) mask(a, request, rows, key, s);
@@ -102,7 +117,11 @@ struct DecodeAttention : DecodeShapes<T, kConfig> {
       Delay::before_barrier();
       ptx::cp_async_wait_group<2 * kStages - 1>();
       __syncwarp();
-      multiply_pv(state.o, p, v_lane + Loads::v_stage(stage));
+      if constexpr (kByteCache) {
+        multiply_pv_of_bytes(state.o, p, v_lane + Loads::v_stage(stage));
+      } else {
+        multiply_pv(state.o, p, v_lane + Loads::v_stage(stage));
+      }
       __syncwarp();
       loads.load_v(a, ring, stage, key + kStages * step);
       stage = stage + KTile::kBytes == Loads::kV ? 0 : stage + KTile::kBytes;
@@ -117,20 +136,37 @@ struct DecodeAttention : DecodeShapes<T, kConfig> {
                                      uint32_t (&kept_q)[kKeepQ ? kDimSteps : 1][kRowTiles][4],
                                      uint32_t q_lane, uint32_t k_lane) {
     float sums[kSums][kRowTiles][kKeyTiles][4] = {};
+    constexpr int kLoadSteps = kByteCache ? 2 : 1;  // of head_dim, that a load of 16 keys has
 #pragma unroll
-    for (int step = 0; step < kDimSteps; ++step) {
-      uint32_t q[kRowTiles][4];
-      if constexpr (!kKeepQ) load_q_step(q, q_lane, step);
+    for (int first = 0; first < kDimSteps; first += kLoadSteps) {
+      uint32_t q[kLoadSteps][kRowTiles][4];
+#pragma unroll
+      for (int i = 0; i < kLoadSteps; ++i) {
+        if constexpr (!kKeepQ) load_q_step(q[i], q_lane, first + i);
+      }
 #pragma unroll
       for (int pair = 0; pair < kKeyTiles / 2; ++pair) {
-        uint32_t k[4];
-        ptx::ldmatrix_x4(k, KTile::column_step(k_lane, step) + pair * 16 * KTile::kRowBytes);
+        uint32_t loaded[4];
+        ptx::ldmatrix_x4(
+            loaded, KTile::column_step(k_lane, first / kLoadSteps) + pair * 16 * KTile::kRowBytes);
 #pragma unroll
-        for (int r = 0; r < kRowTiles; ++r) {
-          const auto& a = kKeepQ ? kept_q[kKeepQ ? step : 0][r] : q[r];
-          auto& sum = sums[step % kSums][r];
-          ptx::mma_m16n8k16<T>(sum[2 * pair], a, k[0], k[1]);
-          ptx::mma_m16n8k16<T>(sum[2 * pair + 1], a, k[2], k[3]);
+        for (int i = 0; i < kLoadSteps; ++i) {
+          uint32_t k[4];
+          if constexpr (kByteCache) {
+            // Four columns of a key of the first eight, and of one of the others.
+            ptx::cvt_rn_f16x2_e4m3x4(loaded[i], k[0], k[1]);
+            ptx::cvt_rn_f16x2_e4m3x4(loaded[2 + i], k[2], k[3]);
+          } else {
+#pragma unroll
+            for (int j = 0; j < 4; ++j) k[j] = loaded[j];
+          }
+#pragma unroll
+          for (int r = 0; r < kRowTiles; ++r) {
+            const auto& a = kKeepQ ? kept_q[kKeepQ ? first + i : 0][r] : q[i][r];
+            auto& sum = sums[(first + i) % kSums][r];
+            ptx::mma_m16n8k16<Product>(sum[2 * pair], a, k[0], k[1]);
+            ptx::mma_m16n8k16<Product>(sum[2 * pair + 1], a, k[2], k[3]);
+          }
         }
       }
     }
@@ -164,8 +200,34 @@ struct DecodeAttention : DecodeShapes<T, kConfig> {
         ptx::ldmatrix_x4_trans(v, VTile::column_step(v_lane, pair) + step * 16 * VTile::kRowBytes);
 #pragma unroll
         for (int r = 0; r < kRowTiles; ++r) {
-          ptx::mma_m16n8k16<T>(o[r][2 * pair], p[r][step], v[0], v[1]);
-          ptx::mma_m16n8k16<T>(o[r][2 * pair + 1], p[r][step], v[2], v[3]);
+          ptx::mma_m16n8k16<Product>(o[r][2 * pair], p[r][step], v[0], v[1]);
+          ptx::mma_m16n8k16<Product>(o[r][2 * pair + 1], p[r][step], v[2], v[3]);
+        }
+      }
+    }
+  }
+  // The same of bytes. Of each 16 columns, one tile of O has the even ones, and the next the odd
+  // ones: ldmatrix transposes 16 bits, so that a lane gets two columns of two keys.
+  static __device__ void multiply_pv_of_bytes(float (&o)[kRowTiles][kValueTiles][4],
+                                              const uint32_t (&p)[kRowTiles][kKeyTiles / 2][4],
+                                              uint32_t v_lane) {
+#pragma unroll
+    for (int step = 0; step < kKeyTiles / 2; ++step) {
+#pragma unroll
+      for (int four = 0; four < kValueTiles / 4; ++four) {
+        uint32_t loaded[4], even[4], odd[4];
+        ptx::ldmatrix_x4_trans(loaded,
+                               VTile::column_step(v_lane, four) + step * 16 * VTile::kRowBytes);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          ptx::cvt_rn_f16x2_e4m3x4(__byte_perm(loaded[i], 0, 0x3120), even[i], odd[i]);
+        }
+#pragma unroll
+        for (int r = 0; r < kRowTiles; ++r) {
+          ptx::mma_m16n8k16<Product>(o[r][4 * four], p[r][step], even[0], even[1]);
+          ptx::mma_m16n8k16<Product>(o[r][4 * four + 1], p[r][step], odd[0], odd[1]);
+          ptx::mma_m16n8k16<Product>(o[r][4 * four + 2], p[r][step], even[2], even[3]);
+          ptx::mma_m16n8k16<Product>(o[r][4 * four + 3], p[r][step], odd[2], odd[3]);
         }
       }
     }
@@ -233,7 +295,8 @@ struct DecodeAttention : DecodeShapes<T, kConfig> {
     }
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
-      const float base[2] = {base_of(state.maximum[r][0]), base_of(state.maximum[r][1])};
+      const float base[2] = {base_of(state.maximum[r][0]) - kPExponent,
+                             base_of(state.maximum[r][1]) - kPExponent};
 #pragma unroll
       for (int t = 0; t < kKeyTiles; ++t) {
 #pragma unroll
@@ -241,7 +304,7 @@ struct DecodeAttention : DecodeShapes<T, kConfig> {
           const float low = ptx::ex2_approx_ftz(s[r][t][2 * half] - base[half]);
           const float high = ptx::ex2_approx_ftz(s[r][t][2 * half + 1] - base[half]);
           state.sum[r][half] += low + high;
-          p[r][t / 2][t % 2 * 2 + half] = ptx::cvt_rn_x2<T>(low, high);
+          p[r][t / 2][t % 2 * 2 + half] = ptx::cvt_rn_x2<Product>(low, high);
         }
       }
     }

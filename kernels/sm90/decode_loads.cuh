@@ -2,10 +2,14 @@
 // V by each warp for itself, to its ring in shared memory, ahead of their use.
 #pragma once
 
+#include <cuda_fp16.h>
+
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/common/strides.h"
 #include "kernels/ptx/cp_async.h"
+#include "kernels/ptx/cvt.h"
 #include "kernels/ptx/shared_address.h"
 #include "kernels/sm90/decode_arguments.cuh"
 #include "kernels/sm90/decode_keys.cuh"
@@ -19,9 +23,9 @@ template <typename T, DecodeConfig kConfig>
 struct DecodeLoads : DecodeShapes<T, kConfig> {
   using Shapes = DecodeShapes<T, kConfig>;
   using Shapes::kHeadDim, Shapes::kValueDim, Shapes::kKeys, Shapes::kStages, Shapes::kThreads,
-      Shapes::kBlockQ;
+      Shapes::kBlockQ, Shapes::kByteCache;
   using typename Shapes::QTile, typename Shapes::KTile, typename Shapes::VTile,
-      typename Shapes::Keys, typename Shapes::Shared;
+      typename Shapes::Keys, typename Shapes::Key, typename Shapes::Shared;
   using Request = DecodeRequest;
   using Place = typename DecodeWork<kConfig>::Place;
   using Rows = typename DecodeWork<kConfig>::Rows;
@@ -29,7 +33,11 @@ struct DecodeLoads : DecodeShapes<T, kConfig> {
   using KeyRange = typename DecodeWork<kConfig>::KeyRange;
 
   static constexpr int kChunks = kHeadDim / 8;  // of 16 bytes
-  static constexpr int kThreadChunks = (kBlockQ * kChunks + kThreads - 1) / kThreads;
+  // Beside a cache of bytes, as many lanes as a power of two load a row, and find its largest
+  // element together.
+  static constexpr int kRowLanes = kByteCache && kChunks == 24 ? 32 : kChunks;
+  static_assert(!kByteCache || (kRowLanes & (kRowLanes - 1)) == 0);
+  static constexpr int kThreadChunks = (kBlockQ * kRowLanes + kThreads - 1) / kThreads;
 
   // Where V's part of a warp's ring begins, and the offset in it of the stage that is at this
   // offset in K's.
@@ -44,6 +52,7 @@ struct DecodeLoads : DecodeShapes<T, kConfig> {
     Keys keys;
     int key;  // of the warp's first tile
     KeyRange range;
+    float scale;  // takes the products of Q and K as they are to exponents in base 2
 
     // A group of copies each, of nothing behind the end.
     __device__ void load_k(const DecodeArguments& a, uint32_t ring, uint32_t stage, int key) {
@@ -70,7 +79,8 @@ struct DecodeLoads : DecodeShapes<T, kConfig> {
     const uint32_t ring = ptx::shared_address(&shared.warps[warp].ring);
     InFlight loads{.keys = keys_of(a, place, request, range.end),
                    .key = range.first + warp * kKeys,
-                   .range = range};
+                   .range = range,
+                   .scale = a.scale_log2 * place.k_factor};
     loads.keys.look_up_first(a, loads.key, range.step);
     load_q(a, place, request, rows, loads.q);
 #pragma unroll 1
@@ -88,7 +98,7 @@ struct DecodeLoads : DecodeShapes<T, kConfig> {
 #pragma unroll
     for (int i = 0; i < kThreadChunks; ++i) {
       const int at = i * kThreads + static_cast<int>(threadIdx.x);
-      const int row = at / kChunks, chunk = at % kChunks;
+      const int row = at / kRowLanes, chunk = at % kRowLanes;
       q[i] = {0, 0, 0, 0};
       if (row < rows.count && chunk * 8 < a.head_dim) {
         const Row here(a, place, rows, row);
@@ -108,22 +118,70 @@ struct DecodeLoads : DecodeShapes<T, kConfig> {
     }
   }
 
+  // Q in fp16, for products with bytes. bf16 has a larger range: each row is multiplied by a power
+  // of two that takes its largest element to 2^14 or a little more. What fp16 then cannot hold
+  // exactly is less than 2^-30 of that, far less than a sum in fp32 loses. The scale of each row
+  // goes to shared memory, without that power. The columns of each 16 are in the order in which a
+  // lane's four bytes of K are the columns of its two registers of B: 0 1 4 5 8 9 12 13, 2 3 6 7
+  // ...
+  static __device__ void store_scaled_q(const InFlight& loads, Shared& shared) {
+#pragma unroll
+    for (int i = 0; i < kThreadChunks; ++i) {
+      const int at = i * kThreads + static_cast<int>(threadIdx.x);
+      const int row = at / kRowLanes, chunk = at % kRowLanes;
+      uint32_t halves[4] = {loads.q[i].x, loads.q[i].y, loads.q[i].z, loads.q[i].w};
+      float inverse = 1;
+      if constexpr (!std::is_same_v<T, __half>) inverse = scale_row(halves);
+      if (row >= kBlockQ) continue;
+      if (chunk == 0) shared.score_scale[row] = loads.scale * inverse;
+      if (chunk >= kChunks) continue;
+      const int half = chunk % 2 * 8;
+      *reinterpret_cast<uint2*>(shared.q + QTile::offset(row, chunk & ~1) + half) = {halves[0],
+                                                                                     halves[2]};
+      *reinterpret_cast<uint2*>(shared.q + QTile::offset(row, chunk | 1) + half) = {halves[1],
+                                                                                    halves[3]};
+    }
+  }
+  // Makes eight bf16 of a row eight fp16, times that power of two. Returns its inverse.
+  static __device__ float scale_row(uint32_t (&two)[4]) {
+    float x[8], largest = 0;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      x[j] = __uint_as_float(j % 2 == 0 ? two[j / 2] << 16 : two[j / 2] & 0xffff0000u);
+      largest = fmaxf(largest, fabsf(x[j]));
+    }
+#pragma unroll
+    for (int step = 1; step < kRowLanes; step *= 2) {
+      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, step));
+    }
+    constexpr int kBias = 127, kTop = 14, kMostShift = 120;  // of 0, and of numbers near it
+    const int exponent = static_cast<int>(__float_as_uint(largest) >> 23) - kBias;
+    const int shift = min(kTop - exponent, kMostShift);
+    const float power = __uint_as_float(static_cast<uint32_t>(kBias + shift) << 23);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      two[j] = ptx::cvt_rn_x2<__half>(x[2 * j] * power, x[2 * j + 1] * power);
+    }
+    return __uint_as_float(static_cast<uint32_t>(kBias - shift) << 23);
+  }
+
   // A warp loads a tile of K or V. Keys from `end` on are zeros, whatever memory holds there.
   template <typename Tile, typename TileRows>
   static __device__ void load_keys(uint32_t tile, const TileRows& rows, int first_key, int end,
                                    int columns) {
     constexpr int kRowsAtOnce = 32 / Tile::kRowChunks;
+    constexpr int kElements = 16 / sizeof(Key);  // of a chunk
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int chunk = lane % Tile::kRowChunks, lane_row = lane / Tile::kRowChunks;
 #pragma unroll
     for (int i = 0; i < kKeys; i += kRowsAtOnce) {
       const int row = i + lane_row, key = first_key + row;
-      const T* from = rows.row(key) + chunk * 8;
+      const Key* from = rows.row(key) + chunk * kElements;
       const uint32_t to = tile + Tile::chunk_offset(row, chunk);
 #pragma unroll
       for (int panel = 0; panel < Tile::kPanels; ++panel) {
-        const int column = panel * Tile::kPanelColumns;
-        const bool inside = key < end && column + chunk * 8 < columns;
+        const int column = panel * Tile::kRowChunks * kElements;
+        const bool inside = key < end && column + chunk * kElements < columns;
         ptx::cp_async_16(to + panel * Tile::kPanelBytes, from + column, inside ? 16 : 0);
       }
     }
@@ -133,7 +191,7 @@ struct DecodeLoads : DecodeShapes<T, kConfig> {
   static __device__ Keys keys_of(const DecodeArguments& a, const Place& place,
                                  const Request& request, int end) {
     const auto of_head = [&](const void* tensor, const Strides& strides) {
-      return static_cast<const T*>(tensor) + place.kv_head * strides.head;
+      return static_cast<const Key*>(tensor) + place.kv_head * strides.head;
     };
     const auto of_request = [&](const void* tensor, const Strides& strides) {
       return of_head(tensor, strides) + request.number * strides.batch +
@@ -141,8 +199,8 @@ struct DecodeLoads : DecodeShapes<T, kConfig> {
     };
     if constexpr (kConfig.batch == DecodeBatch::equal) {
       const auto rows = [&](const void* tensor, const Strides& strides) {
-        return KeyRows<T>{of_request(tensor, strides),
-                          static_cast<unsigned>(strides.row * sizeof(T))};
+        return KeyRows<Key>{of_request(tensor, strides),
+                            static_cast<unsigned>(strides.row * sizeof(Key))};
       };
       return {rows(a.tensors.k, a.tensors.k_strides), rows(a.tensors.v, a.tensors.v_strides)};
     } else {

@@ -25,7 +25,7 @@ template <typename T, DecodeConfig kConfig, typename Delay>
 struct DecodeMerge : DecodeShapes<T, kConfig> {
   using Shapes = DecodeShapes<T, kConfig>;
   using Shapes::kRowTiles, Shapes::kWarps, Shapes::kBlockQ, Shapes::kValueTiles, Shapes::kInfinity,
-      Shapes::kTakesPortions, Shapes::kColumns;
+      Shapes::kTakesPortions, Shapes::kColumns, Shapes::kByteCache;
   using typename Shapes::Shared;
   using Request = DecodeRequest;
   using Place = typename DecodeWork<kConfig>::Place;
@@ -108,14 +108,24 @@ struct DecodeMerge : DecodeShapes<T, kConfig> {
         sum += __shfl_xor_sync(~0u, sum, 1);
         sum += __shfl_xor_sync(~0u, sum, 2);
         if (lane % 4 == 0) {
-          shared.maximum[warp][row] = state.maximum[r][half];
+          shared.maximum[warp][row] = state.maximum[r][half] - Attention::kPExponent;
           shared.sum[warp][row] = sum;
         }
-        float* o = &shared.warps[warp].o[row][lane % 4 * 2];
+        float* o = shared.warps[warp].o[row];
+        if constexpr (kByteCache) {
+          // Tiles of even and of odd columns (DecodeAttention::multiply_pv_of_bytes).
 #pragma unroll
-        for (int t = 0; t < kValueTiles; ++t) {
-          *reinterpret_cast<float2*>(o + t * 8) = {state.o[r][t][2 * half],
-                                                   state.o[r][t][2 * half + 1]};
+          for (int t = 0; t < kValueTiles; t += 2) {
+            *reinterpret_cast<float4*>(o + t * 8 + lane % 4 * 4) = {
+                state.o[r][t][2 * half], state.o[r][t + 1][2 * half], state.o[r][t][2 * half + 1],
+                state.o[r][t + 1][2 * half + 1]};
+          }
+        } else {
+#pragma unroll
+          for (int t = 0; t < kValueTiles; ++t) {
+            *reinterpret_cast<float2*>(o + t * 8 + lane % 4 * 2) = {state.o[r][t][2 * half],
+                                                                    state.o[r][t][2 * half + 1]};
+          }
         }
       }
     }
@@ -203,7 +213,8 @@ struct DecodeMerge : DecodeShapes<T, kConfig> {
 
   static __device__ void store(const DecodeArguments& a, const Place& place, const Request& request,
                                const Rows& rows, int row, int column, const Part& part) {
-    const float inverse = part.sum == 0 ? 0 : 1 / part.sum;
+    float inverse = part.sum == 0 ? 0 : 1 / part.sum;
+    if constexpr (kByteCache) inverse *= place.v_factor;
     const uint2 packed{ptx::cvt_rn_x2<T>(part.o.x * inverse, part.o.y * inverse),
                        ptx::cvt_rn_x2<T>(part.o.z * inverse, part.o.w * inverse)};
     const Row here(a, place, rows, row);

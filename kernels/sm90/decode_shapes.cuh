@@ -1,6 +1,8 @@
 // The sizes of tiles and of shared memory in a decoding kernel for Hopper.
 #pragma once
 
+#include <cuda_fp16.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -32,16 +34,23 @@ struct DecodeShapes {
   static constexpr int kValueSteps = kValueDim / 16;
   static constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
+  // Bytes are exact in fp16, in which they are multiplied whatever the dtype of Q: K and V's
+  // factors and what scales Q are applied to scores and O.
+  static constexpr bool kByteCache = kConfig.byte_cache;
+  using Key = std::conditional_t<kByteCache, uint8_t, T>;
+  using Product = std::conditional_t<kByteCache, __half, T>;
+
   static constexpr bool kTakesPortions = kConfig.batch == DecodeBatch::portions;
 
   // Q stays in registers where there is room beside S and O.
   static constexpr bool kKeepQ = kRowTiles * (kDimSteps + kKeyTiles + kValueTiles) * 4 <= 160;
 
   using QTile = mma::SharedTile<kBlockQ, kHeadDim>;
-  using KTile = mma::SharedTile<kKeys, kHeadDim>;
-  using VTile = mma::SharedTile<kKeys, kValueDim>;
-  using Keys = std::conditional_t<kConfig.batch == DecodeBatch::equal, EqualKeys<T>,
-                                  PagedKeys<T, kKeys, kStages>>;
+  // A tile of bytes has two of them for a column of 16 bits.
+  using KTile = mma::SharedTile<kKeys, kHeadDim* int{sizeof(Key)} / 2>;
+  using VTile = mma::SharedTile<kKeys, kValueDim* int{sizeof(Key)} / 2>;
+  using Keys = std::conditional_t<kConfig.batch == DecodeBatch::equal, EqualKeys<Key>,
+                                  PagedKeys<Key, kKeys, kStages>>;
 
   // Rows of O in shared memory. The padding spares bank conflicts to stores of accumulators.
   static constexpr int kORow = kValueDim + 8;
@@ -75,6 +84,7 @@ struct DecodeShapes {
     alignas(128) char q[QTile::kBytes];
     WarpMemory warps[kWarps];
     float maximum[kWarps][kBlockQ], sum[kWarps][kBlockQ];
+    float score_scale[kByteCache ? kBlockQ : 1];  // of each row (DecodeLoads::store_scaled_q)
     // What the thread blocks of a cluster have sent: of each of them, this one's shares.
     float4 received_o[kTakesPortions ? 1 : kReceivedShares * 32];
     float2 received_sums[kTakesPortions ? 1 : kReceivedShares * 32];

@@ -9,7 +9,7 @@ namespace {
 
 // Of an H200 (docs/kernel-log.md). Bytes per nanosecond: what memory delivers for each
 // multiprocessor; what a warp gets through, and what a multiprocessor gets through if others are
-// idle, with 16 rows and with more.
+// idle, with 16 rows and with more; those with a cache of bytes are taken to be the latter.
 constexpr double kMemoryRate = 34;
 constexpr double kWarpRate = 16.5, kLargestRate = 97;
 constexpr double kWarpRateOfMoreRows = 11, kLargestRateOfMoreRows = 56;
@@ -44,7 +44,8 @@ double predicted_ns(const Problem& p, const DeviceInfo& device, const BlockSizes
                     const Splits& splits) {
   const double multiprocessors = std::max(1, device.threads);
   const auto rows = static_cast<double>(std::min<int64_t>(packed_rows(p), blocks.q));
-  const auto key_bytes = static_cast<double>((p.head_dim + p.value_dim()) * element_size(p.dtype));
+  const auto key_bytes =
+      static_cast<double>((p.head_dim + p.value_dim()) * element_size(p.key_dtype()));
   const auto units = static_cast<double>(p.batch * p.kv_heads * row_blocks(p, blocks));
   const double thread_blocks = units * splits.count();
   const double bytes = static_cast<double>(p.seen_keys().size()) * key_bytes / splits.count();
@@ -57,7 +58,7 @@ double predicted_ns(const Problem& p, const DeviceInfo& device, const BlockSizes
   const double slots =
       std::max(1.0, std::floor(usable * at_once / splits.cluster_size)) * splits.cluster_size;
   const double sharing = std::min<double>(at_once, std::ceil(thread_blocks / usable));
-  const bool more_rows = blocks.q > 16;
+  const bool more_rows = blocks.q > 16 || p.kv_dtype;
   const double rate = std::min((more_rows ? kLargestRateOfMoreRows : kLargestRate) / sharing,
                                (more_rows ? kWarpRateOfMoreRows : kWarpRate) * blocks.warps);
   const double memory_rate = kMemoryRate * multiprocessors;

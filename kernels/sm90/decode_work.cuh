@@ -20,8 +20,16 @@ struct DecodeWork {
   // neighbours, so that they read neighbouring memory at about the same time.
   struct Place {
     int kv_head, row_block, cluster, rank;
+    float k_factor = 1, v_factor = 1;  // of a cache of bytes
 
     __device__ explicit Place(const DecodeArguments& a) : cluster(0), rank(0) {
+      find_unit(a);
+      if constexpr (kConfig.byte_cache) {
+        k_factor = __ldg(a.k_factors + kv_head * a.factor_stride);
+        v_factor = __ldg(a.v_factors + kv_head * a.factor_stride);
+      }
+    }
+    __device__ void find_unit(const DecodeArguments& a) {
       if constexpr (kTakesPortions) {
         kv_head = static_cast<int>(blockIdx.y);
         row_block = static_cast<int>(blockIdx.x);

@@ -287,6 +287,13 @@ Problem Problem::request(int64_t b) const {
   return one;
 }
 
+Problem Problem::without_kv_dtype() const {
+  Problem same = *this;
+  same.kv_dtype.reset();
+  if (!same.is_scaled()) same.descale = Descale::per_head;
+  return same;
+}
+
 double Problem::softmax_scale() const {
   return scale.value_or(1.0 / std::sqrt(static_cast<double>(head_dim)));
 }
@@ -335,16 +342,19 @@ int64_t Problem::unmasked_pairs() const {
 }
 
 int64_t Problem::descales(int64_t heads, int64_t length) const {
-  if (!is_scaled()) return 0;
   switch (descale) {
     case Descale::per_head:
-      return batch * heads;
+      return kv_dtype ? heads : batch * heads;
     case Descale::per_tensor:
       return 1;
     case Descale::per_block:
       return batch * heads * ((length + kDescaleRows - 1) / kDescaleRows);
   }
   throw std::logic_error("no such descale");
+}
+
+int64_t Problem::factor_bytes() const {
+  return static_cast<int64_t>(sizeof(float)) * (query_descales() + 2 * key_descales());
 }
 
 int64_t gemm_dims(Pass pass, int64_t head_dim, int64_t value_dim) {
@@ -375,18 +385,20 @@ double Problem::flops_convention() const {
 }
 
 int64_t Problem::compulsory_bytes() const {
-  const int64_t key_bytes = element_size(dtype) * kv_heads * (head_dim + value_dim());
+  const int64_t key_bytes = element_size(key_dtype()) * kv_heads * (head_dim + value_dim());
+  // Requests share the factors of a K/V cache.
+  const auto bytes_of_request = [](const Problem& one) {
+    return one.compulsory_bytes() - one.factor_bytes();
+  };
   if (is_paged()) {
     const auto keys = [&](int64_t b) { return request(b).seen_keys(); };
     const int64_t entries = sum_by_number([&](int64_t b) { return pages_with(keys(b)); });
     const int64_t repeated =
         sum_by_number([&](int64_t b) { return keys(b).size(); }) - distinct_rows(keys);
-    return sum_of_requests([](const Problem& one) { return one.compulsory_bytes(); }) -
-           key_bytes * repeated + kTableEntryBytes * entries;
+    return sum_of_requests(bytes_of_request) - key_bytes * repeated + kTableEntryBytes * entries +
+           factor_bytes();
   }
-  if (lengths) {
-    return sum_of_requests([](const Problem& one) { return one.compulsory_bytes(); });
-  }
+  if (lengths) return sum_of_requests(bytes_of_request) + factor_bytes();
   return tensor_bytes() - key_bytes * batch * (kv_len - seen_keys().size());
 }
 
@@ -399,14 +411,15 @@ int64_t Problem::kv_bytes() const {
   const auto keys = [&](int64_t b) { return request(b).seen_keys(); };
   const int64_t rows =
       is_paged() ? distinct_rows(keys) : sum_by_number([&](int64_t b) { return keys(b).size(); });
-  return element_size(dtype) * kv_heads * (head_dim + value_dim()) * rows;
+  return element_size(key_dtype()) * kv_heads * (head_dim + value_dim()) * rows;
 }
 
 int64_t Problem::bytes_of_rows(int64_t queries, int64_t keys) const {
-  if (is_scaled()) {
-    return element_size(dtype) * (queries * head_dim + keys * (head_dim + value_dim())) +
+  if (has_scaled_keys()) {
+    return element_size(dtype) * queries * head_dim +
+           element_size(key_dtype()) * keys * (head_dim + value_dim()) +
            element_size(output_dtype()) * queries * value_dim() +
-           static_cast<int64_t>(sizeof(float)) * (queries + query_descales() + 2 * key_descales());
+           static_cast<int64_t>(sizeof(float)) * queries + factor_bytes();
   }
   const int64_t of_each_shape = pass == Pass::forward ? 1 : 2;  // backward also the gradients
   return element_size(dtype) * of_each_shape * (queries + keys) * (head_dim + value_dim()) +
@@ -464,11 +477,14 @@ std::optional<std::string> Problem::invalid() const {
   }
   if (!gpus && split != Split::zigzag) return "split needs gpus";
   if (const auto wrong = invalid_quantized()) return wrong;
+  if (const auto wrong = invalid_kv_dtype()) return wrong;
   return invalid_pages();
 }
 
 std::optional<std::string> Problem::invalid_quantized() const {
-  if (descale != Descale::per_head && !is_scaled()) return "descale needs dtype e4m3";
+  if (descale != Descale::per_head && !has_scaled_keys()) {
+    return "descale needs dtype or kv_dtype e4m3";
+  }
   if (!is_quantized()) return std::nullopt;
   const std::string what = is_scaled() ? "dtype e4m3" : "quantize";
   if (quantize != Quantize::none) {
@@ -483,6 +499,19 @@ std::optional<std::string> Problem::invalid_quantized() const {
   if (lengths) return what + " takes requests of equal lengths only";
   if (is_paged()) return what + " takes K and V without pages only";
   if (gpus) return what + " is computed by one device";
+  return std::nullopt;
+}
+
+std::optional<std::string> Problem::invalid_kv_dtype() const {
+  if (!kv_dtype) return std::nullopt;
+  if (dtype != Dtype::fp16 && dtype != Dtype::bf16) return "kv_dtype needs dtype fp16 or bf16";
+  if (descale == Descale::per_block) {
+    return "kv_dtype has one factor for each K/V head, or one for all: descale per_block needs "
+           "dtype e4m3";
+  }
+  if (quantize != Quantize::none) return "kv_dtype and quantize cannot be combined";
+  if (pass == Pass::backward) return "kv_dtype has no backward pass";
+  if (gpus) return "kv_dtype is computed by one device";
   return std::nullopt;
 }
 

@@ -33,8 +33,8 @@ enum class PageOrder { shuffled, linear, reversed };
 // (attention/key_split.h).
 enum class Split { zigzag, contiguous, keys };
 
-// What has a factor of its own in each of Q, K and V of dtype e4m3: a head of a request, the whole
-// tensor, or kDescaleRows rows of a head.
+// What has a factor of its own in each tensor of e4m3: a head of a request (in a K/V cache of e4m3:
+// a head, of all requests), the whole tensor, or kDescaleRows rows of a head.
 enum class Descale { per_head, per_tensor, per_block };
 inline constexpr int64_t kDescaleRows = 128;
 
@@ -55,6 +55,8 @@ inline constexpr std::array kPasses{Pass::forward, Pass::backward};
 inline constexpr std::array kDtypes{Dtype::fp32, Dtype::fp16, Dtype::bf16, Dtype::e4m3};
 // Those whose elements mean themselves, without a factor.
 inline constexpr std::array kUnscaledDtypes{Dtype::fp32, Dtype::fp16, Dtype::bf16};
+// What a K/V cache can be stored in beside Q's dtype (Problem::kv_dtype).
+inline constexpr std::array kKvDtypes{Dtype::e4m3};
 inline constexpr std::array kMasks{Mask::none, Mask::causal_top_left, Mask::causal_bottom_right};
 inline constexpr std::array kLayouts{Layout::bshd, Layout::bhsd, Layout::ragged};
 inline constexpr std::array kKvLayouts{KvLayout::paged_nhd, KvLayout::paged_hnd};
@@ -167,9 +169,18 @@ struct Problem {
   Split split = Split::zigzag;
   Problem of_one_device() const;  // the same for one alone
 
-  // Of Q, K and V of dtype e4m3, for the forward pass: what has a factor (attention/tensors.h).
+  // The dtype of K and V where it is not that of Q: a K/V cache of e4m3 beside Q and O of 16 bits,
+  // for the forward pass. The products are of 16 bits: each byte is exact in them.
+  std::optional<Dtype> kv_dtype = std::nullopt;
+  Dtype key_dtype() const { return kv_dtype.value_or(dtype); }
+
+  // Of tensors of e4m3, for the forward pass: what has a factor (attention/tensors.h).
   Descale descale = Descale::per_head;
   bool is_scaled() const { return dtype == Dtype::e4m3; }
+  bool has_scaled_keys() const { return key_dtype() == Dtype::e4m3; }
+
+  // The same with K and V in Q's dtype, as they were before they were rounded.
+  Problem without_kv_dtype() const;
 
   // A recipe by which the provider rounds Q, K and V of dtype bf16 to bytes, as part of its work: O
   // and the logsumexp are those of the problem with the rounded inputs.
@@ -181,10 +192,9 @@ struct Problem {
   // Of O: a sum of many values is stored in more bits than each of them.
   Dtype output_dtype() const { return is_scaled() ? Dtype::bf16 : dtype; }
 
-  // The factors of a tensor with so many heads, of so many rows.
-  int64_t descales(int64_t heads, int64_t length) const;
-  int64_t query_descales() const { return descales(q_heads, q_len); }
-  int64_t key_descales() const { return descales(kv_heads, kv_len); }
+  // The factors of Q, and of K or V.
+  int64_t query_descales() const { return is_scaled() ? descales(q_heads, q_len) : 0; }
+  int64_t key_descales() const { return has_scaled_keys() ? descales(kv_heads, kv_len) : 0; }
 
   // A paged K/V cache, for the forward pass: K and V lie in pages of page_size rows, anywhere in a
   // pool, and a block table says which pages hold a request's rows. Absent: no pages. `layout` is
@@ -326,7 +336,12 @@ struct Problem {
  private:
   std::optional<std::string> invalid_pages() const;
   std::optional<std::string> invalid_quantized() const;
+  std::optional<std::string> invalid_kv_dtype() const;
   double most_pages() const;
+
+  // The factors of a tensor of e4m3 with so many heads, of so many rows; bytes of all factors.
+  int64_t descales(int64_t heads, int64_t length) const;
+  int64_t factor_bytes() const;
 
   // Full pages of the shared prefix that a request has, or any.
   int64_t shared_pages(int64_t rows) const;

@@ -13,8 +13,8 @@ namespace flashbench {
 inline constexpr unsigned char kPoisonByte = 0xff;
 
 // The factors of an e4m3 tensor: an element of row `row` means its value times at(b, h, row). They
-// lie [batch, heads, ceil(length / kDescaleRows)], without the dimensions that share one (Descale):
-// their stride is 0.
+// lie [batch, heads, ceil(length / kDescaleRows)], without the dimensions that share one (Descale,
+// Problem::kv_dtype): their stride is 0.
 struct Descales {
   const float* data = nullptr;  // in the memory that the tensor is in; null: it has none
   int64_t batch_stride = 0, head_stride = 0, block_stride = 0;
@@ -24,10 +24,10 @@ struct Descales {
   }
 };
 
-// Of a tensor with so many heads, of so many rows.
-inline Descales descales_view(const float* data, const Problem& p, int64_t heads, int64_t length) {
-  if (!p.is_scaled()) return {};
-  const int64_t of_batch = p.descales(heads, length) / p.batch;
+// Of a tensor with so many heads, which has so many factors.
+inline Descales descales_view(const float* data, const Problem& p, int64_t heads, int64_t count) {
+  if (count == 0) return {};
+  const int64_t of_batch = p.kv_dtype ? 0 : count / p.batch;
   switch (p.descale) {
     case Descale::per_head:
       return {data, of_batch, 1, 0};
@@ -37,6 +37,14 @@ inline Descales descales_view(const float* data, const Problem& p, int64_t heads
       return {data, of_batch, of_batch / heads, 1};
   }
   throw std::logic_error("no such descale");
+}
+
+// Of Q, and of K or V.
+inline Descales query_descales_view(const float* data, const Problem& p) {
+  return descales_view(data, p, p.q_heads, p.query_descales());
+}
+inline Descales key_descales_view(const float* data, const Problem& p) {
+  return descales_view(data, p, p.kv_heads, p.key_descales());
 }
 
 // A tensor [batch, heads, length, head_dim] in memory; strides in elements, head_dim contiguous. Or
@@ -147,10 +155,10 @@ BasicTensorView<Data> ragged_view(Data* data, Dtype dtype, const RequestRows& ro
           0,    head_dim, heads * head_dim, &rows};
 }
 
-// Dense views in a problem's dtype (of O, its output_dtype) and layout, shaped like Q (and dQ), O
-// (and dO), K (and dK) or V (and dV); without the factors of e4m3. A ragged view must not outlive
-// the problem and its copies. Of a paged K or V it is the pool: each page stands where a request
-// does elsewhere.
+// Dense views in a problem's dtype (of O, its output_dtype; of K and V, its key_dtype) and layout,
+// shaped like Q (and dQ), O (and dO), K (and dK) or V (and dV); without the factors of e4m3. A
+// ragged view must not outlive the problem and its copies. Of a paged K or V it is the pool: each
+// page stands where a request does elsewhere.
 template <typename Data>
 BasicTensorView<Data> query_side_view(Data* data, const Problem& p, Dtype dtype, int64_t head_dim) {
   if (p.is_ragged()) return ragged_view(data, dtype, p.lengths->queries(), p.q_heads, head_dim);
@@ -159,11 +167,13 @@ BasicTensorView<Data> query_side_view(Data* data, const Problem& p, Dtype dtype,
 template <typename Data>
 BasicTensorView<Data> key_side_view(Data* data, const Problem& p, int64_t head_dim) {
   if (p.is_paged()) {
-    return dense_view(data, p.dtype, p.key_layout(), p.pool_pages(), p.kv_heads, *p.page_size,
+    return dense_view(data, p.key_dtype(), p.key_layout(), p.pool_pages(), p.kv_heads, *p.page_size,
                       head_dim);
   }
-  if (p.is_ragged()) return ragged_view(data, p.dtype, p.lengths->keys(), p.kv_heads, head_dim);
-  return dense_view(data, p.dtype, p.layout, p.batch, p.kv_heads, p.kv_len, head_dim);
+  if (p.is_ragged()) {
+    return ragged_view(data, p.key_dtype(), p.lengths->keys(), p.kv_heads, head_dim);
+  }
+  return dense_view(data, p.key_dtype(), p.layout, p.batch, p.kv_heads, p.kv_len, head_dim);
 }
 template <typename Data>
 BasicTensorView<Data> query_view(Data* data, const Problem& p) {

@@ -63,9 +63,9 @@ struct Scene {
     auto& made = oracles[storage];
     if (made == nullptr) {
       const PhaseClock::Phase phase(clock, "reference");
-      made =
-          std::make_unique<Oracle>(problem, host.inputs(), storage,
-                                   OracleBudget{.fp64_flops = options.verify.fp64_flops}, device);
+      made = std::make_unique<Oracle>(problem, host.inputs(), storage,
+                                      OracleBudget{.fp64_flops = options.verify.fp64_flops}, device,
+                                      host.before_rounding());
     }
     return *made;
   }

@@ -55,6 +55,8 @@ void dump_inputs(const std::filesystem::path& folder, const Problem& p, const In
   write_tensor(folder / "v.npy", value_view(inputs.v.data, p), p.key_layout());
   if (p.is_scaled()) {
     write_descales(folder / "q_descale.npy", inputs.q.descales, p.query_descales());
+  }
+  if (p.has_scaled_keys()) {
     write_descales(folder / "k_descale.npy", inputs.k.descales, p.key_descales());
     write_descales(folder / "v_descale.npy", inputs.v.descales, p.key_descales());
   }

@@ -18,15 +18,17 @@ double gibibytes(int64_t bytes) {
 }  // namespace
 
 int64_t host_bytes_needed(const Problem& p, DeviceKind kind) {
-  const int64_t element = element_size(p.dtype);
   const int64_t o = p.output_elements() * element_size(p.output_dtype());
-  const int64_t elements = p.query_elements() + p.key_elements() + p.value_elements();
-  const int64_t qkv = elements * element;
+  const int64_t keys = p.key_elements() + p.value_elements();
+  const int64_t elements = p.query_elements() + keys;
+  const int64_t qkv =
+      p.query_elements() * element_size(p.dtype) + keys * element_size(p.key_dtype());
   const bool forward = p.pass == Pass::forward;
   const int64_t inputs = forward ? qkv : qkv + 2 * o;
   const int64_t outputs = forward ? o : qkv;
-  const int64_t dequantized = p.is_quantized() ? elements * element_size(Dtype::fp32) : 0;
-  return inputs + 2 * outputs + dequantized + (kind == DeviceKind::cpu ? inputs + outputs : 0);
+  const int64_t in_fp32 = p.is_quantized() ? elements * element_size(Dtype::fp32) : 0;
+  const int64_t before = p.kv_dtype ? keys * element_size(p.dtype) : 0;  // K and V were rounded
+  return inputs + 2 * outputs + in_fp32 + before + (kind == DeviceKind::cpu ? inputs + outputs : 0);
 }
 
 std::string why_no_room(const Problem& p, DeviceKind kind) {

@@ -18,10 +18,10 @@ size_t output_bytes(const Problem& p, Dtype dtype) {
   return static_cast<size_t>(p.output_elements() * element_size(dtype));
 }
 size_t key_bytes(const Problem& p) {
-  return static_cast<size_t>(p.key_elements() * element_size(p.dtype));
+  return static_cast<size_t>(p.key_elements() * element_size(p.key_dtype()));
 }
 size_t value_bytes(const Problem& p) {
-  return static_cast<size_t>(p.value_elements() * element_size(p.dtype));
+  return static_cast<size_t>(p.value_elements() * element_size(p.key_dtype()));
 }
 size_t row_bytes(const Problem& p) {
   return static_cast<size_t>(p.query_rows()) * sizeof(float);
@@ -51,9 +51,8 @@ ConstTensorView table_shape(const Problem& p) {
 ConstTensorView descales_shape(int64_t count) {
   return dense_view<const void>(nullptr, Dtype::fp32, Layout::bhsd, 1, 1, 1, count);
 }
-Descales placed_descales(const PlacedTensor& placed, const Problem& p, int64_t heads,
-                         int64_t length) {
-  return descales_view(static_cast<const float*>(placed.view().data), p, heads, length);
+const float* factors_in(const PlacedTensor& placed) {
+  return static_cast<const float*>(placed.view().data);
 }
 
 // The rows of each request where there are others behind them.
@@ -99,12 +98,12 @@ DeviceInputs::DeviceInputs(Device& device, const Problem& problem, Placement pla
   if (problem.is_paged()) {
     table_ = PlacedTensor(device, table_shape(problem), placement, MemoryUse::input);
   }
-  if (problem.is_scaled()) {
+  if (problem.has_scaled_keys()) {
     const auto factors = [&](int64_t count) {
       return PlacedTensor(device, descales_shape(count), row_placement(placement),
                           MemoryUse::input);
     };
-    q_descales_ = factors(problem.query_descales());
+    if (problem.is_scaled()) q_descales_ = factors(problem.query_descales());
     k_descales_ = factors(problem.key_descales());
     v_descales_ = factors(problem.key_descales());
   }
@@ -133,9 +132,9 @@ Inputs DeviceInputs::view() const {
   inputs.q = q_.view();
   inputs.k = k_.view();
   inputs.v = v_.view();
-  inputs.q.descales = placed_descales(q_descales_, problem_, problem_.q_heads, problem_.q_len);
-  inputs.k.descales = placed_descales(k_descales_, problem_, problem_.kv_heads, problem_.kv_len);
-  inputs.v.descales = placed_descales(v_descales_, problem_, problem_.kv_heads, problem_.kv_len);
+  inputs.q.descales = query_descales_view(factors_in(q_descales_), problem_);
+  inputs.k.descales = key_descales_view(factors_in(k_descales_), problem_);
+  inputs.v.descales = key_descales_view(factors_in(v_descales_), problem_);
   if (problem_.is_paged()) {
     const auto* table = static_cast<const int32_t*>(table_.view().data);
     inputs.k = paged_view(inputs.k, problem_, table, table_.view().row_stride);

@@ -232,22 +232,45 @@ DescaleRule descale_rule(Distribution distribution) {
   return [=](float amax, float) { return pattern_descale(distribution, amax); };
 }
 
-// Makes a tensor of e4m3 and its factors, which `view` has room for.
-std::shared_ptr<const Bytes> rounded(const Problem& p, int tensor, TensorView view,
-                                     HostVector<float>& descales, const InputSpec& spec,
-                                     ThreadPool& pool) {
-  TensorView wide = view;
-  wide.dtype = Dtype::fp32;
-  const std::shared_ptr<const Bytes> values = filled({p, tensor, wide}, spec, "", pool);
-  auto bytes = std::make_shared<Bytes>(bytes_of(view));
-  view.data = bytes->data();
-  descales.resize(static_cast<size_t>(p.descales(view.heads, view.length)));
-  view.descales = descales_view(descales.data(), p, view.heads, view.length);
-  const auto* from = reinterpret_cast<const float*>(values->data());
-  quantize([&](int64_t b, int64_t h, int64_t row,
-               float* to) { std::copy_n(from + wide.offset(b, h, row), wide.head_dim, to); },
-           ByteFormat::e4m3, view, descales.data(), pool, descale_rule(spec.distribution));
-  return bytes;
+// A tensor of e4m3 with its factors, and what was rounded to it.
+struct Rounded {
+  std::shared_ptr<const Bytes> bytes, values;
+  HostVector<float> descales;
+};
+
+// All rows of a tensor as they lie in memory, of whatever request.
+TensorView rows_in_memory(TensorView t) {
+  if (t.ragged == nullptr) return t;
+  t.length = t.all_rows();
+  t.batch = 1;
+  t.ragged = nullptr;
+  return t;
+}
+
+// Fills a tensor of this dtype, and rounds it. `target`: the tensor of e4m3, which has the factors
+// that `descales` says, but no data yet.
+Rounded rounded(Target target, Dtype dtype, const Descales& descales, int64_t factors,
+                const InputSpec& spec, const std::string& path, ThreadPool& pool) {
+  Rounded result;
+  Target wide = target;
+  wide.memory.dtype = dtype;
+  result.values = filled(wide, spec, path, pool);
+  auto bytes = std::make_shared<Bytes>(bytes_of(target.memory));
+  result.descales.resize(static_cast<size_t>(factors));
+  TensorView to = rows_in_memory(target.memory);
+  to.data = bytes->data();
+  to.descales = descales;
+  to.descales.data = result.descales.data();
+  const auto load = [&](int64_t b, int64_t h, int64_t row, float* values) {
+    const int64_t at = to.offset(b, h, row);
+    for (int64_t c = 0; c < to.head_dim; ++c) {
+      values[c] = load_element(result.values->data(), dtype, at + c);
+    }
+  };
+  quantize(load, ByteFormat::e4m3, to, result.descales.data(), pool,
+           descale_rule(spec.distribution));
+  result.bytes = std::move(bytes);
+  return result;
 }
 
 }  // namespace
@@ -276,15 +299,34 @@ HostTensors::HostTensors(const Problem& problem, const InputSpec& spec, ThreadPo
       table_ ? std::optional<PagedRows>(std::in_place, problem, *table_) : std::nullopt;
   const PagedRows* pages = paged ? &*paged : nullptr;
   const TensorView output = output_view<void>(nullptr, problem);
+  const Target q{problem, 0, query_view<void>(nullptr, problem)};
+  const Target k{problem, 1, key_view<void>(nullptr, problem), pages};
+  const Target v{problem, 2, value_view<void>(nullptr, problem), pages};
   if (problem.is_scaled()) {
-    q_ = rounded(problem, 0, query_view<void>(nullptr, problem), q_descales_, spec, pool);
-    k_ = rounded(problem, 1, key_view<void>(nullptr, problem), k_descales_, spec, pool);
-    v_ = rounded(problem, 2, value_view<void>(nullptr, problem), v_descales_, spec, pool);
+    const Descales factors = query_descales_view(nullptr, problem);
+    Rounded bytes = rounded(q, Dtype::fp32, factors, problem.query_descales(), spec, spec.q, pool);
+    q_ = std::move(bytes.bytes);
+    q_descales_ = std::move(bytes.descales);
+  } else {
+    q_ = filled(q, spec, spec.q, pool);
+  }
+  if (problem.has_scaled_keys()) {
+    const Dtype before = problem.is_scaled() ? Dtype::fp32 : problem.dtype;
+    const Descales factors = key_descales_view(nullptr, problem);
+    const bool keeps = problem.kv_dtype && !is_pattern(spec.distribution);
+    const auto round = [&](const Target& target, const std::string& path, auto& tensor,
+                           HostVector<float>& descales, auto& values) {
+      Rounded bytes = rounded(target, before, factors, problem.key_descales(), spec, path, pool);
+      tensor = std::move(bytes.bytes);
+      descales = std::move(bytes.descales);
+      if (keeps) values = std::move(bytes.values);
+    };
+    round(k, spec.k, k_, k_descales_, k_before_);
+    round(v, spec.v, v_, v_descales_, v_before_);
     return;
   }
-  q_ = filled({problem, 0, query_view<void>(nullptr, problem)}, spec, spec.q, pool);
-  k_ = filled({problem, 1, key_view<void>(nullptr, problem), pages}, spec, spec.k, pool);
-  v_ = filled({problem, 2, value_view<void>(nullptr, problem), pages}, spec, spec.v, pool);
+  k_ = filled(k, spec, spec.k, pool);
+  v_ = filled(v, spec, spec.v, pool);
   if (problem.pass == Pass::backward) {
     d_o_ = filled({problem, 3, output}, spec, spec.d_o, pool);
     o_.resize(bytes_of(output));
@@ -301,11 +343,9 @@ Inputs HostTensors::inputs() const {
   inputs.q = query_view<const void>(q_->data(), problem_);
   inputs.k = key_view<const void>(k_->data(), problem_);
   inputs.v = value_view<const void>(v_->data(), problem_);
-  inputs.q.descales = descales_view(q_descales_.data(), problem_, problem_.q_heads, problem_.q_len);
-  inputs.k.descales =
-      descales_view(k_descales_.data(), problem_, problem_.kv_heads, problem_.kv_len);
-  inputs.v.descales =
-      descales_view(v_descales_.data(), problem_, problem_.kv_heads, problem_.kv_len);
+  inputs.q.descales = query_descales_view(q_descales_.data(), problem_);
+  inputs.k.descales = key_descales_view(k_descales_.data(), problem_);
+  inputs.v.descales = key_descales_view(v_descales_.data(), problem_);
   if (table_) {
     inputs.k = paged_view(inputs.k, problem_, table_->data(), table_->width());
     inputs.v = paged_view(inputs.v, problem_, table_->data(), table_->width());
@@ -316,6 +356,19 @@ Inputs HostTensors::inputs() const {
     inputs.logsumexp = logsumexp_.data();
   }
   return inputs;
+}
+
+std::optional<Inputs> HostTensors::before_rounding() const {
+  if (k_before_ == nullptr) return std::nullopt;
+  Inputs before = inputs();
+  const auto wide = [&](ConstTensorView& t, const Bytes& values) {
+    t.data = values.data();
+    t.dtype = problem_.dtype;
+    t.descales = {};
+  };
+  wide(before.k, *k_before_);
+  wide(before.v, *v_before_);
+  return before;
 }
 
 TensorView HostTensors::mutable_o() {

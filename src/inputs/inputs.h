@@ -33,10 +33,10 @@ struct InputSpec {
   bool operator==(const InputSpec&) const = default;
 };
 
-// The tensors of one problem in host memory, in its dtype and layout; those of e4m3 are rounded
-// from fp32, with factors. Padding is poison, so that what is read from it shows; so are unused
-// pages, and what is behind a request's end in its last page. Pages that requests share hold the
-// values of the first of them.
+// The tensors of one problem in host memory, in its dtype and layout; those of e4m3 are rounded,
+// with factors: from fp32, or those of a K/V cache from the problem's dtype. Padding is poison, so
+// that what is read from it shows; so are unused pages, and what is behind a request's end in its
+// last page. Pages that requests share hold the values of the first of them.
 class HostTensors {
  public:
   // Fills Q, K, V and, for the backward pass, dO. Of a backward problem, O and the logsumexp are
@@ -45,6 +45,10 @@ class HostTensors {
   HostTensors(const Problem&, const InputSpec&, ThreadPool&);
 
   Inputs inputs() const;
+  // With K and V as they were before they were rounded for a K/V cache (Problem::kv_dtype); empty
+  // for another problem, and for patterns, which rounding does not change.
+  std::optional<Inputs> before_rounding() const;
+
   TensorView mutable_o();
   float* mutable_logsumexp() { return logsumexp_.data(); }
 
@@ -53,7 +57,8 @@ class HostTensors {
   // Random tensors are shared with the next problem that needs the same.
   using Bytes = HostVector<std::byte>;
   std::shared_ptr<const Bytes> q_, k_, v_, d_o_;
-  HostVector<float> q_descales_, k_descales_, v_descales_;  // of dtype e4m3
+  std::shared_ptr<const Bytes> k_before_, v_before_;  // of before_rounding()
+  HostVector<float> q_descales_, k_descales_, v_descales_;
   Bytes o_;
   HostVector<float> logsumexp_;
   std::optional<BlockTable> table_;

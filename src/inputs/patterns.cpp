@@ -163,7 +163,7 @@ float huge_scores(const Element& e) {
   if (e.tensor > kK) return e.normal();
   if (e.column >= kHugeColumns) return 0;
   if (e.tensor == kQ) return e.head % 2 == 0 ? -kHuge : kHuge;
-  const int64_t step = e.p.is_scaled() ? kHugeStepOfBytes : 1;
+  const int64_t step = e.p.has_scaled_keys() ? kHugeStepOfBytes : 1;
   return e.column == 0 ? kHuge - static_cast<float>(e.row % kHugeSteps * step) : kHuge;
 }
 
@@ -264,7 +264,7 @@ void fill_pattern_row(const Problem& p, Distribution distribution, uint64_t seed
   };
   if (distribution == Distribution::one_hot && tensor <= kV) {
     if (tensor == kV) {
-      return fill([&](int64_t c) { return one_hot_value(p.dtype, batch, head, row, c); });
+      return fill([&](int64_t c) { return one_hot_value(p.key_dtype(), batch, head, row, c); });
     }
     const OneHotBits code = one_hot_bits(p);
     const int64_t key = tensor == kK ? row : one_hot_key(p, seed, batch, head, row).value_or(0);

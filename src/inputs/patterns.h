@@ -31,12 +31,11 @@ bool is_pattern(Distribution);
 //                  those rows of V.
 //   nan_v_padding  N(0, 1). What is in no request's rows, in padding and in pages, is NaN in V as
 //                  elsewhere, but 0 in K (inputs/inputs.cpp).
-//   subnormals     of dtype e4m3: integers in [-3, 3], V in [-7, 7], as bytes below the normal
-//                  numbers.
+//   subnormals     of e4m3: integers in [-3, 3], V in [-7, 7], as bytes below the normal numbers.
 //
-// Of dtype e4m3 these are the values that the bytes mean, rounded to bytes with factors that are
-// powers of two (pattern_descale): small integers, one_hot and huge_scores are exact. one_hot's V
-// is numbers of the format, and huge_scores is 4096 t off for key t mod 5.
+// Of tensors of e4m3 these are the values that the bytes mean, rounded to bytes with factors that
+// are powers of two (pattern_descale): small integers, one_hot and huge_scores are exact. one_hot's
+// V is numbers of the format, and huge_scores is 4096 t off for key t mod 5.
 void fill_pattern_row(const Problem&, Distribution, uint64_t seed, int tensor, int64_t batch,
                       int64_t head, int64_t row, uint64_t first_index, const TensorView& to);
 

@@ -99,9 +99,9 @@ RoundedInputs::RoundedInputs(const Problem& p, void* memory)
   q_ = query_view<const void>(q_bytes_, bytes);
   k_ = key_view<const void>(k_bytes_, bytes);
   v_ = value_view<const void>(v_bytes_, bytes);
-  q_.descales = descales_view(q_descales_, bytes, p.q_heads, p.q_len);
-  k_.descales = descales_view(k_descales_, bytes, p.kv_heads, p.kv_len);
-  v_.descales = descales_view(v_descales_, bytes, p.kv_heads, p.kv_len);
+  q_.descales = query_descales_view(q_descales_, bytes);
+  k_.descales = key_descales_view(k_descales_, bytes);
+  v_.descales = key_descales_view(v_descales_, bytes);
 }
 
 void RoundedInputs::round(const Inputs& in, ThreadPool& pool) {

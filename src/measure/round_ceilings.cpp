@@ -11,7 +11,7 @@ int64_t row_bytes(const Problem& p, StreamPart::Tensor tensor) {
   const bool of_queries = tensor == StreamPart::q || tensor == StreamPart::o;
   const bool as_wide_as_q = tensor == StreamPart::q || tensor == StreamPart::k;
   return (of_queries ? p.q_heads : p.kv_heads) * (as_wide_as_q ? p.head_dim : p.value_dim()) *
-         element_size(p.dtype);
+         element_size(of_queries ? p.dtype : p.key_dtype());
 }
 
 }  // namespace

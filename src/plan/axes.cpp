@@ -311,6 +311,27 @@ Axis block_table_axis() {
           .why = "block_table gives the pages of each request"};
 }
 
+Json get_kv_dtype(const Case& c) {
+  return c.problem.kv_dtype ? Json(name(*c.problem.kv_dtype)) : Json();
+}
+void set_kv_dtype(Case& c, const StrictJson& json) {
+  c.problem.kv_dtype.reset();
+  if (!json.is_null()) c.problem.kv_dtype = named(kKvDtypes, json);
+}
+
+Axis kv_dtype_axis() {
+  Axis::Names names;
+  for (const Dtype dtype : kKvDtypes) names.emplace_back(name(dtype));
+  return {.name = "kv_dtype",
+          .title = "Data type of K and V in a K/V cache (default: dtype)",
+          .role = Role::optional,
+          .values = std::move(names),
+          .of_problem = true,
+          .get = get_kv_dtype,
+          .set = set_kv_dtype,
+          .names_itself = true};
+}
+
 // ---- the table
 
 std::vector<Axis> make_axes() {
@@ -361,10 +382,11 @@ std::vector<Axis> make_axes() {
                   &Problem::gpus, Axis::Integers{2, kMaxGpus}, nullptr),
       named_axis("split", "Which tokens the devices have that share a problem", optional,
                  &Problem::split, kSplits, draw_nothing),
-      named_axis("descale", "What has a factor of its own in Q, K and V of dtype e4m3", optional,
+      named_axis("descale", "What has a factor of its own in tensors of e4m3", optional,
                  &Problem::descale, kDescales, draw_nothing),
       named_axis("quantize", "Recipe by which bf16 inputs are rounded to bytes (docs/problems.md)",
                  optional, &Problem::quantize, kQuantizes, draw_nothing),
+      kv_dtype_axis(),
 
       // After all that they are divided by.
       shorthand_axis("hidden", "Hidden size", {8, 1 << 28}, get_hidden, set_hidden, {"q_heads"},
@@ -451,11 +473,11 @@ std::optional<std::string> Case::invalid() const {
     return fmt::format("distribution {} has exact values, which rounding to bytes would change",
                        name(inputs.distribution));
   }
-  if (problem.is_scaled() && inputs.distribution == Distribution::inf_key) {
-    return "distribution inf_key has no dtype e4m3, which has no infinity";
+  if (problem.has_scaled_keys() && inputs.distribution == Distribution::inf_key) {
+    return "distribution inf_key has no keys of e4m3, which has no infinity";
   }
-  if (!problem.is_scaled() && inputs.distribution == Distribution::subnormals) {
-    return "distribution subnormals needs dtype e4m3";
+  if (!problem.has_scaled_keys() && inputs.distribution == Distribution::subnormals) {
+    return "distribution subnormals needs dtype or kv_dtype e4m3";
   }
   if (problem.is_scaled() && inputs.distribution == Distribution::files) {
     return "distribution files has no dtype e4m3; bf16 with quantize rounds it";
@@ -471,7 +493,7 @@ std::string Case::key() const {
   std::string text = problem.id() + "/" + inputs.id();
   for (const Axis& axis : axes()) {
     if (axis.role != Axis::Role::optional || !axis.is_mentioned(*this)) continue;
-    text += fmt::format("/{}{}", axis.names() ? "" : axis.name, axis.text(*this));
+    text += fmt::format("/{}{}", axis.is_named() ? axis.name : "", axis.text(*this));
   }
   return text;
 }

@@ -67,6 +67,10 @@ struct Axis {
 
   std::string option() const;  // of `run`: "--head-dim"
 
+  // Whether keys and headings name it beside its value, which other axes may have too.
+  bool names_itself = false;
+  bool is_named() const { return names_itself || names() == nullptr; }
+
   // Its names, or what it has instead of numbers; null for another kind.
   const Names* names() const { return std::get_if<Names>(&values); }
   const Objects* objects() const { return std::get_if<Objects>(&values); }

@@ -12,6 +12,7 @@
 
 #include "attention/error.h"
 #include "plan/random_cases.h"
+#include "plan/suite_of_byte_caches.h"
 #include "plan/suite_of_bytes.h"
 #include "plan/suite_of_lengths.h"
 #include "plan/suite_of_pages.h"
@@ -375,7 +376,8 @@ Suite adversarial() {
        {"many heads", "65537 batches or heads", many_heads()},
        {"placement", "rows in strided buffers, and tensors off by one element", placements()}},
       {}};
-  for (std::vector<SuiteGroup> more : {groups_of_lengths(), groups_of_pages(), groups_of_bytes()}) {
+  for (std::vector<SuiteGroup> more :
+       {groups_of_lengths(), groups_of_pages(), groups_of_bytes(), groups_of_byte_caches()}) {
     std::move(more.begin(), more.end(), std::back_inserter(suite.groups));
   }
   return suite;

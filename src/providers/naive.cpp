@@ -1,6 +1,7 @@
 // Standard attention on the CPU: BLAS sgemm for all products, S and P [batch, q_heads, q_len,
 // kv_len] in fp32 in memory, a vectorised softmax between them. The products also compute masked
-// pairs, as in standard attention, but no padding. Paged K and V are gathered first.
+// pairs, as in standard attention, but no padding. Paged K and V are gathered first, and those of
+// 8 bits are multiplied by their factors.
 #include <numbers>
 
 #include "providers/naive_steps.h"
@@ -12,8 +13,8 @@ namespace {
 
 constexpr int64_t kFloat = sizeof(float);
 
-// Sizes of the parts of the workspace in floats. Tensors of 16 bits are converted to fp32 for BLAS,
-// and paged ones become contiguous.
+// Sizes of the parts of the workspace in floats. Tensors of 16 or 8 bits are converted to fp32 for
+// BLAS, and paged ones become contiguous.
 struct Sizes {
   explicit Sizes(const Problem& p) : Sizes(p, p.is_paged()) {}
 
@@ -164,7 +165,11 @@ class NaiveProvider final : public Provider {
     return "standard attention: OpenBLAS products, S and P in memory";
   }
   DeviceKind device_kind() const override { return DeviceKind::cpu; }
-  std::vector<std::string_view> optional_axes() const override { return kEveryOptionalAxis; }
+  std::vector<std::string_view> optional_axes() const override {
+    std::vector<std::string_view> known = kEveryOptionalAxis;
+    known.insert(known.end(), {"descale", "kv_dtype"});
+    return known;
+  }
 
   std::optional<std::string> why_unsupported(const Problem&, const DeviceInfo&) const override {
     return std::nullopt;

@@ -20,6 +20,7 @@ std::optional<std::string> why_not(const AttentionKernel& kernel, const Problem&
                                    const DeviceInfo& info) {
   if (p.is_scaled() && !kernel.knows_e4m3) return "it does not take dtype e4m3";
   if (p.quantize != Quantize::none && !kernel.knows_quantize) return "it does not take quantize";
+  if (p.kv_dtype && !kernel.knows_kv_dtype) return "it takes K and V in the dtype of Q only";
   if (p.has_window() && !kernel.knows_windows) return "it has no sliding windows";
   if (p.head_dim_v && !kernel.knows_head_dim_v) return "it takes V and O as wide as Q and K only";
   if (p.lengths && !kernel.knows_lengths) return "it takes requests of equal lengths only";
@@ -92,7 +93,7 @@ class TiledProvider final : public Provider {
   bool on_request_only() const override { return !family_.empty(); }
   std::vector<std::string_view> optional_axes() const override {
     std::vector<std::string_view> known = kEveryOptionalAxis;
-    known.insert(known.end(), {"gpus", "split", "descale", "quantize"});
+    known.insert(known.end(), {"gpus", "split", "descale", "quantize", "kv_dtype"});
     return known;
   }
   std::vector<Dtype> dtypes() const override {

@@ -119,8 +119,8 @@ std::string case_heading(const Case& item) {
   text += "  " + item.inputs.id();
   for (const Axis& axis : axes()) {
     if (axis.role != Axis::Role::optional || !axis.is_mentioned(item)) continue;
-    text +=
-        fmt::format("  {}{}", axis.names() ? "" : fmt::format("{} ", axis.name), axis.text(item));
+    text += fmt::format("  {}{}", axis.is_named() ? fmt::format("{} ", axis.name) : "",
+                        axis.text(item));
   }
   return text;
 }

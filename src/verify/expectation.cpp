@@ -80,7 +80,7 @@ std::string check_one_hot(const Problem& p, uint64_t seed, const ConstTensorView
     const auto key = one_hot_key(p, seed, b, h, row);
     const int64_t kv_head = h / p.heads_per_kv_head();
     if (!key || is_row_of_v(o, v, b, h, row, kv_head, *key)) return "";
-    const auto found = one_hot_source(p.dtype, o, b, h, row);
+    const auto found = one_hot_source(p.key_dtype(), o, b, h, row);
     return fmt::format("{} must be V of head {}, row {}, bit for bit, but is {}",
                        row_name("o", b, h, row), kv_head, *key,
                        found ? fmt::format("V of batch {}, head {}, row {}, or next to it",

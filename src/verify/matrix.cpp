@@ -34,16 +34,23 @@ void copy(MatrixRef<const double> from, MatrixRef<double> to) {
 
 template <typename T>
 Rows<T> gather(const ConstTensorView& tensor, const RowBlock& block) {
+  // What an element is times, which has a factor.
+  const auto factor_of = [](const ConstTensorView& t, const RowBlock& at, int64_t row) {
+    return t.descales.data == nullptr ? T{1}
+                                      : static_cast<T>(t.descales.at(at.batch, at.head, row));
+  };
   const auto count = static_cast<int64_t>(block.rows.size());
   Rows<T> rows{Matrix<T>(count, tensor.head_dim)};
   for (int64_t i = 0; i < count; ++i) {
     const int64_t offset =
         tensor.offset(block.batch, block.head, block.rows[static_cast<size_t>(i)]);
     T* row = rows.values.row(i);
+    const T factor = factor_of(tensor, block, block.rows[static_cast<size_t>(i)]);
     for (int64_t column = 0; column < tensor.head_dim; ++column) {
-      const float value = load_element(tensor.data, tensor.dtype, offset + column);
+      const T value =
+          factor * static_cast<T>(load_element(tensor.data, tensor.dtype, offset + column));
       if (!std::isfinite(value)) rows.finite = false;
-      row[column] = static_cast<T>(value);
+      row[column] = value;
     }
   }
   return rows;

@@ -63,7 +63,7 @@ std::string beyond_fp32_logsumexp(const std::vector<float>& logsumexp) {
 
 }  // namespace
 
-// What products of bytes are of, in fp32, which holds a byte times its factor to 2^-24.
+// What a recipe has made of the inputs, in fp32, which holds a byte times its factor to 2^-24.
 struct DequantizedInputs {
   std::vector<float> q, k, v;
   Inputs views;
@@ -85,10 +85,12 @@ struct DequantizedInputs {
 };
 
 struct Oracle::Impl {
-  Impl(const Problem&, const Inputs&, const Storage&, const OracleBudget&, Device&);
+  Impl(const Problem&, const Inputs&, const Storage&, const OracleBudget&, Device&,
+       const std::optional<Inputs>& before);
 
-  // Of a problem whose products are of bytes.
-  void dequantize_inputs();
+  void compute_before_rounding(const Inputs& before);
+
+  // Of a problem with a recipe.
   void round_inputs();
   void shift_logsumexp();
 
@@ -102,25 +104,19 @@ struct Oracle::Impl {
   References references;
   HostVector<std::byte> rounded_memory;
   std::optional<RoundedInputs> rounded;      // of a problem with a recipe
-  std::optional<Reference> before_rounding;  // O, of the inputs of a problem with a recipe
+  std::optional<Reference> before_rounding;  // O, of the inputs before they were rounded
 };
 
-void Oracle::Impl::dequantize_inputs() {
-  if (problem.is_scaled()) {
-    dequantized.emplace(ByteInputs{inputs.q, inputs.k, inputs.v}, pool);
-  } else if (problem.quantize != Quantize::none) {
-    round_inputs();
-  }
-}
-
-// The exact O of the inputs before they are rounded, and the rounded inputs.
-void Oracle::Impl::round_inputs() {
+void Oracle::Impl::compute_before_rounding(const Inputs& before) {
   before_rounding.emplace("o", problem.dtype, problem.value_dim(), selection.queries);
   pool.parallel_for(static_cast<int64_t>(selection.queries.size()), [&](int64_t item, int) {
     const auto index = static_cast<size_t>(item);
-    copy(forward_rows(problem, inputs, selection.queries[index]).o.view(),
+    copy(forward_rows(problem, before, selection.queries[index]).o.view(),
          before_rounding->values(index));
   });
+}
+
+void Oracle::Impl::round_inputs() {
   rounded_memory.resize(RoundedInputs::memory_bytes(problem));
   rounded.emplace(problem, rounded_memory.data());
   rounded->round(inputs, pool);
@@ -168,9 +164,10 @@ RecipeCost Oracle::Impl::recipe_cost(const ConstTensorView& o) const {
 }
 
 Oracle::Impl::Impl(const Problem& asked, const Inputs& given, const Storage& storage,
-                   const OracleBudget& budget, Device& device)
+                   const OracleBudget& budget, Device& device, const std::optional<Inputs>& before)
     : problem(asked), inputs(given), pool(*device.stream().threads) {
-  if (device.info().kind == DeviceKind::cuda && !problem.is_quantized()) {
+  const bool of_bytes = problem.is_quantized() || problem.kv_dtype;
+  if (device.info().kind == DeviceKind::cuda && !of_bytes) {
     const OracleBudget larger{budget.fp64_flops * kGpuBudgetFactor, budget.sample_seed};
     selection = select_rows(problem, larger);
     if (better_on_gpu(problem, selection, device)) {
@@ -179,15 +176,20 @@ Oracle::Impl::Impl(const Problem& asked, const Inputs& given, const Storage& sto
     }
   }
   selection = select_rows(problem, budget);
-  dequantize_inputs();
+  if (before) compute_before_rounding(*before);
+  if (problem.quantize != Quantize::none) {
+    compute_before_rounding(inputs);
+    round_inputs();
+  }
   references = references_on_host(problem, dequantized ? dequantized->views : inputs, storage,
                                   selection, pool);
   if (rounded) shift_logsumexp();
 }
 
 Oracle::Oracle(const Problem& problem, const Inputs& inputs, const Storage& storage,
-               const OracleBudget& budget, Device& device)
-    : impl_(std::make_unique<Impl>(problem, inputs, storage, budget, device)) {}
+               const OracleBudget& budget, Device& device,
+               const std::optional<Inputs>& before_rounding)
+    : impl_(std::make_unique<Impl>(problem, inputs, storage, budget, device, before_rounding)) {}
 Oracle::~Oracle() = default;
 Oracle::Oracle(Oracle&&) noexcept = default;
 
@@ -208,7 +210,7 @@ Verdict Oracle::judge(const Outputs& outputs) const {
     }
     verdict.tensors.push_back(std::move(judgement.error));
   }
-  if (impl_->rounded) {
+  if (impl_->before_rounding) {
     verdict.recipe_cost = impl_->recipe_cost(outputs.o);
     const std::string why = verdict.recipe_cost->why_not_added();
     if (verdict.passed() && !why.empty()) {

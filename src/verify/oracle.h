@@ -47,7 +47,7 @@ struct Verdict {
   std::vector<TensorError> tensors;
   std::string reason;    // a sentence, for failed and not_checked
   std::string coarse{};  // a sentence, for outputs that passed but are coarse (verify/coarse.h)
-  std::optional<RecipeCost> recipe_cost{};  // of a problem with a recipe
+  std::optional<RecipeCost> recipe_cost{};  // of a problem with a recipe, or with a kv_dtype
 
   bool passed() const { return status == Status::passed; }
 };
@@ -65,12 +65,15 @@ class Oracle {
  public:
   // `inputs` are on the host: q, k, v, and d_o for the backward pass. Its o and logsumexp are not
   // read, because the reference gradients are those of exact attention. `storage` is that
-  // of the judged providers. Inputs and device must outlive the oracle. The constructor does the
-  // work, on the device's threads or, if that is faster and no products are of bytes, on the GPU.
+  // of the judged providers. `before_rounding`: the inputs of a problem with a kv_dtype before K
+  // and V were rounded, so that the verdict has what that costs. Inputs and device must outlive the
+  // oracle. The constructor does the work, on the device's threads or, if that is faster and no
+  // input is bytes, on the GPU.
   // For a backward problem it includes the forward pass of every row, whatever the budget, because
   // exact_forward must return it.
   Oracle(const Problem& problem, const Inputs& inputs, const Storage& storage,
-         const OracleBudget& budget, Device& device);
+         const OracleBudget& budget, Device& device,
+         const std::optional<Inputs>& before_rounding = std::nullopt);
   ~Oracle();
   Oracle(Oracle&&) noexcept;
 

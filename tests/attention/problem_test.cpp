@@ -1,4 +1,5 @@
 #include "attention/problem.h"
+#include "attention/tensors.h"
 
 #include <gtest/gtest.h>
 
@@ -525,7 +526,74 @@ TEST(Bytes, AreRefusedBesideWhatTheyCannotBe) {
   EXPECT_EQ(p.invalid(), "quantize has no backward pass");
   p.pass = Pass::forward;
   p.descale = Descale::per_tensor;
-  EXPECT_EQ(p.invalid(), "descale needs dtype e4m3");
+  EXPECT_EQ(p.invalid(), "descale needs dtype or kv_dtype e4m3");
+}
+
+Problem of_a_cache() {
+  Problem p = of_bytes();
+  p.dtype = Dtype::bf16;
+  p.kv_dtype = Dtype::e4m3;
+  return p;
+}
+
+TEST(KvDtype, IsOfKAndVAlone) {
+  const Problem p = of_a_cache();
+  EXPECT_EQ(p.key_dtype(), Dtype::e4m3);
+  EXPECT_EQ(p.output_dtype(), Dtype::bf16);
+  EXPECT_FALSE(p.is_scaled());
+  EXPECT_FALSE(p.is_quantized());
+  EXPECT_EQ(p.without_kv_dtype().key_dtype(), Dtype::bf16);
+}
+
+// All requests have those of a head.
+TEST(KvDtype, HasAFactorForEachHead) {
+  Problem p = of_a_cache();
+  EXPECT_EQ(p.query_descales(), 0);
+  EXPECT_EQ(p.key_descales(), 2);
+  const std::vector<float> factors{2, 3};
+  EXPECT_EQ(query_descales_view(factors.data(), p).data, nullptr);
+  EXPECT_EQ(key_descales_view(factors.data(), p).at(1, 1, 200), 3);
+  p.descale = Descale::per_tensor;
+  EXPECT_EQ(p.key_descales(), 1);
+  EXPECT_EQ(key_descales_view(factors.data(), p).at(1, 1, 200), 2);
+  EXPECT_EQ(p.without_kv_dtype().invalid(), std::nullopt);
+}
+
+// Q and O of 800 rows and 64 columns, 1200 rows of K and of V, the logsumexp, two factors of each.
+TEST(KvDtype, CountsAByteAnElement) {
+  Problem p = of_a_cache();
+  const int64_t of_queries = 2 * 2 * 800 * 64 + 4 * 800, factors = 2 * 2 * 4;
+  EXPECT_EQ(p.tensor_bytes(), of_queries + 2 * 1200 * 64 + factors);
+  EXPECT_EQ(p.compulsory_bytes(), p.tensor_bytes());
+  EXPECT_EQ(p.kv_bytes(), 2 * 1200 * 64);
+  const int64_t dense = p.compulsory_bytes();
+  p.page_size = 100;
+  EXPECT_EQ(p.compulsory_bytes(), dense + 4 * 6);  // the block table's entries
+  p.shared_prefix = 100;
+  EXPECT_EQ(p.compulsory_bytes(), dense + 4 * 6 - 2 * 2 * 100 * 64);
+  p = of_a_cache();
+  p.set_lengths(
+      std::make_shared<const Lengths>(std::vector<RequestLengths>{{100, 300}, {100, 100}}));
+  EXPECT_EQ(p.compulsory_bytes(), of_queries + 2 * 2 * 400 * 64 + factors);
+}
+
+TEST(KvDtype, IsRefusedBesideWhatItCannotBe) {
+  EXPECT_EQ(of_a_cache().invalid(), std::nullopt);
+  const auto refused = [](const auto& change) {
+    Problem p = of_a_cache();
+    change(p);
+    return p.invalid().value_or("");
+  };
+  for (const Dtype dtype : {Dtype::fp32, Dtype::e4m3}) {
+    EXPECT_EQ(refused([&](Problem& p) { p.dtype = dtype; }), "kv_dtype needs dtype fp16 or bf16");
+  }
+  EXPECT_EQ(refused([](Problem& p) { p.descale = Descale::per_block; }),
+            "kv_dtype has one factor for each K/V head, or one for all: descale per_block needs "
+            "dtype e4m3");
+  EXPECT_EQ(refused([](Problem& p) { p.quantize = Quantize::e4m3_head; }),
+            "kv_dtype and quantize cannot be combined");
+  EXPECT_EQ(refused([](Problem& p) { p.pass = Pass::backward; }), "kv_dtype has no backward pass");
+  EXPECT_EQ(refused([](Problem& p) { p.gpus = 2; }), "kv_dtype is computed by one device");
 }
 
 }  // namespace

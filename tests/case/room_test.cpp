@@ -41,6 +41,14 @@ TEST(Room, CountsWhatBytesMean) {
   EXPECT_EQ(host_bytes_needed(p, DeviceKind::cuda), 2 * elements + 2 * o + 4 * elements);
 }
 
+// Bytes, and K and V in Q's dtype, from which they were made.
+TEST(Room, CountsACacheOfBytes) {
+  Problem p{.dtype = Dtype::bf16, .q_heads = 2, .q_len = 10, .kv_len = 100, .head_dim = 8};
+  p.kv_dtype = Dtype::e4m3;
+  const int64_t q = 2 * 10 * 8, keys = 2 * 100 * 8, o = 2 * q;
+  EXPECT_EQ(host_bytes_needed(p, DeviceKind::cuda), 2 * q + keys + 2 * o + 2 * keys);
+}
+
 TEST(Room, IsThereForASmallProblemAndNotForAPetabyte) {
   Problem p{.q_len = 10, .kv_len = 100};
   EXPECT_EQ(why_no_room(p, DeviceKind::cpu), "");

@@ -66,12 +66,28 @@ TEST_F(Support, AxesComeFirst) {
 
 TEST(SupportTable, EveryOptionalAxisIsNamed) {
   std::vector<std::string_view> named = kEveryOptionalAxis;
-  named.insert(named.end(), {"gpus", "split", "descale", "quantize"});
+  named.insert(named.end(), {"gpus", "split", "descale", "quantize", "kv_dtype"});
   std::vector<std::string_view> names;
   for (const Axis& axis : axes()) {
     if (axis.role == Axis::Role::optional && axis.of_problem) names.push_back(axis.name);
   }
   EXPECT_EQ(named, names);
+}
+
+// Of those on a CPU: our own kernels and standard attention.
+TEST(SupportTable, WhoTakesACacheOfBytes) {
+  Case item;
+  item.problem.dtype = Dtype::bf16;
+  item.problem.kv_dtype = Dtype::e4m3;
+  for (const auto& provider : all_providers()) {
+    if (provider->device_kind() != DeviceKind::cpu) continue;
+    const auto why = why_unsupported(*provider, item, {});
+    if (provider->name() == "naive" || provider->name() == "tiled") {
+      EXPECT_EQ(why, std::nullopt) << provider->name();
+    } else {
+      EXPECT_EQ(why, "it does not support kv_dtype") << provider->name();
+    }
+  }
 }
 
 // Of those on a CPU: all but the emulations refuse bytes and recipes; that with O in e4m3 refuses

@@ -105,7 +105,7 @@ TEST(Quantize, NanStaysAndInfinitySpoilsItsFactor) {
   std::vector<uint8_t> bytes(16);
   std::vector<float> descales(2);
   TensorView to = query_view<void>(bytes.data(), p);
-  to.descales = descales_view(descales.data(), p, 2, 1);
+  to.descales = query_descales_view(descales.data(), p);
   quantize(
       [](int64_t, int64_t h, int64_t, float* row) {
         std::fill_n(row, 8, 2.0f);

@@ -159,7 +159,7 @@ TEST(RoundedInputs, Int8RoundsHalfwayValuesToEvenAndTakesNoNan) {
   std::vector<uint8_t> bytes(16);
   std::vector<float> descales(2);
   TensorView to = query_view<void>(bytes.data(), p);
-  to.descales = descales_view(descales.data(), p, 2, 1);
+  to.descales = query_descales_view(descales.data(), p);
   quantize(
       [](int64_t, int64_t h, int64_t, float* row) {
         const float values[8] = {127, -127, 0.5f, 1.5f, -2.5f, 126.5f, 0, 1};

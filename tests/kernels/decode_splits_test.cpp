@@ -195,6 +195,28 @@ TEST(DecodeKernel, TakesLengthsPagesWindowsAndHeadDimV) {
   }
 }
 
+// In tiles of as many bytes; of head_dims in between, the next that is compiled.
+TEST(DecodeKernel, TakesCachesOfBytes) {
+  for (const AttentionKernel* kernel : {&kSm90Decode, &kSm90DecodeBatchInvariant}) {
+    for (const int64_t head_dim : {16, 64, 96, 128, 160, 192, 256}) {
+      for (const bool lengths : {false, true}) {
+        Problem p = decoding(1, 4, 8, 1000, head_dim);
+        if (lengths) p = with_keys(p, {1000, 0, 3});
+        const Problem halves = p;
+        p.kv_dtype = Dtype::e4m3;
+        ASSERT_EQ(kernel->why_unsupported(p, hopper()), std::nullopt);
+        const BlockSizes blocks = kernel->choose(p, hopper());
+        EXPECT_GE(blocks.kv * blocks.stages, 64) << head_dim;
+        EXPECT_LT(kernel->requested_bytes({p, hopper(), blocks}),
+                  kernel->requested_bytes({halves, hopper(), kernel->choose(halves, hopper())}));
+      }
+    }
+    Problem p = decoding(1, 4, 8, 1000, 72);
+    p.kv_dtype = Dtype::e4m3;
+    EXPECT_EQ(kernel->why_unsupported(p, hopper()), "rows of e4m3 must be multiples of 16 bytes");
+  }
+}
+
 bool takes(Problem p, int64_t q_len) {
   p.q_len = q_len;
   return !kSm90Decode.why_unsupported(p, hopper());

@@ -181,6 +181,27 @@ TEST_F(CudaPtxSm90, WgmmaMultipliesFromSharedMemoryAndFromRegisters) {
   expect_products_of_all<32, 40, 64, 80, 96, 128, 192, 256>();
 }
 
+// ---- cvt of e4m3
+
+__global__ void widen_bytes_kernel(const uint32_t* bytes, uint32_t* halves) {
+  const unsigned i = threadIdx.x;
+  ptx::cvt_rn_f16x2_e4m3x4(bytes[i], halves[2 * i], halves[2 * i + 1]);
+}
+
+TEST_F(CudaPtxSm90, EveryByteIsExactInFp16) {
+  std::vector<uint32_t> bytes(64);
+  for (uint32_t i = 0; i < 64; ++i) bytes[i] = 0x03020100u + 0x04040404u * i;
+  const OnGpu<uint32_t> in(bytes);
+  const OnGpu<uint32_t> out(size_t{128});
+  widen_bytes_kernel<<<1, 64>>>(in.data(), out.data());
+  const std::vector<uint32_t> halves = out.to_host();
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    const float found = fp16_to_float(static_cast<uint16_t>(halves[byte / 2] >> byte % 2 * 16));
+    const float expected = e4m3_to_float(static_cast<uint8_t>(byte));
+    EXPECT_TRUE(found == expected || (std::isnan(found) && std::isnan(expected))) << byte;
+  }
+}
+
 // ---- wgmma of e4m3
 
 constexpr int kBytesDepth = 64;  // K: two steps

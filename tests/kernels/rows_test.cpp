@@ -37,6 +37,26 @@ TEST(Rows, ReadEvery16BitPatternAsTheScalarConversionDoes) {
   });
 }
 
+TEST(Rows, ReadEveryByteAsTheScalarConversionDoes) {
+  std::vector<uint8_t> bytes(256);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i);
+  for_every_target([&](const std::string& target) {
+    for (const float factor : {1.0f, 0.37f}) {
+      ConstTensorView view = as_rows<const void>(bytes.data(), Dtype::e4m3, 256);
+      view.descales = {&factor, 0, 0, 0};
+      std::vector<float> floats(256);
+      naive_to_fp32(view, 0, 0, 0, 256 / 8, floats.data());
+      for (size_t i = 0; i < bytes.size(); ++i) {
+        const float expected = load_element(bytes.data(), Dtype::e4m3, static_cast<int64_t>(i));
+        ASSERT_TRUE(std::isnan(expected) ? std::isnan(floats[i])
+                                         : std::bit_cast<uint32_t>(floats[i]) ==
+                                               std::bit_cast<uint32_t>(expected * factor))
+            << target << " " << i;
+      }
+    }
+  });
+}
+
 // Every 16-bit number, the halfway points between neighbours, and the values next to those.
 TEST(Rows, RoundAsTheScalarConversionDoes) {
   for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {

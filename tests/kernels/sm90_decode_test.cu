@@ -78,6 +78,17 @@ Problem with_lengths(Problem p, int64_t kv_len) {
   return p;
 }
 
+// The same from a cache of bytes, whose rows are multiples of 16 of them.
+Problem with_byte_cache(Problem p) {
+  const auto rounded_up = [](int64_t dim) { return (dim + 15) / 16 * 16; };
+  const int64_t value_dim = rounded_up(p.value_dim());
+  p.head_dim = rounded_up(p.head_dim);
+  p.set_value_dim(value_dim);
+  p.kv_dtype = Dtype::e4m3;
+  p.descale = p.kv_len % 5 == 3 ? Descale::per_tensor : Descale::per_head;
+  return p;
+}
+
 // Other numbers of multiprocessors than the GPU has make other splits.
 DeviceInfo told(const DeviceInfo& info, int64_t turn) {
   constexpr std::array kMultiprocessors{132, 1, 40, 1000};
@@ -148,6 +159,15 @@ TEST_P(CudaSm90Decode, IsRightForRequestsOfDifferentLengthsInPages) {
   expect_right_for_every_number_of_keys(
       [](int64_t kv_len) { return paged(with_lengths(problem_with(kv_len), kv_len), kv_len); });
 }
+// Without pages and in pages, of equal and of different lengths.
+TEST_P(CudaSm90Decode, IsRightFromACacheOfBytes) {
+  expect_right_for_every_number_of_keys([](int64_t kv_len) {
+    Problem p = problem_with(kv_len);
+    if (kv_len / 2 % 2 == 1) p = with_lengths(p, kv_len);
+    if (kv_len % 2 == 1) p = paged(p, kv_len / 2);
+    return with_byte_cache(p);
+  });
+}
 
 INSTANTIATE_TEST_SUITE_P(Keys, CudaSm90Decode, testing::Range(1, 1101, 100),
                          testing::PrintToStringParamName());
@@ -189,7 +209,9 @@ TEST(CudaSm90DecodePages, ChangeNoBit) {
   if (const std::string why = why_skipped(); !why.empty()) GTEST_SKIP() << why;
   const std::unique_ptr<Device> device = make_cuda_device(0);
   const Problem equal = grouped_problem(Dtype::bf16, Mask::causal_bottom_right, 2, 4, 3001, 128);
-  for (const Problem& p : {equal, with_keys(equal, {0, 1500, 3001, 2})}) {
+  const Problem of_lengths = with_keys(equal, {0, 1500, 3001, 2});
+  for (const Problem& p :
+       {equal, of_lengths, with_byte_cache(equal), with_byte_cache(of_lengths)}) {
     const uint64_t without = hash_of_run(*device, kSm90Decode, p);
     for (const int64_t page_size : kPageSizes) {
       for (const PageOrder order : kPageOrders) {
@@ -275,6 +297,11 @@ const std::vector<Problem> kProblems{
     paged(with_keys(grouped_problem(Dtype::fp16, Mask::causal_bottom_right, 3, 6, 1, 96),
                     {10, 3000, 3000, 77}),
           1),
+    with_byte_cache(grouped_problem(Dtype::bf16, Mask::none, 1, 1, 20000, 128)),
+    with_byte_cache(
+        paged(with_keys(grouped_problem(Dtype::fp16, Mask::causal_bottom_right, 3, 6, 1, 96),
+                        {10, 3000, 3000, 77}),
+              1)),
 };
 
 TEST(CudaSm90DecodeLaunches, TenThousandBesideOtherWorkLeaveTheSameOutputs) {
@@ -321,6 +348,10 @@ std::vector<Sample> samples() {
       delayed<__half, DecodeConfig{128, 128, 2, 16, 8, 2, 1, DecodeBatch::portions}>();
   const Delayed ahead =
       delayed<__half, DecodeConfig{128, 128, 1, 16, 4, 2, 2, DecodeBatch::portions}>();
+  const Delayed of_bytes =
+      delayed<__nv_bfloat16, DecodeConfig{128, 128, 1, 32, 8, 2, 1, DecodeBatch::equal, true}>();
+  const Delayed of_bytes_in_portions =
+      delayed<__half, DecodeConfig{128, 128, 1, 32, 4, 2, 2, DecodeBatch::portions, true}>();
   const std::vector<int64_t> keys{300, 5000, 20, 0, 64};
   const Problem of_lengths =
       with_keys(grouped_problem(Dtype::fp16, Mask::causal_bottom_right, 3, 10, 1, 128), keys);
@@ -333,7 +364,9 @@ std::vector<Sample> samples() {
           {paged(grouped_problem(Dtype::bf16, Mask::none, 1, 1, 20000, 128), 2), in_pages},
           {of_lengths, in_portions},
           {paged(of_lengths, 1), in_portions},
-          {paged(of_few_rows, 1), ahead}};
+          {paged(of_few_rows, 1), ahead},
+          {with_byte_cache(grouped_problem(Dtype::bf16, Mask::none, 1, 1, 20000, 128)), of_bytes},
+          {with_byte_cache(paged(of_few_rows, 1)), of_bytes_in_portions}};
 }
 
 class CudaSm90DecodeDelays : public testing::TestWithParam<int> {};

@@ -22,7 +22,7 @@ struct Another {
   const Json otherwise;
 
   Json operator()(const Axis::Names& names) const {
-    return Json(names[0]) == otherwise ? names[1] : names[0];
+    return Json(names[0]) == otherwise ? names.at(1) : names[0];
   }
   Json operator()(const Axis::Integers& integers) const {
     return Json(integers.most) == otherwise ? integers.least : integers.most;
@@ -197,12 +197,12 @@ TEST(Cases, OfBytesRefuseValuesThatBytesDoNotHave) {
   Case item;
   item.problem.dtype = Dtype::e4m3;
   item.inputs.distribution = Distribution::inf_key;
-  EXPECT_EQ(item.invalid(), "distribution inf_key has no dtype e4m3, which has no infinity");
+  EXPECT_EQ(item.invalid(), "distribution inf_key has no keys of e4m3, which has no infinity");
   item.inputs.distribution = Distribution::one_hot;
   EXPECT_EQ(item.invalid(), std::nullopt);
   item.problem.dtype = Dtype::bf16;
   item.inputs.distribution = Distribution::subnormals;
-  EXPECT_EQ(item.invalid(), "distribution subnormals needs dtype e4m3");
+  EXPECT_EQ(item.invalid(), "distribution subnormals needs dtype or kv_dtype e4m3");
   item.problem.quantize = Quantize::e4m3_head;
   item.inputs.distribution = Distribution::one_hot;
   EXPECT_EQ(item.invalid(),
