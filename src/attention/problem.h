@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "attention/block_table.h"
+#include "attention/enum_names.h"
 #include "attention/lengths.h"
 
 namespace flashbench {
@@ -51,41 +52,62 @@ enum class Quantize {
   int8_qk,
 };
 
-inline constexpr std::array kPasses{Pass::forward, Pass::backward};
-inline constexpr std::array kDtypes{Dtype::fp32, Dtype::fp16, Dtype::bf16, Dtype::e4m3};
+// The names are those in configs, on the command line and in every result file.
+template <>
+inline constexpr auto kNames<Pass> = names_of<Pass>({{Pass::forward, "forward"},
+                                                     {Pass::backward, "backward"}});
+inline constexpr auto kPasses = values_of<Pass>();
+template <>
+inline constexpr auto kNames<Dtype> = names_of<Dtype>(
+    {{Dtype::fp32, "fp32"}, {Dtype::fp16, "fp16"}, {Dtype::bf16, "bf16"}, {Dtype::e4m3, "e4m3"}});
+inline constexpr auto kDtypes = values_of<Dtype>();
 // Those whose elements mean themselves, without a factor.
 inline constexpr std::array kUnscaledDtypes{Dtype::fp32, Dtype::fp16, Dtype::bf16};
 // What a K/V cache can be stored in beside Q's dtype (Problem::kv_dtype).
 inline constexpr std::array kKvDtypes{Dtype::e4m3};
-inline constexpr std::array kMasks{Mask::none, Mask::causal_top_left, Mask::causal_bottom_right};
-inline constexpr std::array kLayouts{Layout::bshd, Layout::bhsd, Layout::ragged};
-inline constexpr std::array kKvLayouts{KvLayout::paged_nhd, KvLayout::paged_hnd};
-inline constexpr std::array kPageOrders{PageOrder::shuffled, PageOrder::linear,
-                                        PageOrder::reversed};
-inline constexpr std::array kSplits{Split::zigzag, Split::contiguous, Split::keys};
-inline constexpr std::array kDescales{Descale::per_head, Descale::per_tensor, Descale::per_block};
-inline constexpr std::array kQuantizes{Quantize::none,
-                                       Quantize::e4m3_tensor,
-                                       Quantize::e4m3_head,
-                                       Quantize::e4m3_block,
-                                       Quantize::e4m3_block_smooth_k,
-                                       Quantize::e4m3_tensor_hadamard,
-                                       Quantize::e4m3_block_hadamard,
-                                       Quantize::e4m3_block_hadamard_smooth_k,
-                                       Quantize::int8_qk};
+template <>
+inline constexpr auto kNames<Mask> = names_of<Mask>({{Mask::none, "none"},
+                                                     {Mask::causal_top_left, "causal_top_left"},
+                                                     {Mask::causal_bottom_right,
+                                                      "causal_bottom_right"}});
+inline constexpr auto kMasks = values_of<Mask>();
+template <>
+inline constexpr auto kNames<Layout> =
+    names_of<Layout>({{Layout::bshd, "bshd"}, {Layout::bhsd, "bhsd"}, {Layout::ragged, "ragged"}});
+inline constexpr auto kLayouts = values_of<Layout>();
+template <>
+inline constexpr auto kNames<KvLayout> = names_of<KvLayout>({{KvLayout::paged_nhd, "paged_nhd"},
+                                                             {KvLayout::paged_hnd, "paged_hnd"}});
+inline constexpr auto kKvLayouts = values_of<KvLayout>();
+template <>
+inline constexpr auto kNames<PageOrder> = names_of<PageOrder>({{PageOrder::shuffled, "shuffled"},
+                                                               {PageOrder::linear, "linear"},
+                                                               {PageOrder::reversed, "reversed"}});
+inline constexpr auto kPageOrders = values_of<PageOrder>();
+template <>
+inline constexpr auto kNames<Split> = names_of<Split>({{Split::zigzag, "zigzag"},
+                                                       {Split::contiguous, "contiguous"},
+                                                       {Split::keys, "keys"}});
+inline constexpr auto kSplits = values_of<Split>();
+template <>
+inline constexpr auto kNames<Descale> = names_of<Descale>({{Descale::per_head, "per_head"},
+                                                           {Descale::per_tensor, "per_tensor"},
+                                                           {Descale::per_block, "per_block"}});
+inline constexpr auto kDescales = values_of<Descale>();
+template <>
+inline constexpr auto kNames<Quantize> =
+    names_of<Quantize>({{Quantize::none, "none"},
+                        {Quantize::e4m3_tensor, "e4m3_tensor"},
+                        {Quantize::e4m3_head, "e4m3_head"},
+                        {Quantize::e4m3_block, "e4m3_block"},
+                        {Quantize::e4m3_block_smooth_k, "e4m3_block_smooth_k"},
+                        {Quantize::e4m3_tensor_hadamard, "e4m3_tensor_hadamard"},
+                        {Quantize::e4m3_block_hadamard, "e4m3_block_hadamard"},
+                        {Quantize::e4m3_block_hadamard_smooth_k, "e4m3_block_hadamard_smooth_k"},
+                        {Quantize::int8_qk, "int8_qk"}});
+inline constexpr auto kQuantizes = values_of<Quantize>();
 // Those in which every request has as many rows, padded where lengths differ.
 inline constexpr std::array kDenseLayouts{Layout::bshd, Layout::bhsd};
-
-// The names used in configs, on the command line and in every result file.
-std::string_view name(Pass);
-std::string_view name(Dtype);
-std::string_view name(Mask);
-std::string_view name(Layout);
-std::string_view name(KvLayout);
-std::string_view name(PageOrder);
-std::string_view name(Split);
-std::string_view name(Descale);
-std::string_view name(Quantize);
 
 // Bytes of one element.
 int64_t element_size(Dtype);
@@ -373,46 +395,34 @@ enum class Distribution {
   nan_v_padding,
   subnormals,
 };
-inline constexpr std::array kDistributions{
-    Distribution::normal,        Distribution::uniform,         Distribution::outliers,
-    Distribution::mean_v,        Distribution::channel_offsets, Distribution::files,
-    Distribution::equal_scores,  Distribution::one_hot,         Distribution::late_maximum,
-    Distribution::low_logsumexp, Distribution::huge_scores,     Distribution::nan_key,
-    Distribution::inf_key,       Distribution::nan_unseen,      Distribution::nan_v_padding,
-    Distribution::subnormals};
-std::string_view name(Distribution);
+template <>
+inline constexpr auto kNames<Distribution> =
+    names_of<Distribution>({{Distribution::normal, "normal"},
+                            {Distribution::uniform, "uniform"},
+                            {Distribution::outliers, "outliers"},
+                            {Distribution::mean_v, "mean_v"},
+                            {Distribution::channel_offsets, "channel_offsets"},
+                            {Distribution::files, "files"},
+                            {Distribution::equal_scores, "equal_scores"},
+                            {Distribution::one_hot, "one_hot"},
+                            {Distribution::late_maximum, "late_maximum"},
+                            {Distribution::low_logsumexp, "low_logsumexp"},
+                            {Distribution::huge_scores, "huge_scores"},
+                            {Distribution::nan_key, "nan_key"},
+                            {Distribution::inf_key, "inf_key"},
+                            {Distribution::nan_unseen, "nan_unseen"},
+                            {Distribution::nan_v_padding, "nan_v_padding"},
+                            {Distribution::subnormals, "subnormals"}});
+inline constexpr auto kDistributions = values_of<Distribution>();
 
 // How the tensors lie in memory (device/placed_tensor.h): dense and aligned; with gaps between
 // rows, heads and batches; dense, one element past an aligned address.
 enum class Placement { contiguous, strided, offset };
-inline constexpr std::array kPlacements{Placement::contiguous, Placement::strided,
-                                        Placement::offset};
-std::string_view name(Placement);
-
-// The value with this name; empty for any other text.
-template <typename Enum>
-std::optional<Enum> parse(std::string_view text);
 template <>
-std::optional<Pass> parse(std::string_view text);
-template <>
-std::optional<Dtype> parse(std::string_view text);
-template <>
-std::optional<Mask> parse(std::string_view text);
-template <>
-std::optional<Layout> parse(std::string_view text);
-template <>
-std::optional<KvLayout> parse(std::string_view text);
-template <>
-std::optional<PageOrder> parse(std::string_view text);
-template <>
-std::optional<Split> parse(std::string_view text);
-template <>
-std::optional<Descale> parse(std::string_view text);
-template <>
-std::optional<Quantize> parse(std::string_view text);
-template <>
-std::optional<Distribution> parse(std::string_view text);
-template <>
-std::optional<Placement> parse(std::string_view text);
+inline constexpr auto kNames<Placement> = names_of<Placement>({{Placement::contiguous,
+                                                                "contiguous"},
+                                                               {Placement::strided, "strided"},
+                                                               {Placement::offset, "offset"}});
+inline constexpr auto kPlacements = values_of<Placement>();
 
 }  // namespace flashbench

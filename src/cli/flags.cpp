@@ -129,10 +129,8 @@ void MeasureFlags::apply(MeasureOptions& options) const {
   set_if_given(options.max_samples, max_samples);
   set_if_given(options.max_seconds, max_seconds);
   set_if_given(options.repetitions, repetitions);
-  if (cache) options.cache = *cache == "cold" ? CacheState::cold : CacheState::warm;
-  for (CounterMode mode : kCounterModes) {
-    if (counters == name(mode)) options.counters = mode;
-  }
+  if (cache) options.cache = parse<CacheState>(*cache).value();
+  if (counters) options.counters = parse<CounterMode>(*counters).value();
   if (options.max_samples < options.min_samples) {
     throw BadInput(fmt::format("--max-samples must be at least --min-samples, got {} and {}",
                                options.max_samples, options.min_samples));

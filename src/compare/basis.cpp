@@ -92,16 +92,4 @@ std::vector<double> estimated_seconds(const Measurement& measurement) {
   return seconds;
 }
 
-std::string_view name(Basis::Kind kind) {
-  switch (kind) {
-    case Basis::Kind::samples:
-      return "samples";
-    case Basis::Kind::undisturbed:
-      return "undisturbed";
-    case Basis::Kind::processor:
-      return "processor";
-  }
-  return "?";
-}
-
 }  // namespace flashbench

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attention/enum_names.h"
 #include "measure/sampler.h"
 
 namespace flashbench {
@@ -21,6 +22,11 @@ struct Basis {
   Kind kind = Kind::samples;
   Times base, now;
 };
+template <>
+inline constexpr auto kNames<Basis::Kind> =
+    names_of<Basis::Kind>({{Basis::Kind::samples, "samples"},
+                           {Basis::Kind::undisturbed, "undisturbed"},
+                           {Basis::Kind::processor, "processor"}});
 
 // The fewest samples of a side: with fewer, a rank test cannot show anything beyond doubt.
 inline constexpr int kMinSamples = 8;
@@ -34,8 +40,6 @@ std::optional<Basis> common_basis(const Measurement& base, const Measurement& no
 // Estimates for samples taken under load: how long each would have taken without, if its waits were
 // spread evenly over the threads that it kept busy.
 std::vector<double> estimated_seconds(const Measurement&);
-
-std::string_view name(Basis::Kind);  // "samples", "undisturbed", "processor"
 
 std::vector<double> flat(const Basis::Times&);
 

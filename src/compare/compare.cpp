@@ -352,30 +352,6 @@ void judge_times(std::vector<TimedRow>& rows, const CompareOptions& options) {
 
 }  // namespace
 
-std::string_view name(Change change) {
-  switch (change) {
-    case Change::slower:
-      return "SLOWER";
-    case Change::newly_wrong:
-      return "NEWLY_WRONG";
-    case Change::faster:
-      return "FASTER";
-    case Change::same:
-      return "SAME";
-    case Change::inconclusive:
-      return "INCONCLUSIVE";
-    case Change::fixed:
-      return "FIXED";
-    case Change::added:
-      return "NEW";
-    case Change::missing:
-      return "MISSING";
-    case Change::untimed:
-      return "UNTIMED";
-  }
-  return "?";
-}
-
 int Comparison::count(Change change) const {
   return static_cast<int>(std::count_if(
       rows.begin(), rows.end(), [&](const RowComparison& row) { return row.change == change; }));

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/enum_names.h"
 #include "compare/basis.h"
 #include "compare/comparable.h"
 #include "report/record.h"
@@ -34,10 +35,17 @@ enum class Change {
   missing,
   untimed
 };
-inline constexpr std::array kChanges{Change::slower, Change::newly_wrong,  Change::faster,
-                                     Change::same,   Change::inconclusive, Change::fixed,
-                                     Change::added,  Change::missing,      Change::untimed};
-std::string_view name(Change);  // "SLOWER", ..., "NEW" for added
+template <>
+inline constexpr auto kNames<Change> = names_of<Change>({{Change::slower, "SLOWER"},
+                                                         {Change::newly_wrong, "NEWLY_WRONG"},
+                                                         {Change::faster, "FASTER"},
+                                                         {Change::same, "SAME"},
+                                                         {Change::inconclusive, "INCONCLUSIVE"},
+                                                         {Change::fixed, "FIXED"},
+                                                         {Change::added, "NEW"},
+                                                         {Change::missing, "MISSING"},
+                                                         {Change::untimed, "UNTIMED"}});
+inline constexpr auto kChanges = values_of<Change>();
 
 struct CompareOptions {
   double noise_threshold = 0.01;  // changes up to this are not worth a verdict

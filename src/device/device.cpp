@@ -19,10 +19,6 @@ constexpr size_t kChunkBytes = size_t{4} << 20;  // per copy through the host
 
 }  // namespace
 
-std::string_view name(DeviceKind kind) {
-  return kind == DeviceKind::cpu ? "cpu" : "cuda";
-}
-
 Buffer::Buffer(Device& device, size_t bytes, MemoryUse use, const std::vector<OwnedBytes>& owned)
     : device_(&device), bytes_(bytes), use_(use) {
   if (bytes == 0) return;

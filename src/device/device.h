@@ -12,13 +12,16 @@
 #include <string>
 #include <vector>
 
+#include "attention/enum_names.h"
 #include "device/page_owners.h"
 #include "host/thread_pool.h"
 
 namespace flashbench {
 
 enum class DeviceKind { cpu, cuda };
-std::string_view name(DeviceKind);
+template <>
+inline constexpr auto kNames<DeviceKind> = names_of<DeviceKind>({{DeviceKind::cpu, "cpu"},
+                                                                 {DeviceKind::cuda, "cuda"}});
 
 struct DeviceInfo {
   DeviceKind kind = DeviceKind::cpu;

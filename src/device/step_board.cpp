@@ -4,35 +4,21 @@
 
 #include <tuple>
 
+#include "attention/enum_names.h"
+
 namespace flashbench {
 
-namespace {
-
-std::string_view name(StepWork work) {
-  switch (work) {
-    case StepWork::pull_keys:
-      return "pull of keys";
-    case StepWork::pull_queries:
-      return "pull of the queries of heads";
-    case StepWork::pull_heads:
-      return "pull of heads";
-    case StepWork::pull_results:
-      return "pull of the results of tokens";
-    case StepWork::attend_queries:
-      return "attention of queries";
-    case StepWork::attend_keys:
-      return "attention to keys";
-    case StepWork::attend_heads:
-      return "attention of heads";
-    case StepWork::merge_heads:
-      return "merge of heads";
-    case StepWork::sum_gradients:
-      return "sum of the gradients of keys";
-  }
-  return "?";
-}
-
-}  // namespace
+template <>
+inline constexpr auto kNames<StepWork> =
+    names_of<StepWork>({{StepWork::pull_keys, "pull of keys"},
+                        {StepWork::pull_queries, "pull of the queries of heads"},
+                        {StepWork::pull_heads, "pull of heads"},
+                        {StepWork::pull_results, "pull of the results of tokens"},
+                        {StepWork::attend_queries, "attention of queries"},
+                        {StepWork::attend_keys, "attention to keys"},
+                        {StepWork::attend_heads, "attention of heads"},
+                        {StepWork::merge_heads, "merge of heads"},
+                        {StepWork::sum_gradients, "sum of the gradients of keys"}});
 
 std::string RankStep::text() const {
   std::string rows;

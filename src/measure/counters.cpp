@@ -48,26 +48,6 @@ class NoCounterReader final : public CounterReader {
 
 }  // namespace
 
-std::string_view name(CounterStatus status) {
-  switch (status) {
-    case CounterStatus::ok:
-      return "ok";
-    case CounterStatus::denied:
-      return "denied";
-    case CounterStatus::unsupported_chip:
-      return "unsupported_chip";
-    case CounterStatus::no_library:
-      return "no_library";
-    case CounterStatus::no_driver:
-      return "no_driver";
-    case CounterStatus::failed:
-      return "failed";
-    case CounterStatus::off:
-      return "off";
-  }
-  return "?";
-}
-
 std::vector<std::string> wanted_metrics(const std::vector<std::string>& listed, Dtype dtype) {
   std::vector<std::string> wanted;
   std::vector<Counted> found;

@@ -3,7 +3,6 @@
 // never used in their place.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/enum_names.h"
 #include "attention/problem.h"
 #include "device/device.h"
 #include "measure/options.h"
@@ -28,11 +28,15 @@ namespace flashbench {
 //   failed            CUPTI reported something else
 //   off               they were not asked for, or are not read on this device
 enum class CounterStatus { ok, denied, unsupported_chip, no_library, no_driver, failed, off };
-inline constexpr std::array kCounterStatuses{
-    CounterStatus::ok,         CounterStatus::denied,    CounterStatus::unsupported_chip,
-    CounterStatus::no_library, CounterStatus::no_driver, CounterStatus::failed,
-    CounterStatus::off};
-std::string_view name(CounterStatus);
+template <>
+inline constexpr auto kNames<CounterStatus> =
+    names_of<CounterStatus>({{CounterStatus::ok, "ok"},
+                             {CounterStatus::denied, "denied"},
+                             {CounterStatus::unsupported_chip, "unsupported_chip"},
+                             {CounterStatus::no_library, "no_library"},
+                             {CounterStatus::no_driver, "no_driver"},
+                             {CounterStatus::failed, "failed"},
+                             {CounterStatus::off, "off"}});
 
 // Whether counters can be read here, and if not, why.
 struct CounterState {

@@ -1,19 +1,21 @@
 // How a case is measured.
 #pragma once
 
-#include <array>
-#include <string_view>
+#include "attention/enum_names.h"
 
 namespace flashbench {
 
 enum class CacheState { warm, cold };
-std::string_view name(CacheState);
+template <>
+inline constexpr auto kNames<CacheState> = names_of<CacheState>({{CacheState::warm, "warm"},
+                                                                 {CacheState::cold, "cold"}});
 
 // Hardware counters: where they can be read; or else nothing is run, and in detail; or not at all.
 enum class CounterMode { automatic, on, off };
-inline constexpr std::array kCounterModes{CounterMode::automatic, CounterMode::on,
-                                          CounterMode::off};
-std::string_view name(CounterMode);  // "auto", "on", "off"
+template <>
+inline constexpr auto kNames<CounterMode> = names_of<CounterMode>({{CounterMode::automatic, "auto"},
+                                                                   {CounterMode::on, "on"},
+                                                                   {CounterMode::off, "off"}});
 
 // How long and how often to measure. The rules: docs/measuring.md.
 struct MeasureOptions {

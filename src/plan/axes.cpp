@@ -95,7 +95,7 @@ Axis named_axis(std::string_view name, std::string_view title, Role role, Enum O
           .values = std::move(names),
           .of_problem = std::is_same_v<Owner, Problem>,
           .get = [member](const Case& c) { return flashbench::name(held(c, member)); },
-          .set = [=](Case& c, const StrictJson& json) { held(c, member) = named(values, json); },
+          .set = [=](Case& c, const StrictJson& json) { held(c, member) = named<Enum>(json); },
           .draw = std::move(draw)};
 }
 
@@ -316,7 +316,7 @@ Json get_kv_dtype(const Case& c) {
 }
 void set_kv_dtype(Case& c, const StrictJson& json) {
   c.problem.kv_dtype.reset();
-  if (!json.is_null()) c.problem.kv_dtype = named(kKvDtypes, json);
+  if (!json.is_null()) c.problem.kv_dtype = named<Dtype>(json, kKvDtypes);
 }
 
 Axis kv_dtype_axis() {

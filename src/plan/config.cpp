@@ -55,7 +55,7 @@ void read(const Json& object, const char* key, T& value) {
 MeasureOptions read_measure(const Json& json, std::vector<ConfigIssue>& issues) {
   MeasureOptions measure;
   if (json.contains("cache")) {
-    measure.cache = json.at("cache") == "cold" ? CacheState::cold : CacheState::warm;
+    measure.cache = parse<CacheState>(json.at("cache").get<std::string>()).value();
   }
   read(json, "warmup_runs", measure.warmup_runs);
   read(json, "warmup_seconds", measure.warmup_seconds);
@@ -65,8 +65,7 @@ MeasureOptions read_measure(const Json& json, std::vector<ConfigIssue>& issues) 
   read(json, "max_seconds", measure.max_seconds);
   read(json, "repetitions", measure.repetitions);
   if (json.contains("counters")) {
-    measure.counters = *std::find_if(kCounterModes.begin(), kCounterModes.end(),
-                                     [&](CounterMode m) { return json.at("counters") == name(m); });
+    measure.counters = parse<CounterMode>(json.at("counters").get<std::string>()).value();
   }
   read(json, "energy_seconds", measure.energy_seconds);
   if (measure.max_samples < measure.min_samples) {

@@ -57,34 +57,6 @@ int64_t length_at(const LengthQuantiles& quantiles, int64_t place) {
 
 }  // namespace
 
-std::string_view name(LengthPattern pattern) {
-  switch (pattern) {
-    case LengthPattern::constant:
-      return "constant";
-    case LengthPattern::uniform:
-      return "uniform";
-    case LengthPattern::wide:
-      return "wide";
-    case LengthPattern::longtail:
-      return "longtail";
-    case LengthPattern::bimodal:
-      return "bimodal";
-    case LengthPattern::skew:
-      return "skew";
-  }
-  return "?";
-}
-
-std::string_view name(LengthSort sort) {
-  switch (sort) {
-    case LengthSort::shortest_first:
-      return "shortest_first";
-    case LengthSort::longest_first:
-      return "longest_first";
-  }
-  return "?";
-}
-
 void set_some_to_zero(std::vector<int64_t>& lengths, double fraction, uint64_t seed) {
   constexpr int64_t kMillion = 1'000'000;
   constexpr uint64_t kStream = 0x7a65726f;  // another one than that of the lengths

@@ -2,11 +2,11 @@
 // same.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
+#include "attention/enum_names.h"
 #include "plan/length_quantiles.h"
 
 namespace flashbench {
@@ -19,14 +19,21 @@ namespace flashbench {
 //   bimodal   n and n / 8 by turns
 //   skew      rising linearly, up to n
 enum class LengthPattern { constant, uniform, wide, longtail, bimodal, skew };
-inline constexpr std::array kLengthPatterns{LengthPattern::constant, LengthPattern::uniform,
-                                            LengthPattern::wide,     LengthPattern::longtail,
-                                            LengthPattern::bimodal,  LengthPattern::skew};
-std::string_view name(LengthPattern);
+template <>
+inline constexpr auto kNames<LengthPattern> =
+    names_of<LengthPattern>({{LengthPattern::constant, "constant"},
+                             {LengthPattern::uniform, "uniform"},
+                             {LengthPattern::wide, "wide"},
+                             {LengthPattern::longtail, "longtail"},
+                             {LengthPattern::bimodal, "bimodal"},
+                             {LengthPattern::skew, "skew"}});
+inline constexpr auto kLengthPatterns = values_of<LengthPattern>();
 
 enum class LengthSort { shortest_first, longest_first };
-inline constexpr std::array kLengthSorts{LengthSort::shortest_first, LengthSort::longest_first};
-std::string_view name(LengthSort);
+template <>
+inline constexpr auto kNames<LengthSort> = names_of<LengthSort>(
+    {{LengthSort::shortest_first, "shortest_first"}, {LengthSort::longest_first, "longest_first"}});
+inline constexpr auto kLengthSorts = values_of<LengthSort>();
 
 // Sets lengths to 0, each with this probability, which counts in millionths.
 void set_some_to_zero(std::vector<int64_t>& lengths, double fraction, uint64_t seed);

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <concepts>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/enum_names.h"
 #include "plan/json_text.h"
 
 namespace flashbench {
@@ -113,12 +115,11 @@ class StrictJson {
 };
 
 // The value with this name among `values`. Throws std::invalid_argument, naming the text.
-template <typename Values>
-auto named(const Values& values, const StrictJson& json) {
+template <typename Enum, size_t N = kNames<Enum>.size()>
+Enum named(const StrictJson& json, const std::array<Enum, N>& values = values_of<Enum>()) {
   const std::string text = json;
-  for (auto value : values) {
-    if (name(value) == text) return value;
-  }
+  const auto value = parse<Enum>(text);
+  if (value && std::ranges::find(values, *value) != values.end()) return *value;
   throw std::invalid_argument(fmt::format("unknown name \"{}\"", text));
 }
 

@@ -30,9 +30,8 @@ std::optional<T> optional_from(const StrictJson& json) {
 }
 
 Determinism determinism_from(const StrictJson& json) {
-  using Kind = Determinism::Kind;
-  return {named(std::array{Kind::bitwise, Kind::bounded, Kind::varies}, json.at("kind")),
-          json.at("runs"), json.at("max_lambda").number_or_nan()};
+  return {named<Determinism::Kind>(json.at("kind")), json.at("runs"),
+          json.at("max_lambda").number_or_nan()};
 }
 
 Rmse rmse_from(const StrictJson& json) {
@@ -54,9 +53,7 @@ RecipeCost recipe_cost_from(const StrictJson& json) {
 
 Verdict verdict_from(const StrictJson& json) {
   Verdict verdict;
-  verdict.status = named(
-      std::array{Verdict::Status::not_checked, Verdict::Status::passed, Verdict::Status::failed},
-      json.at("status"));
+  verdict.status = named<Verdict::Status>(json.at("status"));
   verdict.sampled = json.at("sampled");
   verdict.checked_fraction = json.at("checked_fraction");
   verdict.reason = json.at("reason");
@@ -114,7 +111,7 @@ Load load_from(const StrictJson& json) {
 }
 
 CacheState cache_from(const StrictJson& json) {
-  return named(std::array{CacheState::warm, CacheState::cold}, json);
+  return named<CacheState>(json);
 }
 
 Measurement measurement_from(const StrictJson& json) {
@@ -275,7 +272,7 @@ Case case_from_json(const Json& document) {
 
 CounterState counter_state_from_json(const Json& document) {
   const StrictJson json(document);
-  return {.status = named(kCounterStatuses, json.at("status")),
+  return {.status = named<CounterStatus>(json.at("status")),
           .code = json.at("code"),
           .reason = json.at("reason"),
           .chip = json.at("chip"),
@@ -317,7 +314,7 @@ Record record_from_json(const Json& document) {
   if (json.contains("program")) record.program = json.at("program");
   if (json.contains("source")) record.source = json.at("source");
   record.kernel = json.at("kernel");
-  record.status = named(kStatuses, json.at("status"));
+  record.status = named<Status>(json.at("status"));
   record.reason = json.at("reason");
   record.verdict = verdict_from(json.at("correctness"));
   if (json.contains("accumulator")) record.accumulator = json.at("accumulator");

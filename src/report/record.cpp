@@ -57,52 +57,6 @@ bool is_set_by_another(const Axis& axis, const Case& item) {
 
 }  // namespace
 
-std::string_view name(Status status) {
-  switch (status) {
-    case Status::ok:
-      return "ok";
-    case Status::failed:
-      return "failed";
-    case Status::unsupported:
-      return "unsupported";
-    case Status::skipped:
-      return "skipped";
-    case Status::out_of_memory:
-      return "out_of_memory";
-    case Status::crashed:
-      return "crashed";
-    case Status::timeout:
-      return "timeout";
-    case Status::error:
-      return "error";
-  }
-  return "?";
-}
-
-std::string_view name(Verdict::Status status) {
-  switch (status) {
-    case Verdict::Status::not_checked:
-      return "not_checked";
-    case Verdict::Status::passed:
-      return "passed";
-    case Verdict::Status::failed:
-      return "failed";
-  }
-  return "?";
-}
-
-std::string_view name(Determinism::Kind kind) {
-  switch (kind) {
-    case Determinism::Kind::bitwise:
-      return "bitwise";
-    case Determinism::Kind::bounded:
-      return "bounded";
-    case Determinism::Kind::varies:
-      return "varies";
-  }
-  return "?";
-}
-
 std::optional<Performance> performance(const Record& record) {
   if (!record.measurement || record.measurement->seconds.empty()) return std::nullopt;
   const std::vector<double>& seconds = record.measurement->seconds;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/enum_names.h"
 #include "attention/schedule.h"
 #include "measure/ceilings.h"
 #include "measure/counters.h"
@@ -30,11 +31,15 @@ namespace flashbench {
 //   timeout        its worker process did not answer in time
 //   error          it reported an error
 enum class Status { ok, failed, unsupported, skipped, out_of_memory, crashed, timeout, error };
-inline constexpr std::array kStatuses{Status::ok,      Status::failed,        Status::unsupported,
-                                      Status::skipped, Status::out_of_memory, Status::crashed,
-                                      Status::timeout, Status::error};
-std::string_view name(Status);
-std::string_view name(Verdict::Status);
+template <>
+inline constexpr auto kNames<Status> = names_of<Status>({{Status::ok, "ok"},
+                                                         {Status::failed, "failed"},
+                                                         {Status::unsupported, "unsupported"},
+                                                         {Status::skipped, "skipped"},
+                                                         {Status::out_of_memory, "out_of_memory"},
+                                                         {Status::crashed, "crashed"},
+                                                         {Status::timeout, "timeout"},
+                                                         {Status::error, "error"}});
 
 // Memory of a provider's own run, as tracked by the device's allocator.
 struct MemoryReport {
@@ -53,7 +58,11 @@ struct Determinism {
   int runs = 0;
   double max_lambda = 0;  // largest over the runs whose bits differ from the first's
 };
-std::string_view name(Determinism::Kind);
+template <>
+inline constexpr auto kNames<Determinism::Kind> =
+    names_of<Determinism::Kind>({{Determinism::Kind::bitwise, "bitwise"},
+                                 {Determinism::Kind::bounded, "bounded"},
+                                 {Determinism::Kind::varies, "varies"}});
 
 // The distance between the outputs of two providers on the same case.
 struct Distance {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/enum_names.h"
 #include "attention/problem.h"
 #include "attention/tensors.h"
 #include "device/device.h"
@@ -51,6 +52,11 @@ struct Verdict {
 
   bool passed() const { return status == Status::passed; }
 };
+template <>
+inline constexpr auto kNames<Verdict::Status> =
+    names_of<Verdict::Status>({{Verdict::Status::not_checked, "not_checked"},
+                               {Verdict::Status::passed, "passed"},
+                               {Verdict::Status::failed, "failed"}});
 
 // The work that the oracle may do; rows are sampled if a full reference would take more.
 struct OracleBudget {

@@ -1,7 +1,5 @@
 #include "worker/wire.h"
 
-#include <algorithm>
-
 #include "attention/error.h"
 
 namespace flashbench::wire {
@@ -32,7 +30,7 @@ Json to_json(const MeasureOptions& options) {
 
 MeasureOptions measure_options(const Json& json) {
   MeasureOptions options;
-  options.cache = json.at("cache") == "cold" ? CacheState::cold : CacheState::warm;
+  options.cache = parse<CacheState>(json.at("cache").get<std::string>()).value();
   options.warmup_runs = json.at("warmup_runs");
   options.warmup_seconds = json.at("warmup_seconds");
   options.min_samples = json.at("min_samples");
@@ -40,8 +38,7 @@ MeasureOptions measure_options(const Json& json) {
   options.target_ci_width = json.at("target_ci_width");
   options.max_seconds = json.at("max_seconds");
   options.repetitions = json.at("repetitions");
-  options.counters = *std::find_if(kCounterModes.begin(), kCounterModes.end(),
-                                   [&](CounterMode m) { return json.at("counters") == name(m); });
+  options.counters = parse<CounterMode>(json.at("counters").get<std::string>()).value();
   options.energy_seconds = json.at("energy_seconds");
   return options;
 }

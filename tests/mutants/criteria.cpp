@@ -83,24 +83,6 @@ bool pytorch(const ComparedTensor& compared) {
 
 }  // namespace
 
-std::string_view name(Criterion criterion) {
-  switch (criterion) {
-    case Criterion::flash_attention_2:
-      return "flash_attention_2";
-    case Criterion::flash_attention_3:
-      return "flash_attention_3";
-    case Criterion::cudnn_frontend:
-      return "cudnn_frontend";
-    case Criterion::cutlass_88:
-      return "cutlass_88";
-    case Criterion::flashinfer:
-      return "flashinfer";
-    case Criterion::pytorch:
-      return "pytorch";
-  }
-  return "?";
-}
-
 std::optional<bool> accepts(Criterion criterion, const ComparedTensor& compared) {
   const bool bf16 = compared.dtype == Dtype::bf16;
   switch (criterion) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attention/enum_names.h"
 #include "attention/problem.h"
 
 namespace flashbench::verify {
@@ -37,10 +38,25 @@ enum class Criterion {
                       // of eager, but at least 1e-3 and 1e-3 (bf16 1.6e-2);
                       // test/test_transformers.py get_tolerances, fudge factor 1
 };
-inline constexpr std::array kCriteria{Criterion::flash_attention_2, Criterion::flash_attention_3,
-                                      Criterion::cudnn_frontend,    Criterion::cutlass_88,
-                                      Criterion::flashinfer,        Criterion::pytorch};
-std::string_view name(Criterion);
+
+}  // namespace flashbench::verify
+
+namespace flashbench {
+
+template <>
+inline constexpr auto kNames<verify::Criterion> =
+    names_of<verify::Criterion>({{verify::Criterion::flash_attention_2, "flash_attention_2"},
+                                 {verify::Criterion::flash_attention_3, "flash_attention_3"},
+                                 {verify::Criterion::cudnn_frontend, "cudnn_frontend"},
+                                 {verify::Criterion::cutlass_88, "cutlass_88"},
+                                 {verify::Criterion::flashinfer, "flashinfer"},
+                                 {verify::Criterion::pytorch, "pytorch"}});
+
+}  // namespace flashbench
+
+namespace flashbench::verify {
+
+inline constexpr auto kCriteria = values_of<Criterion>();
 
 // Empty if the criterion has no rule for the tensor.
 std::optional<bool> accepts(Criterion, const ComparedTensor&);

@@ -20,7 +20,7 @@ class MutantSession : public Session {
     verify::simulate(problem_, inputs, outputs, simulation_, pool_);
     if (simulation_.defect == Defect::stale_output) keep_first(outputs);
   }
-  std::string kernel() const override { return std::string(verify::name(simulation_.defect)); }
+  std::string kernel() const override { return std::string(flashbench::name(simulation_.defect)); }
   std::optional<int64_t> requested_bytes() const override { return problem_.compulsory_bytes(); }
 
  private:

@@ -12,7 +12,7 @@ class MutantProvider : public Provider {
   explicit MutantProvider(const verify::Simulation& simulation, Dtype partials = Dtype::fp32)
       : simulation_(simulation), partials_(partials) {}
 
-  std::string_view name() const override { return verify::name(simulation_.defect); }
+  std::string_view name() const override { return flashbench::name(simulation_.defect); }
   std::string_view description() const override { return "a simulated kernel, wrong on purpose"; }
   DeviceKind device_kind() const override { return DeviceKind::cpu; }
   std::vector<std::string_view> optional_axes() const override { return kEveryOptionalAxis; }

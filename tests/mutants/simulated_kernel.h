@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "attention/enum_names.h"
 #include "attention/problem.h"
 #include "attention/tensors.h"
 #include "host/thread_pool.h"
@@ -47,6 +48,50 @@ enum class Defect {
   v_from_next_page,       // K's page is right
   page_tail_unmasked,     // all rows of a request's last page are seen
 };
+}  // namespace flashbench::verify
+
+namespace flashbench {
+
+template <>
+inline constexpr auto kNames<verify::Defect> =
+    names_of<verify::Defect>({{verify::Defect::none, "none"},
+                              {verify::Defect::zeros, "zeros"},
+                              {verify::Defect::dropped_key_tile, "dropped_key_tile"},
+                              {verify::Defect::last_key_ignored, "last_key_ignored"},
+                              {verify::Defect::scale_one_percent, "scale_one_percent"},
+                              {verify::Defect::p_in_bf16, "p_in_bf16"},
+                              {verify::Defect::other_causal_corner, "other_causal_corner"},
+                              {verify::Defect::next_kv_head, "next_kv_head"},
+                              {verify::Defect::missing_rescale, "missing_rescale"},
+                              {verify::Defect::unmasked_padding, "unmasked_padding"},
+                              {verify::Defect::wrong_logsumexp, "wrong_logsumexp"},
+                              {verify::Defect::stale_row, "stale_row"},
+                              {verify::Defect::stale_output, "stale_output"},
+                              {verify::Defect::accumulator_race, "accumulator_race"},
+                              {verify::Defect::d_omitted, "d_omitted"},
+                              {verify::Defect::dq_misses_tile, "dq_misses_tile"},
+                              {verify::Defect::dk_misses_rows, "dk_misses_rows"},
+                              {verify::Defect::dv_unnormalised, "dv_unnormalised"},
+                              {verify::Defect::window_left_too_long, "window_left_too_long"},
+                              {verify::Defect::window_right_too_long, "window_right_too_long"},
+                              {verify::Defect::window_at_top_left, "window_at_top_left"},
+                              {verify::Defect::window_ends_unmasked, "window_ends_unmasked"},
+                              {verify::Defect::v_stride_of_head_dim, "v_stride_of_head_dim"},
+                              {verify::Defect::d_over_head_dim, "d_over_head_dim"},
+                              {verify::Defect::scale_from_head_dim_v, "scale_from_head_dim_v"},
+                              {verify::Defect::keys_of_next_request, "keys_of_next_request"},
+                              {verify::Defect::end_of_keys_unmasked, "end_of_keys_unmasked"},
+                              {verify::Defect::longest_diagonal, "longest_diagonal"},
+                              {verify::Defect::pages_of_next_request, "pages_of_next_request"},
+                              {verify::Defect::table_entry_too_far, "table_entry_too_far"},
+                              {verify::Defect::table_stride_floored, "table_stride_floored"},
+                              {verify::Defect::v_from_next_page, "v_from_next_page"},
+                              {verify::Defect::page_tail_unmasked, "page_tail_unmasked"}});
+
+}  // namespace flashbench
+
+namespace flashbench::verify {
+
 inline constexpr std::array kDefects{Defect::zeros,
                                      Defect::dropped_key_tile,
                                      Defect::last_key_ignored,
@@ -74,7 +119,6 @@ inline constexpr std::array kLengthsDefects{Defect::keys_of_next_request,
 inline constexpr std::array kPagesDefects{Defect::pages_of_next_request,
                                           Defect::table_entry_too_far, Defect::table_stride_floored,
                                           Defect::v_from_next_page, Defect::page_tail_unmasked};
-std::string_view name(Defect);
 
 struct Simulation {
   int64_t key_tile = 64;
