@@ -7,7 +7,6 @@
 
 #include "kernels/backward/family.h"
 #include "kernels/common/blocks.h"
-#include "kernels/common/half_types.h"
 #include "kernels/common/tensor_cores.h"
 
 namespace flashbench::kernels::sm80 {
@@ -31,7 +30,7 @@ struct BackwardMain {
   }
 
   static std::vector<BlockSizes> candidates(const Problem& p, const DeviceInfo& device) {
-    return fitting_blocks(main_variants(), p, device);
+    return fitting_blocks(main_variants(kDeterministic), p, device);
   }
 
   static BlockSizes choose(const Problem& p, const DeviceInfo& device) {
@@ -39,8 +38,8 @@ struct BackwardMain {
   }
 
   static CudaKernel<backward::Arguments> kernel(const Launch& at) {
-    const MainVariant& variant = variant_at(main_variants(), at);
-    return variant.kernels[for_half(at.problem.dtype, 0, 1)][kDeterministic];
+    return variant_at(main_variants(kDeterministic), at)
+        .kernel("sm80_backward_main", at.problem.dtype);
   }
 
   static backward::Arguments arguments(const Launch&, const Inputs&, const Outputs&,

@@ -4,20 +4,12 @@
 
 #include <span>
 
-#include "kernels/attention.h"
 #include "kernels/backward/backward.h"
-#include "kernels/common/launch.h"
+#include "kernels/common/variant.h"
 
 namespace flashbench::kernels::sm80 {
 
-// The main kernel for one head_dim and one choice of block sizes. Each thread block owns blocks.kv
-// keys of one K/V head.
-struct MainVariant {
-  int head_dim;
-  BlockSizes blocks;
-  int shared_bytes;
-  CudaKernel<backward::Arguments> kernels[2][2];  // [bf16][deterministic]
-};
-std::span<const MainVariant> main_variants();
+// Of the main kernel. Each thread block owns blocks.kv keys of one K/V head.
+std::span<const Variant<backward::Arguments>> main_variants(bool deterministic);
 
 }  // namespace flashbench::kernels::sm80

@@ -479,41 +479,39 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
   }
 }
 
-template <typename Element, typename B, bool kDeterministic>
-constexpr CudaKernel<backward::Arguments> kernel_of() {
-  return {"sm80_backward_main", backward_main<Element, B, kDeterministic>, B::kThreads,
-          sizeof(Shared<Element, B>)};
-}
-
-template <typename B>
-constexpr MainVariant variant_of() {
+template <typename B, bool kDeterministic>
+constexpr Variant<backward::Arguments> variant_of() {
+  static_assert(sizeof(Shared<__half, B>) == sizeof(Shared<__nv_bfloat16, B>));
   return {B::kHeadDim,
           {.q = B::kQ, .kv = B::kKv, .warps = B::kWarps, .stages = B::kStages},
+          B::kThreads,
           sizeof(Shared<__half, B>),
-          {{kernel_of<__half, B, false>(), kernel_of<__half, B, true>()},
-           {kernel_of<__nv_bfloat16, B, false>(), kernel_of<__nv_bfloat16, B, true>()}}};
+          backward_main<__half, B, kDeterministic>,
+          backward_main<__nv_bfloat16, B, kDeterministic>};
 }
 
 // For a head_dim, the default (where the table of block sizes has no entry) is the first variant
 // that fits the device's shared memory: 227 KB (sm_90), 163 KB (sm_80) or 99 KB.
+template <bool kDeterministic>
 constexpr std::array kVariants{
-    variant_of<Blocks<32, 32, 128, 4, 3, 1, 2, 2>>(),
-    variant_of<Blocks<64, 32, 128, 4, 2, 1, 2, 2>>(),
-    variant_of<Blocks<96, 64, 128, 8, 2, 2, 4, 1>>(),
-    variant_of<Blocks<96, 64, 64, 4, 2, 2, 2, 2>>(),
-    variant_of<Blocks<128, 64, 128, 8, 3, 2, 2, 1>>(),
-    variant_of<Blocks<128, 64, 128, 8, 2, 2, 2, 1>>(),
-    variant_of<Blocks<128, 32, 64, 4, 3, 2, 2, 2>>(),
-    variant_of<Blocks<192, 64, 64, 8, 3, 4, 2, 1>>(),
-    variant_of<Blocks<192, 64, 64, 8, 2, 4, 2, 1>>(),
-    variant_of<Blocks<256, 64, 64, 8, 2, 4, 2, 1>>(),
-    variant_of<Blocks<256, 32, 64, 8, 2, 2, 2, 1>>(),
+    variant_of<Blocks<32, 32, 128, 4, 3, 1, 2, 2>, kDeterministic>(),
+    variant_of<Blocks<64, 32, 128, 4, 2, 1, 2, 2>, kDeterministic>(),
+    variant_of<Blocks<96, 64, 128, 8, 2, 2, 4, 1>, kDeterministic>(),
+    variant_of<Blocks<96, 64, 64, 4, 2, 2, 2, 2>, kDeterministic>(),
+    variant_of<Blocks<128, 64, 128, 8, 3, 2, 2, 1>, kDeterministic>(),
+    variant_of<Blocks<128, 64, 128, 8, 2, 2, 2, 1>, kDeterministic>(),
+    variant_of<Blocks<128, 32, 64, 4, 3, 2, 2, 2>, kDeterministic>(),
+    variant_of<Blocks<192, 64, 64, 8, 3, 4, 2, 1>, kDeterministic>(),
+    variant_of<Blocks<192, 64, 64, 8, 2, 4, 2, 1>, kDeterministic>(),
+    variant_of<Blocks<256, 64, 64, 8, 2, 4, 2, 1>, kDeterministic>(),
+    variant_of<Blocks<256, 32, 64, 8, 2, 2, 2, 1>, kDeterministic>(),
 };
 
 }  // namespace
 
-std::span<const MainVariant> main_variants() {
-  return kVariants;
+std::span<const Variant<backward::Arguments>> main_variants(bool deterministic) {
+  if (deterministic) return kVariants<true>;
+  return kVariants<false>;
 }
 
 }  // namespace flashbench::kernels::sm80

@@ -10,10 +10,10 @@
 
 #include "kernels/attention.h"
 #include "kernels/common/forward_tensors.h"
-#include "kernels/common/half_types.h"
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/tensor_cores.h"
+#include "kernels/common/variant.h"
 #include "kernels/mma/shared_tile.h"
 #include "kernels/ptx/cp_async.h"
 #include "kernels/ptx/cvt.h"
@@ -328,31 +328,28 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const __grid_constant
   Kernel::run(a);
 }
 
-// A kernel for head dimensions up to `head_dim`.
-struct Variant {
-  int head_dim, block_kv, shared_bytes;
-  void (*fp16)(Arguments);
-  void (*bf16)(Arguments);
-};
-
+// For head dimensions up to kHeadDim.
 template <int kHeadDim, int kBlockKv>
-constexpr Variant variant_of() {
+constexpr Variant<Arguments> variant_of() {
   using Half = Forward<__half, kHeadDim, kBlockKv>;
   using BFloat16 = Forward<__nv_bfloat16, kHeadDim, kBlockKv>;
   static_assert(sizeof(typename Half::Shared) == sizeof(typename BFloat16::Shared));
-  return {kHeadDim, kBlockKv, sizeof(typename Half::Shared), forward_kernel<Half>,
+  return {kHeadDim,
+          {.q = kRows, .kv = kBlockKv, .warps = kWarps},
+          kThreads,
+          sizeof(typename Half::Shared),
+          forward_kernel<Half>,
           forward_kernel<BFloat16>};
 }
 
-constexpr Variant kUpTo64 = variant_of<64, 256>(), kUpTo128 = variant_of<128, 128>();
+constexpr Variant<Arguments> kUpTo64 = variant_of<64, 256>(), kUpTo128 = variant_of<128, 128>();
 
-const Variant& variant_for(const Problem& p) {
+const Variant<Arguments>& variant_for(const Problem& p) {
   return p.head_dim <= kUpTo64.head_dim ? kUpTo64 : kUpTo128;
 }
 
 CudaKernel<Arguments> kernel_for(const Problem& p) {
-  const Variant& v = variant_for(p);
-  return {"fa1_forward", for_half(p.dtype, v.fp16, v.bf16), kThreads, v.shared_bytes};
+  return variant_for(p).kernel("fa1_forward", p.dtype);
 }
 
 std::vector<KernelFacts> facts(const Launch& at) {
@@ -368,7 +365,7 @@ std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& d
 }
 
 std::string variant(const Launch& at) {
-  return "fa1_forward 16x" + std::to_string(variant_for(at.problem).block_kv);
+  return "fa1_forward 16x" + std::to_string(variant_for(at.problem).blocks.kv);
 }
 
 // Thread blocks per head: enough that each multiprocessor gets two.
@@ -390,7 +387,7 @@ size_t workspace_bytes(const Launch& at) {
 // reads them back.
 int64_t requested_bytes(const Launch& at) {
   const Problem& p = at.problem;
-  const int64_t block_kv = variant_for(p).block_kv, splits_of_head = splits(at);
+  const int64_t block_kv = variant_for(p).blocks.kv, splits_of_head = splits(at);
   const int64_t steps = (p.q_len + kRows - 1) / kRows;
   int64_t keys = 0, q_rows = 0, carried_rows = 0;
   for (int64_t step = 0; step < steps; ++step) {

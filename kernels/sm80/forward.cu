@@ -12,11 +12,11 @@
 #include "kernels/common/blocks.h"
 #include "kernels/common/forward_tensors.h"
 #include "kernels/common/fused_forward.h"
-#include "kernels/common/half_types.h"
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/sections.cuh"
 #include "kernels/common/tensor_cores.h"
+#include "kernels/common/variant.h"
 #include "kernels/mma/shared_tile.h"
 #include "kernels/ptx/cp_async.h"
 #include "kernels/ptx/cvt.h"
@@ -488,22 +488,14 @@ __global__ void __launch_bounds__(Kernel::kThreads, Kernel::kBlocksPerSm)
   Kernel::run(arguments);
 }
 
-// The kernels for one head_dim and one choice of block sizes, for both dtypes.
-struct Variant {
-  int head_dim;
-  BlockSizes blocks;
-  int shared_bytes;
-  void (*fp16)(Arguments);
-  void (*bf16)(Arguments);
-};
-
 template <int kHeadDim, int kBlockQ, int kBlockKv, int kWarps, int kStages>
-constexpr Variant variant_of() {
+constexpr Variant<Arguments> variant_of() {
   using Half = Forward<__half, kHeadDim, kBlockQ, kBlockKv, kWarps, kStages>;
   using BFloat16 = Forward<__nv_bfloat16, kHeadDim, kBlockQ, kBlockKv, kWarps, kStages>;
   static_assert(Half::kSharedBytes == BFloat16::kSharedBytes);
   return {kHeadDim,
           {.q = kBlockQ, .kv = kBlockKv, .warps = kWarps, .stages = kStages},
+          Half::kThreads,
           Half::kSharedBytes,
           forward_kernel<Half>,
           forward_kernel<BFloat16>};
@@ -529,9 +521,7 @@ BlockSizes choose(const Problem& p, const DeviceInfo& device) {
 }
 
 CudaKernel<Arguments> kernel_at(const Launch& at) {
-  const Variant& v = variant_at(kVariants, at);
-  return {"sm80_forward", for_half(at.problem.dtype, v.fp16, v.bf16), 32 * v.blocks.warps,
-          v.shared_bytes};
+  return variant_at(kVariants, at).kernel("sm80_forward", at.problem.dtype);
 }
 
 std::vector<KernelFacts> facts(const Launch& at) {
