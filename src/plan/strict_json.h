@@ -115,12 +115,19 @@ class StrictJson {
 };
 
 // The value with this name among `values`. Throws std::invalid_argument, naming the text.
-template <typename Enum, size_t N = kNames<Enum>.size()>
-Enum named(const StrictJson& json, const std::array<Enum, N>& values = values_of<Enum>()) {
+template <typename Enum, size_t N>
+Enum named(const StrictJson& json, const std::array<Enum, N>& values) {
   const std::string text = json;
   const auto value = parse<Enum>(text);
   if (value && std::ranges::find(values, *value) != values.end()) return *value;
   throw std::invalid_argument(fmt::format("unknown name \"{}\"", text));
+}
+
+// The same among all values.
+template <typename Enum>
+Enum named(const StrictJson& json) {
+  constexpr auto kValues = values_of<Enum>();
+  return named(json, kValues);
 }
 
 }  // namespace flashbench
