@@ -7,7 +7,7 @@ from conftest import REPOSITORY, Flashbench
 from lib.json_file import read_json
 from page import HOSTILE, LARGEST, SHOWN, Page, in_browser, with_long_path
 
-H200 = REPOSITORY / "results/h200/h200.json.gz"
+H200 = REPOSITORY / "results/h200/fp16.json.gz"
 
 
 def change(result):
