@@ -24,6 +24,7 @@ struct BlockSizes {
   int q = 0, kv = 0;  // rows of a block of Q, and of K and V
   int warps = 0;      // per thread block
   int stages = 0;     // blocks in flight between global and shared memory
+  int cluster = 1;    // thread blocks that divide the rows of a block of K and V among themselves
 
   bool operator==(const BlockSizes&) const = default;
 };

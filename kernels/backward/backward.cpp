@@ -99,8 +99,8 @@ void launch_first(const Launch& at, const Arguments& args, Stream stream) {
   launch_kernel(rows.kernel, std::min(spans, at_once), args, stream);
 }
 
-int64_t main_thread_blocks(const Arguments& args) {
-  return int64_t{args.batch} * args.kv_heads * args.parts * args.key_blocks;
+int64_t main_thread_blocks(const Launch& at, const Arguments& args) {
+  return int64_t{args.batch} * args.kv_heads * args.parts * args.key_blocks * at.blocks.cluster;
 }
 
 void launch_last(const Launch& at, const Arguments& args, Stream stream, Start start) {

@@ -77,7 +77,7 @@ Arguments arguments(const Launch&, const Inputs&, const Outputs&, void* workspac
                     bool deterministic);
 int64_t requested_bytes(const Launch&, bool deterministic);
 void launch_first(const Launch&, const Arguments&, Stream);
-int64_t main_thread_blocks(const Arguments&);
+int64_t main_thread_blocks(const Launch&, const Arguments&);
 void launch_last(const Launch&, const Arguments&, Stream, Start);
 // Describes the block sizes and, if blocks of keys are shared, the number of parts.
 std::string describe_main(const Launch&);

@@ -37,7 +37,7 @@ struct Family {
                      Stream stream) {
     const Arguments shared = backward::arguments(at, in, out, workspace, Main::kDeterministic);
     launch_first(at, shared, stream);
-    launch_kernel(Main::kernel(at), main_thread_blocks(shared),
+    launch_kernel(Main::kernel(at), main_thread_blocks(at, shared),
                   Main::arguments(at, in, out, shared), stream, Main::kStart);
     launch_last(at, shared, stream, Main::kStart);
   }

@@ -14,9 +14,11 @@ constexpr int64_t divide_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// The number of thread blocks that run at once: eight warps or more fill a multiprocessor.
+// The number of thread blocks, or clusters of them, that run at once: eight warps or more fill a
+// multiprocessor.
 int64_t slots(const Launch& at) {
-  return std::max(1, at.device.threads) * std::max(1, 8 / at.blocks.warps);
+  const int thread_blocks = std::max(1, at.device.threads) * std::max(1, 8 / at.blocks.warps);
+  return std::max(1, thread_blocks / at.blocks.cluster);
 }
 
 // Size of Q, dO and the accumulators of dQ of a group of query heads.

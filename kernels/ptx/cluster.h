@@ -39,6 +39,27 @@ __device__ __forceinline__ uint32_t mapa(uint32_t address, int rank) {
   return mapped;
 }
 
+// Arrives at the mbarrier at `barrier`. Nothing that this thread has written becomes visible by it.
+__device__ __forceinline__ void mbarrier_arrive_cluster_relaxed(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];"
+               :
+               : "r"(barrier)
+               : "memory");
+}
+
+// Copies `bytes` bytes (a multiple of 16) from shared address `from` to `to`, both 16-byte aligned,
+// without waiting. They count towards those that the mbarrier at `barrier`, in the same thread
+// block as `to`, expects.
+__device__ __forceinline__ void cp_async_bulk_to_cluster(uint32_t to, uint32_t from, uint32_t bytes,
+                                                         uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+      "[%3];"
+      :
+      : "r"(to), "r"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
 // Stores floats to shared memory of a thread block of the cluster, without waiting. `address` is
 // aligned to their size. Their bytes count towards those that the mbarrier at `barrier`, in the
 // same thread block, expects.

@@ -39,11 +39,16 @@ ConstTensorView rows(ConstTensorView t, int64_t first, int64_t end) {
   return t;
 }
 
+// The keys of a thread block.
+int own_keys(const BlockSizes& blocks) {
+  return blocks.kv / blocks.cluster;
+}
+
 // The columns of dK or dV that each consumer stores: half of them each, if all consumers share the
 // same 64 keys, else all.
 std::array<ConstTensorView, 2> stored_columns(const ConstTensorView& t, const BlockSizes& blocks) {
   const int64_t half = compiled_head_dim(t.head_dim) / 2;
-  if (blocks.kv > 64) return {t, t};
+  if (own_keys(blocks) > 64) return {t, t};
   ConstTensorView low = t, high = t;
   low.head_dim = half;
   high.head_dim = t.head_dim - half;
@@ -92,8 +97,8 @@ BackwardArguments arguments(const Launch& at, const Inputs& in, const Outputs& o
   BackwardArguments a = common_arguments(at, shared, deterministic);
   a.q = tensor_map(rows(in.q, first_live, p.q_len), at.blocks.q);
   a.d_o = tensor_map(rows(in.d_o, first_live, p.q_len), at.blocks.q);
-  a.k = tensor_map(rows(in.k, 0, shared.key_end), at.blocks.kv);
-  a.v = tensor_map(rows(in.v, 0, shared.key_end), at.blocks.kv);
+  a.k = tensor_map(rows(in.k, 0, shared.key_end), own_keys(at.blocks));
+  a.v = tensor_map(rows(in.v, 0, shared.key_end), own_keys(at.blocks));
   a.first_live = static_cast<int>(first_live);
   if (shared.parts > 1) return a;  // the main kernel stores neither dK nor dV
   const auto dk = stored_columns(out.dk, at.blocks), dv = stored_columns(out.dv, at.blocks);
@@ -114,8 +119,8 @@ BackwardArguments arguments_by_request(const Launch& at, const Inputs& in, const
   };
   split(a.q, a.q_steps, request_map(in.q, at.blocks.q));
   split(a.d_o, a.d_o_steps, request_map(in.d_o, at.blocks.q));
-  split(a.k, a.k_steps, request_map(in.k, at.blocks.kv));
-  split(a.v, a.v_steps, request_map(in.v, at.blocks.kv));
+  split(a.k, a.k_steps, request_map(in.k, own_keys(at.blocks)));
+  split(a.v, a.v_steps, request_map(in.v, own_keys(at.blocks)));
   for (size_t i = 0; i < 2; ++i) {
     split(a.dk[i], a.dk_steps, request_map(dk[i], kWarpRows));
     split(a.dv[i], a.dv_steps, request_map(dv[i], kWarpRows));

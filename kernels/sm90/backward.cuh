@@ -15,14 +15,13 @@
 // computes dQ. The consumers therefore need not wait for each other. They take turns instead: one
 // computes exponentials while the tensor cores work for the other.
 //
-// At 256, and at 192 if deterministic (else see backward_by_gradient.cuh), dK and dV of 64 keys
-// exceed the registers of a consumer. Both consumers therefore work on the same 64 keys; each owns
-// half of the columns of dK and dV and half of the queries of S, so P goes through shared memory
-// too. A block of dQ is as large for 64 keys as for 128: ordinary instructions would take longer to
-// add it to memory than the products take, so TMA adds it.
-//
 // In the deterministic kernel, thread blocks go backwards over the blocks of queries (see
 // kernels/backward/work.cuh), and other warps add dQ to memory (see backward_dq_writers.cuh).
+//
+// At 192 and 256, dK and dV of 64 keys exceed the registers of a consumer. In the deterministic
+// kernel both consumers therefore work on the same 64 keys; each owns half of the columns of dK and
+// dV and half of the queries of S, so P goes through shared memory too. The other kernels there
+// have roles of their own: see backward_by_gradient.cuh (192) and backward_pairs.cuh (256).
 //
 // The parts: backward_shapes.cuh has the sizes and shared memory that follow from a configuration,
 // backward_arguments.cuh the arguments and the entry, backward_loads.cuh the producer,

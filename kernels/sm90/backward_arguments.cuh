@@ -7,6 +7,7 @@
 
 #include "kernels/backward/requests.cuh"
 #include "kernels/backward/work.cuh"
+#include "kernels/ptx/cluster.h"
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/griddepcontrol.h"
 #include "kernels/sm90/roles.cuh"
@@ -100,12 +101,28 @@ struct BackwardRows {
   }
 };
 
-// The kernel: a thread block finds its work, and its warpgroups take their roles. It starts while
-// the first kernel ends: the thread that loads Q and dO waits for that kernel first, and all other
-// threads wait for Q and dO.
+// Whether there is anything to do: a slot of requests may be empty.
+template <typename Work>
+__device__ __forceinline__ bool exists(const Work& work) {
+  if constexpr (Work::kKnowsWindows) {
+    return work.exists;
+  } else {
+    return true;
+  }
+}
+
+// Waits until both thread blocks of a pair have come here.
+__device__ __forceinline__ void sync_pair() {
+  __syncwarp();
+  ptx::barrier_cluster_arrive_relaxed();
+  ptx::barrier_cluster_wait();
+}
+
+// A thread block finds its work, and its warpgroups take their roles. It starts while the first
+// kernel ends: the thread that loads Q and dO waits for that kernel first, and all other threads
+// wait for Q and dO.
 template <typename Kernel>
-__global__ void __launch_bounds__(Kernel::kThreads, 1)
-    backward_kernel(const __grid_constant__ BackwardArguments a) {
+__device__ __forceinline__ void find_work_and_run(const BackwardArguments& a) {
   using Shared = typename Kernel::Shared;
   using Work = typename Kernel::Work;
   extern __shared__ __align__(1024) char shared_memory[];
@@ -130,11 +147,12 @@ __global__ void __launch_bounds__(Kernel::kThreads, 1)
     if constexpr (Kernel::kDeterministic) {
       return shared.ticket;
     } else {
-      return static_cast<int>(blockIdx.x);
+      return static_cast<int>(blockIdx.x) / (Kernel::kPairs ? 2 : 1);
     }
   };
-  if constexpr (Kernel::kByRequest) {
-    // One warp looks for the request. What it finds stays in shared memory, as registers are few.
+  if constexpr (Kernel::kPairs) sync_pair();  // each has initialised its barriers
+  if constexpr (Kernel::kSharesWork) {
+    // One warp looks for it. What it finds stays in shared memory, as registers are few.
     Work& work = *reinterpret_cast<Work*>(shared.work);
     if (threadIdx.x < 32) {
       __syncwarp();
@@ -142,13 +160,29 @@ __global__ void __launch_bounds__(Kernel::kThreads, 1)
       if (threadIdx.x == 0) work = found;
     }
     __syncthreads();
-    if (work.exists) Kernel::run_roles(a, shared, work);
+    if (exists(work)) Kernel::run_roles(a, shared, work);
   } else {
     __syncthreads();
     Kernel::run_roles(a, shared, Work(a, index()));
   }
+  // What one sends to the other has arrived when the other comes here, since it waits for all of
+  // it.
+  if constexpr (Kernel::kPairs) sync_pair();
   // The last kernel waits for this one alone, which therefore must not end before the first.
   ptx::griddepcontrol_wait();
+}
+
+template <typename Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads, 1)
+    backward_kernel(const __grid_constant__ BackwardArguments a) {
+  find_work_and_run<Kernel>(a);
+}
+
+// Two neighbouring thread blocks share the work with one index.
+template <typename Kernel>
+__global__ void __cluster_dims__(2) __launch_bounds__(Kernel::kThreads, 1)
+    backward_kernel_of_pairs(const __grid_constant__ BackwardArguments a) {
+  find_work_and_run<Kernel>(a);
 }
 
 }  // namespace flashbench::kernels::sm90

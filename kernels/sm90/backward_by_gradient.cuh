@@ -41,7 +41,7 @@ struct BackwardByGradient : Barriers<Delay> {
   using Barriers<Delay>::arrive, Barriers<Delay>::is_full, Barriers<Delay>::wait;
 
   static constexpr bool kByRequest = kForRequests;
-  static constexpr bool kDeterministic = false;
+  static constexpr bool kDeterministic = false, kPairs = false, kSharesWork = kByRequest;
   static constexpr int kHeadDim = kColumns;
   static constexpr int kBlockQ = 64;
   static constexpr int kBlockKv = kKeys;

@@ -26,10 +26,10 @@ template <typename T, BackwardConfig kConfig, typename Delay>
 struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   using Shapes = BackwardShapes<kConfig, Delay>;
   using Shapes::kHeadDim, Shapes::kStages, Shapes::kHalfColumns, Shapes::kDqWarpgroup,
-      Shapes::kHasWriters, Shapes::kSendsDq, Shapes::kDOStages, Shapes::kConsumerThreads,
-      Shapes::kKeyColumns, Shapes::kKvPanelBytes, Shapes::kQBytes, Shapes::kDsBytes,
-      Shapes::kSFloats, Shapes::kKeyFloats, Shapes::kSteps, Shapes::kDqFloats, Shapes::kTileFloats,
-      Shapes::kDqPieces, Shapes::stored_column, Shapes::kByRequest, Shapes::kFlags;
+      Shapes::kHasWriters, Shapes::kDOStages, Shapes::kConsumerThreads, Shapes::kKeyColumns,
+      Shapes::kKvPanelBytes, Shapes::kQBytes, Shapes::kDsBytes, Shapes::kSFloats,
+      Shapes::kKeyFloats, Shapes::kSteps, Shapes::kDqFloats, Shapes::kTileFloats, Shapes::kDqPieces,
+      Shapes::stored_column, Shapes::kByRequest, Shapes::kFlags;
   using typename Shapes::Writers, typename Shapes::Work, typename Shapes::Rows,
       typename Shapes::Shared, typename Shapes::Step, typename Shapes::Block;
   using Barriers<Delay>::wait, Barriers<Delay>::release;
@@ -184,18 +184,16 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   }
 
   // Loops over all blocks of queries: sums this consumer's columns of dK and dV, and computes its
-  // columns of dQ.
+  // columns of dQ for the writers.
   static __device__ __forceinline__ void sum_half_of_columns(const BackwardArguments& a,
                                                              Shared& shared, const Work& work,
                                                              const Part& part,
                                                              float (&dk)[kKeyFloats],
                                                              float (&dv)[kKeyFloats]) {
     const Operands operands(shared, part);
-    auto& staged = shared.dq[4 * part.consumer + part.warp];
     float s[kSFloats], dp[kSFloats], dq[kDqFloats];
     uint32_t p[kSteps][4], ds[kSteps][4];
-    float* unsent = nullptr;  // accumulators of the previous block's second half of dQ, if unsent
-    bool kept = false;        // whether that half has yet to be staged for the writers
+    bool kept = false;  // whether the previous block's second half of dQ has yet to be staged
     RingPosition<kStages> q_ring;
     RingPosition<kDOStages> d_o_ring;
     Step step(work);
@@ -219,11 +217,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       Scores::exponentiate(s, shared.logsumexp[q], part.first_query, a.scale_log2);
       if (block.masked) visible.select(s);
       Products::round(s, p);
-      if constexpr (kSendsDq) {
-        if (unsent != nullptr) Dq::send<1>(staged, unsent, part.lane, dq);
-      } else if (kept) {
-        Dq::stage<1, 2>(shared, part, i - 1, dq);
-      }
+      if (kept) Dq::stage<1, 2>(shared, part, i - 1, dq);
       Products::store_operand(p, shared.p[buffer], part);
       ptx::fence_proxy_async();
 
@@ -236,7 +230,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       ptx::fence_proxy_async();
       Delay::before_barrier();
       finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
-      if (kHasWriters && kept) {  // after the fence of P
+      if (kept) {  // after the fence of P
         Writers::hand_over(*shared.dq_writers, part.lane, i - 1, 1);
       }
 
@@ -252,26 +246,17 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       release(part.lane, shared.d_o_empty[d_o]);
       ptx::wgmma_wait_group<1>();  // dQ
       ptx::keep_here(dq);
-      if constexpr (kSendsDq) {
-        unsent = finite ? Dq::accumulators(a, part, block) : nullptr;
-        if (finite) {
-          Dq::send<0>(staged, unsent, part.lane, dq);
-        } else {
-          Dq::add_seen_keys(a, shared, work, part, block, shared.ds[buffer]);
-        }
+      kept = finite;
+      if (finite) {
+        Dq::stage<0, 1>(shared, part, i, dq);
+        Dq::hand_over<0, 1>(shared, part, i);
       } else {
-        kept = finite;
-        if (finite) {
-          Dq::stage<0, 1>(shared, part, i, dq);
-          Dq::hand_over<0, 1>(shared, part, i);
-        } else {
 #pragma unroll 1
-          for (int piece = 0; piece < kDqPieces; ++piece) {
-            Dq::stage_seen_keys(a, shared, work, part, block, i, piece, shared.ds[buffer]);
-            ptx::fence_proxy_async();
-            __syncwarp();
-            Writers::hand_over(*shared.dq_writers, part.lane, i, piece);
-          }
+        for (int piece = 0; piece < kDqPieces; ++piece) {
+          Dq::stage_seen_keys(a, shared, work, part, block, i, piece, shared.ds[buffer]);
+          ptx::fence_proxy_async();
+          __syncwarp();
+          Writers::hand_over(*shared.dq_writers, part.lane, i, piece);
         }
       }
       ptx::wgmma_wait_group<0>();
@@ -280,9 +265,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       d_o_ring.advance();
       step.advance(work);
     }
-    if constexpr (kSendsDq) {
-      if (unsent != nullptr) Dq::send<1>(staged, unsent, part.lane, dq);
-    } else if (kept) {
+    if (kept) {
       Dq::stage<1, 2>(shared, part, work.steps - 1, dq);
       Dq::hand_over<1, 2>(shared, part, work.steps - 1);
     }
@@ -339,9 +322,6 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     if (a.parts > 1) {
       add_to_others(a.dv_sums, a, work, part, dv);
       add_to_others(a.dk_sums, a, work, part, dk);
-      if constexpr (kSendsDq) {
-        if (part.lane == 0) ptx::cp_async_bulk_wait_group_read_0();
-      }
       return;
     }
     ptx::barrier_sync(kBarrier, kConsumerThreads);  // the other may still read K and V

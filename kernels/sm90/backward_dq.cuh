@@ -1,7 +1,7 @@
 // How a part of dQ gets from registers to the accumulators in global memory, in the backward pass's
-// main kernel for Hopper: added by the warp itself, sent by TMA, or staged for the writers of the
-// deterministic kernel (backward_dq_writers.cuh). Where K is not all finite, dQ of masked blocks is
-// computed again key by key.
+// main kernel for Hopper: added by the warp itself, or staged for the writers of the deterministic
+// kernel (backward_dq_writers.cuh). Where K is not all finite, dQ of masked blocks is computed
+// again key by key.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
   using Shapes::kHeadDim, Shapes::kBlockQ, Shapes::kHalfColumns, Shapes::kBlockKv,
       Shapes::kDqWarpgroup, Shapes::kHasWriters, Shapes::kQPanelBytes, Shapes::kKvPanelBytes,
       Shapes::kDqRows, Shapes::kDqColumns, Shapes::kDqFloats, Shapes::kDqTiles, Shapes::kTileFloats,
-      Shapes::kStagedTiles, Shapes::stored_column, Shapes::kFlags;
+      Shapes::stored_column, Shapes::kFlags;
   using typename Shapes::Writers, typename Shapes::Work, typename Shapes::Shared,
       typename Shapes::Block;
   using Part = typename BackwardProducts<T, kConfig, Delay>::Part;
@@ -49,29 +49,6 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
       if (!is_in_head(part.first_dq_column + 8 * j)) break;
       const float v[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
       backward::add_to_accumulator(tiles + j * kTileFloats, part.lane, v);
-    }
-  }
-
-  // Has TMA add half of a warp's part of dQ from shared memory while the warp continues. First
-  // waits until TMA has read the half that was sent before.
-  template <int kHalf>
-  static __device__ __forceinline__ void send(float (&staged)[kStagedTiles * kTileFloats],
-                                              float* tiles, int lane,
-                                              const float (&dq)[kDqFloats]) {
-    if (lane == 0) ptx::cp_async_bulk_wait_group_read_0();
-    __syncwarp();
-#pragma unroll
-    for (int j = 0; j < kStagedTiles; ++j) {
-      const float* v = dq + 4 * (kHalf * kStagedTiles + j);
-      *reinterpret_cast<float4*>(staged + j * kTileFloats +
-                                 backward::accumulator_index(lane, 0)) = {v[0], v[1], v[2], v[3]};
-    }
-    ptx::fence_proxy_async();
-    __syncwarp();
-    if (lane == 0) {
-      ptx::cp_reduce_async_bulk_add_f32(tiles + kHalf * kStagedTiles * kTileFloats,
-                                        ptx::shared_address(staged), sizeof staged);
-      ptx::cp_async_bulk_commit_group();
     }
   }
 

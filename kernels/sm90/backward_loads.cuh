@@ -27,10 +27,15 @@ struct BackwardBlockLoads {
   const BackwardArguments& a;
   Shared& shared;
   const Work& work;
+  int first_key;
   typename Shapes::Step step;
 
   __device__ BackwardBlockLoads(const BackwardArguments& a_, Shared& shared_, const Work& work_)
-      : a(a_), shared(shared_), work(work_), step(work_) {}
+      : BackwardBlockLoads(a_, shared_, work_, work_.first_key) {}
+  // For keys of the work that begin with another one.
+  __device__ BackwardBlockLoads(const BackwardArguments& a_, Shared& shared_, const Work& work_,
+                                int first_key_)
+      : a(a_), shared(shared_), work(work_), first_key(first_key_), step(work_) {}
 
   __device__ void k() const { keys(a.k, a.k_steps, shared.k, shared.k_full); }
   __device__ void v() const { keys(a.v, a.v_steps, shared.v, shared.v_full); }
@@ -48,8 +53,7 @@ struct BackwardBlockLoads {
     const uint32_t barrier = ptx::shared_address(&full);
     ptx::mbarrier_arrive_expect_tx(barrier, Shapes::kKvBytes);
     load_rows<Shapes::kPanels, Shapes::kKvPanelBytes, Shapes::kKeyColumns>(
-        tensor, to, barrier, Rows{a}.keys(work, steps), work.first_key,
-        ptx::CachePolicy::evict_first);
+        tensor, to, barrier, Rows{a}.keys(work, steps), first_key, ptx::CachePolicy::evict_first);
   }
   __device__ void queries(const CUtensorMap& tensor, const RowSteps& steps, char* to,
                           const CUtensorMap& statistics, float* to_statistics,

@@ -15,7 +15,7 @@
 namespace flashbench::kernels::sm90 {
 
 struct BackwardConfig {
-  int head_dim;                // 64, 96, 128, 192 or 256
+  int head_dim;                // 64, 96, 128; 192 or 256 if deterministic
   int block_q;                 // queries per step: 64, or 128 with dq_warpgroup at equal lengths
   int stages;                  // buffers for blocks of Q in shared memory
   bool dq_warpgroup = false;   // producer's warpgroup computes dQ; head_dim 64, not deterministic
@@ -50,9 +50,9 @@ struct BackwardShapes {
   static_assert(!kDqWarpgroup || (kHeadDim == 64 && !kConfig.deterministic));
   // Whether K and V, the left operands of S and dP, are kept in registers.
   static constexpr bool kKeysInRegisters = kHeadDim == 64 && !kDqWarpgroup;
-  static constexpr bool kHasWriters = kConfig.deterministic;      // see backward_dq_writers.cuh
-  static constexpr bool kSendsDq = kHalfColumns && !kHasWriters;  // TMA adds dQ to memory
-  static constexpr int kDOStages = kHalfColumns ? 1 : kStages;    // buffers for blocks of dO
+  static constexpr bool kHasWriters = kConfig.deterministic;  // see backward_dq_writers.cuh
+  static_assert(kHasWriters || !kHalfColumns);
+  static constexpr int kDOStages = kHalfColumns ? 1 : kStages;  // buffers for blocks of dO
   static constexpr int kThreads = 128 * (1 + kConsumers);
   static constexpr int kConsumerThreads = 128 * kConsumers;
 
@@ -89,8 +89,7 @@ struct BackwardShapes {
   static constexpr int kDqFloats = kDqColumns / 2;
   static constexpr int kDqTiles = kDqColumns / 8;  // 16 queries x 8 columns each
   static constexpr int kTileFloats = 128;
-  static constexpr int kStagedTiles = kSendsDq ? kDqTiles / 2 : 0;  // in shared memory
-  static constexpr int kDqPieces = kHalfColumns ? 2 : 1;            // per step, for the writers
+  static constexpr int kDqPieces = kHalfColumns ? 2 : 1;  // per step, for the writers
   using Writers = DqWriters<kHeadDim, kBlockQ, kDqColumns, kDqPieces, Delay>;
 
   // The position in shared memory of a column of K, V, Q or dO.
@@ -100,6 +99,7 @@ struct BackwardShapes {
 
   static constexpr bool kByRequest = kConfig.by_request;
   static constexpr bool kDeterministic = kConfig.deterministic;
+  static constexpr bool kPairs = false, kSharesWork = kByRequest;
   using Work = std::conditional_t<kByRequest,
                                   backward::RequestWork<kBlockQ, kBlockKv, kConfig.deterministic>,
                                   backward::Work<kBlockQ, kBlockKv, kConfig.deterministic>>;
@@ -117,7 +117,6 @@ struct BackwardShapes {
     // dS [queries, keys]; with kHalfColumns, dS^T and P^T [keys, queries].
     alignas(1024) char ds[2][kDsBytes];
     alignas(1024) char p[kHalfColumns ? 2 : 0][kDsBytes];
-    alignas(16) float dq[4 * kConsumers][kStagedTiles * kTileFloats];  // per warp
     typename Writers::Shared dq_writers[kHasWriters ? 1 : 0];
     alignas(128) float logsumexp[kStages][kBlockQ];
     alignas(128) float d[kDOStages][kBlockQ];

@@ -6,6 +6,7 @@
 
 #include "kernels/sm90/backward.cuh"
 #include "kernels/sm90/backward_by_gradient.cuh"
+#include "kernels/sm90/backward_pairs.cuh"
 #include "kernels/sm90/variant.h"
 
 namespace flashbench::kernels::sm90 {
@@ -24,6 +25,17 @@ constexpr Variant<BackwardArguments> backward_variant_by_gradient() {
       backward_kernel<BackwardByGradient<__nv_bfloat16, kHeadDim, kBlockKv, kByRequest>>);
 }
 
+template <int kHeadDim, bool kByRequest>
+constexpr Variant<BackwardArguments> backward_variant_of_pairs() {
+  using Half = BackwardPairs<__half, kHeadDim, kByRequest>;
+  auto variant = variant_of<Half>(
+      backward_kernel_of_pairs<Half>,
+      backward_kernel_of_pairs<BackwardPairs<__nv_bfloat16, kHeadDim, kByRequest>>);
+  variant.blocks.kv = Half::kPairKv;
+  variant.blocks.cluster = 2;
+  return variant;
+}
+
 // One of each head_dim.
 template <bool kDeterministic, bool kByRequest>
 constexpr std::array<Variant<BackwardArguments>, 5> backward_variants() {
@@ -34,10 +46,16 @@ constexpr std::array<Variant<BackwardArguments>, 5> backward_variants() {
       return backward_variant_by_gradient<192, 80, kByRequest>();
     }
   };
+  const auto at_256 = [] {
+    if constexpr (kDeterministic) {
+      return backward_variant<backward_config(256, true, kByRequest)>();
+    } else {
+      return backward_variant_of_pairs<256, kByRequest>();
+    }
+  };
   return {backward_variant<backward_config(64, kDeterministic, kByRequest)>(),
           backward_variant<backward_config(96, kDeterministic, kByRequest)>(),
-          backward_variant<backward_config(128, kDeterministic, kByRequest)>(), at_192(),
-          backward_variant<backward_config(256, kDeterministic, kByRequest)>()};
+          backward_variant<backward_config(128, kDeterministic, kByRequest)>(), at_192(), at_256()};
 }
 
 // Those for requests of different lengths.

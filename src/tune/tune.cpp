@@ -173,7 +173,9 @@ std::string merge_tuned(std::string_view table, const DeviceInfo& device,
     const BlockSizes& b = *one.best;
     const std::string key = row_key(*one.kernel, one.problem, device);
     keys.insert(key);
-    rows.insert(fmt::format("{} {{{}, {}, {}, {}}}}},", key, b.q, b.kv, b.warps, b.stages));
+    const std::string cluster = b.cluster == 1 ? "" : fmt::format(", {}", b.cluster);
+    rows.insert(
+        fmt::format("{} {{{}, {}, {}, {}{}}}}},", key, b.q, b.kv, b.warps, b.stages, cluster));
   }
   std::string merged;
   while (!table.empty()) {

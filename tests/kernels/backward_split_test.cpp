@@ -73,12 +73,26 @@ TEST(BackwardSplit, GivesEveryMultiprocessorAThreadBlock) {
       for (const int64_t kv_heads : {1, 2, 4, 8}) {
         const Problem p = problem(1, 32, kv_heads, 2048, head_dim, mask);
         const Launch at = launch(p, device);
-        const int64_t thread_blocks = kv_heads * (2048 / at.blocks.kv) * choose_parts(at);
+        const int64_t thread_blocks =
+            kv_heads * (2048 / at.blocks.kv) * choose_parts(at) * at.blocks.cluster;
         EXPECT_GE(thread_blocks, 128) << p.id();
         EXPECT_LE(thread_blocks, 64 * 132) << p.id();
       }
     }
   }
+}
+
+// Two thread blocks of a cluster share the keys of a block at head_dim 256: half as many parts give
+// as many thread blocks as where one has them alone.
+TEST(BackwardSplit, CountsTheThreadBlocksOfClusters) {
+  const Problem p = problem(1, 32, 1, 2048, 256, Mask::none);
+  const Launch at = launch(p, hopper());
+  ASSERT_EQ(at.blocks.cluster, 2);
+  Launch alone = at;
+  alone.blocks.cluster = 1;
+  alone.blocks.kv /= 2;
+  EXPECT_EQ(choose_parts(at), choose_parts(alone));
+  EXPECT_NE(kSm90Backward.variant(at).find("clusters of 2"), std::string::npos);
 }
 
 // With a mask the last blocks of queries see the most keys: all parts must have the same number of
@@ -123,7 +137,8 @@ TEST(BackwardSplit, StartsFewThreadBlocksOfAHeadAtOnceIfTheyGoBackwards) {
     for (const int64_t head_dim : {64, 128, 256}) {
       for (int64_t length = 512; length <= 16384; length *= 2) {
         const Problem p = problem(1, kHeads, kHeads, length, head_dim, mask);
-        const int64_t section = section_heads(launch(p, device), 1, true);
+        const Launch at{p, device, kSm90BackwardDeterministic.choose(p, device)};
+        const int64_t section = section_heads(at, 1, true);
         const int64_t steps = length / 64;
         EXPECT_TRUE(section == kHeads || device.threads / section <= steps / 2) << p.id();
       }

@@ -825,6 +825,59 @@ TEST_F(CudaPtxSm90, ThreadBlocksOfAClusterSendToEachOther) {
   }
 }
 
+// Each thread block of a pair copies floats to the other, and then tells it that it has received
+// its own.
+constexpr int kCopied = 256;
+struct PairArguments {
+  float* received;  // [thread blocks, kCopied]
+};
+__global__ void __cluster_dims__(2) pair_kernel(const PairArguments a) {
+  __shared__ alignas(16) float sent[kCopied];
+  __shared__ alignas(16) float received[kCopied];
+  __shared__ uint64_t full, done;
+  const int peer = 1 - ptx::cluster_ctarank();
+  const uint32_t full_address = ptx::shared_address(&full),
+                 done_address = ptx::shared_address(&done);
+  if (threadIdx.x == 0) {
+    ptx::mbarrier_init(full_address, 1);
+    ptx::mbarrier_init(done_address, kCopied);
+    ptx::fence_mbarrier_init();
+    ptx::mbarrier_arrive_expect_tx(full_address, sizeof received);
+  }
+  sent[threadIdx.x] = static_cast<float>(blockIdx.x * kCopied + threadIdx.x);
+  ptx::fence_proxy_async();
+  __syncthreads();
+  ptx::barrier_cluster_arrive_relaxed();
+  ptx::barrier_cluster_wait();
+  if (threadIdx.x == 0) {
+    ptx::cp_async_bulk_to_cluster(ptx::mapa(ptx::shared_address(received), peer),
+                                  ptx::shared_address(sent), sizeof sent,
+                                  ptx::mapa(full_address, peer));
+  }
+  while (!ptx::mbarrier_try_wait_parity(full_address, 0)) {
+  }
+  a.received[blockIdx.x * kCopied + threadIdx.x] = received[threadIdx.x];
+  ptx::mbarrier_arrive_cluster_relaxed(ptx::mapa(done_address, peer));
+  while (!ptx::mbarrier_try_wait_parity(done_address, 0)) {
+  }
+}
+
+TEST_F(CudaPtxSm90, ThreadBlocksOfAPairCopyToEachOther) {
+  constexpr int kBlocks = 6;
+  OnGpu<float> received(kBlocks * kCopied, kNan);
+  const CudaKernel<PairArguments> kernel{"pairs", pair_kernel, kCopied, 0};
+  launch_kernel(kernel, kBlocks, PairArguments{received.data()}, Stream{});
+  finish_or_exit({Stream{}}, 20, "the pairs");
+  const std::vector<float> values = received.to_host();
+  for (int block = 0; block < kBlocks; ++block) {
+    for (int i = 0; i < kCopied; ++i) {
+      ASSERT_EQ(values[static_cast<size_t>(block * kCopied + i)],
+                static_cast<float>((block ^ 1) * kCopied + i))
+          << "thread block " << block << ", float " << i;
+    }
+  }
+}
+
 // ---- atom
 
 constexpr unsigned kLimit = 6;

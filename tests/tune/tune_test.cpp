@@ -53,6 +53,13 @@ TEST(Tune, NewRowsReplaceThoseOfTheSameKeyOnly) {
             "{\"test\", 90, Pass::forward, 64, true, {1, 2, 3, 4}},\n");
 }
 
+TEST(Tune, ARowNamesTheSizeOfItsClusters) {
+  Tuned pairs = tuned(64, 0.5);
+  pairs.best->cluster = 2;
+  EXPECT_EQ(merge_tuned("", hopper(), {pairs}),
+            "{\"test\", 90, Pass::forward, 64, false, {128, 64, 4, 2, 2}},\n");
+}
+
 TEST(Tune, WhatWasNotTimedChangesNothing) {
   const std::string table = "{\"test\", 90, Pass::forward, 64, false, {1, 2, 3, 4}},\n";
   EXPECT_EQ(merge_tuned(table, hopper(), {tuned(64, 0)}), table);
