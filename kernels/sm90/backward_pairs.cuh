@@ -408,8 +408,8 @@ struct BackwardPairs : Barriers<Delay> {
       if (block.masked && !__all_sync(~0u, all_finite(dq))) {
         add_seen_keys(a, shared, work, summer, at.stage);
         unsent = kNone;
-        __syncwarp();
       }
+      __syncwarp();  // all lanes have read the block
       release(shared.ds_empty[at.stage]);
       // The other waits for it only if it will use the buffer again.
       if (i + 2 < steps) release_to_peer(shared.ds_empty[at.stage]);

@@ -110,7 +110,7 @@ std::vector<Sample> samples() {
           {problem(Dtype::bf16, Mask::causal_bottom_right, 401, 500, 248), d256},
           {problem(Dtype::fp16, Mask::causal_top_left, 333, 650, 256), delayed_pairs<__half>()},
           {problem(Dtype::bf16, Mask::none, 1, 1, 256), d256, false},
-          {problem(Dtype::bf16, Mask::none, 130, 65, 208), d256, false},
+          {problem(Dtype::bf16, Mask::none, 130, 65, 208), d256},
           {problem(Dtype::fp16, Mask::none, 501, 700, 64), ordered_64},
           {problem(Dtype::fp16, Mask::causal_bottom_right, 901, 900, 64), ordered_64},
           {problem(Dtype::bf16, Mask::causal_top_left, 700, 601, 88), ordered_96},
