@@ -18,6 +18,7 @@
                                          computing all tokens again, over the tokens so far
   scripts/tables.py decode FILE.csv      microseconds of each provider by batch and kv_len, and the share of the
                                          time of `stream` that the first one reaches
+  scripts/tables.py cache FILE.csv       microseconds to decode from a K/V cache of 16 bits and of e4m3
   scripts/tables.py fp8 FILE.csv         TFLOP/s in bf16, on e4m3 inputs and on bf16 inputs that are rounded to e4m3
                                          on the way, and the errors of O
   scripts/tables.py traffic FILE.csv     measured over compulsory bytes of memory / bytes through the
@@ -49,7 +50,7 @@ SHORT = "hidden=2048,batch=16"  # of configs/short.json
 CASE = ["pass", "mask", "head_dim", "q_len"]  # names a case within a grid,
 SIZES = ["batch", "q_heads", "kv_heads", "kv_len"]  # and with these any case of a dtype without
 OPTIONAL = ["layout", "lengths", "page_size", "kv_layout", "page_order", "window_left", "window_right", "head_dim_v",
-            "quantize"]
+            "quantize", "kv_dtype"]
 ANY = "any"
 RIVALS = {"cudnn": "cuDNN", "plugin:fa3": "FlashAttention-3", "plugin:torch_flash": "FlashAttention-2"}
 METRICS = {"dram__bytes_read": "read", "dram__bytes_write": "written", "lts__": "L2",
@@ -475,6 +476,24 @@ def decode(frame, arguments):
     return table(["batch × keys", *(f"`{name}`" for name in providers), "fastest other over it", "of `stream`"], rows)
 
 
+def cache(frame, arguments):
+    """A row for each case with a K/V cache of e4m3: microseconds, and those of the same case with one of 16 bits."""
+    frame = frame[frame.provider == arguments.provider[0]].fillna({"lengths": "", "page_size": 0, "kv_dtype": ""})
+    rows = []
+    shape = ["head_dim", "lengths", "page_size", "q_len", "batch", "kv_len"]
+    for (head_dim, lengths, page_size, q_len, batch, kv_len), part in frame.groupby(shape):
+        by_cache = part.set_index("kv_dtype")
+        if sorted(by_cache.index) != ["", "e4m3"]:
+            raise ValueError(f"expected one case of batch {batch} and {kv_len} keys for each cache")
+        times = by_cache.median_ms * 1e3
+        label = f"{batch} × {'up to ' if lengths else ''}{length(kv_len)}, d{head_dim}"
+        label += f", {q_len} queries" if q_len > 1 else ""
+        label += f", pages of {page_size:.0f}" if page_size else ""
+        rows.append([label, f"{times['']:.1f}", f"{times['e4m3']:.1f}", f"{times[''] / times['e4m3']:.2f}",
+                     f"{by_cache.pct_of_stream['e4m3']:.0f}%"])
+    return table(["batch × keys", "16 bits", "e4m3", "ratio", "of `stream`"], rows)
+
+
 def models(paths):
     """A row for each model, batch and length: tiled's milliseconds, and the rivals' times over them."""
     times = collections.defaultdict(dict)
@@ -522,6 +541,7 @@ def shape_of(case):
 
 TABLES = {"speed": speed, "memory": memory, "column": column, "ladder": ladder, "crossover": crossover,
           "rivals": rivals, "rival": rival, "grouped": grouped, "beside": beside, "generation": generation, "decode": decode,
+          "cache": cache,
           "fp8": fp8, "traffic": traffic, "value": value}
 OF_JSON = {"models": models, "wall": wall, "ncu": ncu, "calibration": calibration, "recipes": recipes,
            "promotion": promotion}

@@ -236,6 +236,20 @@ def test_decode_has_microseconds_by_batch_and_keys(tables):
     assert "expected one case of batch 1" in tables("decode", twice, options=["--grid", "any"], expect=1)
 
 
+def test_cache_compares_the_caches_of_a_case(tables):
+    def case(median_ms, kv_dtype, **changes):
+        return row("tiled", median_ms, **{"q_len": 1, "kv_len": 4096, "batch": 4, "lengths": "", "page_size": "",
+                                          "kv_dtype": kv_dtype, "pct_of_stream": 90.4, **changes})
+
+    paged = {"batch": 2, "lengths": "2q-9kv-ab", "page_size": 16, "q_len": 4, "kv_len": 8192}
+    rows = [case(0.03, ""), case(0.02, "e4m3"), case(0.04, "", **paged), case(0.02, "e4m3", **paged)]
+    assert tables("cache", rows, options=["--grid", "any"]) == [
+        "| 4 × 4k, d64 | 30.0 | 20.0 | 1.50 | 90% |",
+        "| 2 × up to 8k, d64, 4 queries, pages of 16 | 40.0 | 20.0 | 2.00 | 90% |",
+    ]
+    assert "for each cache" in tables("cache", rows[:1], options=["--grid", "any"], expect=1)
+
+
 def test_fp8_has_speed_and_error_of_bf16_and_e4m3(tables):
     def case(provider, median_ms, dtype, quantize="", **changes):
         return row(provider, median_ms, **{"dtype": dtype, "quantize": quantize, "rel_rms_err": 0.002, "rel_rmse_total": "",
