@@ -5,34 +5,16 @@ description of a problem. It returns O, which autograd can differentiate.
 """
 
 import functools
-import importlib.util
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
+from torch_program.packages import packages
+from torch_program.provider import WINDOWS, Provider, Unsupported, window
 
-WINDOWS = ["window_left", "window_right"]
 LOGSUMEXP_NAMES = ["_saved_logsumexp", "_saved_log_sumexp", "_saved_softmax_logsumexp"]  # of nodes
-
-
-class Unsupported(Exception):
-    """The provider does not support the problem."""
-
-
-@dataclass
-class Provider:
-    name: str
-    description: str
-    attend: Callable
-    node: str = ""  # part of the name of the autograd node that must result
-    gives_logsumexp: bool = False  # in that node
-    on_request_only: bool = False
-    axes: list = field(default_factory=list)  # optional axes of problems that it knows
-    plan: Callable = None  # what `attend` finds as problem["plan"], of a problem and a device
 
 
 def all_providers(device):
@@ -52,21 +34,6 @@ def all_providers(device):
                  on_request_only=True, axes=[*WINDOWS, "head_dim_v", "lengths"], plan=flex_mask),
         *packages(),
     ]
-
-
-def packages():
-    for name, module in [("fa2", "flash_attn"), ("fa3", "flash_attn_interface"),
-                         ("fa4", "flash_attn.cute")]:
-        if is_installed(module):
-            yield Provider(name, f"{module}.flash_attn_func, flash_attn_varlen_func",
-                           functools.partial(flash_package, module), axes=[*WINDOWS, "lengths"])
-
-
-def is_installed(module):
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # the enclosing package is missing
-        return False
 
 
 # ---- torch.nn.functional.scaled_dot_product_attention
@@ -139,12 +106,6 @@ def sees_all(problem):
                                          and problem["q_len"] == 1)
 
 
-def window(problem):
-    """Keys before and after a query's own that it sees; None: all. A causal mask hides those after."""
-    left, right = (problem.get(name) for name in WINDOWS)
-    return left, right if problem["mask"] == "none" else 0
-
-
 # ---- others
 
 
@@ -203,32 +164,6 @@ def request_mask(problem):
 def flex(q, k, v, problem):
     return compiled_flex()(q, k, v, block_mask=problem["plan"], scale=problem["softmax_scale"],
                            enable_gqa=problem["q_heads"] != problem["kv_heads"])
-
-
-def flash_package(module, q, k, v, problem):
-    """FlashAttention's own packages: [batch, length, heads, head_dim], or [tokens, heads, head_dim];
-    causal at the bottom right."""
-    functions = importlib.import_module(module)
-    options = {"softmax_scale": problem["softmax_scale"], "causal": problem["mask"] != "none"}
-    if any(name in problem for name in WINDOWS):
-        options["window_size"] = tuple(-1 if keys is None else keys for keys in window(problem))
-    rows = [x.transpose(1, 2) for x in (q, k, v)]
-    same_lengths = problem.get("same_lengths", problem["q_len"] == problem["kv_len"])
-    if problem["mask"] == "causal_top_left" and not same_lengths:
-        raise Unsupported("its causal mask ends in the bottom right corner")
-    if "lengths" not in problem:
-        return first(functions.flash_attn_func(*rows, **options)).transpose(1, 2)
-    if problem["lengths"] != "ragged":
-        raise Unsupported("its requests lie one behind the other, without padding")
-    o = functions.flash_attn_varlen_func(
-        *(x[0] for x in rows), cu_seqlens_q=problem["cu_seqlens_q"],
-        cu_seqlens_k=problem["cu_seqlens_k"], max_seqlen_q=problem["q_len"],
-        max_seqlen_k=problem["kv_len"], **options)
-    return first(o)[None].transpose(1, 2)
-
-
-def first(result):
-    return result[0] if isinstance(result, tuple) else result
 
 
 # ---- what autograd saves of a forward pass

@@ -8,7 +8,8 @@ import torch
 from torch_program import sessions
 from torch_program.clock import make_clock
 from torch_program.memory import Memory
-from torch_program.providers import Unsupported, all_providers
+from torch_program.provider import Unsupported
+from torch_program.providers import all_providers
 
 
 class BadRequest(Exception):

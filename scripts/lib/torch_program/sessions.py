@@ -3,9 +3,10 @@
 import torch
 from torch_program import providers
 from torch_program.memory import DTYPES, poison
+from torch_program.provider import WINDOWS, Unsupported
 
 KNOWN = {"pass", "dtype", "mask", "batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim",
-         "softmax_scale", "head_dim_v", "lengths", *providers.WINDOWS}  # of a problem
+         "softmax_scale", "head_dim_v", "lengths", *WINDOWS}  # of a problem
 
 
 class Forward:
@@ -137,6 +138,6 @@ class Gemm:
 
 def make_session(clock, provider, problem):
     if unknown := problem.keys() - KNOWN:
-        raise providers.Unsupported(f"it does not know {', '.join(sorted(unknown))}")
+        raise Unsupported(f"it does not know {', '.join(sorted(unknown))}")
     kind = Forward if problem["pass"] == "forward" else Backward
     return Session(clock, kind(clock, provider, problem))
