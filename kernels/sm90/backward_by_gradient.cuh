@@ -31,6 +31,7 @@
 #include "kernels/ptx/wgmma.h"
 #include "kernels/sm90/backward_arguments.cuh"
 #include "kernels/sm90/backward_finite.cuh"
+#include "kernels/sm90/backward_keys_of_queries.cuh"
 #include "kernels/sm90/backward_loads.cuh"
 #include "kernels/sm90/roles.cuh"
 
@@ -122,15 +123,6 @@ struct BackwardByGradient : Barriers<Delay> {
     __device__ explicit Place(unsigned i) : stage(i % kStages), parity(i / kStages % 2) {}
   };
 
-  // The offset in a panel that a lane addresses in a transposed stmatrix or ldmatrix of 16 rows.
-  // The warp holds 16 of the 64 columns.
-  static __device__ __forceinline__ uint32_t transposed_offset() {
-    const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int row = lane / 16 * 8 + lane % 8, chunk = 2 * warp + lane / 8 % 2;
-    return row * kRowBytes + (chunk ^ lane % 8) * 16;
-  }
-
   static __device__ __forceinline__ void release(const uint64_t& empty) {
     Barriers<Delay>::release(static_cast<int>(threadIdx.x) % 32, empty);
   }
@@ -169,54 +161,6 @@ struct BackwardByGradient : Barriers<Delay> {
         ptx::Wgmma<kBlockKv>::template multiply_shared<T, ptx::RowsAlong::mn, ptx::RowsAlong::k>(
             sum[panel], a.advance(panel * kQPanelBytes + step * 16 * kRowBytes),
             b.advance(step * 32), true);
-      }
-    }
-  }
-
-  // The mask of a thread's part of S. In its row h (0 or 1), columns before end[h] are visible,
-  // with windows from begin[h] on. Columns count from the thread's first.
-  struct Visible {
-    int end[2], begin[Work::kKnowsWindows ? 2 : 0];
-
-    __device__ Visible(const BackwardArguments& a, const Work& work, const Block& block,
-                       int first_key, int first_row) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int query = block.first_query + first_row + 8 * half;
-        end[half] = query < work.q_len(a) ? min(work.key_end(a), query + work.diagonal(a) + 1) -
-                                                work.first_key - first_key
-                                          : 0;
-        if constexpr (Work::kKnowsWindows) {
-          begin[half] = query + work.first_from(a) - work.first_key - first_key;
-        }
-      }
-    }
-    __device__ bool operator()(int i) const {
-      const int column = i / 4 * 8 + i % 2, half = i / 2 % 2;
-      if constexpr (Work::kKnowsWindows) {
-        if (column < begin[half]) return false;
-      }
-      return column < end[half];
-    }
-    // Selects rather than multiplies by 0: a masked element may be NaN.
-    __device__ void select(float (&x)[kSFloats]) const {
-#pragma unroll
-      for (int i = 0; i < kSFloats; ++i) x[i] = (*this)(i) ? x[i] : 0;
-    }
-  };
-
-  // Stores a warp's 16 rows of P or dS, rounded and transposed.
-  static __device__ __forceinline__ void store_transposed(const float (&x)[kSFloats], uint32_t to) {
-    uint32_t words[kSFloats / 2];
-#pragma unroll
-    for (int i = 0; i < kSFloats; i += 2) words[i / 2] = ptx::cvt_rn_x2<T>(x[i], x[i + 1]);
-#pragma unroll
-    for (int i = 0; i < kSFloats; i += 8) {
-      const uint32_t* w = words + i / 2;
-      if (i + 8 <= kSFloats) {
-        ptx::stmatrix_x4_trans(to + i * 2 * kRowBytes, {w[0], w[1], w[2], w[3]});
-      } else {
-        ptx::stmatrix_x2_trans(to + i * 2 * kRowBytes, {w[0], w[1]});
       }
     }
   }
@@ -267,7 +211,8 @@ struct BackwardByGradient : Barriers<Delay> {
 
         ptx::wgmma_wait_group<1>();  // S
         ptx::keep_here(s);
-        const Visible visible(a, work, block, first_key, first_row);
+        const VisibleKeys<Work, kSFloats> visible(a, work, block.first_query + first_row,
+                                                  first_key);
         if constexpr (kMasked) {
           const bool finite = __all_sync(~0u, all_finite(s));
           if (lane == 0) shared.finite[i % kFlags][4 * consumer + warp] = finite;
@@ -279,7 +224,7 @@ struct BackwardByGradient : Barriers<Delay> {
           s[x] = ptx::ex2_approx_ftz(__fmaf_rn(s[x], a.scale_log2, -l[x / 2 % 2]));
         }
         if constexpr (kMasked) visible.select(s);
-        store_transposed(s, ptx::shared_address(shared.p[at.stage]) + stored);
+        store_transposed<T>(s, ptx::shared_address(shared.p[at.stage]) + stored);
 
         ptx::wgmma_wait_group<0>();  // dP
         ptx::keep_here(dp);
@@ -288,7 +233,7 @@ struct BackwardByGradient : Barriers<Delay> {
         for (int x = 0; x < kSFloats; ++x) dp[x] = s[x] * (dp[x] - d[x / 2 % 2]);
         if constexpr (kMasked) visible.select(dp);
         wait(shared.ds_empty[at.stage], at.parity ^ 1);
-        store_transposed(dp, ptx::shared_address(shared.ds[at.stage]) + stored);
+        store_transposed<T>(dp, ptx::shared_address(shared.ds[at.stage]) + stored);
         ptx::fence_proxy_async();
         __syncwarp();
         release(shared.p_ds_full[at.stage]);
@@ -527,22 +472,14 @@ struct BackwardByGradient : Barriers<Delay> {
   static __device__ __forceinline__ void add_seen_keys(const BackwardArguments& a,
                                                        const Shared& shared, const Work& work,
                                                        const Block& block, const char* ds) {
-    const int first = block.first_query + work.diagonal(a) + 1 - work.first_key;
-    const int end = min(work.key_end(a) - work.first_key, kBlockKv);
-    const auto begin_of = [&](int row) {
-      if constexpr (Work::kKnowsWindows) {
-        return max(0, block.first_query + work.first_from(a) - work.first_key + row);
-      } else {
-        return 0;
-      }
-    };
+    const SeenKeys<Work, kBlockKv> seen(a, work, block.first_query);
     float* tiles = a.dq_sums + block.first_row * kHeadDim;
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x); i < kBlockQ * kHeadDim; i += 128) {
       const int row = i / kHeadDim, column = i % kHeadDim;
       float sum = 0;
 #pragma unroll 1
-      for (int key = begin_of(row); key < min(first + row, end); ++key) {
+      for (int key = seen.first_of(row); key < seen.end_of(row); ++key) {
         sum += element<T>(ds, kKvPanelBytes, key, row) *
                element<T>(shared.k, kKvPanelBytes, key, column);
       }

@@ -52,21 +52,7 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
     }
   }
 
-  // The keys in the block that a query sees. Those of the first query of its block end with
-  // `first`, those of each further query one later, up to `end`. With a window those of the first
-  // query begin with `begin`, those of each further query one later, too.
-  struct SeenKeys {
-    int first, end, begin = 0;
-    __device__ SeenKeys(const BackwardArguments& a, const Work& work, const Block& block)
-        : first(block.first_query + work.diagonal(a) + 1 - work.first_key),
-          end(min(work.key_end(a) - work.first_key, kBlockKv)) {
-      if constexpr (Work::kKnowsWindows) {
-        begin = block.first_query + work.first_from(a) - work.first_key;
-      }
-    }
-    __device__ int first_of(int row) const { return Work::kKnowsWindows ? max(0, begin + row) : 0; }
-    __device__ int end_of(int row) const { return min(first + row, end); }
-  };
+  using SeenKeys = sm90::SeenKeys<Work, kBlockKv>;
 
   // Computes an element of dQ key by key, from dS and K in shared memory.
   static __device__ __forceinline__ float sum_seen_keys(const Shared& shared, const char* ds,
@@ -86,7 +72,7 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
                                                        const Shared& shared, const Work& work,
                                                        const Part& part, const Block& block,
                                                        const char* ds) {
-    const SeenKeys seen(a, work, block);
+    const SeenKeys seen(a, work, block.first_query);
     float* tiles = a.dq_sums + block.first_row * kHeadDim;
     // Without flags, each warp does so for its own rows.
     constexpr bool kAlone = kDqWarpgroup && !kFlags;
@@ -129,7 +115,7 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
                                                          const Block& block, int step, int piece,
                                                          const char* ds) {
     constexpr int kColumns = Writers::kPartColumns;
-    const SeenKeys seen(a, work, block);
+    const SeenKeys seen(a, work, block.first_query);
     const int first_column = part.first_dq_column + piece * kColumns;
     float* tiles = Writers::room_for(*shared.dq_writers, part.consumer, step, piece);
 #pragma unroll 1

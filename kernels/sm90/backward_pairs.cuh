@@ -25,16 +25,15 @@
 #include "kernels/backward/work.cuh"
 #include "kernels/ptx/barrier.h"
 #include "kernels/ptx/cluster.h"
-#include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
 #include "kernels/ptx/griddepcontrol.h"
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/setmaxnreg.h"
 #include "kernels/ptx/shared_address.h"
-#include "kernels/ptx/stmatrix.h"
 #include "kernels/ptx/wgmma.h"
 #include "kernels/sm90/backward_arguments.cuh"
 #include "kernels/sm90/backward_finite.cuh"
+#include "kernels/sm90/backward_keys_of_queries.cuh"
 #include "kernels/sm90/backward_loads.cuh"
 #include "kernels/sm90/roles.cuh"
 
@@ -175,52 +174,6 @@ struct BackwardPairs : Barriers<Delay> {
     ptx::wgmma_commit_group();
   }
 
-  // The mask of a thread's part of S. In its row h (0 or 1), columns before end[h] are visible,
-  // with windows from begin[h] on. Columns count from the thread's first.
-  struct Visible {
-    int begin[Work::kKnowsWindows ? 2 : 0], end[2];
-
-    __device__ Visible(const BackwardArguments& a, const Work& work, const Block& block,
-                       int first_key, int first_row) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int query = block.first_query + first_row + 8 * half;
-        end[half] = query < work.q_len(a) ? min(work.key_end(a), query + work.diagonal(a) + 1) -
-                                                work.first_key - first_key
-                                          : 0;
-        if constexpr (Work::kKnowsWindows) {
-          begin[half] = query + work.first_from(a) - work.first_key - first_key;
-        }
-      }
-    }
-    __device__ bool operator()(int i) const {
-      const int column = i / 4 * 8 + i % 2, half = i / 2 % 2;
-      if constexpr (Work::kKnowsWindows) {
-        if (column < begin[half]) return false;
-      }
-      return column < end[half];
-    }
-    // Selects rather than multiplies by 0: a masked element may be NaN.
-    __device__ void select(float (&x)[kSFloats]) const {
-#pragma unroll
-      for (int i = 0; i < kSFloats; ++i) x[i] = (*this)(i) ? x[i] : 0;
-    }
-  };
-
-  // Stores a warp's 16 rows of P or dS, rounded and transposed.
-  static __device__ __forceinline__ void store_transposed(const float (&x)[kSFloats],
-                                                          const char* buffer) {
-    const int row = lane() / 16 * 8 + lane() % 8, chunk = 2 * warp() + lane() / 8 % 2;
-    const uint32_t to = ptx::shared_address(buffer) + row * kRowBytes + (chunk ^ lane() % 8) * 16;
-#pragma unroll
-    for (int i = 0; i < kSFloats; i += 8) {
-      const uint32_t words[4] = {
-          ptx::cvt_rn_x2<T>(x[i], x[i + 1]), ptx::cvt_rn_x2<T>(x[i + 2], x[i + 3]),
-          ptx::cvt_rn_x2<T>(x[i + 4], x[i + 5]), ptx::cvt_rn_x2<T>(x[i + 6], x[i + 7])};
-      ptx::stmatrix_x4_trans(to + i * 2 * kRowBytes, words);
-    }
-  }
-
   static __device__ __forceinline__ void hand_over(const uint64_t& full) {
     ptx::fence_proxy_async();
     __syncwarp();
@@ -244,7 +197,7 @@ struct BackwardPairs : Barriers<Delay> {
     for (int i = 0; i < work.steps; ++i, step.advance(work)) {
       const Place at(i), next(i + 1);
       const Block block(a, work, step);
-      const Visible visible(a, work, block, first_key, first_row);
+      const VisibleKeys<Work, kSFloats> visible(a, work, block.first_query + first_row, first_key);
 
       const float l[2] = {shared.logsumexp[at.stage][first_row],
                           shared.logsumexp[at.stage][first_row + 8]};
@@ -259,7 +212,7 @@ struct BackwardPairs : Barriers<Delay> {
       wait(shared.ds_empty[at.stage], at.parity ^ 1);
       wait(shared.p_empty[at.stage], at.parity ^ 1);
       if (warp() == 0 && lane() == 0) shared.blocks[at.stage] = block;
-      store_transposed(s, shared.p[at.stage]);
+      store_transposed<T>(s, ptx::shared_address(shared.p[at.stage]) + transposed_offset());
       wait(shared.d_o_full[0], i % 2);
       issue_scores(dp, d_o, v);
       hand_over(shared.p_full[at.stage]);
@@ -271,7 +224,7 @@ struct BackwardPairs : Barriers<Delay> {
 #pragma unroll
       for (int x = 0; x < kSFloats; ++x) dp[x] = s[x] * (dp[x] - d[x / 2 % 2]);
       if (block.masked) visible.select(dp);
-      store_transposed(dp, shared.ds[at.stage]);
+      store_transposed<T>(dp, ptx::shared_address(shared.ds[at.stage]) + transposed_offset());
       if (i + 1 < work.steps) wait(shared.q_full[next.stage], next.parity);
       // After the last block, a product that nobody reads: ptxas serialises one in a branch.
       issue_scores(s, q.advance(next.stage * kQBytes), k);
@@ -331,15 +284,7 @@ struct BackwardPairs : Barriers<Delay> {
                                                        const Shared& shared, const Work& work,
                                                        int summer, unsigned stage) {
     const Block& block = shared.blocks[stage];
-    const int first = block.first_query + work.diagonal(a) + 1 - work.first_key;
-    const int end = min(work.key_end(a) - work.first_key, kPairKv);
-    const auto begin_of = [&](int row) {
-      if constexpr (Work::kKnowsWindows) {
-        return max(0, block.first_query + work.first_from(a) - work.first_key + row);
-      } else {
-        return 0;
-      }
-    };
+    const SeenKeys<Work, kPairKv> seen(a, work, block.first_query);
     float* tiles = a.dq_sums + block.first_row * kHeadDim;
 #pragma unroll 1
     for (int i = lane(); i < kWarpRows * kDqColumns; i += 32) {
@@ -347,7 +292,7 @@ struct BackwardPairs : Barriers<Delay> {
       const int column = first_dq_column(summer) + i % kDqColumns;
       float sum = 0;
 #pragma unroll 1
-      for (int key = begin_of(row); key < min(first + row, end); ++key) {
+      for (int key = seen.first_of(row); key < seen.end_of(row); ++key) {
         const int its = key % kBlockKv, rank = ptx::cluster_ctarank();
         const bool own = key / kBlockKv == rank;
         const char* own_columns = shared.k + rank * kHalfPanels * kKvPanelBytes;
