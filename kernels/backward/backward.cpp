@@ -164,9 +164,11 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
 // First kernel: reads O, dO and L; writes D, L in base 2 and zeros in dQ's accumulators. Main
 // kernel: reads K and V up to the last key that any query sees, and writes dK and dV. Every thread
 // block reads Q, dO, L and D of each block of queries that sees any of its keys, and adds to dQ's
-// accumulators, which counts once. Last kernel: reads the accumulators and writes dQ. If thread
-// blocks share keys, each part reads the keys and adds to accumulators of dK and dV, which counts
-// once. These are then read; if all parts add to the same ones, they are first set to zero.
+// accumulators, which counts once. Those of a cluster do so for the keys of all, each to its share
+// of the columns, in which it reads the others' keys too. Last kernel: reads the accumulators and
+// writes dQ. If thread blocks share keys, each part reads the keys and adds to accumulators of dK
+// and dV, which counts once. These are then read; if all parts add to the same ones, they are first
+// set to zero.
 int64_t requested_bytes(const Launch& at, bool deterministic) {
   const Problem& p = at.problem;
   const int64_t element = element_size(p.dtype);
@@ -176,7 +178,7 @@ int64_t requested_bytes(const Launch& at, bool deterministic) {
     const RowRange seen = r.seen_keys();
     return seen.end - seen.first / at.blocks.kv * at.blocks.kv;
   };
-  // That all thread blocks of one query head visit.
+  // That all thread blocks, or clusters of them, of one query head visit.
   const int64_t query_rows = p.sum_of_requests([&](const Problem& r) {
     int64_t rows = 0;
     for_each_key_block(r, at.blocks, [&](const RowRange& blocks) {
@@ -189,12 +191,14 @@ int64_t requested_bytes(const Launch& at, bool deterministic) {
   const int64_t queries = p.q_heads * p.q_tokens(), visited = p.q_heads * query_rows;
   const int64_t first = queries * (p.head_dim * (2 * element + kFloat) + 3 * kFloat);
   const int64_t parts = choose_parts(at), key_elements = p.kv_heads * p.head_dim;
-  const int64_t keys =
-      key_elements * (parts * p.sum_of_requests(seen_keys) + p.kv_tokens()) * 2 * element;
+  const int64_t seen = p.sum_of_requests(seen_keys), cluster = at.blocks.cluster;
+  const int64_t keys_of_others = key_elements * parts * seen * (cluster - 1) / cluster * element;
+  const int64_t keys = key_elements * (parts * seen + p.kv_tokens()) * 2 * element + keys_of_others;
   const int64_t read_and_zeroed = deterministic ? parts : 2;
   const int64_t sums =
       parts > 1 ? key_elements * p.kv_tokens() * 2 * kFloat * (parts + read_and_zeroed) : 0;
-  const int64_t main = keys + visited * (p.head_dim * (2 * element + kFloat) + 2 * kFloat);
+  const int64_t main =
+      keys + visited * (cluster * (p.head_dim * 2 * element + 2 * kFloat) + p.head_dim * kFloat);
   const int64_t last = queries * p.head_dim * (kFloat + element);
   return first + main + sums + last;
 }

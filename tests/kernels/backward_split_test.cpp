@@ -95,6 +95,24 @@ TEST(BackwardSplit, CountsTheThreadBlocksOfClusters) {
   EXPECT_NE(kSm90Backward.variant(at).find("clusters of 2"), std::string::npos);
 }
 
+// Each thread block of a pair reads all of Q and dO, and half of the columns of the other's K. Only
+// the additions to dQ are half as many as without pairs.
+TEST(BackwardSplit, CountsWhatEachThreadBlockOfAClusterReads) {
+  const Problem p = problem(2, 16, 16, 2048, 256, Mask::none);
+  const Launch at = launch(p, hopper());
+  ASSERT_EQ(at.blocks.cluster, 2);
+  Launch alone = at;
+  alone.blocks.cluster = 1;
+  alone.blocks.kv /= 2;
+  ASSERT_EQ(choose_parts(at), 1);
+  ASSERT_EQ(choose_parts(alone), 1);
+  const int64_t elements = p.batch * 16 * 2048 * 256;  // of Q, and of K
+  const int64_t additions = elements * (2048 / 64) * static_cast<int64_t>(sizeof(float));
+  const int64_t keys_of_the_other = elements / 2 * element_size(p.dtype);
+  EXPECT_EQ(kSm90Backward.requested_bytes(at),
+            kSm90Backward.requested_bytes(alone) - additions / 2 + keys_of_the_other);
+}
+
 // With a mask the last blocks of queries see the most keys: all parts must have the same number of
 // them.
 TEST(BackwardSplit, CutsAllHeadsAlikeWhereTheirBlocksDiffer) {
