@@ -20,6 +20,7 @@ namespace flashbench::kernels::backward {
 template <int kBlockQ, int kBlockKv, bool kBackwards = false>
 struct Work {
   static constexpr bool kIsBackwards = kBackwards;
+  static constexpr int exists = 1;  // only a RequestWork may have nothing to do
   static constexpr bool kKnowsWindows = false;
   int batch, kv_head, part, key_block, first_key;
   int first_block, end_block;  // of queries that see any of the keys

@@ -101,16 +101,6 @@ struct BackwardRows {
   }
 };
 
-// Whether there is anything to do: a slot of requests may be empty.
-template <typename Work>
-__device__ __forceinline__ bool exists(const Work& work) {
-  if constexpr (Work::kKnowsWindows) {
-    return work.exists;
-  } else {
-    return true;
-  }
-}
-
 // Waits until both thread blocks of a pair have come here.
 __device__ __forceinline__ void sync_pair() {
   __syncwarp();
@@ -152,7 +142,7 @@ __device__ __forceinline__ void find_work_and_run(const BackwardArguments& a) {
   };
   if constexpr (Kernel::kPairs) sync_pair();  // each has initialised its barriers
   if constexpr (Kernel::kSharesWork) {
-    // One warp looks for it. What it finds stays in shared memory, as registers are few.
+    // One warp looks for the work. What it finds stays in shared memory, as registers are few.
     Work& work = *reinterpret_cast<Work*>(shared.work);
     if (threadIdx.x < 32) {
       __syncwarp();
@@ -160,13 +150,12 @@ __device__ __forceinline__ void find_work_and_run(const BackwardArguments& a) {
       if (threadIdx.x == 0) work = found;
     }
     __syncthreads();
-    if (exists(work)) Kernel::run_roles(a, shared, work);
+    if (work.exists) Kernel::run_roles(a, shared, work);
   } else {
     __syncthreads();
     Kernel::run_roles(a, shared, Work(a, index()));
   }
-  // What one sends to the other has arrived when the other comes here, since it waits for all of
-  // it.
+  // The other waits for all that this one sends. It has arrived when both have come here.
   if constexpr (Kernel::kPairs) sync_pair();
   // The last kernel waits for this one alone, which therefore must not end before the first.
   ptx::griddepcontrol_wait();

@@ -117,21 +117,10 @@ struct BackwardByGradient : Barriers<Delay> {
     ptx::fence_mbarrier_init();
   }
 
-  // The position of a block of queries in the buffers. Every buffer has kStages stages.
-  struct Place {
-    unsigned stage, parity;
-    __device__ explicit Place(unsigned i) : stage(i % kStages), parity(i / kStages % 2) {}
-  };
+  using Place = RingPlace<kStages>;  // every buffer has kStages stages
 
   static __device__ __forceinline__ void release(const uint64_t& empty) {
     Barriers<Delay>::release(static_cast<int>(threadIdx.x) % 32, empty);
-  }
-
-  // The matrix at `offset` in shared memory. All matrices derive from one address, so that the
-  // compiler needs few registers for them.
-  static __device__ ptx::WgmmaMatrix matrix(const Shared& shared, int offset, int panel_bytes) {
-    return ptx::WgmmaMatrix(ptx::shared_address(&shared), static_cast<uint32_t>(panel_bytes))
-        .advance(offset);
   }
 
   // ---- A consumer
@@ -139,15 +128,7 @@ struct BackwardByGradient : Barriers<Delay> {
   // Starts product = A B^T for A [kBlockQ, kHeadDim] and B [kSKeys, kHeadDim].
   static __device__ __forceinline__ void issue_scores(float (&product)[kSFloats],
                                                       ptx::WgmmaMatrix a, ptx::WgmmaMatrix b) {
-    ptx::keep_here(product);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < kHeadDim / 16; ++step) {
-      const int panel = step / 4, bytes = step % 4 * 32;
-      ptx::Wgmma<kSKeys>::template multiply_shared<T>(
-          product, a.advance(panel * kQPanelBytes + bytes),
-          b.advance(panel * kKvPanelBytes + bytes), step != 0);
-    }
+    sm90::issue_scores<T, kHeadDim, kSKeys>(product, a, kQPanelBytes, b, kKvPanelBytes);
   }
 
   // Starts sum += A^T B^T for A [kBlockQ, kHeadDim] and B [kBlockKv, kBlockQ].
@@ -176,12 +157,12 @@ struct BackwardByGradient : Barriers<Delay> {
     const int first_key = consumer * kSKeys + lane % 4 * 2;  // and key
     const int key_bytes = consumer * kSKeys * kRowBytes;
     const uint32_t stored = transposed_offset() + key_bytes;
-    const auto k = matrix(shared, offsetof(Shared, k) + key_bytes, kKvPanelBytes);
-    const auto v = matrix(shared, offsetof(Shared, v) + key_bytes, kKvPanelBytes);
-    const auto q = matrix(shared, offsetof(Shared, q), kQPanelBytes);
-    const auto d_o = matrix(shared, offsetof(Shared, d_o), kQPanelBytes);
-    const auto weights =
-        matrix(shared, consumer == 0 ? offsetof(Shared, p) : offsetof(Shared, ds), kKvPanelBytes);
+    const auto k = matrix_at(shared, offsetof(Shared, k) + key_bytes, kKvPanelBytes);
+    const auto v = matrix_at(shared, offsetof(Shared, v) + key_bytes, kKvPanelBytes);
+    const auto q = matrix_at(shared, offsetof(Shared, q), kQPanelBytes);
+    const auto d_o = matrix_at(shared, offsetof(Shared, d_o), kQPanelBytes);
+    const auto weights = matrix_at(
+        shared, consumer == 0 ? offsetof(Shared, p) : offsetof(Shared, ds), kKvPanelBytes);
     const auto rows = consumer == 0 ? d_o : q;
     const auto issue_sum_of = [&](const Place& at) {
       wait(shared.p_ds_full[at.stage], at.parity);
@@ -409,7 +390,7 @@ struct BackwardByGradient : Barriers<Delay> {
       loads.next_if_empty();
     }
     __syncwarp();
-    const auto k = matrix(shared, offsetof(Shared, k), kKvPanelBytes);
+    const auto k = matrix_at(shared, offsetof(Shared, k), kKvPanelBytes);
     Step step(work);
     wait(shared.k_full, 0);
     for (int i = 0; i < work.steps; ++i, step.advance(work)) {

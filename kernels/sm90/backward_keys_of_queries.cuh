@@ -1,11 +1,13 @@
 // What the main kernels of the backward pass for Hopper share that compute S and dP as [queries,
-// keys]: the mask, and how P and dS get to shared memory as [keys, queries].
+// keys]: these products, the mask, and how P and dS get to shared memory as [keys, queries].
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/ptx/cvt.h"
+#include "kernels/ptx/shared_address.h"
 #include "kernels/ptx/stmatrix.h"
+#include "kernels/ptx/wgmma.h"
 #include "kernels/sm90/backward_arguments.cuh"
 #include "kernels/sm90/roles.cuh"
 
@@ -44,6 +46,30 @@ struct VisibleKeys {
     for (int i = 0; i < kFloats; ++i) x[i] = (*this)(i) ? x[i] : 0;
   }
 };
+
+// The matrix at `offset` in shared memory. All matrices derive from one address, so that the
+// compiler needs few registers for them.
+template <typename Shared>
+__device__ ptx::WgmmaMatrix matrix_at(const Shared& shared, int offset, int panel_bytes) {
+  return ptx::WgmmaMatrix(ptx::shared_address(&shared), static_cast<uint32_t>(panel_bytes))
+      .advance(offset);
+}
+
+// Starts product = A B^T for A [64, kHeadDim] and B [kKeys, kHeadDim], in panels of these sizes.
+template <typename T, int kHeadDim, int kKeys>
+__device__ __forceinline__ void issue_scores(float (&product)[kKeys / 2], ptx::WgmmaMatrix a,
+                                             int a_panel_bytes, ptx::WgmmaMatrix b,
+                                             int b_panel_bytes) {
+  ptx::keep_here(product);
+  ptx::wgmma_fence();
+#pragma unroll
+  for (int step = 0; step < kHeadDim / 16; ++step) {
+    const int panel = step / 4, bytes = step % 4 * 32;
+    ptx::Wgmma<kKeys>::template multiply_shared<T>(
+        product, a.advance(panel * a_panel_bytes + bytes), b.advance(panel * b_panel_bytes + bytes),
+        step != 0);
+  }
+}
 
 // The offset in a panel that a lane addresses in a transposed stmatrix or ldmatrix of 16 rows. The
 // warp holds 16 of the 64 columns.

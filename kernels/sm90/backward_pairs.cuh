@@ -12,9 +12,8 @@
 //   1  computes S and dP, and from them P and dS;
 //   2 and 3  each sum half of the columns of dK and dV, and a quarter of the columns of dQ.
 // The tensor cores therefore work for 2 and 3 while 1 computes exponentials. Its own chain is the
-// longest: what it can, it does while a product of its own runs. It issues S of the next block
-// before it hands dS over, and hands P over while dP runs, since the fence before takes several
-// hundred clocks.
+// longest. The fence before it hands over takes several hundred clocks, so that a product of its
+// own runs meanwhile: dP when it hands P over, S of the next block when it hands dS over.
 #pragma once
 
 #include <cstddef>
@@ -39,13 +38,13 @@
 
 namespace flashbench::kernels::sm90 {
 
-template <typename T, int kColumns, bool kForRequests = false, typename Delay = NoDelay>
+template <typename T, bool kForRequests = false, typename Delay = NoDelay>
 struct BackwardPairs : Barriers<Delay> {
   using Barriers<Delay>::wait;
 
   static constexpr bool kByRequest = kForRequests;
   static constexpr bool kDeterministic = false, kPairs = true, kSharesWork = true;
-  static constexpr int kHeadDim = kColumns;
+  static constexpr int kHeadDim = 256;
   static constexpr int kBlockQ = 64;
   static constexpr int kBlockKv = 64;  // of a thread block
   static constexpr int kPairKv = 2 * kBlockKv;
@@ -55,10 +54,9 @@ struct BackwardPairs : Barriers<Delay> {
   static constexpr int kProducerRegisters = 24, kScorerRegisters = 104, kSummerRegisters = 192;
   static_assert(kProducerRegisters + kScorerRegisters + kSummers * kSummerRegisters <= 4 * 128);
 
-  // Columns per summer: of dK and dV, and of dQ.
+  // Columns per summer: of dK and dV, and of dQ (a panel).
   static constexpr int kKeyColumns = kHeadDim / kSummers;
   static constexpr int kDqColumns = kKeyColumns / 2;
-  static_assert(kDqColumns == 64);  // a panel
   static constexpr int kPanels = kHeadDim / 64;
   static constexpr int kHalfPanels = kPanels / 2;
 
@@ -125,11 +123,7 @@ struct BackwardPairs : Barriers<Delay> {
     ptx::fence_mbarrier_init();
   }
 
-  // The position of a block of queries in a ring of two buffers.
-  struct Place {
-    unsigned stage, parity;
-    __device__ explicit Place(unsigned i) : stage(i % 2), parity(i / 2 % 2) {}
-  };
+  using Place = RingPlace<2>;  // every buffer but that of dO has two stages
 
   static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
   static __device__ __forceinline__ int warp() { return static_cast<int>(threadIdx.x) / 32 % 4; }
@@ -150,27 +144,12 @@ struct BackwardPairs : Barriers<Delay> {
     }
   }
 
-  // The matrix at `offset` in shared memory. All matrices derive from one address, so that the
-  // compiler needs few registers for them.
-  static __device__ ptx::WgmmaMatrix matrix(const Shared& shared, int offset, int panel_bytes) {
-    return ptx::WgmmaMatrix(ptx::shared_address(&shared), static_cast<uint32_t>(panel_bytes))
-        .advance(offset);
-  }
-
   // ---- The scorer
 
   // Starts product = A B^T for A [kBlockQ, kHeadDim] and B [kBlockKv, kHeadDim].
   static __device__ __forceinline__ void issue_scores(float (&product)[kSFloats],
                                                       ptx::WgmmaMatrix a, ptx::WgmmaMatrix b) {
-    ptx::keep_here(product);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < kHeadDim / 16; ++step) {
-      const int panel = step / 4, bytes = step % 4 * 32;
-      ptx::Wgmma<kBlockKv>::template multiply_shared<T>(
-          product, a.advance(panel * kQPanelBytes + bytes),
-          b.advance(panel * kKvPanelBytes + bytes), step != 0);
-    }
+    sm90::issue_scores<T, kHeadDim, kBlockKv>(product, a, kQPanelBytes, b, kKvPanelBytes);
     ptx::wgmma_commit_group();
   }
 
@@ -184,10 +163,10 @@ struct BackwardPairs : Barriers<Delay> {
                                                         const Work& work) {
     const int first_row = warp() * kWarpRows + lane() / 4;  // the thread's first query
     const int first_key = first_own_key() + lane() % 4 * 2;
-    const auto k = matrix(shared, offsetof(Shared, k), kKvPanelBytes);
-    const auto v = matrix(shared, offsetof(Shared, v), kKvPanelBytes);
-    const auto q = matrix(shared, offsetof(Shared, q), kQPanelBytes);
-    const auto d_o = matrix(shared, offsetof(Shared, d_o), kQPanelBytes);
+    const auto k = matrix_at(shared, offsetof(Shared, k), kKvPanelBytes);
+    const auto v = matrix_at(shared, offsetof(Shared, v), kKvPanelBytes);
+    const auto q = matrix_at(shared, offsetof(Shared, q), kQPanelBytes);
+    const auto d_o = matrix_at(shared, offsetof(Shared, d_o), kQPanelBytes);
     float s[kSFloats], dp[kSFloats];
     Step step(work);
     wait(shared.k_full, 0);
@@ -310,15 +289,16 @@ struct BackwardPairs : Barriers<Delay> {
                                                        float (&dv)[kKeyFloats]) {
     const int own_panel = ptx::cluster_ctarank() * kHalfPanels + summer;  // of dQ's columns
     const auto columns = [&](int offset) {
-      return matrix(shared, offset + summer * kHalfPanels * kQPanelBytes, kQPanelBytes);
+      return matrix_at(shared, offset + summer * kHalfPanels * kQPanelBytes, kQPanelBytes);
     };
     const auto q = columns(offsetof(Shared, q)), d_o = columns(offsetof(Shared, d_o));
-    const auto k = matrix(shared, offsetof(Shared, k) + own_panel * kKvPanelBytes, kKvPanelBytes);
+    const auto k =
+        matrix_at(shared, offsetof(Shared, k) + own_panel * kKvPanelBytes, kKvPanelBytes);
     const auto k_peer =
-        matrix(shared, offsetof(Shared, k_peer) + summer * kKvPanelBytes, kKvPanelBytes);
-    const auto p = matrix(shared, offsetof(Shared, p), kQPanelBytes);
-    const auto ds = matrix(shared, offsetof(Shared, ds), kQPanelBytes);
-    const auto ds_peer = matrix(shared, offsetof(Shared, ds_peer), kQPanelBytes);
+        matrix_at(shared, offsetof(Shared, k_peer) + summer * kKvPanelBytes, kKvPanelBytes);
+    const auto p = matrix_at(shared, offsetof(Shared, p), kQPanelBytes);
+    const auto ds = matrix_at(shared, offsetof(Shared, ds), kQPanelBytes);
+    const auto ds_peer = matrix_at(shared, offsetof(Shared, ds_peer), kQPanelBytes);
     float dq[kDqFloats];
     constexpr unsigned kNone = ~0u;
     unsigned unsent = kNone;  // first tile of the dQ that has yet to be added

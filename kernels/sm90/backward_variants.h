@@ -25,12 +25,12 @@ constexpr Variant<BackwardArguments> backward_variant_by_gradient() {
       backward_kernel<BackwardByGradient<__nv_bfloat16, kHeadDim, kBlockKv, kByRequest>>);
 }
 
-template <int kHeadDim, bool kByRequest>
+template <bool kByRequest>
 constexpr Variant<BackwardArguments> backward_variant_of_pairs() {
-  using Half = BackwardPairs<__half, kHeadDim, kByRequest>;
-  auto variant = variant_of<Half>(
-      backward_kernel_of_pairs<Half>,
-      backward_kernel_of_pairs<BackwardPairs<__nv_bfloat16, kHeadDim, kByRequest>>);
+  using Half = BackwardPairs<__half, kByRequest>;
+  auto variant =
+      variant_of<Half>(backward_kernel_of_pairs<Half>,
+                       backward_kernel_of_pairs<BackwardPairs<__nv_bfloat16, kByRequest>>);
   variant.blocks.kv = Half::kPairKv;
   variant.blocks.cluster = 2;
   return variant;
@@ -50,7 +50,7 @@ constexpr std::array<Variant<BackwardArguments>, 5> backward_variants() {
     if constexpr (kDeterministic) {
       return backward_variant<backward_config(256, true, kByRequest)>();
     } else {
-      return backward_variant_of_pairs<256, kByRequest>();
+      return backward_variant_of_pairs<kByRequest>();
     }
   };
   return {backward_variant<backward_config(64, kDeterministic, kByRequest)>(),

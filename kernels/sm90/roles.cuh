@@ -35,6 +35,13 @@ struct RingPosition {
   }
 };
 
+// The same of block number `i`.
+template <int kStages>
+struct RingPlace {
+  unsigned stage, parity;
+  __device__ explicit RingPlace(unsigned i) : stage(i % kStages), parity(i / kStages % 2) {}
+};
+
 // Called before each wait and arrival; does nothing. Tests replace it to delay warps there.
 struct NoDelay {
   static __device__ void before_barrier() {}

@@ -32,6 +32,13 @@ Launch launch(const Problem& p, const DeviceInfo& device) {
   return {p, device, kSm90Backward.choose(p, device)};
 }
 
+// The same without clusters: each thread block has its keys alone.
+Launch without_clusters(Launch at) {
+  at.blocks.kv /= at.blocks.cluster;
+  at.blocks.cluster = 1;
+  return at;
+}
+
 constexpr Mask kBothMasks[] = {Mask::none, Mask::causal_bottom_right};
 
 TEST(BackwardSplit, LeavesProblemsAloneThatFillTheGpu) {
@@ -82,15 +89,13 @@ TEST(BackwardSplit, GivesEveryMultiprocessorAThreadBlock) {
   }
 }
 
-// Two thread blocks of a cluster share the keys of a block at head_dim 256: half as many parts give
-// as many thread blocks as where one has them alone.
+// At head_dim 256 two thread blocks of a cluster share the keys of a block. There are half as many
+// blocks and twice as many thread blocks for each, so the number of parts stays the same.
 TEST(BackwardSplit, CountsTheThreadBlocksOfClusters) {
   const Problem p = problem(1, 32, 1, 2048, 256, Mask::none);
   const Launch at = launch(p, hopper());
   ASSERT_EQ(at.blocks.cluster, 2);
-  Launch alone = at;
-  alone.blocks.cluster = 1;
-  alone.blocks.kv /= 2;
+  const Launch alone = without_clusters(at);
   EXPECT_EQ(choose_parts(at), choose_parts(alone));
   EXPECT_NE(kSm90Backward.variant(at).find("clusters of 2"), std::string::npos);
 }
@@ -101,9 +106,7 @@ TEST(BackwardSplit, CountsWhatEachThreadBlockOfAClusterReads) {
   const Problem p = problem(2, 16, 16, 2048, 256, Mask::none);
   const Launch at = launch(p, hopper());
   ASSERT_EQ(at.blocks.cluster, 2);
-  Launch alone = at;
-  alone.blocks.cluster = 1;
-  alone.blocks.kv /= 2;
+  const Launch alone = without_clusters(at);
   ASSERT_EQ(choose_parts(at), 1);
   ASSERT_EQ(choose_parts(alone), 1);
   const int64_t elements = p.batch * 16 * 2048 * 256;  // of Q, and of K

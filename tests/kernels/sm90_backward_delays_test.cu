@@ -37,7 +37,7 @@ Delayed delayed(bool deterministic = false) {
 }
 template <typename T, bool kByRequest = false>
 Delayed delayed_pairs() {
-  using Kernel = BackwardPairs<T, 256, kByRequest, RandomDelay>;
+  using Kernel = BackwardPairs<T, kByRequest, RandomDelay>;
   return {backward_kernel_of_pairs<Kernel>, sizeof(typename Kernel::Shared), false};
 }
 template <typename T, BackwardConfig kConfig>
