@@ -327,14 +327,20 @@ struct BackwardPairs : Barriers<Delay> {
       release(shared.q_empty[at.stage]);
       ptx::wgmma_wait_group<0>();
       ptx::keep_here(dq);
+      bool masked = false;
+      if (lane() == 0) {  // the lane that hands the block back
+        const Block& block = shared.blocks[at.stage];
+        masked = block.masked;
+        unsent = first_tile(block, summer);
+      }
+      masked = __shfl_sync(~0u, masked, 0);
+      unsent = __shfl_sync(~0u, unsent, 0);
       // A masked K that is not finite makes dQ so, too.
-      const Block& block = shared.blocks[at.stage];
-      unsent = first_tile(block, summer);
-      if (block.masked && !__all_sync(~0u, all_finite(dq))) {
+      if (masked && !__all_sync(~0u, all_finite(dq))) {
         add_seen_keys(a, shared, work, summer, at.stage);
         unsent = kNone;
       }
-      __syncwarp();  // all lanes have read the block
+      __syncwarp();  // all lanes have read dS and the block
       release(shared.ds_empty[at.stage]);
       // The other waits for it only if it will use the buffer again.
       if (i + 2 < steps) release_to_peer(shared.ds_empty[at.stage]);
