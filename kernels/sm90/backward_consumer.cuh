@@ -28,8 +28,8 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   using Shapes::kHeadDim, Shapes::kStages, Shapes::kHalfColumns, Shapes::kDqWarpgroup,
       Shapes::kHasWriters, Shapes::kDOStages, Shapes::kConsumerThreads, Shapes::kKeyColumns,
       Shapes::kKvPanelBytes, Shapes::kQBytes, Shapes::kDsBytes, Shapes::kSFloats,
-      Shapes::kKeyFloats, Shapes::kSteps, Shapes::kDqFloats, Shapes::kTileFloats, Shapes::kDqPieces,
-      Shapes::stored_column, Shapes::kByRequest, Shapes::kFlags;
+      Shapes::kKeyFloats, Shapes::kSteps, Shapes::kDqFloats, Shapes::kDqTiles, Shapes::kTileFloats,
+      Shapes::kDqPieces, Shapes::stored_column, Shapes::kByRequest, Shapes::kFlags;
   using typename Shapes::Writers, typename Shapes::Work, typename Shapes::Rows,
       typename Shapes::Shared, typename Shapes::Step, typename Shapes::Block;
   using Barriers<Delay>::wait, Barriers<Delay>::release;
@@ -40,16 +40,94 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   using Operands = typename Products::Operands;
   using Part = typename Products::Part;
   using Visible = typename Scores::Visible;
+  using Statistic = typename Scores::InSharedMemory;
+  using StatisticInRegisters = typename Scores::InRegisters;
 
   // Named barriers: one for all consumers, and one for each consumer's turn (add its index).
   static constexpr int kBarrier = 1, kTurnBarrier = 2;
 
-  // Loops over all blocks of queries: sums dK and dV of this consumer's keys, and computes its
-  // columns of dQ.
+  // Loops over all blocks of queries: sums dK and dV of this consumer's keys, and adds its columns
+  // of dQ to memory.
+  //
+  // Additions to memory take long to issue, and whatever goes through shared memory waits behind
+  // them: loads, stores and tests of barriers. A block's dQ is therefore added in two halves, one
+  // while dK is computed, the other while S of the next block is. What comes next is read before.
   static __device__ __forceinline__ void sum_half_of_keys(const BackwardArguments& a,
                                                           Shared& shared, const Work& work,
                                                           const Part& part, float (&dk)[kKeyFloats],
                                                           float (&dv)[kKeyFloats]) {
+    const Operands operands(shared, part);
+    float s[kSFloats], dp[kSFloats], dq[kDqFloats], second_half[kDqFloats / 2];
+    uint32_t p[kSteps][4], ds[kSteps][4];
+    float* tiles = nullptr;  // of the block before
+    bool has_second_half = false;
+    const float minus_zero = a.parts > 0 ? -0.0f : 0.0f;  // always -0; see second_half
+    RingPosition<kStages> ring;
+    Step step(work);
+    wait(shared.k_full, 0);
+    wait(shared.v_full, 0);
+    wait(shared.q_full[0], 0);
+    for (int i = 0; i < work.steps; ++i, step.advance(work)) {
+      const int stage = ring.stage, buffer = i % 2;
+      const Block block(a, work, step);
+
+      Products::issue_transposed(s, operands.k_rows, operands.q_rows.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+      const StatisticInRegisters l(Statistic{shared.logsumexp[stage], part.first_query});
+      wait(shared.d_o_full[stage], ring.parity);
+      if (has_second_half) Dq::template add<kDqTiles / 2, kDqTiles>(tiles, part, second_half);
+      Products::issue_transposed(dp, operands.v_rows, operands.d_o_rows.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+
+      ptx::wgmma_wait_group<1>();  // S
+      ptx::keep_here(s);
+      bool finite = !block.masked || all_finite(s);
+      Scores::exponentiate(s, l, a.scale_log2);
+      if (block.masked) Visible(a, work, part, block).select(s);
+      const StatisticInRegisters d(Statistic{shared.d[stage], part.first_query});
+
+      ptx::wgmma_wait_group<0>();  // dP
+      ptx::keep_here(dp);
+      Scores::multiply_by(s, dp, d);
+      if (block.masked) Visible(a, work, part, block).select(dp);
+      Products::round(dp, ds);
+      Products::store_operand(ds, shared.ds[buffer], part);
+      Products::round(s, p);
+      Products::issue_sum(dv, p, operands.d_o_columns.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+      ptx::fence_proxy_async();
+      Delay::before_barrier();
+      finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
+
+      Products::issue_dq(dq, operands.ds.advance(buffer * kDsBytes), operands.k_columns);
+      ptx::wgmma_commit_group();
+      ptx::wgmma_wait_group<1>();  // dV
+      release(part.lane, shared.d_o_empty[stage]);
+      Products::issue_sum(dk, ds, operands.q_columns.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+      ptx::wgmma_wait_group<1>();  // dQ
+      ptx::keep_here(dq);
+      tiles = Dq::accumulators(a, part, block);
+      has_second_half = finite;
+      if (!finite) Dq::add_seen_keys(a, shared, work, part, block, shared.ds[buffer]);
+      ring.advance();
+      if (i + 1 < work.steps) wait(shared.q_full[ring.stage], ring.parity);
+      if (finite) Dq::template add<0, kDqTiles / 2>(tiles, part, dq);
+      ptx::wgmma_wait_group<0>();
+      release(part.lane, shared.q_empty[stage]);
+      // Out of dQ's registers: to ptxas they are in use until the next wait for products. Adding -0
+      // changes no value, and is no copy that ptxas would remove.
+#pragma unroll
+      for (int x = 0; x < kDqFloats / 2; ++x) second_half[x] = dq[kDqFloats / 2 + x] + minus_zero;
+    }
+    if (has_second_half) Dq::template add<kDqTiles / 2, kDqTiles>(tiles, part, second_half);
+  }
+
+  // Loops over all blocks of queries: sums dK and dV of this consumer's keys, and computes its
+  // columns of dQ for the writers, who take it out of shared memory.
+  static __device__ __forceinline__ void sum_half_of_keys_for_writers(
+      const BackwardArguments& a, Shared& shared, const Work& work, const Part& part,
+      float (&dk)[kKeyFloats], float (&dv)[kKeyFloats]) {
     const Operands operands(shared, part);
     float s[kSFloats], dp[kSFloats], dq[kDqFloats];
     uint32_t p[kSteps][4], ds[kSteps][4];
@@ -73,7 +151,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       ptx::wgmma_wait_group<1>();  // S
       ptx::keep_here(s);
       bool finite = !block.masked || all_finite(s);
-      Scores::exponentiate(s, shared.logsumexp[stage], part.first_query, a.scale_log2);
+      Scores::exponentiate(s, Statistic{shared.logsumexp[stage], part.first_query}, a.scale_log2);
       if (block.masked) Visible(a, work, part, block).select(s);
       Products::round(s, p);
       Products::issue_sum(dv, p, operands.d_o_columns.advance(stage * kQBytes));
@@ -81,14 +159,14 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
 
       ptx::wgmma_wait_group<1>();  // dP
       ptx::keep_here(dp);
-      Scores::multiply_by(s, dp, shared.d[stage], part.first_query);
+      Scores::multiply_by(s, dp, Statistic{shared.d[stage], part.first_query});
       if (block.masked) Visible(a, work, part, block).select(dp);
       Products::round(dp, ds);
       Products::store_operand(ds, shared.ds[buffer], part);
       ptx::fence_proxy_async();
       Delay::before_barrier();
       finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
-      if (kHasWriters && i > 0) {  // after the fence of dS
+      if (i > 0) {  // after the fence of dS
         Writers::hand_over(*shared.dq_writers, part.lane, i - 1, 0);
       }
 
@@ -100,11 +178,15 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       ptx::wgmma_commit_group();
       ptx::wgmma_wait_group<1>();  // dQ
       ptx::keep_here(dq);
-      Dq::add_or_stage(a, shared, work, part, block, i, finite, shared.ds[buffer], dq);
+      if (finite) {
+        Dq::stage<0, 1>(shared, part, i, dq);
+      } else {
+        Dq::stage_seen_keys(a, shared, work, part, block, i, 0, shared.ds[buffer]);
+      }
       ptx::wgmma_wait_group<0>();
       release(part.lane, shared.q_empty[stage]);
     }
-    if constexpr (kHasWriters) Dq::hand_over<0, 1>(shared, part, work.steps - 1);
+    Dq::hand_over<0, 1>(shared, part, work.steps - 1);
   }
 
   // The consumers take turns to issue products: one computes exponentials while the tensor cores
@@ -148,12 +230,12 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         pass_turn(part);
         ptx::keep_here(s);
         bool finite = !(kMasked && kFlags) || all_finite(s);
-        Scores::exponentiate(s, shared.logsumexp[stage], part.first_query, a.scale_log2);
+        Scores::exponentiate(s, Statistic{shared.logsumexp[stage], part.first_query}, a.scale_log2);
         if constexpr (kMasked && kByRequest) ptx::keep_here(s);  // before the mask is read
         if constexpr (kMasked) Visible(a, work, part, block).select(s);
         ptx::wgmma_wait_group<0>();  // dP
         ptx::keep_here(dp);
-        Scores::multiply_by(s, dp, shared.d[stage], part.first_query);
+        Scores::multiply_by(s, dp, Statistic{shared.d[stage], part.first_query});
         if constexpr (kMasked) Visible(a, work, part, block).select(dp);
         Products::round(dp, ds);
         wait(shared.ds_empty[buffer], (i / 2 & 1) ^ 1);
@@ -214,7 +296,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       ptx::wgmma_wait_group<1>();  // S
       ptx::keep_here(s);
       bool finite = !block.masked || all_finite(s);
-      Scores::exponentiate(s, shared.logsumexp[q], part.first_query, a.scale_log2);
+      Scores::exponentiate(s, Statistic{shared.logsumexp[q], part.first_query}, a.scale_log2);
       if (block.masked) visible.select(s);
       Products::round(s, p);
       if (kept) Dq::stage<1, 2>(shared, part, i - 1, dq);
@@ -223,7 +305,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
 
       ptx::wgmma_wait_group<0>();  // dP
       ptx::keep_here(dp);
-      Scores::multiply_by(s, dp, shared.d[d_o], part.first_query);
+      Scores::multiply_by(s, dp, Statistic{shared.d[d_o], part.first_query});
       if (block.masked) visible.select(dp);
       Products::round(dp, ds);
       Products::store_operand(ds, shared.ds[buffer], part);
@@ -313,6 +395,8 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         sum_half_of_keys_in_turns(a, shared, work, part, dk, dv);
       } else if constexpr (kHalfColumns) {
         sum_half_of_columns(a, shared, work, part, dk, dv);
+      } else if constexpr (kHasWriters) {
+        sum_half_of_keys_for_writers(a, shared, work, part, dk, dv);
       } else {
         sum_half_of_keys(a, shared, work, part, dk, dv);
       }

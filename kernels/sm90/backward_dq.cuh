@@ -41,13 +41,14 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
     return kHeadDim % kDqColumns == 0 || column < kHeadDim;
   }
 
-  // Adds a warp's part of a block of dQ to the accumulators in global memory.
-  static __device__ __forceinline__ void add(float* tiles, const Part& part,
-                                             const float (&dq)[kDqFloats]) {
+  // Adds tiles [kFirst, kEnd) of a warp's part of a block of dQ to the accumulators in global
+  // memory. `dq` holds these alone.
+  template <int kFirst, int kEnd>
+  static __device__ __forceinline__ void add(float* tiles, const Part& part, const float* dq) {
 #pragma unroll
-    for (int j = 0; j < kDqTiles; ++j) {
+    for (int j = kFirst; j < kEnd; ++j, dq += 4) {
       if (!is_in_head(part.first_dq_column + 8 * j)) break;
-      const float v[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
+      const float v[4] = {dq[0], dq[1], dq[2], dq[3]};
       backward::add_to_accumulator(tiles + j * kTileFloats, part.lane, v);
     }
   }
@@ -135,28 +136,6 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
 #pragma unroll
     for (int piece = kFirst; piece < kEnd; ++piece) {
       Writers::hand_over(*shared.dq_writers, part.lane, step, piece);
-    }
-  }
-
-  // Adds this consumer's part of a block of dQ to the accumulators in global memory, or stages it
-  // for the writers. `finite` is false only where a K that is not finite matters.
-  static __device__ __forceinline__ void add_or_stage(const BackwardArguments& a, Shared& shared,
-                                                      const Work& work, const Part& part,
-                                                      const Block& block, int step, bool finite,
-                                                      const char* ds,
-                                                      const float (&dq)[kDqFloats]) {
-    if constexpr (kHasWriters) {
-      if (finite) {
-        stage<0, 1>(shared, part, step, dq);
-      } else {
-        stage_seen_keys(a, shared, work, part, block, step, 0, ds);
-      }
-    } else {
-      if (finite) {
-        add(accumulators(a, part, block), part, dq);
-      } else {
-        add_seen_keys(a, shared, work, part, block, ds);
-      }
     }
   }
 };

@@ -20,7 +20,7 @@ struct BackwardDqWarpgroup : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   using Shapes = BackwardShapes<kConfig, Delay>;
   using Shapes::kHeadDim, Shapes::kBlockQ, Shapes::kStages, Shapes::kConsumers,
       Shapes::kQPanelBytes, Shapes::kKvPanelBytes, Shapes::kDsBytes, Shapes::kDqRows,
-      Shapes::kDqColumns, Shapes::kDqFloats, Shapes::kFlags;
+      Shapes::kDqColumns, Shapes::kDqFloats, Shapes::kDqTiles, Shapes::kFlags;
   using typename Shapes::Work, typename Shapes::Shared, typename Shapes::Step,
       typename Shapes::Block;
   using Barriers<Delay>::wait, Barriers<Delay>::release;
@@ -70,7 +70,7 @@ struct BackwardDqWarpgroup : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         if (!kFlags && block.masked) finite = __all_sync(~0u, all_finite(dq));
         if (last && finite) release(part.lane, shared.ds_empty[buffer]);
         if (finite) {
-          Dq::add(Dq::accumulators(a, part, block), part, dq);
+          Dq::template add<0, kDqTiles>(Dq::accumulators(a, part, block), part, dq);
         } else {
           Dq::add_seen_keys(a, shared, work, part, block, shared.ds[buffer]);
         }

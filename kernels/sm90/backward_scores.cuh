@@ -48,12 +48,39 @@ struct BackwardScores : BackwardShapes<kConfig, Delay> {
     }
   };
 
-  // Replaces S by P. `logsumexp` holds the logsumexp of the block's queries, in base 2.
-  static __device__ __forceinline__ void exponentiate(float (&s)[kSFloats], const float* logsumexp,
-                                                      int first_query, float scale_log2) {
+  // L or D of a thread's queries, two for every 8 columns of S^T. They are read from shared memory
+  // where they are used.
+  struct InSharedMemory {
+    const float* of_block;
+    int first_query;
+    __device__ __forceinline__ float2 operator[](int i) const {
+      return *reinterpret_cast<const float2*>(&of_block[i * 8 + first_query]);
+    }
+  };
+  // The same, read in advance.
+  struct InRegisters {
+    float values[kSFloats / 2];
+    __device__ __forceinline__ explicit InRegisters(const InSharedMemory& from) {
+#pragma unroll
+      for (int i = 0; i < kSFloats / 4; ++i) {
+        const float2 two = from[i];
+        values[2 * i] = two.x, values[2 * i + 1] = two.y;
+      }
+      ptx::keep_here(values);
+    }
+    __device__ __forceinline__ float2 operator[](int i) const {
+      return {values[2 * i], values[2 * i + 1]};
+    }
+  };
+
+  // Replaces S by P. `logsumexp` is in base 2.
+  template <typename Statistic>
+  static __device__ __forceinline__ void exponentiate(float (&s)[kSFloats],
+                                                      const Statistic& logsumexp,
+                                                      float scale_log2) {
 #pragma unroll
     for (int i = 0; i < kSFloats; i += 4) {
-      const float2 l = *reinterpret_cast<const float2*>(&logsumexp[i * 2 + first_query]);
+      const float2 l = logsumexp[i / 4];
 #pragma unroll
       for (int x = 0; x < 4; ++x) {
         s[i + x] = ptx::ex2_approx_ftz(__fmaf_rn(s[i + x], scale_log2, x % 2 == 0 ? -l.x : -l.y));
@@ -61,13 +88,13 @@ struct BackwardScores : BackwardShapes<kConfig, Delay> {
     }
   }
 
-  // Replaces dP by dS. `d` holds D of the block's queries.
+  // Replaces dP by dS.
+  template <typename Statistic>
   static __device__ __forceinline__ void multiply_by(const float (&p)[kSFloats],
-                                                     float (&dp)[kSFloats], const float* d,
-                                                     int first_query) {
+                                                     float (&dp)[kSFloats], const Statistic& d) {
 #pragma unroll
     for (int i = 0; i < kSFloats; i += 4) {
-      const float2 row = *reinterpret_cast<const float2*>(&d[i * 2 + first_query]);
+      const float2 row = d[i / 4];
 #pragma unroll
       for (int x = 0; x < 4; ++x) {
         dp[i + x] = p[i + x] * (dp[i + x] - (x % 2 == 0 ? row.x : row.y));
