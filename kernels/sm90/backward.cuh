@@ -8,8 +8,9 @@
 // products of a block. S and dP are computed transposed. Up to head_dim 128 each consumer owns half
 // of the keys. The accumulator fragments of P^T and dS^T, once rounded, are then the left operands
 // of dV and dK, and dS goes to shared memory only for dQ. Each consumer computes half of the
-// columns of dQ, over all keys of the block. dP runs during the exponentials, and dQ is added to
-// memory while dK and the next S run.
+// columns of dQ, over all keys of the block. dP runs during the exponentials, dV during the
+// computation of dS, and dK while dQ is added to memory. At 128, unless deterministic, half of dQ
+// is added later, while the next S runs.
 //
 // At head_dim 64, unless deterministic, a block has 128 queries, and the producer's warpgroup
 // computes dQ. The consumers therefore need not wait for each other. They take turns instead: one

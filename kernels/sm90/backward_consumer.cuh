@@ -29,7 +29,8 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       Shapes::kHasWriters, Shapes::kDOStages, Shapes::kConsumerThreads, Shapes::kKeyColumns,
       Shapes::kKvPanelBytes, Shapes::kQBytes, Shapes::kDsBytes, Shapes::kSFloats,
       Shapes::kKeyFloats, Shapes::kSteps, Shapes::kDqFloats, Shapes::kDqTiles, Shapes::kTileFloats,
-      Shapes::kDqPieces, Shapes::stored_column, Shapes::kByRequest, Shapes::kFlags;
+      Shapes::kDqPieces, Shapes::stored_column, Shapes::kByRequest, Shapes::kFlags,
+      Shapes::kAddsInHalves;
   using typename Shapes::Writers, typename Shapes::Work, typename Shapes::Rows,
       typename Shapes::Shared, typename Shapes::Step, typename Shapes::Block;
   using Barriers<Delay>::wait, Barriers<Delay>::release;
@@ -46,16 +47,77 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   // Named barriers: one for all consumers, and one for each consumer's turn (add its index).
   static constexpr int kBarrier = 1, kTurnBarrier = 2;
 
-  // Loops over all blocks of queries: sums dK and dV of this consumer's keys, and adds its columns
-  // of dQ to memory.
-  //
-  // Additions to memory take long to issue, and whatever goes through shared memory waits behind
-  // them: loads, stores and tests of barriers. A block's dQ is therefore added in two halves, one
-  // while dK is computed, the other while S of the next block is. What comes next is read before.
+  // Loops over all blocks of queries: sums dK and dV of this consumer's keys, and computes its
+  // columns of dQ.
   static __device__ __forceinline__ void sum_half_of_keys(const BackwardArguments& a,
                                                           Shared& shared, const Work& work,
                                                           const Part& part, float (&dk)[kKeyFloats],
                                                           float (&dv)[kKeyFloats]) {
+    const Operands operands(shared, part);
+    float s[kSFloats], dp[kSFloats], dq[kDqFloats];
+    uint32_t p[kSteps][4], ds[kSteps][4];
+    RingPosition<kStages> ring;
+    Step step(work);
+    wait(shared.k_full, 0);
+    const Keys k_rows = Products::left_operand(operands.k_rows, shared.k, part.warp_key);
+    wait(shared.v_full, 0);
+    const Keys v_rows = Products::left_operand(operands.v_rows, shared.v, part.warp_key);
+    for (int i = 0; i < work.steps; ++i, ring.advance(), step.advance(work)) {
+      const int stage = ring.stage, buffer = i % 2;
+      const Block block(a, work, step);
+
+      wait(shared.q_full[stage], ring.parity);
+      Products::issue_transposed(s, k_rows, operands.q_rows.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+      wait(shared.d_o_full[stage], ring.parity);
+      Products::issue_transposed(dp, v_rows, operands.d_o_rows.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+
+      ptx::wgmma_wait_group<1>();  // S
+      ptx::keep_here(s);
+      bool finite = !block.masked || all_finite(s);
+      Scores::exponentiate(s, Statistic{shared.logsumexp[stage], part.first_query}, a.scale_log2);
+      if (block.masked) Visible(a, work, part, block).select(s);
+      Products::round(s, p);
+      Products::issue_sum(dv, p, operands.d_o_columns.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+
+      ptx::wgmma_wait_group<1>();  // dP
+      ptx::keep_here(dp);
+      Scores::multiply_by(s, dp, Statistic{shared.d[stage], part.first_query});
+      if (block.masked) Visible(a, work, part, block).select(dp);
+      Products::round(dp, ds);
+      Products::store_operand(ds, shared.ds[buffer], part);
+      ptx::fence_proxy_async();
+      Delay::before_barrier();
+      finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
+      if (kHasWriters && i > 0) {  // after the fence of dS
+        Writers::hand_over(*shared.dq_writers, part.lane, i - 1, 0);
+      }
+
+      Products::issue_dq(dq, operands.ds.advance(buffer * kDsBytes), operands.k_columns);
+      ptx::wgmma_commit_group();
+      ptx::wgmma_wait_group<1>();  // dV, whose operand P takes registers
+      release(part.lane, shared.d_o_empty[stage]);
+      Products::issue_sum(dk, ds, operands.q_columns.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+      ptx::wgmma_wait_group<1>();  // dQ
+      ptx::keep_here(dq);
+      Dq::add_or_stage(a, shared, work, part, block, i, finite, shared.ds[buffer], dq);
+      ptx::wgmma_wait_group<0>();
+      release(part.lane, shared.q_empty[stage]);
+    }
+    if constexpr (kHasWriters) Dq::hand_over<0, 1>(shared, part, work.steps - 1);
+  }
+
+  // The same where dQ is added to memory in halves.
+  //
+  // Additions to memory take long to issue, and whatever goes through shared memory waits behind
+  // them: loads, stores and tests of barriers. A block's dQ is therefore added in two halves, one
+  // while dK is computed, the other while S of the next block is. What comes next is read before.
+  static __device__ __forceinline__ void sum_half_of_keys_adding_in_halves(
+      const BackwardArguments& a, Shared& shared, const Work& work, const Part& part,
+      float (&dk)[kKeyFloats], float (&dv)[kKeyFloats]) {
     const Operands operands(shared, part);
     float s[kSFloats], dp[kSFloats], dq[kDqFloats], second_half[kDqFloats / 2];
     uint32_t p[kSteps][4], ds[kSteps][4];
@@ -121,72 +183,6 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       for (int x = 0; x < kDqFloats / 2; ++x) second_half[x] = dq[kDqFloats / 2 + x] + minus_zero;
     }
     if (has_second_half) Dq::template add<kDqTiles / 2, kDqTiles>(tiles, part, second_half);
-  }
-
-  // Loops over all blocks of queries: sums dK and dV of this consumer's keys, and computes its
-  // columns of dQ for the writers, who take it out of shared memory.
-  static __device__ __forceinline__ void sum_half_of_keys_for_writers(
-      const BackwardArguments& a, Shared& shared, const Work& work, const Part& part,
-      float (&dk)[kKeyFloats], float (&dv)[kKeyFloats]) {
-    const Operands operands(shared, part);
-    float s[kSFloats], dp[kSFloats], dq[kDqFloats];
-    uint32_t p[kSteps][4], ds[kSteps][4];
-    RingPosition<kStages> ring;
-    Step step(work);
-    wait(shared.k_full, 0);
-    const Keys k_rows = Products::left_operand(operands.k_rows, shared.k, part.warp_key);
-    wait(shared.v_full, 0);
-    const Keys v_rows = Products::left_operand(operands.v_rows, shared.v, part.warp_key);
-    for (int i = 0; i < work.steps; ++i, ring.advance(), step.advance(work)) {
-      const int stage = ring.stage, buffer = i % 2;
-      const Block block(a, work, step);
-
-      wait(shared.q_full[stage], ring.parity);
-      Products::issue_transposed(s, k_rows, operands.q_rows.advance(stage * kQBytes));
-      ptx::wgmma_commit_group();
-      wait(shared.d_o_full[stage], ring.parity);
-      Products::issue_transposed(dp, v_rows, operands.d_o_rows.advance(stage * kQBytes));
-      ptx::wgmma_commit_group();
-
-      ptx::wgmma_wait_group<1>();  // S
-      ptx::keep_here(s);
-      bool finite = !block.masked || all_finite(s);
-      Scores::exponentiate(s, Statistic{shared.logsumexp[stage], part.first_query}, a.scale_log2);
-      if (block.masked) Visible(a, work, part, block).select(s);
-      Products::round(s, p);
-      Products::issue_sum(dv, p, operands.d_o_columns.advance(stage * kQBytes));
-      ptx::wgmma_commit_group();
-
-      ptx::wgmma_wait_group<1>();  // dP
-      ptx::keep_here(dp);
-      Scores::multiply_by(s, dp, Statistic{shared.d[stage], part.first_query});
-      if (block.masked) Visible(a, work, part, block).select(dp);
-      Products::round(dp, ds);
-      Products::store_operand(ds, shared.ds[buffer], part);
-      ptx::fence_proxy_async();
-      Delay::before_barrier();
-      finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
-      if (i > 0) {  // after the fence of dS
-        Writers::hand_over(*shared.dq_writers, part.lane, i - 1, 0);
-      }
-
-      Products::issue_dq(dq, operands.ds.advance(buffer * kDsBytes), operands.k_columns);
-      ptx::wgmma_commit_group();
-      ptx::wgmma_wait_group<1>();  // dV, whose operand P takes registers
-      release(part.lane, shared.d_o_empty[stage]);
-      Products::issue_sum(dk, ds, operands.q_columns.advance(stage * kQBytes));
-      ptx::wgmma_commit_group();
-      ptx::wgmma_wait_group<1>();  // dQ
-      ptx::keep_here(dq);
-      if (finite) {
-        Dq::stage<0, 1>(shared, part, i, dq);
-      } else {
-        Dq::stage_seen_keys(a, shared, work, part, block, i, 0, shared.ds[buffer]);
-      }
-      ptx::wgmma_wait_group<0>();
-      release(part.lane, shared.q_empty[stage]);
-    }
-    Dq::hand_over<0, 1>(shared, part, work.steps - 1);
   }
 
   // The consumers take turns to issue products: one computes exponentials while the tensor cores
@@ -395,8 +391,8 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         sum_half_of_keys_in_turns(a, shared, work, part, dk, dv);
       } else if constexpr (kHalfColumns) {
         sum_half_of_columns(a, shared, work, part, dk, dv);
-      } else if constexpr (kHasWriters) {
-        sum_half_of_keys_for_writers(a, shared, work, part, dk, dv);
+      } else if constexpr (kAddsInHalves) {
+        sum_half_of_keys_adding_in_halves(a, shared, work, part, dk, dv);
       } else {
         sum_half_of_keys(a, shared, work, part, dk, dv);
       }

@@ -138,6 +138,28 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
       Writers::hand_over(*shared.dq_writers, part.lane, step, piece);
     }
   }
+
+  // Adds this consumer's part of a block of dQ to the accumulators in global memory, or stages it
+  // for the writers. `finite` is false only where a K that is not finite matters.
+  static __device__ __forceinline__ void add_or_stage(const BackwardArguments& a, Shared& shared,
+                                                      const Work& work, const Part& part,
+                                                      const Block& block, int step, bool finite,
+                                                      const char* ds,
+                                                      const float (&dq)[kDqFloats]) {
+    if constexpr (kHasWriters) {
+      if (finite) {
+        stage<0, 1>(shared, part, step, dq);
+      } else {
+        stage_seen_keys(a, shared, work, part, block, step, 0, ds);
+      }
+    } else {
+      if (finite) {
+        add<0, kDqTiles>(accumulators(a, part, block), part, dq);
+      } else {
+        add_seen_keys(a, shared, work, part, block, ds);
+      }
+    }
+  }
 };
 
 }  // namespace flashbench::kernels::sm90

@@ -52,6 +52,8 @@ struct BackwardShapes {
   static constexpr bool kKeysInRegisters = kHeadDim == 64 && !kDqWarpgroup;
   static constexpr bool kHasWriters = kConfig.deterministic;  // see backward_dq_writers.cuh
   static_assert(kHasWriters || !kHalfColumns);
+  // Whether a consumer adds a block's dQ to memory in two halves, at different times.
+  static constexpr bool kAddsInHalves = kHeadDim == 128 && !kHasWriters;
   static constexpr int kDOStages = kHalfColumns ? 1 : kStages;  // buffers for blocks of dO
   static constexpr int kThreads = 128 * (1 + kConsumers);
   static constexpr int kConsumerThreads = 128 * kConsumers;
