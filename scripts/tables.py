@@ -254,17 +254,22 @@ def fp8(frame, _):
                   "error of e4m3"], rows)
 
 
+def ours_in(frame):
+    """Our providers and the passes that they have rows of."""
+    return [(ours, which) for ours, which in OURS if ((frame.provider == ours) & (frame["pass"] == which)).any()]
+
+
 def rivals(frame, _):
     known = [name for name in RIVALS if name in set(frame.provider)]
     if not known:
         raise ValueError(f"expected rows of {' or '.join(RIVALS)}, found none")
     rows = [[f"`{ours}` {which}"] + [mean_and_range(times_faster(frame, name, ours, [which])) for name in known]
-            for ours, which in OURS if ours in set(frame.provider)]
+            for ours, which in ours_in(frame)]
     return table([""] + [RIVALS[name] for name in known], rows)
 
 
 def rival(frame, arguments):
-    ours_here = [(ours, which) for ours, which in OURS if ours in set(frame.provider)]
+    ours_here = ours_in(frame)
     ratios = {key: times_faster(frame, arguments.rival, key[0], [key[1]]) for key in ours_here}
     if all(values.empty for values in ratios.values()):
         raise ValueError(f"expected rows of {arguments.rival} and tiled, found none")
