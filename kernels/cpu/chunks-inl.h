@@ -78,6 +78,56 @@ HWY_INLINE Vector load_vector(const void* row, size_t column) {
   }
 }
 
+// Whether rows of K and V are read as pairs: bf16 in whole pairs of vectors.
+HWY_INLINE bool reads_pairs(const Problem& p, Dtype dtype) {
+  constexpr auto kPair = static_cast<int64_t>(2 * kLanes);
+  return kLanes > 1 && dtype == Dtype::bf16 && p.head_dim % kPair == 0 &&
+         p.value_dim() % kPair == 0;
+}
+
+// The order of columns in which pairs are read: of each two vectors, the even ones, then the odd.
+HWY_INLINE void split_pairs(float* row, size_t columns) {
+  std::array<float, 2 * kLanes> pairs;
+  for (float* end = row + columns; row < end; row += 2 * kLanes) {
+    std::copy_n(row, 2 * kLanes, pairs.begin());
+    for (size_t i = 0; i < kLanes; ++i) {
+      row[i] = pairs[2 * i];
+      row[kLanes + i] = pairs[2 * i + 1];
+    }
+  }
+}
+HWY_INLINE void join_pairs(float* row, size_t columns) {
+  std::array<float, 2 * kLanes> split;
+  for (float* end = row + columns; row < end; row += 2 * kLanes) {
+    std::copy_n(row, 2 * kLanes, split.begin());
+    for (size_t i = 0; i < kLanes; ++i) {
+      row[2 * i] = split[i];
+      row[2 * i + 1] = split[kLanes + i];
+    }
+  }
+}
+
+// kVectors vectors of a row, from `column` on. If `kPaired`, in the order of split_pairs: a bf16 is
+// the upper half of a float, so that a shift and a mask give both of a pair.
+template <Dtype kDtype, bool kPaired, size_t kVectors>
+HWY_INLINE void load_vectors(const void* row, size_t column, Vector* to) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (kPaired) {
+    const FloatTag d;
+    const hn::RebindToUnsigned<FloatTag> du;
+    const hn::Repartition<uint16_t, FloatTag> dh;
+    for (size_t i = 0; i < kVectors; i += 2) {
+      const auto* at = static_cast<const uint16_t*>(row) + column + i * kLanes;
+      const auto pairs = hn::BitCast(du, hn::LoadU(dh, at));
+      to[i] = hn::BitCast(d, hn::ShiftLeft<16>(pairs));
+      to[i + 1] = hn::BitCast(d, hn::And(pairs, hn::Set(du, 0xffff0000u)));
+    }
+    return;
+  }
+#endif
+  for (size_t i = 0; i < kVectors; ++i) to[i] = load_vector<kDtype>(row, column + i * kLanes);
+}
+
 #if HWY_TARGET != HWY_SCALAR
 // Stores the sum of all blocks of four lanes.
 template <typename D>
@@ -112,21 +162,24 @@ HWY_INLINE void store_sums(const Vector* sums, float* HWY_RESTRICT to) {
 }
 
 // Scores of kQueries queries, kRowStride apart, and a block of keys.
-template <Dtype kDtype, size_t kQueries>
+template <Dtype kDtype, bool kPaired, size_t kQueries>
 HWY_INLINE void dot_block(const float* HWY_RESTRICT q, const void* const* rows, size_t columns,
                           float* HWY_RESTRICT scores) {
   const FloatTag d;
   std::array<Vector, kQueries * kBlockKeys> sums;
   sums.fill(hn::Zero(d));
-  for (size_t column = 0; column < columns; column += kLanes) {
-    std::array<Vector, kBlockKeys> key;
+  constexpr size_t kVectors = kPaired ? 2 : 1;
+  for (size_t column = 0; column < columns; column += kVectors * kLanes) {
+    std::array<std::array<Vector, kVectors>, kBlockKeys> key;
     for (size_t k = 0; k < kBlockKeys; ++k) {
-      key[k] = load_vector<kDtype>(rows[k], column);
+      load_vectors<kDtype, kPaired, kVectors>(rows[k], column, key[k].data());
     }
-    for (size_t i = 0; i < kQueries; ++i) {
-      const Vector query = hn::Load(d, q + i * kRowStride + column);
-      for (size_t k = 0; k < kBlockKeys; ++k) {
-        sums[i * kBlockKeys + k] = hn::MulAdd(query, key[k], sums[i * kBlockKeys + k]);
+    for (size_t c = 0; c < kVectors; ++c) {
+      for (size_t i = 0; i < kQueries; ++i) {
+        const Vector query = hn::Load(d, q + i * kRowStride + column + c * kLanes);
+        for (size_t k = 0; k < kBlockKeys; ++k) {
+          sums[i * kBlockKeys + k] = hn::MulAdd(query, key[k][c], sums[i * kBlockKeys + k]);
+        }
       }
     }
   }
@@ -136,18 +189,19 @@ HWY_INLINE void dot_block(const float* HWY_RESTRICT q, const void* const* rows, 
 }
 
 // scores [queries, kTileKeys] = Q K^T. Calls prefetch() once for each key.
-template <Dtype kDtype, typename Prefetch>
+template <Dtype kDtype, bool kPaired, typename Prefetch>
 HWY_INLINE void dot_tile(const float* q, size_t queries, const TileRows& k, size_t columns,
                          float* scores, const Prefetch& prefetch) {
   for (size_t key = 0; key < k.count; key += kBlockKeys) {
     for (size_t i = 0; i < kBlockKeys; ++i) prefetch();
     size_t i = 0;
     for (; i + kBlockQueries <= queries; i += kBlockQueries) {
-      dot_block<kDtype, kBlockQueries>(q + i * kRowStride, &k.row[key], columns,
-                                       scores + i * kTileKeys + key);
+      dot_block<kDtype, kPaired, kBlockQueries>(q + i * kRowStride, &k.row[key], columns,
+                                                scores + i * kTileKeys + key);
     }
     for (; i < queries; ++i) {
-      dot_block<kDtype, 1>(q + i * kRowStride, &k.row[key], columns, scores + i * kTileKeys + key);
+      dot_block<kDtype, kPaired, 1>(q + i * kRowStride, &k.row[key], columns,
+                                    scores + i * kTileKeys + key);
     }
   }
 }
@@ -178,7 +232,7 @@ HWY_INLINE float softmax_tile(float* HWY_RESTRICT scores, RowRange seen, float* 
 }
 
 // O = O * rescale + P V for kQueries queries and kVectors vectors of columns, keys [from, to).
-template <Dtype kDtype, size_t kQueries, size_t kVectors, typename Prefetch>
+template <Dtype kDtype, bool kPaired, size_t kQueries, size_t kVectors, typename Prefetch>
 HWY_INLINE void add_block(const float* HWY_RESTRICT p, const TileRows& v, size_t from, size_t to,
                           size_t column, const float* rescale, float* HWY_RESTRICT o,
                           size_t o_stride, const Prefetch& prefetch) {
@@ -188,9 +242,7 @@ HWY_INLINE void add_block(const float* HWY_RESTRICT p, const TileRows& v, size_t
   for (size_t key = from; key < to; ++key) {
     prefetch();
     std::array<Vector, kVectors> value;
-    for (size_t c = 0; c < kVectors; ++c) {
-      value[c] = load_vector<kDtype>(v.row[key], column + c * kLanes);
-    }
+    load_vectors<kDtype, kPaired, kVectors>(v.row[key], column, value.data());
     for (size_t i = 0; i < kQueries; ++i) {
       const Vector weight = hn::Set(d, p[i * kTileKeys + key]);
       for (size_t c = 0; c < kVectors; ++c) {
@@ -207,22 +259,25 @@ HWY_INLINE void add_block(const float* HWY_RESTRICT p, const TileRows& v, size_t
 }
 
 // All columns. Calls prefetch() once for each key.
-template <Dtype kDtype, size_t kQueries, typename Prefetch>
+template <Dtype kDtype, bool kPaired, size_t kQueries, typename Prefetch>
 HWY_INLINE void add_queries(const float* p, const TileRows& v, size_t from, size_t to,
                             size_t columns, const float* rescale, float* o, size_t o_stride,
                             const Prefetch& prefetch) {
-  constexpr size_t kVectors = 4;
+  constexpr size_t kVectors = 4, kLeft = kPaired ? 2 : 1;
   const auto nothing = [] {};
   size_t column = 0;
   if (columns >= kVectors * kLanes) {
-    add_block<kDtype, kQueries, kVectors>(p, v, from, to, 0, rescale, o, o_stride, prefetch);
+    add_block<kDtype, kPaired, kQueries, kVectors>(p, v, from, to, 0, rescale, o, o_stride,
+                                                   prefetch);
     column = kVectors * kLanes;
   }
   for (; column + kVectors * kLanes <= columns; column += kVectors * kLanes) {
-    add_block<kDtype, kQueries, kVectors>(p, v, from, to, column, rescale, o, o_stride, nothing);
+    add_block<kDtype, kPaired, kQueries, kVectors>(p, v, from, to, column, rescale, o, o_stride,
+                                                   nothing);
   }
-  for (; column < columns; column += kLanes) {
-    add_block<kDtype, kQueries, 1>(p, v, from, to, column, rescale, o, o_stride, nothing);
+  for (; column < columns; column += kLeft * kLanes) {
+    add_block<kDtype, kPaired, kQueries, kLeft>(p, v, from, to, column, rescale, o, o_stride,
+                                                nothing);
   }
 }
 
@@ -233,11 +288,13 @@ HWY_INLINE void load_few_queries(const ConstTensorView& q, const ConstTensorView
   const auto columns = static_cast<size_t>(p.head_dim);
   const auto unscaled = static_cast<float>(p.softmax_scale() * std::numbers::log2e);
   const int64_t group = p.heads_per_kv_head();
+  const bool paired = reads_pairs(p, k.dtype);
   for (int64_t h = at.first_head * group; h < (at.first_head + at.heads) * group; ++h) {
     const float scale = unscaled * factor_of_head(k, at.batch, h / group);
     load_rows(q, at.batch, h, 0, static_cast<size_t>(p.q_len), to, kRowStride);
     for (int64_t row = 0; row < p.q_len; ++row, to += kRowStride) {
       std::transform(to, to + columns, to, [=](float x) { return x * scale; });
+      if (paired) split_pairs(to, columns);
       std::fill(to + columns, to + round_up(columns, kLanes), 0.0f);
     }
   }
@@ -262,7 +319,7 @@ HWY_INLINE void rows_of_head(const ConstTensorView& t, const TileRows& first, in
 
 // O = O * rescale + P V of all queries that share a head. A key that a query does not see must not
 // reach it even if V holds Inf or NaN: seen(row) are the tile's keys that it sees.
-template <Dtype kDtype, typename Seen, typename Prefetch>
+template <Dtype kDtype, bool kPaired, typename Seen, typename Prefetch>
 HWY_INLINE void add_tile(const float* p, size_t rows, const Seen& seen, bool all_see_all,
                          const TileRows& v, size_t columns, const float* rescale, float* o,
                          size_t o_stride, const Prefetch& prefetch) {
@@ -270,23 +327,25 @@ HWY_INLINE void add_tile(const float* p, size_t rows, const Seen& seen, bool all
   const auto all = v.count;
   size_t row = 0;
   if (all_see_all && rows >= kBlockQueries) {
-    add_queries<kDtype, kBlockQueries>(p, v, 0, all, columns, rescale, o, o_stride, prefetch);
+    add_queries<kDtype, kPaired, kBlockQueries>(p, v, 0, all, columns, rescale, o, o_stride,
+                                                prefetch);
     for (row = kBlockQueries; row + kBlockQueries <= rows; row += kBlockQueries) {
-      add_queries<kDtype, kBlockQueries>(p + row * kTileKeys, v, 0, all, columns, rescale + row,
-                                         o + row * o_stride, o_stride, nothing);
+      add_queries<kDtype, kPaired, kBlockQueries>(p + row * kTileKeys, v, 0, all, columns,
+                                                  rescale + row, o + row * o_stride, o_stride,
+                                                  nothing);
     }
   } else {
     for (size_t i = 0; i < all; ++i) prefetch();
   }
   for (; row < rows; ++row) {
     const RowRange keys = seen(row);
-    add_queries<kDtype, 1>(p + row * kTileKeys, v, static_cast<size_t>(keys.first),
-                           static_cast<size_t>(keys.end), columns, rescale + row,
-                           o + row * o_stride, o_stride, nothing);
+    add_queries<kDtype, kPaired, 1>(p + row * kTileKeys, v, static_cast<size_t>(keys.first),
+                                    static_cast<size_t>(keys.end), columns, rescale + row,
+                                    o + row * o_stride, o_stride, nothing);
   }
 }
 
-template <Dtype kDtype>
+template <Dtype kDtype, bool kPaired = false>
 void attend_tiles(const Problem& p, const Inputs& in, const KeyChunk& at, bool copied,
                   const ChunkScratch& s, const ChunkResults& to) {
   const auto queries = static_cast<size_t>(p.q_len);
@@ -319,15 +378,15 @@ void attend_tiles(const Problem& p, const Inputs& in, const KeyChunk& at, bool c
     for (int64_t head = 0; head < at.heads; ++head) {
       const int64_t result = at.first_result + head * at.results_per_head;
       rows_of_head(in.k, first_k, head, copied ? s.k : nullptr, k);
-      dot_tile<kDtype>(s.q + static_cast<size_t>(head) * rows * kRowStride, rows, k, columns,
-                       s.scores, prefetch_k);
+      dot_tile<kDtype, kPaired>(s.q + static_cast<size_t>(head) * rows * kRowStride, rows, k,
+                                columns, s.scores, prefetch_k);
       for (size_t row = 0; row < rows; ++row) {
         s.rescale[row] = softmax_tile(s.scores + row * kTileKeys, seen_by(row),
                                       to.maximum(result) + row, to.sum(result) + row);
       }
       rows_of_head(in.v, first_v, head, copied ? s.v : nullptr, v);
-      add_tile<kDtype>(s.scores, rows, seen_by, all_see_all, v, value_columns, s.rescale,
-                       to.o(result), o_stride, prefetch_v);
+      add_tile<kDtype, kPaired>(s.scores, rows, seen_by, all_see_all, v, value_columns, s.rescale,
+                                to.o(result), o_stride, prefetch_v);
     }
   }
 }
@@ -352,7 +411,9 @@ inline void attend_chunk(const Problem& whole, const Inputs& in, const KeyChunk&
     case Dtype::fp16:
       return attend_tiles<Dtype::fp16>(p, in, at, copied, s, to);
     case Dtype::bf16:
-      return attend_tiles<Dtype::bf16>(p, in, at, copied, s, to);
+      return reads_pairs(p, in.k.dtype)
+                 ? attend_tiles<Dtype::bf16, kLanes != 1>(p, in, at, copied, s, to)
+                 : attend_tiles<Dtype::bf16, false>(p, in, at, copied, s, to);
     case Dtype::e4m3:
       return attend_tiles<Dtype::e4m3>(p, in, at, copied, s, to);
   }
@@ -394,6 +455,7 @@ inline void merge_results(const Problem& p, const ConstTensorView& v, const Outp
     const int64_t row = at.head % p.heads_per_kv_head() * at.rows + i;
     out.logsumexp[p.query_index(at.batch, at.head, i)] =
         merge_row(from, results, static_cast<size_t>(row), factor, o);
+    if (reads_pairs(p, v.dtype)) join_pairs(o, static_cast<size_t>(p.value_dim()));
     store_rows(o, kRowStride, 1.0f, 1, out.o, at.batch, at.head, i);
   }
 }
