@@ -87,23 +87,19 @@ HWY_INLINE bool reads_pairs(const Problem& p, Dtype dtype) {
 
 // The order of columns in which pairs are read: of each two vectors, the even ones, then the odd.
 HWY_INLINE void split_pairs(float* row, size_t columns) {
-  std::array<float, 2 * kLanes> pairs;
-  for (float* end = row + columns; row < end; row += 2 * kLanes) {
-    std::copy_n(row, 2 * kLanes, pairs.begin());
-    for (size_t i = 0; i < kLanes; ++i) {
-      row[i] = pairs[2 * i];
-      row[kLanes + i] = pairs[2 * i + 1];
-    }
+  const FloatTag d;
+  for (const float* end = row + columns; row < end; row += 2 * kLanes) {
+    Vector even, odd;
+    hn::LoadInterleaved2(d, row, even, odd);
+    hn::StoreU(even, d, row);
+    hn::StoreU(odd, d, row + kLanes);
   }
 }
 HWY_INLINE void join_pairs(float* row, size_t columns) {
-  std::array<float, 2 * kLanes> split;
-  for (float* end = row + columns; row < end; row += 2 * kLanes) {
-    std::copy_n(row, 2 * kLanes, split.begin());
-    for (size_t i = 0; i < kLanes; ++i) {
-      row[2 * i] = split[i];
-      row[2 * i + 1] = split[kLanes + i];
-    }
+  const FloatTag d;
+  for (const float* end = row + columns; row < end; row += 2 * kLanes) {
+    const Vector even = hn::LoadU(d, row), odd = hn::LoadU(d, row + kLanes);
+    hn::StoreInterleaved2(even, odd, d, row);
   }
 }
 
@@ -411,9 +407,8 @@ inline void attend_chunk(const Problem& whole, const Inputs& in, const KeyChunk&
     case Dtype::fp16:
       return attend_tiles<Dtype::fp16>(p, in, at, copied, s, to);
     case Dtype::bf16:
-      return reads_pairs(p, in.k.dtype)
-                 ? attend_tiles<Dtype::bf16, kLanes != 1>(p, in, at, copied, s, to)
-                 : attend_tiles<Dtype::bf16, false>(p, in, at, copied, s, to);
+      return reads_pairs(p, in.k.dtype) ? attend_tiles<Dtype::bf16, true>(p, in, at, copied, s, to)
+                                        : attend_tiles<Dtype::bf16>(p, in, at, copied, s, to);
     case Dtype::e4m3:
       return attend_tiles<Dtype::e4m3>(p, in, at, copied, s, to);
   }
