@@ -99,8 +99,11 @@ void launch_first(const Launch& at, const Arguments& args, Stream stream) {
   launch_kernel(rows.kernel, std::min(spans, at_once), args, stream);
 }
 
-int64_t main_thread_blocks(const Launch& at, const Arguments& args) {
-  return int64_t{args.batch} * args.kv_heads * args.parts * args.key_blocks * at.blocks.cluster;
+// Thread blocks that stay all run at once; each has a multiprocessor for itself.
+int64_t main_thread_blocks(const Launch& at, const Arguments& args, bool stay) {
+  const int64_t works = int64_t{args.batch} * args.kv_heads * args.parts * args.key_blocks;
+  if (stay) return std::min<int64_t>(works, std::max(1, at.device.threads));
+  return works * at.blocks.cluster;
 }
 
 void launch_last(const Launch& at, const Arguments& args, Stream stream, Start start) {

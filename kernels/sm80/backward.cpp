@@ -37,6 +37,8 @@ struct BackwardMain {
     return choose_blocks("sm80", p, device, candidates(p, device));
   }
 
+  static bool stays(const Launch&) { return false; }
+
   static CudaKernel<backward::Arguments> kernel(const Launch& at) {
     return variant_at(main_variants(kDeterministic), at)
         .kernel("sm80_backward_main", at.problem.dtype);

@@ -83,6 +83,7 @@ BackwardArguments common_arguments(const Launch& at, const backward::Arguments& 
       .diagonal = shared.diagonal,
       .key_blocks = shared.key_blocks,
       .section_heads = static_cast<int>(backward::section_heads(at, shared.parts, deterministic)),
+      .works = shared.batch * shared.kv_heads * shared.parts * shared.key_blocks,
       .scale = shared.scale,
       .scale_log2 = shared.scale_log2,
       .requests = shared.requests};
@@ -161,6 +162,10 @@ struct BackwardMain {
 
   static BlockSizes choose(const Problem& p, const DeviceInfo& device) {
     return choose_blocks("sm90", p, device, candidates(p, device));
+  }
+
+  static bool stays(const Launch& at) {
+    return variant_at(variants<kDeterministic>(at.problem), at).stays;
   }
 
   static CudaKernel<BackwardArguments> kernel(const Launch& at) {

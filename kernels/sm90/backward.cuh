@@ -9,8 +9,9 @@
 // of the keys. The accumulator fragments of P^T and dS^T, once rounded, are then the left operands
 // of dV and dK, and dS goes to shared memory only for dQ. Each consumer computes half of the
 // columns of dQ, over all keys of the block. dP runs during the exponentials, dV during the
-// computation of dS, and dK while dQ is added to memory. At 128, unless deterministic, half of dQ
-// is added later, while the next S runs.
+// computation of dS, and dK while dQ is added to memory. At 96 and 128, unless deterministic, half
+// of dQ is added later, while the next S runs. Unless requests differ in length, a thread block of
+// these kernels stays: it computes one block of keys after the other (see backward_queue.cuh).
 //
 // At head_dim 64, unless deterministic, a block has 128 queries, and the producer's warpgroup
 // computes dQ. The consumers therefore need not wait for each other. They take turns instead: one
@@ -26,14 +27,16 @@
 //
 // The parts: backward_shapes.cuh has the sizes and shared memory that follow from a configuration,
 // backward_arguments.cuh the arguments and the entry, backward_loads.cuh the producer,
-// backward_consumer.cuh a consumer's loops (on backward_products.cuh and backward_scores.cuh), and
-// backward_dq.cuh how dQ gets to memory (with backward_dq_warpgroup.cuh and
+// backward_copies.cuh what takes its place where thread blocks stay, backward_consumer.cuh a
+// consumer's loops (on backward_products.cuh and backward_scores.cuh), and backward_dq.cuh how dQ
+// gets to memory (with backward_dq_warpgroup.cuh and
 // backward_dq_writers.cuh).
 #pragma once
 
 #include "kernels/ptx/setmaxnreg.h"
 #include "kernels/sm90/backward_arguments.cuh"
 #include "kernels/sm90/backward_consumer.cuh"
+#include "kernels/sm90/backward_copies.cuh"
 #include "kernels/sm90/backward_dq_warpgroup.cuh"
 #include "kernels/sm90/backward_loads.cuh"
 #include "kernels/sm90/backward_shapes.cuh"
@@ -45,6 +48,22 @@ template <typename T, BackwardConfig kConfig, typename Delay = NoDelay>
 struct Backward : BackwardShapes<kConfig, Delay> {
   using Shapes = BackwardShapes<kConfig, Delay>;
   using typename Shapes::Shared, typename Shapes::Work, typename Shapes::Writers;
+
+  // Of a thread block that stays.
+  static __device__ __forceinline__ void run_roles(const BackwardArguments& a, Shared& shared) {
+    using Copies = BackwardCopies<kConfig, Delay>;
+    // The shuffle tells the compiler that the warp's index is the same in all lanes.
+    const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
+    if (warp < 4) {
+      ptx::setmaxnreg_dec<Shapes::kProducerRegisters>();
+      if (warp == 0) Copies::load_queries(a, shared);
+      if (warp == 1) Copies::load_keys(a, shared);
+      if (warp == 2) Copies::store_gradients(a, shared);
+    } else {
+      ptx::setmaxnreg_inc<Shapes::kConsumerRegisters>();
+      BackwardConsumer<T, kConfig, Delay>::consume_all(a, shared, warp / 4 - 1);
+    }
+  }
 
   static __device__ __forceinline__ void run_roles(const BackwardArguments& a, Shared& shared,
                                                    const Work& work) {

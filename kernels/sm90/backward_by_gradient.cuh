@@ -43,6 +43,7 @@ struct BackwardByGradient : Barriers<Delay> {
 
   static constexpr bool kByRequest = kForRequests;
   static constexpr bool kDeterministic = false, kPairs = false, kSharesWork = kByRequest;
+  static constexpr bool kStays = false;
   static constexpr int kHeadDim = kColumns;
   static constexpr int kBlockQ = 64;
   static constexpr int kBlockKv = kKeys;
@@ -91,7 +92,7 @@ struct BackwardByGradient : Barriers<Delay> {
     alignas(1024) char ds[kStages][kKvPanelBytes];
     alignas(128) float logsumexp[kStages][kBlockQ];
     alignas(128) float d[kStages][kBlockQ];
-    uint64_t k_full, v_full, k_empty;
+    uint64_t k_full[1], v_full[1], k_empty;
     uint64_t q_full[kStages], q_empty[kStages];      // Q and the logsumexp
     uint64_t d_o_full[kStages], d_o_empty[kStages];  // dO and D
     uint64_t p_ds_full[kStages], ds_empty[kStages];
@@ -103,8 +104,8 @@ struct BackwardByGradient : Barriers<Delay> {
     const auto init = [](uint64_t& barrier, int arrivals) {
       ptx::mbarrier_init(ptx::shared_address(&barrier), arrivals);
     };
-    init(shared.k_full, 1);
-    init(shared.v_full, 1);
+    init(shared.k_full[0], 1);
+    init(shared.v_full[0], 1);
     init(shared.k_empty, 4);
     for (int i = 0; i < kStages; ++i) {
       init(shared.q_full[i], 1);
@@ -170,8 +171,8 @@ struct BackwardByGradient : Barriers<Delay> {
     };
 
     Step step(work);
-    wait(shared.k_full, 0);
-    wait(shared.v_full, 0);
+    wait(shared.k_full[0], 0);
+    wait(shared.v_full[0], 0);
     for (int i = 0; i < work.steps; ++i, step.advance(work)) {
       const Place at(i), before(i - 1);
       const Block block(a, work, step);
@@ -392,7 +393,7 @@ struct BackwardByGradient : Barriers<Delay> {
     __syncwarp();
     const auto k = matrix_at(shared, offsetof(Shared, k), kKvPanelBytes);
     Step step(work);
-    wait(shared.k_full, 0);
+    wait(shared.k_full[0], 0);
     for (int i = 0; i < work.steps; ++i, step.advance(work)) {
       const Place at(i);
       const Block block(a, work, step);

@@ -11,6 +11,7 @@
 #include "kernels/ptx/barrier.h"
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/shared_address.h"
+#include "kernels/ptx/tid.h"
 #include "kernels/ptx/wgmma.h"
 #include "kernels/sm90/backward_arguments.cuh"
 #include "kernels/sm90/backward_dq.cuh"
@@ -27,12 +28,12 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   using Shapes = BackwardShapes<kConfig, Delay>;
   using Shapes::kHeadDim, Shapes::kStages, Shapes::kHalfColumns, Shapes::kDqWarpgroup,
       Shapes::kHasWriters, Shapes::kDOStages, Shapes::kConsumerThreads, Shapes::kKeyColumns,
-      Shapes::kKvPanelBytes, Shapes::kQBytes, Shapes::kDsBytes, Shapes::kSFloats,
+      Shapes::kKvPanelBytes, Shapes::kKvBytes, Shapes::kQBytes, Shapes::kDsBytes, Shapes::kSFloats,
       Shapes::kKeyFloats, Shapes::kSteps, Shapes::kDqFloats, Shapes::kDqTiles, Shapes::kTileFloats,
       Shapes::kDqPieces, Shapes::stored_column, Shapes::kByRequest, Shapes::kFlags,
       Shapes::kAddsInHalves;
-  using typename Shapes::Writers, typename Shapes::Work, typename Shapes::Rows,
-      typename Shapes::Shared, typename Shapes::Step, typename Shapes::Block;
+  using typename Shapes::Writers, typename Shapes::Queue, typename Shapes::Work,
+      typename Shapes::Rows, typename Shapes::Shared, typename Shapes::Step, typename Shapes::Block;
   using Barriers<Delay>::wait, Barriers<Delay>::release;
   using Products = BackwardProducts<T, kConfig, Delay>;
   using Scores = BackwardScores<T, kConfig, Delay>;
@@ -48,7 +49,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   static constexpr int kBarrier = 1, kTurnBarrier = 2;
 
   // Loops over all blocks of queries: sums dK and dV of this consumer's keys, and computes its
-  // columns of dQ.
+  // columns of dQ for the writers.
   static __device__ __forceinline__ void sum_half_of_keys(const BackwardArguments& a,
                                                           Shared& shared, const Work& work,
                                                           const Part& part, float (&dk)[kKeyFloats],
@@ -58,9 +59,9 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     uint32_t p[kSteps][4], ds[kSteps][4];
     RingPosition<kStages> ring;
     Step step(work);
-    wait(shared.k_full, 0);
+    wait(shared.k_full[0], 0);
     const Keys k_rows = Products::left_operand(operands.k_rows, shared.k, part.warp_key);
-    wait(shared.v_full, 0);
+    wait(shared.v_full[0], 0);
     const Keys v_rows = Products::left_operand(operands.v_rows, shared.v, part.warp_key);
     for (int i = 0; i < work.steps; ++i, ring.advance(), step.advance(work)) {
       const int stage = ring.stage, buffer = i % 2;
@@ -91,7 +92,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       ptx::fence_proxy_async();
       Delay::before_barrier();
       finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
-      if (kHasWriters && i > 0) {  // after the fence of dS
+      if (i > 0) {  // after the fence of dS
         Writers::hand_over(*shared.dq_writers, part.lane, i - 1, 0);
       }
 
@@ -103,34 +104,37 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       ptx::wgmma_commit_group();
       ptx::wgmma_wait_group<1>();  // dQ
       ptx::keep_here(dq);
-      Dq::add_or_stage(a, shared, work, part, block, i, finite, shared.ds[buffer], dq);
+      if (finite) {
+        Dq::template stage<0, 1>(shared, part, i, dq);
+      } else {
+        Dq::stage_seen_keys(a, shared, work, part, block, i, 0, shared.ds[buffer]);
+      }
       ptx::wgmma_wait_group<0>();
       release(part.lane, shared.q_empty[stage]);
     }
-    if constexpr (kHasWriters) Dq::hand_over<0, 1>(shared, part, work.steps - 1);
+    Dq::template hand_over<0, 1>(shared, part, work.steps - 1);
   }
 
-  // The same where dQ is added to memory in halves.
+  // The same where this warp adds dQ to memory, in halves. K and V are in buffer `keys`; `ring` is
+  // the position of Q and dO.
   //
   // Additions to memory take long to issue, and whatever goes through shared memory waits behind
   // them: loads, stores and tests of barriers. A block's dQ is therefore added in two halves, one
   // while dK is computed, the other while S of the next block is. What comes next is read before.
   static __device__ __forceinline__ void sum_half_of_keys_adding_in_halves(
-      const BackwardArguments& a, Shared& shared, const Work& work, const Part& part,
-      float (&dk)[kKeyFloats], float (&dv)[kKeyFloats]) {
-    const Operands operands(shared, part);
+      const BackwardArguments& a, Shared& shared, const Work& work, const Part& part, unsigned keys,
+      RingPosition<kStages>& ring, float (&dk)[kKeyFloats], float (&dv)[kKeyFloats]) {
+    static_assert(kStages == 2);
+    const Operands operands(shared, part, keys * kKvBytes);
     float s[kSFloats], dp[kSFloats], dq[kDqFloats], second_half[kDqFloats / 2];
     uint32_t p[kSteps][4], ds[kSteps][4];
     float* tiles = nullptr;  // of the block before
     bool has_second_half = false;
     const float minus_zero = a.parts > 0 ? -0.0f : 0.0f;  // always -0; see second_half
-    RingPosition<kStages> ring;
     Step step(work);
-    wait(shared.k_full, 0);
-    wait(shared.v_full, 0);
-    wait(shared.q_full[0], 0);
+    wait(shared.q_full[ring.stage], ring.parity);
     for (int i = 0; i < work.steps; ++i, step.advance(work)) {
-      const int stage = ring.stage, buffer = i % 2;
+      const int stage = ring.stage;  // of Q, dO and dS
       const Block block(a, work, step);
 
       Products::issue_transposed(s, operands.k_rows, operands.q_rows.advance(stage * kQBytes));
@@ -153,7 +157,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       Scores::multiply_by(s, dp, d);
       if (block.masked) Visible(a, work, part, block).select(dp);
       Products::round(dp, ds);
-      Products::store_operand(ds, shared.ds[buffer], part);
+      Products::store_operand(ds, shared.ds[stage], part);
       Products::round(s, p);
       Products::issue_sum(dv, p, operands.d_o_columns.advance(stage * kQBytes));
       ptx::wgmma_commit_group();
@@ -161,7 +165,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       Delay::before_barrier();
       finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
 
-      Products::issue_dq(dq, operands.ds.advance(buffer * kDsBytes), operands.k_columns);
+      Products::issue_dq(dq, operands.ds.advance(stage * kDsBytes), operands.k_columns);
       ptx::wgmma_commit_group();
       ptx::wgmma_wait_group<1>();  // dV
       release(part.lane, shared.d_o_empty[stage]);
@@ -171,7 +175,9 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       ptx::keep_here(dq);
       tiles = Dq::accumulators(a, part, block);
       has_second_half = finite;
-      if (!finite) Dq::add_seen_keys(a, shared, work, part, block, shared.ds[buffer]);
+      if (!finite) {
+        Dq::add_seen_keys(a, shared.k + keys * kKvBytes, work, part, block, shared.ds[stage]);
+      }
       ring.advance();
       if (i + 1 < work.steps) wait(shared.q_full[ring.stage], ring.parity);
       if (finite) Dq::template add<0, kDqTiles / 2>(tiles, part, dq);
@@ -208,8 +214,8 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     uint32_t p[kSteps][4], ds[kSteps][4];
     RingPosition<kStages> ring;
     Step step(work);
-    wait(shared.k_full, 0);
-    wait(shared.v_full, 0);
+    wait(shared.k_full[0], 0);
+    wait(shared.v_full[0], 0);
     if (part.consumer == 1) await_turn(part);
     for (int i = 0; i < work.steps; ++i, ring.advance(), step.advance(work)) {
       const int stage = ring.stage, buffer = i % 2;
@@ -275,8 +281,8 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     RingPosition<kStages> q_ring;
     RingPosition<kDOStages> d_o_ring;
     Step step(work);
-    wait(shared.k_full, 0);
-    wait(shared.v_full, 0);
+    wait(shared.k_full[0], 0);
+    wait(shared.v_full[0], 0);
     for (int i = 0; i < work.steps; ++i) {
       const int q = q_ring.stage, d_o = d_o_ring.stage, buffer = i % 2;
       const Block block(a, work, step);
@@ -380,6 +386,45 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     }
   }
 
+  // One work after the other. The copying warps store dK and dV (see backward_copies.cuh).
+  static __device__ void consume_all(const BackwardArguments& a, Shared& shared, int consumer) {
+    Work work = Queue::first(a);
+    RingPosition<kStages> ring;
+    bool exists = true;
+    for (unsigned n = 0; exists; ++n) {
+      const RingPlace<2> keys(n);
+      float dk[kKeyFloats], dv[kKeyFloats];
+#pragma unroll
+      for (int i = 0; i < kKeyFloats; ++i) dk[i] = dv[i] = 0;
+      wait(shared.k_full[keys.stage], keys.parity);
+      wait(shared.v_full[keys.stage], keys.parity);
+      // What follows from the thread's number is found out twice: registers have no room for it.
+      if (work.steps > 0) {
+        sum_half_of_keys_adding_in_halves(a, shared, work, Part(consumer, ptx::tid_x()), keys.stage,
+                                          ring, dk, dv);
+      }
+      ptx::keep_here(dk);
+      ptx::keep_here(dv);
+      const int thread = ptx::tid_x();
+      const Part part(consumer, thread);
+      Delay::before_barrier();
+      ptx::barrier_sync(kBarrier, kConsumerThreads);  // the other may still read K and dS
+      if (a.parts > 1) {
+        add_to_others(a.dv_sums, a, work, part, dv);
+        add_to_others(a.dk_sums, a, work, part, dk);
+      } else {
+        const uint32_t rows = keys.stage * kKvBytes + part.warp_key * kRowBytes;
+        stage_rows<T>(dv, {1, 1}, ptx::shared_address(shared.v) + rows, kKvPanelBytes, thread);
+        stage_rows<T>(dk, {a.scale, a.scale}, ptx::shared_address(shared.k) + rows, kKvPanelBytes,
+                      thread);
+        ptx::fence_proxy_async();
+      }
+      __syncwarp();
+      release(part.lane, shared.kv_staged[keys.stage]);
+      exists = Queue::next(*shared.queue, n, work);
+    }
+  }
+
   static __device__ void consume(const BackwardArguments& a, Shared& shared, const Work& work,
                                  int consumer) {
     const Part part(consumer);
@@ -392,7 +437,10 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       } else if constexpr (kHalfColumns) {
         sum_half_of_columns(a, shared, work, part, dk, dv);
       } else if constexpr (kAddsInHalves) {
-        sum_half_of_keys_adding_in_halves(a, shared, work, part, dk, dv);
+        RingPosition<kStages> ring;
+        wait(shared.k_full[0], 0);
+        wait(shared.v_full[0], 0);
+        sum_half_of_keys_adding_in_halves(a, shared, work, part, 0, ring, dk, dv);
       } else {
         sum_half_of_keys(a, shared, work, part, dk, dv);
       }

@@ -55,24 +55,23 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
 
   using SeenKeys = sm90::SeenKeys<Work, kBlockKv>;
 
-  // Computes an element of dQ key by key, from dS and K in shared memory.
-  static __device__ __forceinline__ float sum_seen_keys(const Shared& shared, const char* ds,
+  // Computes an element of dQ key by key, from dS and K (`keys`) in shared memory.
+  static __device__ __forceinline__ float sum_seen_keys(const char* keys, const char* ds,
                                                         const SeenKeys& seen, int row, int column) {
     float sum = 0;
 #pragma unroll 1
     for (int key = seen.first_of(row); key < seen.end_of(row); ++key) {
       sum += (kHalfColumns ? element<T>(ds, kQPanelBytes, key, row)
                            : element<T>(ds, kQPanelBytes, row, key)) *
-             element<T>(shared.k, kKvPanelBytes, key, stored_column(column));
+             element<T>(keys, kKvPanelBytes, key, stored_column(column));
     }
     return sum;
   }
 
   // Adds this part of dQ, computed by sum_seen_keys, to the accumulators in global memory.
-  static __device__ __forceinline__ void add_seen_keys(const BackwardArguments& a,
-                                                       const Shared& shared, const Work& work,
-                                                       const Part& part, const Block& block,
-                                                       const char* ds) {
+  static __device__ __forceinline__ void add_seen_keys(const BackwardArguments& a, const char* keys,
+                                                       const Work& work, const Part& part,
+                                                       const Block& block, const char* ds) {
     const SeenKeys seen(a, work, block.first_query);
     float* tiles = a.dq_sums + block.first_row * kHeadDim;
     // Without flags, each warp does so for its own rows.
@@ -87,7 +86,7 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
       const int column = part.first_dq_column + i % kDqColumns;
       if (!is_in_head(column)) continue;
       atomicAdd(backward::accumulator_of<kHeadDim>(tiles, row, column),
-                sum_seen_keys(shared, ds, seen, row, column));
+                sum_seen_keys(keys, ds, seen, row, column));
     }
   }
 
@@ -124,7 +123,7 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
       const int row = i / kColumns, column = i % kColumns;
       if (!is_in_head(first_column + column)) continue;
       *backward::accumulator_of<Writers::kPieceColumns>(tiles, row, column) =
-          sum_seen_keys(shared, ds, seen, row, first_column + column);
+          sum_seen_keys(shared.k, ds, seen, row, first_column + column);
     }
   }
 
@@ -136,28 +135,6 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
 #pragma unroll
     for (int piece = kFirst; piece < kEnd; ++piece) {
       Writers::hand_over(*shared.dq_writers, part.lane, step, piece);
-    }
-  }
-
-  // Adds this consumer's part of a block of dQ to the accumulators in global memory, or stages it
-  // for the writers. `finite` is false only where a K that is not finite matters.
-  static __device__ __forceinline__ void add_or_stage(const BackwardArguments& a, Shared& shared,
-                                                      const Work& work, const Part& part,
-                                                      const Block& block, int step, bool finite,
-                                                      const char* ds,
-                                                      const float (&dq)[kDqFloats]) {
-    if constexpr (kHasWriters) {
-      if (finite) {
-        stage<0, 1>(shared, part, step, dq);
-      } else {
-        stage_seen_keys(a, shared, work, part, block, step, 0, ds);
-      }
-    } else {
-      if (finite) {
-        add<0, kDqTiles>(accumulators(a, part, block), part, dq);
-      } else {
-        add_seen_keys(a, shared, work, part, block, ds);
-      }
     }
   }
 };

@@ -43,7 +43,7 @@ struct BackwardDqWarpgroup : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     const ptx::WgmmaMatrix ds = Products::Operands::of(shared, offsetof(Shared, ds), kQPanelBytes);
     const ptx::WgmmaMatrix k = Products::Operands::of(shared, offsetof(Shared, k), kKvPanelBytes);
     Step step(work);
-    wait(shared.k_full, 0);
+    wait(shared.k_full[0], 0);
     for (int i = 0; i < work.steps; ++i, step.advance(work)) {
       const int buffer = i % 2;
       const Block block(a, work, step);
@@ -72,7 +72,7 @@ struct BackwardDqWarpgroup : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         if (finite) {
           Dq::template add<0, kDqTiles>(Dq::accumulators(a, part, block), part, dq);
         } else {
-          Dq::add_seen_keys(a, shared, work, part, block, shared.ds[buffer]);
+          Dq::add_seen_keys(a, shared.k, work, part, block, shared.ds[buffer]);
         }
         if (last && !finite) {
           __syncwarp();

@@ -37,8 +37,12 @@ struct BackwardBlockLoads {
                                 int first_key_)
       : a(a_), shared(shared_), work(work_), first_key(first_key_), step(work_) {}
 
-  __device__ void k() const { keys(a.k, a.k_steps, shared.k, shared.k_full); }
-  __device__ void v() const { keys(a.v, a.v_steps, shared.v, shared.v_full); }
+  __device__ void k(unsigned buffer = 0) const {
+    keys(a.k, a.k_steps, shared.k + buffer * Shapes::kKvBytes, shared.k_full[buffer]);
+  }
+  __device__ void v(unsigned buffer = 0) const {
+    keys(a.v, a.v_steps, shared.v + buffer * Shapes::kKvBytes, shared.v_full[buffer]);
+  }
   __device__ void q(auto stage) const {
     queries(a.q, a.q_steps, shared.q[stage], a.logsumexp, shared.logsumexp[stage],
             shared.q_full[stage]);

@@ -43,7 +43,7 @@ struct BackwardPairs : Barriers<Delay> {
   using Barriers<Delay>::wait;
 
   static constexpr bool kByRequest = kForRequests;
-  static constexpr bool kDeterministic = false, kPairs = true, kSharesWork = true;
+  static constexpr bool kDeterministic = false, kPairs = true, kSharesWork = true, kStays = false;
   static constexpr int kHeadDim = 256;
   static constexpr int kBlockQ = 64;
   static constexpr int kBlockKv = 64;  // of a thread block
@@ -91,7 +91,7 @@ struct BackwardPairs : Barriers<Delay> {
     alignas(1024) char ds_peer[2][kDsBytes];
     alignas(128) float logsumexp[kStages][kBlockQ];
     alignas(128) float d[1][kBlockQ];
-    uint64_t k_full, v_full, k_peer_full;
+    uint64_t k_full[1], v_full[1], k_peer_full;
     uint64_t q_full[kStages], q_empty[kStages];  // Q and the logsumexp
     uint64_t d_o_full[1], d_o_empty[1];          // dO and D
     uint64_t p_full[2], p_empty[2];
@@ -106,8 +106,8 @@ struct BackwardPairs : Barriers<Delay> {
       ptx::mbarrier_init(ptx::shared_address(&barrier), arrivals);
     };
     constexpr int kSummerWarps = 4 * kSummers, kReaders = 4 + kSummerWarps;
-    init(shared.k_full, 1);
-    init(shared.v_full, 1);
+    init(shared.k_full[0], 1);
+    init(shared.v_full[0], 1);
     init(shared.k_peer_full, 1);
     init(shared.d_o_full[0], 1);
     init(shared.d_o_empty[0], kReaders);
@@ -169,10 +169,10 @@ struct BackwardPairs : Barriers<Delay> {
     const auto d_o = matrix_at(shared, offsetof(Shared, d_o), kQPanelBytes);
     float s[kSFloats], dp[kSFloats];
     Step step(work);
-    wait(shared.k_full, 0);
+    wait(shared.k_full[0], 0);
     wait(shared.q_full[0], 0);
     issue_scores(s, q, k);
-    wait(shared.v_full, 0);
+    wait(shared.v_full[0], 0);
     for (int i = 0; i < work.steps; ++i, step.advance(work)) {
       const Place at(i), next(i + 1);
       const Block block(a, work, step);
@@ -303,7 +303,7 @@ struct BackwardPairs : Barriers<Delay> {
     constexpr unsigned kNone = ~0u;
     unsigned unsent = kNone;  // first tile of the dQ that has yet to be added
     const int steps = work.steps;
-    wait(shared.k_full, 0);
+    wait(shared.k_full[0], 0);
     wait(shared.k_peer_full, 0);
     for (int i = 0; i < steps; ++i) {
       const Place at(i);

@@ -39,10 +39,10 @@ struct BackwardProducts : BackwardShapes<kConfig, Delay> {
     // keys of its warp.
     uint32_t ds_store;
 
-    __device__ explicit Part(int consumer_)
+    __device__ explicit Part(int consumer_, int thread = static_cast<int>(threadIdx.x))
         : consumer(consumer_),
-          warp(static_cast<int>(threadIdx.x) / 32 % 4),
-          lane(static_cast<int>(threadIdx.x) % 32),
+          warp(thread / 32 % 4),
+          lane(thread % 32),
           first_row(kHalfColumns ? 0 : kConsumerRows * consumer),
           first_q_row(kHalfColumns ? kSQueries * consumer : 0),
           warp_key(first_row + kWarpRows * warp),
@@ -68,17 +68,19 @@ struct BackwardProducts : BackwardShapes<kConfig, Delay> {
     ptx::WgmmaMatrix k_columns;               // its columns of dQ
     ptx::WgmmaMatrix ds, p;
 
-    __device__ Operands(const Shared& shared, const Part& part)
-        : k_rows(of(shared, offsetof(Shared, k), kKvPanelBytes, part.first_row)),
-          v_rows(of(shared, offsetof(Shared, v), kKvPanelBytes, part.first_row)),
+    // K and V begin `keys` bytes behind their first buffers.
+    __device__ Operands(const Shared& shared, const Part& part, int keys = 0)
+        : k_rows(of(shared, offsetof(Shared, k), kKvPanelBytes, part.first_row).advance(keys)),
+          v_rows(of(shared, offsetof(Shared, v), kKvPanelBytes, part.first_row).advance(keys)),
           q_rows(of(shared, offsetof(Shared, q), kQPanelBytes, part.first_q_row)),
           d_o_rows(of(shared, offsetof(Shared, d_o), kQPanelBytes, part.first_q_row)),
           q_columns(of(shared, offsetof(Shared, q), kQPanelBytes, 0,
                        stored_column(part.first_key_column))),
           d_o_columns(of(shared, offsetof(Shared, d_o), kQPanelBytes, 0,
                          stored_column(part.first_key_column))),
-          k_columns(of(shared, offsetof(Shared, k), kKvPanelBytes, 0,
-                       stored_column(part.first_dq_column))),
+          k_columns(
+              of(shared, offsetof(Shared, k), kKvPanelBytes, 0, stored_column(part.first_dq_column))
+                  .advance(keys)),
           ds(of(shared, offsetof(Shared, ds), kQPanelBytes)),
           p(of(shared, offsetof(Shared, p), kQPanelBytes)) {}
 

@@ -10,6 +10,7 @@
 #include "kernels/ptx/shared_address.h"
 #include "kernels/sm90/backward_arguments.cuh"
 #include "kernels/sm90/backward_dq_writers.cuh"
+#include "kernels/sm90/backward_queue.cuh"
 #include "kernels/sm90/roles.cuh"
 
 namespace flashbench::kernels::sm90 {
@@ -53,7 +54,10 @@ struct BackwardShapes {
   static constexpr bool kHasWriters = kConfig.deterministic;  // see backward_dq_writers.cuh
   static_assert(kHasWriters || !kHalfColumns);
   // Whether a consumer adds a block's dQ to memory in two halves, at different times.
-  static constexpr bool kAddsInHalves = kHeadDim == 128 && !kHasWriters;
+  static constexpr bool kAddsInHalves = !kHasWriters && !kDqWarpgroup;
+  // Whether a thread block computes several works (see backward_queue.cuh).
+  static constexpr bool kStays = kAddsInHalves && !kConfig.by_request;
+  static constexpr int kKvBuffers = kStays ? 2 : 1;             // of K and V
   static constexpr int kDOStages = kHalfColumns ? 1 : kStages;  // buffers for blocks of dO
   static constexpr int kThreads = 128 * (1 + kConsumers);
   static constexpr int kConsumerThreads = 128 * kConsumers;
@@ -107,13 +111,16 @@ struct BackwardShapes {
                                   backward::Work<kBlockQ, kBlockKv, kConfig.deterministic>>;
   using Rows = BackwardRows<kByRequest>;
 
+  static constexpr int kWarps = 4 * kConsumers;  // of the consumers
+  using Queue = WorkQueue<Work, kWarps + 2, Delay>;
+
   // With kDqWarpgroup: whether consumers tell by flags that a K in a masked block is not finite.
   // Where they have no registers to find out, dQ itself shows it, if it is not finite.
   static constexpr bool kFlags = !kByRequest;
 
   struct Shared {
-    alignas(1024) char k[kKvBytes];
-    alignas(1024) char v[kKvBytes];
+    alignas(1024) char k[kKvBuffers * kKvBytes];
+    alignas(1024) char v[kKvBuffers * kKvBytes];
     alignas(1024) char q[kStages][kQBytes];
     alignas(1024) char d_o[kDOStages][kQBytes];
     // dS [queries, keys]; with kHalfColumns, dS^T and P^T [keys, queries].
@@ -122,7 +129,10 @@ struct BackwardShapes {
     typename Writers::Shared dq_writers[kHasWriters ? 1 : 0];
     alignas(128) float logsumexp[kStages][kBlockQ];
     alignas(128) float d[kDOStages][kBlockQ];
-    uint64_t k_full, v_full;
+    typename Queue::Shared queue[kStays ? 1 : 0];
+    uint64_t k_full[kKvBuffers], v_full[kKvBuffers];
+    // With kStays: dK and dV are staged in place of K and V; these may be loaded again.
+    uint64_t kv_staged[kStays ? 2 : 0], kv_empty[kStays ? 2 : 0];
     // With kDqWarpgroup: the barriers of the buffers of dS and, with kFlags, whether the scores of
     // each warp are finite (see all_finite).
     uint64_t ds_full[kDqWarpgroup ? 2 : 0], ds_empty[kDqWarpgroup ? 2 : 0];
@@ -137,12 +147,18 @@ struct BackwardShapes {
   using Block = BackwardBlock<kBlockQ, kBlockKv>;
 
   static __device__ void initialise_barriers(Shared& shared) {
-    constexpr int kWarps = 4 * kConsumers;
     const auto init = [](uint64_t& barrier, int arrivals) {
       ptx::mbarrier_init(ptx::shared_address(&barrier), arrivals);
     };
-    init(shared.k_full, 1);
-    init(shared.v_full, 1);
+    for (int i = 0; i < kKvBuffers; ++i) {
+      init(shared.k_full[i], 1);
+      init(shared.v_full[i], 1);
+    }
+    for (int i = 0; i < (kStays ? 2 : 0); ++i) {
+      init(shared.kv_staged[i], kWarps);
+      init(shared.kv_empty[i], 1);
+    }
+    if constexpr (kStays) Queue::initialise_barriers(*shared.queue);
     for (int i = 0; i < (kDqWarpgroup ? 2 : 0); ++i) {
       init(shared.ds_full[i], kWarps);
       init(shared.ds_empty[i], 4);

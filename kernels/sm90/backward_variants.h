@@ -14,7 +14,10 @@ namespace flashbench::kernels::sm90 {
 template <BackwardConfig kConfig>
 constexpr Variant<BackwardArguments> backward_variant() {
   using Half = Backward<__half, kConfig>;
-  return variant_of<Half>(backward_kernel<Half>, backward_kernel<Backward<__nv_bfloat16, kConfig>>);
+  auto variant =
+      variant_of<Half>(backward_kernel<Half>, backward_kernel<Backward<__nv_bfloat16, kConfig>>);
+  variant.stays = Half::kStays;
+  return variant;
 }
 
 template <int kHeadDim, int kBlockKv, bool kByRequest>

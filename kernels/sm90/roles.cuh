@@ -42,7 +42,9 @@ struct RingPlace {
   __device__ explicit RingPlace(unsigned i) : stage(i % kStages), parity(i / kStages % 2) {}
 };
 
-// Called before each wait and arrival; does nothing. Tests replace it to delay warps there.
+// Called before each wait and arrival; does nothing. Tests replace it to delay warps there. All
+// lanes of a warp that go on together call it, whichever of them arrives: the products that follow
+// an arrival need them together again.
 struct NoDelay {
   static __device__ void before_barrier() {}
 };
@@ -56,7 +58,8 @@ struct Barriers {
 
   // Arrives for a warp: its first lane does.
   static __device__ __forceinline__ void release(int lane, const uint64_t& empty) {
-    if (lane == 0) arrive(empty);
+    Delay::before_barrier();
+    if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&empty));
   }
 
   // Tests whether the phase with this parity is complete.
@@ -130,15 +133,14 @@ __device__ __forceinline__ void load_rows(const CUtensorMap& map, char* to, uint
   }
 }
 
-// Stores a warp's 16 rows of wgmma accumulators, rounded to T, from `row` on. They go through
-// shared memory at `staged`, in panels `panel_bytes` apart, from where TMA copies them. A thread's
-// first row is multiplied by factor[0], its second by factor[1]. A caller that is short of
-// registers reads `thread`, its threadIdx.x, again.
-template <typename T, int kFloats, typename Rows>
-__device__ __forceinline__ void send_rows(const float (&accumulators)[kFloats],
-                                          const float (&factor)[2], uint32_t staged,
-                                          int panel_bytes, const CUtensorMap& map, const Rows& rows,
-                                          int row, int thread = static_cast<int>(threadIdx.x)) {
+// Rounds a warp's 16 rows of wgmma accumulators to T and stages them in shared memory at `staged`,
+// in panels `panel_bytes` apart. A thread's first row is multiplied by factor[0], its second by
+// factor[1]. A caller that is short of registers reads `thread`, its threadIdx.x, again.
+template <typename T, int kFloats>
+__device__ __forceinline__ void stage_rows(const float (&accumulators)[kFloats],
+                                           const float (&factor)[2], uint32_t staged,
+                                           int panel_bytes,
+                                           int thread = static_cast<int>(threadIdx.x)) {
   const int lane = thread % 32, staged_row = lane % 16;
 #pragma unroll
   for (int step = 0; step < kFloats / 8; ++step) {
@@ -153,9 +155,18 @@ __device__ __forceinline__ void send_rows(const float (&accumulators)[kFloats],
         staged + panel * panel_bytes + staged_row * kRowBytes + (chunk ^ staged_row % 8) * 16,
         words);
   }
+}
+
+// The same, and has TMA store them from `row` on.
+template <typename T, int kFloats, typename Rows>
+__device__ __forceinline__ void send_rows(const float (&accumulators)[kFloats],
+                                          const float (&factor)[2], uint32_t staged,
+                                          int panel_bytes, const CUtensorMap& map, const Rows& rows,
+                                          int row, int thread = static_cast<int>(threadIdx.x)) {
+  stage_rows<T>(accumulators, factor, staged, panel_bytes, thread);
   ptx::fence_proxy_async();
   __syncwarp();
-  if (lane != 0) return;
+  if (thread % 32 != 0) return;
   constexpr int kPanels = (2 * kFloats + 63) / 64;
 #pragma unroll
   for (int panel = 0; panel < kPanels; ++panel) {

@@ -1,0 +1,102 @@
+// The copies of a thread block of the backward pass's main kernel for Hopper that stays (see
+// backward_queue.cuh). A warp each loads Q and dO, loads K and V, and stores dK and dV. So the
+// consumers find the first blocks of a work when they are done with the one before, and go on while
+// its gradients are stored.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/ptx/cp_async_bulk_tensor.h"
+#include "kernels/ptx/griddepcontrol.h"
+#include "kernels/ptx/shared_address.h"
+#include "kernels/sm90/backward_arguments.cuh"
+#include "kernels/sm90/backward_loads.cuh"
+#include "kernels/sm90/backward_shapes.cuh"
+#include "kernels/sm90/roles.cuh"
+
+namespace flashbench::kernels::sm90 {
+
+template <BackwardConfig kConfig, typename Delay>
+struct BackwardCopies : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
+  using Shapes = BackwardShapes<kConfig, Delay>;
+  using Shapes::kStages, Shapes::kDOStages, Shapes::kBlockKv, Shapes::kPanels, Shapes::kKvBytes,
+      Shapes::kKvPanelBytes;
+  using typename Shapes::Shared, typename Shapes::Work, typename Shapes::Queue,
+      typename Shapes::Rows;
+  using Barriers<Delay>::wait, Barriers<Delay>::release;
+  using Loads = BackwardBlockLoads<Shapes>;
+  static_assert(kStages == kDOStages);
+
+  static __device__ __forceinline__ bool leads() { return threadIdx.x % 32 == 0; }
+
+  // Loads Q and dO of all works. This warp also takes the works.
+  static __device__ void load_queries(const BackwardArguments& a, Shared& shared) {
+    ptx::griddepcontrol_wait();
+    Work work = Queue::first(a);
+    unsigned block = 0;  // counts through all works
+    for (unsigned n = 0;; ++n) {
+      Loads loads(a, shared, work);
+      for (const unsigned end = block + work.steps; block < end; ++block) {
+        const RingPlace<kStages> at(block);
+        wait(shared.q_empty[at.stage], at.parity ^ 1);
+        if (leads()) loads.q(at.stage);
+        wait(shared.d_o_empty[at.stage], at.parity ^ 1);
+        if (leads()) loads.d_o(at.stage);
+        __syncwarp();
+        loads.step.advance(work);
+      }
+      if (!Queue::take(a, *shared.queue, n, work)) break;
+    }
+  }
+
+  static __device__ void load_keys(const BackwardArguments& a, Shared& shared) {
+    Work work = Queue::first(a);
+    for (unsigned n = 0;; ++n) {
+      const RingPlace<2> at(n);
+      wait(shared.kv_empty[at.stage], at.parity ^ 1);
+      const Loads loads(a, shared, work);
+      if (leads()) {
+        loads.k(at.stage);
+        loads.v(at.stage);
+      }
+      __syncwarp();
+      if (!Queue::next(*shared.queue, n, work)) break;
+    }
+  }
+
+  // Stores dK and dV, which the consumers have staged in place of K and V, unless other thread
+  // blocks share the keys.
+  static __device__ void store_gradients(const BackwardArguments& a, Shared& shared) {
+    Work work = Queue::first(a);
+    for (unsigned n = 0;; ++n) {
+      const RingPlace<2> at(n);
+      wait(shared.kv_staged[at.stage], at.parity);
+      if (a.parts == 1 && leads()) {
+        store(a.dv[0], Rows{a}.key_gradients(work, a.dv_steps), shared.v, at.stage, work);
+        store(a.dk[0], Rows{a}.key_gradients(work, a.dk_steps), shared.k, at.stage, work);
+        ptx::cp_async_bulk_commit_group();
+        ptx::cp_async_bulk_wait_group_read_0();
+      }
+      __syncwarp();
+      release(static_cast<int>(threadIdx.x) % 32, shared.kv_empty[at.stage]);
+      if (!Queue::next(*shared.queue, n, work)) break;
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ void store(const CUtensorMap& tensor, const auto& rows,
+                                               const char* staged, unsigned buffer,
+                                               const Work& work) {
+    const uint32_t from = ptx::shared_address(staged) + buffer * kKvBytes;
+#pragma unroll 1
+    for (int row = 0; row < kBlockKv; row += kWarpRows) {
+#pragma unroll
+      for (int panel = 0; panel < kPanels; ++panel) {
+        rows.store(tensor, panel * 64, work.first_key + row,
+                   from + panel * kKvPanelBytes + row * kRowBytes);
+      }
+    }
+  }
+};
+
+}  // namespace flashbench::kernels::sm90
