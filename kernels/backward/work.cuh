@@ -28,6 +28,7 @@ struct Work {
   int last_head, stop_block;  // exclusive end in last_head
   int steps;
 
+  Work() = default;
   template <typename Arguments>
   __host__ __device__ Work(const Arguments& a, int index) {
     const SectionItem item =
@@ -62,8 +63,6 @@ struct Work {
   __device__ int first_key_row() const { return 0; }
 
  protected:
-  Work() = default;
-
   template <typename Arguments>
   __host__ __device__ void begin(const Arguments& a, int part_of_head) {
     const int head = part_of_head / a.parts;

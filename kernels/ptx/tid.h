@@ -1,4 +1,4 @@
-// The special registers %tid and %nctaid.
+// The special register %tid.
 #pragma once
 
 namespace flashbench::ptx {
@@ -7,13 +7,6 @@ namespace flashbench::ptx {
 __device__ __forceinline__ int tid_x() {
   int x;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
-  return x;
-}
-
-// mov %nctaid.x: gridDim.x, likewise read again.
-__device__ __forceinline__ int nctaid_x() {
-  int x;
-  asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(x));
   return x;
 }
 

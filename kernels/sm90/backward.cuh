@@ -59,6 +59,7 @@ struct Backward : BackwardShapes<kConfig, Delay> {
       if (warp == 0) Copies::load_queries(a, shared);
       if (warp == 1) Copies::load_keys(a, shared);
       if (warp == 2) Copies::store_gradients(a, shared);
+      if (threadIdx.x == 96) Shapes::Queue::take_all(a, *shared.queue);
     } else {
       ptx::setmaxnreg_inc<Shapes::kConsumerRegisters>();
       BackwardConsumer<T, kConfig, Delay>::consume_all(a, shared, warp / 4 - 1);

@@ -388,10 +388,9 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
 
   // One work after the other. The copying warps store dK and dV (see backward_copies.cuh).
   static __device__ void consume_all(const BackwardArguments& a, Shared& shared, int consumer) {
-    Work work = Queue::first(a);
+    Work work;
     RingPosition<kStages> ring;
-    bool exists = true;
-    for (unsigned n = 0; exists; ++n) {
+    for (unsigned n = 0; Queue::next(*shared.queue, n, work); ++n) {
       const RingPlace<2> keys(n);
       float dk[kKeyFloats], dv[kKeyFloats];
 #pragma unroll
@@ -421,7 +420,6 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       }
       __syncwarp();
       release(part.lane, shared.kv_staged[keys.stage]);
-      exists = Queue::next(*shared.queue, n, work);
     }
   }
 

@@ -29,12 +29,12 @@ struct BackwardCopies : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
 
   static __device__ __forceinline__ bool leads() { return threadIdx.x % 32 == 0; }
 
-  // Loads Q and dO of all works. This warp also takes the works.
+  // Loads Q and dO of all works, and asks for the next one.
   static __device__ void load_queries(const BackwardArguments& a, Shared& shared) {
     ptx::griddepcontrol_wait();
-    Work work = Queue::first(a);
+    Work work;
     unsigned block = 0;  // counts through all works
-    for (unsigned n = 0;; ++n) {
+    for (unsigned n = 0; Queue::next(*shared.queue, n, work); ++n) {
       Loads loads(a, shared, work);
       for (const unsigned end = block + work.steps; block < end; ++block) {
         const RingPlace<kStages> at(block);
@@ -45,13 +45,13 @@ struct BackwardCopies : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         __syncwarp();
         loads.step.advance(work);
       }
-      if (!Queue::take(a, *shared.queue, n, work)) break;
+      Queue::ask(*shared.queue);
     }
   }
 
   static __device__ void load_keys(const BackwardArguments& a, Shared& shared) {
-    Work work = Queue::first(a);
-    for (unsigned n = 0;; ++n) {
+    Work work;
+    for (unsigned n = 0; Queue::next(*shared.queue, n, work); ++n) {
       const RingPlace<2> at(n);
       wait(shared.kv_empty[at.stage], at.parity ^ 1);
       const Loads loads(a, shared, work);
@@ -60,15 +60,14 @@ struct BackwardCopies : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         loads.v(at.stage);
       }
       __syncwarp();
-      if (!Queue::next(*shared.queue, n, work)) break;
     }
   }
 
   // Stores dK and dV, which the consumers have staged in place of K and V, unless other thread
   // blocks share the keys.
   static __device__ void store_gradients(const BackwardArguments& a, Shared& shared) {
-    Work work = Queue::first(a);
-    for (unsigned n = 0;; ++n) {
+    Work work;
+    for (unsigned n = 0; Queue::next(*shared.queue, n, work); ++n) {
       const RingPlace<2> at(n);
       wait(shared.kv_staged[at.stage], at.parity);
       if (a.parts == 1 && leads()) {
@@ -79,7 +78,6 @@ struct BackwardCopies : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       }
       __syncwarp();
       release(static_cast<int>(threadIdx.x) % 32, shared.kv_empty[at.stage]);
-      if (!Queue::next(*shared.queue, n, work)) break;
     }
   }
 

@@ -55,7 +55,8 @@ struct BackwardShapes {
   static_assert(kHasWriters || !kHalfColumns);
   // Whether a consumer adds a block's dQ to memory in two halves, at different times.
   static constexpr bool kAddsInHalves = !kHasWriters && !kDqWarpgroup;
-  // Whether a thread block computes several works (see backward_queue.cuh).
+  // Whether a thread block computes several works (see backward_queue.cuh). To find that of a
+  // request takes more registers than the producer's warps have.
   static constexpr bool kStays = kAddsInHalves && !kConfig.by_request;
   static constexpr int kKvBuffers = kStays ? 2 : 1;             // of K and V
   static constexpr int kDOStages = kHalfColumns ? 1 : kStages;  // buffers for blocks of dO
@@ -112,7 +113,7 @@ struct BackwardShapes {
   using Rows = BackwardRows<kByRequest>;
 
   static constexpr int kWarps = 4 * kConsumers;  // of the consumers
-  using Queue = WorkQueue<Work, kWarps + 2, Delay>;
+  using Queue = WorkQueue<Work, kWarps + 3, Delay>;
 
   // With kDqWarpgroup: whether consumers tell by flags that a K in a masked block is not finite.
   // Where they have no registers to find out, dQ itself shows it, if it is not finite.
