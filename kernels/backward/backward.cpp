@@ -99,11 +99,15 @@ void launch_first(const Launch& at, const Arguments& args, Stream stream) {
   launch_kernel(rows.kernel, std::min(spans, at_once), args, stream);
 }
 
-// Thread blocks that stay all run at once; each has a multiprocessor for itself.
-int64_t main_thread_blocks(const Launch& at, const Arguments& args, bool stay) {
-  const int64_t works = int64_t{args.batch} * args.kv_heads * args.parts * args.key_blocks;
-  if (stay) return std::min<int64_t>(works, std::max(1, at.device.threads));
-  return works * at.blocks.cluster;
+int64_t work_items(const Arguments& args) {
+  return int64_t{args.batch} * args.kv_heads * args.parts * args.key_blocks;
+}
+
+// Of persistent thread blocks, each has a multiprocessor for itself.
+int64_t main_thread_blocks(const Launch& at, const Arguments& args, bool persistent) {
+  const int64_t items = work_items(args);
+  if (persistent) return std::min<int64_t>(items, std::max(1, at.device.threads));
+  return items * at.blocks.cluster;
 }
 
 void launch_last(const Launch& at, const Arguments& args, Stream stream, Start start) {

@@ -37,7 +37,7 @@ struct Arguments {
   float* logsumexp_base_2;  // [batch * q_heads, padded_q], +inf for rows that see no key
   float* d;                 // [batch * q_heads, padded_q]
   int* turns;               // [batch * q_heads, padded_q / kTurnRows]
-  int* tickets;             // of works taken so far, for kernels that hand them out
+  int* tickets;             // number of work items taken so far, for kernels that count them
   // Accumulators of shared blocks of keys, laid out like dQ's: [slices, batch * kv_heads, padded_kv
   // / 16, ...].
   float *dk_sums, *dv_sums;
@@ -77,7 +77,9 @@ Arguments arguments(const Launch&, const Inputs&, const Outputs&, void* workspac
                     bool deterministic);
 int64_t requested_bytes(const Launch&, bool deterministic);
 void launch_first(const Launch&, const Arguments&, Stream);
-int64_t main_thread_blocks(const Launch&, const Arguments&, bool stay);
+// The main kernel's work items: one for each part of a block of keys of a K/V head.
+int64_t work_items(const Arguments&);
+int64_t main_thread_blocks(const Launch&, const Arguments&, bool persistent);
 void launch_last(const Launch&, const Arguments&, Stream, Start);
 // Describes the block sizes and, if blocks of keys are shared, the number of parts.
 std::string describe_main(const Launch&);

@@ -13,8 +13,8 @@ namespace flashbench::kernels::backward {
 // `Main` says what its kernel is called (kName, kFamily), whether it is deterministic
 // (kDeterministic) and knows windows and lengths (kKnowsRequests), whether it and the kernel behind
 // it start early (kStart), and which problems and blocks it takes (why_unsupported, candidates,
-// choose); and it gives the kernel of a launch (kernel), whether its thread blocks stay until no
-// work is left (stays), and its arguments (arguments).
+// choose); and it gives the kernel of a launch (kernel), whether its thread blocks
+// are persistent (is_persistent), and its arguments (arguments).
 template <typename Main>
 struct Family {
   static std::vector<KernelFacts> facts(const Launch& at) {
@@ -38,7 +38,7 @@ struct Family {
                      Stream stream) {
     const Arguments shared = backward::arguments(at, in, out, workspace, Main::kDeterministic);
     launch_first(at, shared, stream);
-    launch_kernel(Main::kernel(at), main_thread_blocks(at, shared, Main::stays(at)),
+    launch_kernel(Main::kernel(at), main_thread_blocks(at, shared, Main::is_persistent(at)),
                   Main::arguments(at, in, out, shared), stream, Main::kStart);
     launch_last(at, shared, stream, Main::kStart);
   }

@@ -18,7 +18,7 @@ struct Variant {
   int threads, shared_bytes;
   void (*fp16)(Arguments);
   void (*bf16)(Arguments);
-  bool stays = false;  // thread blocks compute one work after the other, until none is left
+  bool persistent = false;  // each thread block computes work items until none is left
 
   CudaKernel<Arguments> kernel(std::string_view name, Dtype dtype) const {
     return {name, for_half(dtype, fp16, bf16), threads, shared_bytes};

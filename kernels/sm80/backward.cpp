@@ -37,7 +37,7 @@ struct BackwardMain {
     return choose_blocks("sm80", p, device, candidates(p, device));
   }
 
-  static bool stays(const Launch&) { return false; }
+  static bool is_persistent(const Launch&) { return false; }
 
   static CudaKernel<backward::Arguments> kernel(const Launch& at) {
     return variant_at(main_variants(kDeterministic), at)

@@ -83,7 +83,7 @@ BackwardArguments common_arguments(const Launch& at, const backward::Arguments& 
       .diagonal = shared.diagonal,
       .key_blocks = shared.key_blocks,
       .section_heads = static_cast<int>(backward::section_heads(at, shared.parts, deterministic)),
-      .works = shared.batch * shared.kv_heads * shared.parts * shared.key_blocks,
+      .work_items = static_cast<int>(backward::work_items(shared)),
       .scale = shared.scale,
       .scale_log2 = shared.scale_log2,
       .requests = shared.requests};
@@ -164,8 +164,8 @@ struct BackwardMain {
     return choose_blocks("sm90", p, device, candidates(p, device));
   }
 
-  static bool stays(const Launch& at) {
-    return variant_at(variants<kDeterministic>(at.problem), at).stays;
+  static bool is_persistent(const Launch& at) {
+    return variant_at(variants<kDeterministic>(at.problem), at).persistent;
   }
 
   static CudaKernel<BackwardArguments> kernel(const Launch& at) {

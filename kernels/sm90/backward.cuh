@@ -10,8 +10,9 @@
 // of dV and dK, and dS goes to shared memory only for dQ. Each consumer computes half of the
 // columns of dQ, over all keys of the block. dP runs during the exponentials, dV during the
 // computation of dS, and dK while dQ is added to memory. At 96 and 128, unless deterministic, half
-// of dQ is added later, while the next S runs. Unless requests differ in length, a thread block of
-// these kernels stays: it computes one block of keys after the other (see backward_queue.cuh).
+// of dQ is added later, while the next S runs. Unless requests differ in length, the thread
+// blocks of these kernels are persistent: each computes several blocks of keys, one after the other
+// (see backward_queue.cuh).
 //
 // At head_dim 64, unless deterministic, a block has 128 queries, and the producer's warpgroup
 // computes dQ. The consumers therefore need not wait for each other. They take turns instead: one
@@ -27,7 +28,7 @@
 //
 // The parts: backward_shapes.cuh has the sizes and shared memory that follow from a configuration,
 // backward_arguments.cuh the arguments and the entry, backward_loads.cuh the producer,
-// backward_copies.cuh what takes its place where thread blocks stay, backward_consumer.cuh a
+// backward_copies.cuh what takes its place in persistent thread blocks, backward_consumer.cuh a
 // consumer's loops (on backward_products.cuh and backward_scores.cuh), and backward_dq.cuh how dQ
 // gets to memory (with backward_dq_warpgroup.cuh and
 // backward_dq_writers.cuh).
@@ -49,7 +50,7 @@ struct Backward : BackwardShapes<kConfig, Delay> {
   using Shapes = BackwardShapes<kConfig, Delay>;
   using typename Shapes::Shared, typename Shapes::Work, typename Shapes::Writers;
 
-  // Of a thread block that stays.
+  // Of a persistent thread block.
   static __device__ __forceinline__ void run_roles(const BackwardArguments& a, Shared& shared) {
     using Copies = BackwardCopies<kConfig, Delay>;
     // The shuffle tells the compiler that the warp's index is the same in all lanes.

@@ -20,8 +20,8 @@ struct BackwardArguments {
   CUtensorMap k, v;          // keys before key_end; boxes of all keys of a thread block
   CUtensorMap dk[2], dv[2];  // all columns, or each consumer's half; boxes of 16 rows
   CUtensorMap logsumexp, d;  // in the workspace (see kernels/backward/backward.h); boxes of block_q
-  // Also in the workspace. Only the deterministic kernel uses turns; it and those whose thread
-  // blocks stay use tickets.
+  // Also in the workspace. The deterministic kernel uses turns and tickets, persistent ones use
+  // tickets.
   float *dq_sums, *dk_sums, *dv_sums;
   int *turns, *tickets;
   int batch, q_heads, kv_heads, group, q_len, key_end, padded_q, padded_kv;
@@ -29,7 +29,7 @@ struct BackwardArguments {
   int first_live;  // queries before this one see no key
   int diagonal;    // query q sees keys 0 to q + diagonal
   int key_blocks, section_heads;
-  int works;  // parts of blocks of keys of all heads, one for a thread block that does not stay
+  int work_items;
   float scale, scale_log2;
 
   // Only where requests have different lengths, or windows, when the maps of Q to dV are those of
@@ -110,7 +110,7 @@ __device__ __forceinline__ void sync_pair() {
   ptx::barrier_cluster_wait();
 }
 
-// A thread block finds its work, unless it has several, and its warpgroups take their roles. It
+// A thread block finds its work, unless it is persistent, and its warpgroups take their roles. It
 // starts while the first kernel ends: the thread that loads Q and dO waits for that kernel first,
 // and all other threads wait for Q and dO.
 template <typename Kernel>
@@ -143,7 +143,7 @@ __device__ __forceinline__ void find_work_and_run(const BackwardArguments& a) {
     }
   };
   if constexpr (Kernel::kPairs) sync_pair();  // each has initialised its barriers
-  if constexpr (Kernel::kStays) {
+  if constexpr (Kernel::kPersistent) {
     __syncthreads();
     Kernel::run_roles(a, shared);
   } else if constexpr (Kernel::kSharesWork) {

@@ -43,7 +43,7 @@ struct BackwardByGradient : Barriers<Delay> {
 
   static constexpr bool kByRequest = kForRequests;
   static constexpr bool kDeterministic = false, kPairs = false, kSharesWork = kByRequest;
-  static constexpr bool kStays = false;
+  static constexpr bool kPersistent = false;
   static constexpr int kHeadDim = kColumns;
   static constexpr int kBlockQ = 64;
   static constexpr int kBlockKv = kKeys;

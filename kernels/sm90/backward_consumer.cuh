@@ -386,7 +386,8 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     }
   }
 
-  // One work after the other. The copying warps store dK and dV (see backward_copies.cuh).
+  // Computes one work item after the other. A copying warp stores dK and dV (see
+  // backward_copies.cuh).
   static __device__ void consume_all(const BackwardArguments& a, Shared& shared, int consumer) {
     Work work;
     RingPosition<kStages> ring;
@@ -397,7 +398,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       for (int i = 0; i < kKeyFloats; ++i) dk[i] = dv[i] = 0;
       wait(shared.k_full[keys.stage], keys.parity);
       wait(shared.v_full[keys.stage], keys.parity);
-      // What follows from the thread's number is found out twice: registers have no room for it.
+      // Each part derives its positions from tid again: registers have no room to keep them.
       if (work.steps > 0) {
         sum_half_of_keys_adding_in_halves(a, shared, work, Part(consumer, ptx::tid_x()), keys.stage,
                                           ring, dk, dv);

@@ -1,7 +1,6 @@
-// The copies of a thread block of the backward pass's main kernel for Hopper that stays (see
-// backward_queue.cuh). A warp each loads Q and dO, loads K and V, and stores dK and dV. So the
-// consumers find the first blocks of a work when they are done with the one before, and go on while
-// its gradients are stored.
+// The copies of a persistent thread block of the backward pass's main kernel for Hopper (see
+// backward_queue.cuh). One warp loads Q and dO, one loads K and V, and one stores dK and dV. The
+// consumers therefore find the next work item loaded, and do not wait for the stores of the last.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +28,11 @@ struct BackwardCopies : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
 
   static __device__ __forceinline__ bool leads() { return threadIdx.x % 32 == 0; }
 
-  // Loads Q and dO of all works, and asks for the next one.
+  // Loads Q and dO of all work items, and asks for the next one.
   static __device__ void load_queries(const BackwardArguments& a, Shared& shared) {
     ptx::griddepcontrol_wait();
     Work work;
-    unsigned block = 0;  // counts through all works
+    unsigned block = 0;  // counts through all items
     for (unsigned n = 0; Queue::next(*shared.queue, n, work); ++n) {
       Loads loads(a, shared, work);
       for (const unsigned end = block + work.steps; block < end; ++block) {

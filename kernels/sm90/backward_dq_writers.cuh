@@ -27,7 +27,7 @@ namespace flashbench::kernels::sm90 {
 // contains 1 / kPieces of each consumer's columns.
 template <int kHeadDim, int kBlockQ, int kConsumerColumns, int kPieces, typename Delay>
 struct DqWriters : Barriers<Delay> {
-  using Barriers<Delay>::arrive, Barriers<Delay>::wait;
+  using Barriers<Delay>::arrive, Barriers<Delay>::release, Barriers<Delay>::wait;
 
   static constexpr int kConsumers = 2;
   static constexpr int kWriters = 3;  // warps
@@ -85,7 +85,7 @@ struct DqWriters : Barriers<Delay> {
   // Signals that a warp's part of the piece is staged. All its lanes must have called
   // fence_proxy_async and synchronised.
   static __device__ __forceinline__ void hand_over(Shared& shared, int lane, int step, int piece) {
-    if (lane == 0) arrive(shared.full[Place(step, piece).full]);
+    release(lane, shared.full[Place(step, piece).full]);
   }
 
   // ---- A writer: the first thread of its warp

@@ -43,7 +43,8 @@ struct BackwardPairs : Barriers<Delay> {
   using Barriers<Delay>::wait;
 
   static constexpr bool kByRequest = kForRequests;
-  static constexpr bool kDeterministic = false, kPairs = true, kSharesWork = true, kStays = false;
+  static constexpr bool kDeterministic = false, kPairs = true, kSharesWork = true,
+                        kPersistent = false;
   static constexpr int kHeadDim = 256;
   static constexpr int kBlockQ = 64;
   static constexpr int kBlockKv = 64;  // of a thread block

@@ -1,5 +1,5 @@
-// The works of a thread block of the backward pass's main kernel for Hopper that stays: one whose
-// place no other thread block takes, since it computes one work after the other until none is left.
+// How a persistent thread block of the backward pass's main kernel for Hopper gets its work items.
+// It computes one after the other, until none is left.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace flashbench::kernels::sm90 {
 
-// One thread takes works and finds out what they consist of, which takes thousands of clocks.
-// kReaders warps read that from a ring in shared memory. One of them, which is ahead of the others,
-// asks for the next work: the later one is taken, the more evenly works are shared. `n` counts the
-// thread block's works from 0.
+// One thread takes a work item from a counter, computes its description, and puts this in a ring in
+// shared memory, where kReaders warps read it. The reader that is furthest ahead asks for the next
+// item: the later a thread block takes one, the more evenly all thread blocks share the work. `n`
+// counts the items of this thread block from 0.
 template <typename Work, int kReaders, typename Delay>
 struct WorkQueue : Barriers<Delay> {
   using Barriers<Delay>::wait, Barriers<Delay>::arrive, Barriers<Delay>::release;
@@ -24,7 +24,7 @@ struct WorkQueue : Barriers<Delay> {
   using Place = RingPlace<2>;
 
   struct Shared {
-    int works[2][kWords];
+    int items[2][kWords];
     int exists[2];
     uint64_t full[2], empty[2], asked;
   };
@@ -37,19 +37,18 @@ struct WorkQueue : Barriers<Delay> {
     }
   }
 
-  // Takes all works of the thread block, one after the other, and passes them on: the first is that
-  // of its own number, since only the kernel before this one sets the tickets to 0. Called by one
-  // thread.
+  // Takes the thread block's items and passes them on. Called by one thread. The first item has the
+  // thread block's own number: the kernel before this one, which may still run, resets the counter.
   template <typename Arguments>
   static __device__ void take_all(const Arguments& a, Shared& shared) {
     int index = static_cast<int>(blockIdx.x);
     for (unsigned n = 0;; ++n) {
       const Place at(n);
       wait(shared.empty[at.stage], at.parity ^ 1);
-      const bool exists = index < a.works;
+      const bool exists = index < a.work_items;
       if (exists) {
         const Work work(a, index);
-        memcpy(shared.works[at.stage], &work, sizeof(Work));
+        memcpy(shared.items[at.stage], &work, sizeof(Work));
       }
       shared.exists[at.stage] = exists;
       arrive(shared.full[at.stage]);
@@ -60,12 +59,12 @@ struct WorkQueue : Barriers<Delay> {
     }
   }
 
-  // Asks for one more work. Called by a whole warp.
+  // Asks for one more item. Called by a whole warp.
   static __device__ void ask(Shared& shared) {
     release(static_cast<int>(threadIdx.x) % 32, shared.asked);
   }
 
-  // Reads work `n`. Returns false if there is none. Called by whole warps.
+  // Reads item `n`. Returns false if there is none. Called by whole warps.
   static __device__ bool next(Shared& shared, unsigned n, Work& work) {
     const Place at(n);
     wait(shared.full[at.stage], at.parity);
@@ -73,7 +72,7 @@ struct WorkQueue : Barriers<Delay> {
     const bool exists = __shfl_sync(~0u, shared.exists[at.stage], 0) != 0;
     int words[kWords];
 #pragma unroll
-    for (int i = 0; i < kWords; ++i) words[i] = __shfl_sync(~0u, shared.works[at.stage][i], 0);
+    for (int i = 0; i < kWords; ++i) words[i] = __shfl_sync(~0u, shared.items[at.stage][i], 0);
     memcpy(&work, words, sizeof(Work));
     release(static_cast<int>(threadIdx.x) % 32, shared.empty[at.stage]);
     return exists;

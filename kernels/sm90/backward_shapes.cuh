@@ -55,10 +55,10 @@ struct BackwardShapes {
   static_assert(kHasWriters || !kHalfColumns);
   // Whether a consumer adds a block's dQ to memory in two halves, at different times.
   static constexpr bool kAddsInHalves = !kHasWriters && !kDqWarpgroup;
-  // Whether a thread block computes several works (see backward_queue.cuh). To find that of a
-  // request takes more registers than the producer's warps have.
-  static constexpr bool kStays = kAddsInHalves && !kConfig.by_request;
-  static constexpr int kKvBuffers = kStays ? 2 : 1;             // of K and V
+  // Whether thread blocks are persistent (see backward_queue.cuh). By request they are not: the
+  // producer's warps have too few registers to find a request.
+  static constexpr bool kPersistent = kAddsInHalves && !kConfig.by_request;
+  static constexpr int kKvBuffers = kPersistent ? 2 : 1;        // of K and V
   static constexpr int kDOStages = kHalfColumns ? 1 : kStages;  // buffers for blocks of dO
   static constexpr int kThreads = 128 * (1 + kConsumers);
   static constexpr int kConsumerThreads = 128 * kConsumers;
@@ -112,8 +112,8 @@ struct BackwardShapes {
                                   backward::Work<kBlockQ, kBlockKv, kConfig.deterministic>>;
   using Rows = BackwardRows<kByRequest>;
 
-  static constexpr int kWarps = 4 * kConsumers;  // of the consumers
-  using Queue = WorkQueue<Work, kWarps + 3, Delay>;
+  static constexpr int kWarps = 4 * kConsumers;      // of the consumers
+  using Queue = WorkQueue<Work, kWarps + 3, Delay>;  // read by consumers and three copying warps
 
   // With kDqWarpgroup: whether consumers tell by flags that a K in a masked block is not finite.
   // Where they have no registers to find out, dQ itself shows it, if it is not finite.
@@ -130,10 +130,10 @@ struct BackwardShapes {
     typename Writers::Shared dq_writers[kHasWriters ? 1 : 0];
     alignas(128) float logsumexp[kStages][kBlockQ];
     alignas(128) float d[kDOStages][kBlockQ];
-    typename Queue::Shared queue[kStays ? 1 : 0];
+    typename Queue::Shared queue[kPersistent ? 1 : 0];
     uint64_t k_full[kKvBuffers], v_full[kKvBuffers];
-    // With kStays: dK and dV are staged in place of K and V; these may be loaded again.
-    uint64_t kv_staged[kStays ? 2 : 0], kv_empty[kStays ? 2 : 0];
+    // With kPersistent: dK and dV are staged in place of K and V; these may be loaded again.
+    uint64_t kv_staged[kPersistent ? 2 : 0], kv_empty[kPersistent ? 2 : 0];
     // With kDqWarpgroup: the barriers of the buffers of dS and, with kFlags, whether the scores of
     // each warp are finite (see all_finite).
     uint64_t ds_full[kDqWarpgroup ? 2 : 0], ds_empty[kDqWarpgroup ? 2 : 0];
@@ -155,11 +155,11 @@ struct BackwardShapes {
       init(shared.k_full[i], 1);
       init(shared.v_full[i], 1);
     }
-    for (int i = 0; i < (kStays ? 2 : 0); ++i) {
+    for (int i = 0; i < (kPersistent ? 2 : 0); ++i) {
       init(shared.kv_staged[i], kWarps);
       init(shared.kv_empty[i], 1);
     }
-    if constexpr (kStays) Queue::initialise_barriers(*shared.queue);
+    if constexpr (kPersistent) Queue::initialise_barriers(*shared.queue);
     for (int i = 0; i < (kDqWarpgroup ? 2 : 0); ++i) {
       init(shared.ds_full[i], kWarps);
       init(shared.ds_empty[i], 4);

@@ -16,7 +16,7 @@ constexpr Variant<BackwardArguments> backward_variant() {
   using Half = Backward<__half, kConfig>;
   auto variant =
       variant_of<Half>(backward_kernel<Half>, backward_kernel<Backward<__nv_bfloat16, kConfig>>);
-  variant.stays = Half::kStays;
+  variant.persistent = Half::kPersistent;
   return variant;
 }
 

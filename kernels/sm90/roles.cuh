@@ -42,9 +42,9 @@ struct RingPlace {
   __device__ explicit RingPlace(unsigned i) : stage(i % kStages), parity(i / kStages % 2) {}
 };
 
-// Called before each wait and arrival; does nothing. Tests replace it to delay warps there. All
-// lanes of a warp that go on together call it, whichever of them arrives: the products that follow
-// an arrival need them together again.
+// Called before each wait and arrival; does nothing. Tests replace it to delay warps there.
+// Where one lane arrives for its warp, all lanes call it: a wgmma may follow, which needs the whole
+// warp.
 struct NoDelay {
   static __device__ void before_barrier() {}
 };
