@@ -151,6 +151,7 @@ struct RequestWork : Work<kBlockQ, kBlockKv, kBackwards> {
   int exists;  // whether the slot has a block of keys; else there is nothing to do
   int of_batch, first_q, first_k, kv_len;  // see Request; first_q is that of the live ones
 
+  RequestWork() = default;
   template <typename Arguments>
   __device__ RequestWork(const Arguments& a, int index) {
     const SectionItem item =

@@ -10,13 +10,15 @@
 // of dV and dK, and dS goes to shared memory only for dQ. Each consumer computes half of the
 // columns of dQ, over all keys of the block. dP runs during the exponentials, dV during the
 // computation of dS, and dK while dQ is added to memory. At 96 and 128, unless deterministic, half
-// of dQ is added later, while the next S runs. Unless requests differ in length, the thread
-// blocks of these kernels are persistent: each computes several blocks of keys, one after the other
-// (see backward_queue.cuh).
+// of dQ is added later, while the next S runs.
 //
-// At head_dim 64, unless deterministic, a block has 128 queries, and the producer's warpgroup
-// computes dQ. The consumers therefore need not wait for each other. They take turns instead: one
-// computes exponentials while the tensor cores work for the other.
+// At head_dim 64, unless deterministic, the producer's warpgroup computes dQ, and a block has 128
+// queries, unless requests differ in length. The consumers therefore need not wait for each other.
+// They take turns instead: one computes exponentials while the tensor cores work for the other.
+//
+// Up to head_dim 128, unless deterministic, thread blocks are persistent: each computes several
+// blocks of keys, one after the other (see backward_queue.cuh). Not so at 64 where requests differ
+// in length.
 //
 // In the deterministic kernel, thread blocks go backwards over the blocks of queries (see
 // kernels/backward/work.cuh), and other warps add dQ to memory (see backward_dq_writers.cuh).
@@ -28,10 +30,10 @@
 //
 // The parts: backward_shapes.cuh has the sizes and shared memory that follow from a configuration,
 // backward_arguments.cuh the arguments and the entry, backward_loads.cuh the producer,
-// backward_copies.cuh what takes its place in persistent thread blocks, backward_consumer.cuh a
-// consumer's loops (on backward_products.cuh and backward_scores.cuh), and backward_dq.cuh how dQ
-// gets to memory (with backward_dq_warpgroup.cuh and
-// backward_dq_writers.cuh).
+// backward_copies.cuh what takes its place in persistent thread blocks (backward_loads_ahead.cuh
+// at 64), backward_consumer.cuh a consumer's loops (on backward_products.cuh and
+// backward_scores.cuh), and backward_dq.cuh how dQ gets to memory (with backward_dq_warpgroup.cuh
+// and backward_dq_writers.cuh).
 #pragma once
 
 #include "kernels/ptx/setmaxnreg.h"
@@ -53,17 +55,26 @@ struct Backward : BackwardShapes<kConfig, Delay> {
   // Of a persistent thread block.
   static __device__ __forceinline__ void run_roles(const BackwardArguments& a, Shared& shared) {
     using Copies = BackwardCopies<kConfig, Delay>;
+    using Consumer = BackwardConsumer<T, kConfig, Delay>;
     // The shuffle tells the compiler that the warp's index is the same in all lanes.
     const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
     if (warp < 4) {
       ptx::setmaxnreg_dec<Shapes::kProducerRegisters>();
-      if (warp == 0) Copies::load_queries(a, shared);
-      if (warp == 1) Copies::load_keys(a, shared);
-      if (warp == 2) Copies::store_gradients(a, shared);
-      if (threadIdx.x == 96) Shapes::Queue::take_all(a, *shared.queue);
+      if constexpr (Shapes::kDqWarpgroup) {
+        BackwardDqWarpgroup<T, kConfig, Delay>::load_and_sum_all(a, shared);
+      } else {
+        if (warp == 0) Copies::load_queries(a, shared);
+        if (warp == 1) Copies::load_keys(a, shared);
+        if (warp == 2) Copies::store_gradients(a, shared);
+        if (warp == 3) Shapes::Queue::take_all(a, *shared.queue);
+      }
     } else {
       ptx::setmaxnreg_inc<Shapes::kConsumerRegisters>();
-      BackwardConsumer<T, kConfig, Delay>::consume_all(a, shared, warp / 4 - 1);
+      if constexpr (Shapes::kDqWarpgroup) {
+        Consumer::consume_all_in_turns(a, shared, warp / 4 - 1);
+      } else {
+        Consumer::consume_all(a, shared, warp / 4 - 1);
+      }
     }
   }
 

@@ -28,10 +28,10 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   using Shapes = BackwardShapes<kConfig, Delay>;
   using Shapes::kHeadDim, Shapes::kStages, Shapes::kHalfColumns, Shapes::kDqWarpgroup,
       Shapes::kHasWriters, Shapes::kDOStages, Shapes::kConsumerThreads, Shapes::kKeyColumns,
-      Shapes::kKvPanelBytes, Shapes::kKvBytes, Shapes::kQBytes, Shapes::kDsBytes, Shapes::kSFloats,
-      Shapes::kKeyFloats, Shapes::kSteps, Shapes::kDqFloats, Shapes::kDqTiles, Shapes::kTileFloats,
-      Shapes::kDqPieces, Shapes::stored_column, Shapes::kByRequest, Shapes::kFlags,
-      Shapes::kAddsInHalves;
+      Shapes::kKvPanelBytes, Shapes::kKvBytes, Shapes::kQPanelBytes, Shapes::kQBytes,
+      Shapes::kDsBytes, Shapes::kSFloats, Shapes::kKeyFloats, Shapes::kSteps, Shapes::kDqFloats,
+      Shapes::kDqTiles, Shapes::kTileFloats, Shapes::kDqPieces, Shapes::stored_column,
+      Shapes::kByRequest, Shapes::kFlags, Shapes::kAddsInHalves;
   using typename Shapes::Writers, typename Shapes::Queue, typename Shapes::Work,
       typename Shapes::Rows, typename Shapes::Shared, typename Shapes::Step, typename Shapes::Block;
   using Barriers<Delay>::wait, Barriers<Delay>::release;
@@ -115,17 +115,17 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     Dq::template hand_over<0, 1>(shared, part, work.steps - 1);
   }
 
-  // The same where this warp adds dQ to memory, in halves. K and V are in buffer `keys`; `ring` is
-  // the position of Q and dO.
+  // The same where this warp adds dQ to memory, in halves. K and V are the n-th; `ring` is the
+  // position of Q and dO.
   //
   // Additions to memory take long to issue, and whatever goes through shared memory waits behind
   // them: loads, stores and tests of barriers. A block's dQ is therefore added in two halves, one
   // while dK is computed, the other while S of the next block is. What comes next is read before.
   static __device__ __forceinline__ void sum_half_of_keys_adding_in_halves(
-      const BackwardArguments& a, Shared& shared, const Work& work, const Part& part, unsigned keys,
+      const BackwardArguments& a, Shared& shared, const Work& work, const Part& part, unsigned n,
       RingPosition<kStages>& ring, float (&dk)[kKeyFloats], float (&dv)[kKeyFloats]) {
     static_assert(kStages == 2);
-    const Operands operands(shared, part, keys * kKvBytes);
+    const Operands operands(shared, part, n);
     float s[kSFloats], dp[kSFloats], dq[kDqFloats], second_half[kDqFloats / 2];
     uint32_t p[kSteps][4], ds[kSteps][4];
     float* tiles = nullptr;  // of the block before
@@ -176,7 +176,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       tiles = Dq::accumulators(a, part, block);
       has_second_half = finite;
       if (!finite) {
-        Dq::add_seen_keys(a, shared.k + keys * kKvBytes, work, part, block, shared.ds[stage]);
+        Dq::add_seen_keys(a, shared.k + n % 2 * kKvBytes, work, part, block, shared.ds[stage]);
       }
       ring.advance();
       if (i + 1 < work.steps) wait(shared.q_full[ring.stage], ring.parity);
@@ -192,7 +192,13 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   }
 
   // The consumers take turns to issue products: one computes exponentials while the tensor cores
-  // work for the other.
+  // work for the other. Consumer 0 has the first turn.
+  static __device__ __forceinline__ void begin_turns(const Part& part) {
+    if (part.consumer == 1) pass_turn(part);
+  }
+  static __device__ __forceinline__ void end_turns(const Part& part) {
+    if (part.consumer == 0) await_turn(part);
+  }
   static __device__ __forceinline__ void await_turn(const Part& part) {
     Delay::before_barrier();
     ptx::barrier_sync(kTurnBarrier + part.consumer, kConsumerThreads);
@@ -202,24 +208,26 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     ptx::barrier_arrive(kTurnBarrier + 1 - part.consumer, kConsumerThreads);
   }
 
+  // The positions of a consumer that takes turns: of Q and dO, and of what it hands over.
+  struct Rings {
+    RingPosition<kStages> queries;
+    RingPosition<2> results;
+  };
+
   // Loops over all blocks of queries: sums dK and dV of this consumer's keys, and hands dS to the
-  // warpgroup that computes dQ.
-  static __device__ __forceinline__ void sum_half_of_keys_in_turns(const BackwardArguments& a,
-                                                                   Shared& shared, const Work& work,
-                                                                   const Part& part,
-                                                                   float (&dk)[kKeyFloats],
-                                                                   float (&dv)[kKeyFloats]) {
-    const Operands operands(shared, part);
+  // warpgroup that computes dQ. K and V are the n-th.
+  static __device__ __forceinline__ void sum_half_of_keys_in_turns(
+      const BackwardArguments& a, Shared& shared, const Work& work, const Part& part, unsigned n,
+      Rings& rings, float (&dk)[kKeyFloats], float (&dv)[kKeyFloats]) {
+    const Operands operands(shared, part, n);
     float s[kSFloats], dp[kSFloats];
     uint32_t p[kSteps][4], ds[kSteps][4];
-    RingPosition<kStages> ring;
+    auto& [ring, results] = rings;
     Step step(work);
-    wait(shared.k_full[0], 0);
-    wait(shared.v_full[0], 0);
-    if (part.consumer == 1) await_turn(part);
-    for (int i = 0; i < work.steps; ++i, ring.advance(), step.advance(work)) {
-      const int stage = ring.stage, buffer = i % 2;
-      const Block block(a, work, step);
+    Block block(a, work, step);
+    await_turn(part);
+    for (int i = 0; i < work.steps; ++i) {
+      const int stage = ring.stage, buffer = results.stage;
       const auto add_block = [&]<bool kMasked>() {
         wait(shared.q_full[stage], ring.parity);
         Products::issue_transposed(s, operands.k_rows, operands.q_rows.advance(stage * kQBytes));
@@ -240,7 +248,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         Scores::multiply_by(s, dp, Statistic{shared.d[stage], part.first_query});
         if constexpr (kMasked) Visible(a, work, part, block).select(dp);
         Products::round(dp, ds);
-        wait(shared.ds_empty[buffer], (i / 2 & 1) ^ 1);
+        wait(shared.ds_empty[buffer], results.parity ^ 1);
         Products::store_operand(ds, shared.ds[buffer], part);
         Products::round(s, p);
         ptx::fence_proxy_async();
@@ -256,6 +264,13 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         ptx::wgmma_commit_group();
         Products::issue_sum(dk, ds, operands.q_columns.advance(stage * kQBytes));
         ptx::wgmma_commit_group();
+        // Meanwhile, since S of the next block is issued right after these products.
+        ring.advance();
+        results.advance();
+        step.advance(work);
+        block = Block(a, work, step);
+        ring.keep_here();
+        results.keep_here();
         ptx::wgmma_wait_group<0>();
       };
       if (block.masked) {
@@ -264,7 +279,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         add_block.template operator()<false>();
       }
     }
-    if (part.consumer == 0) pass_turn(part);
+    pass_turn(part);
   }
 
   // Loops over all blocks of queries: sums this consumer's columns of dK and dV, and computes its
@@ -400,8 +415,8 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       wait(shared.v_full[keys.stage], keys.parity);
       // Each part derives its positions from tid again: registers have no room to keep them.
       if (work.steps > 0) {
-        sum_half_of_keys_adding_in_halves(a, shared, work, Part(consumer, ptx::tid_x()), keys.stage,
-                                          ring, dk, dv);
+        sum_half_of_keys_adding_in_halves(a, shared, work, Part(consumer, ptx::tid_x()), n, ring,
+                                          dk, dv);
       }
       ptx::keep_here(dk);
       ptx::keep_here(dv);
@@ -424,6 +439,46 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     }
   }
 
+  // The same in turns. The consumers hand dK and dV to the warpgroup that computes dQ, in the place
+  // of a dS: of each consumer's half of a buffer, the first 64 rows are dV, the others dK.
+  static __device__ void consume_all_in_turns(const BackwardArguments& a, Shared& shared,
+                                              int consumer) {
+    Work work;
+    Rings rings;
+    begin_turns(Part(consumer));
+    for (unsigned n = 0; Queue::next(*shared.queue, n, work); ++n) {
+      const RingPlace<2> keys(n);
+      float dk[kKeyFloats], dv[kKeyFloats];
+#pragma unroll
+      for (int i = 0; i < kKeyFloats; ++i) dk[i] = dv[i] = 0;
+      wait(shared.k_full[keys.stage], keys.parity);
+      wait(shared.v_full[0], n & 1);
+      if (work.steps > 0) {
+        sum_half_of_keys_in_turns(a, shared, work, Part(consumer, ptx::tid_x()), n, rings, dk, dv);
+      }
+      ptx::keep_here(dk);
+      ptx::keep_here(dv);
+      const int thread = ptx::tid_x();
+      const Part part(consumer, thread);
+      const auto [buffer, parity] = rings.results;
+      wait(shared.ds_empty[buffer], parity ^ 1);
+      if (a.parts > 1) {
+        add_to_others(a.dv_sums, a, work, part, dv);
+        add_to_others(a.dk_sums, a, work, part, dk);
+      } else {
+        const uint32_t staged = ptx::shared_address(shared.ds[buffer]) + consumer * kQPanelBytes +
+                                part.warp * kWarpRows * kRowBytes;
+        stage_rows<T>(dv, {1, 1}, staged, 0, thread);
+        stage_rows<T>(dk, {a.scale, a.scale}, staged + kConsumerRows * kRowBytes, 0, thread);
+        ptx::fence_proxy_async();
+      }
+      __syncwarp();
+      release(part.lane, shared.ds_full[buffer]);
+      rings.results.advance();
+    }
+    end_turns(Part(consumer));
+  }
+
   static __device__ void consume(const BackwardArguments& a, Shared& shared, const Work& work,
                                  int consumer) {
     const Part part(consumer);
@@ -432,7 +487,12 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     for (int i = 0; i < kKeyFloats; ++i) dk[i] = dv[i] = 0;
     if (work.steps > 0) {
       if constexpr (kDqWarpgroup) {
-        sum_half_of_keys_in_turns(a, shared, work, part, dk, dv);
+        Rings rings;
+        wait(shared.k_full[0], 0);
+        wait(shared.v_full[0], 0);
+        begin_turns(part);
+        sum_half_of_keys_in_turns(a, shared, work, part, 0, rings, dk, dv);
+        end_turns(part);
       } else if constexpr (kHalfColumns) {
         sum_half_of_columns(a, shared, work, part, dk, dv);
       } else if constexpr (kAddsInHalves) {

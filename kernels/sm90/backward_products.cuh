@@ -22,8 +22,9 @@ struct BackwardProducts : BackwardShapes<kConfig, Delay> {
   using Shapes = BackwardShapes<kConfig, Delay>;
   using Shapes::kHeadDim, Shapes::kBlockQ, Shapes::kHalfColumns, Shapes::kBlockKv,
       Shapes::kKeysInRegisters, Shapes::kSQueries, Shapes::kKeyColumns, Shapes::kQPanelBytes,
-      Shapes::kKvPanelBytes, Shapes::kSFloats, Shapes::kKeyFloats, Shapes::kSteps,
-      Shapes::kDqColumns, Shapes::kDqFloats, Shapes::stored_column;
+      Shapes::kKvPanelBytes, Shapes::kKvBytes, Shapes::kKBuffers, Shapes::kVBuffers,
+      Shapes::kSFloats, Shapes::kKeyFloats, Shapes::kSteps, Shapes::kDqColumns, Shapes::kDqFloats,
+      Shapes::stored_column;
   using typename Shapes::Shared;
 
   // The part of a block that a thread works on. Rows and columns count from the start of the block.
@@ -68,10 +69,14 @@ struct BackwardProducts : BackwardShapes<kConfig, Delay> {
     ptx::WgmmaMatrix k_columns;               // its columns of dQ
     ptx::WgmmaMatrix ds, p;
 
-    // K and V begin `keys` bytes behind their first buffers.
-    __device__ Operands(const Shared& shared, const Part& part, int keys = 0)
-        : k_rows(of(shared, offsetof(Shared, k), kKvPanelBytes, part.first_row).advance(keys)),
-          v_rows(of(shared, offsetof(Shared, v), kKvPanelBytes, part.first_row).advance(keys)),
+    // Of the n-th block of keys.
+    __device__ Operands(const Shared& shared, const Part& part, unsigned n = 0)
+        : Operands(shared, part, static_cast<int>(n % kKBuffers * kKvBytes),
+                   static_cast<int>(n % kVBuffers * kKvBytes)) {}
+    // K and V begin `k` and `v` bytes behind their first buffers.
+    __device__ Operands(const Shared& shared, const Part& part, int k, int v)
+        : k_rows(of(shared, offsetof(Shared, k), kKvPanelBytes, part.first_row).advance(k)),
+          v_rows(of(shared, offsetof(Shared, v), kKvPanelBytes, part.first_row).advance(v)),
           q_rows(of(shared, offsetof(Shared, q), kQPanelBytes, part.first_q_row)),
           d_o_rows(of(shared, offsetof(Shared, d_o), kQPanelBytes, part.first_q_row)),
           q_columns(of(shared, offsetof(Shared, q), kQPanelBytes, 0,
@@ -80,7 +85,7 @@ struct BackwardProducts : BackwardShapes<kConfig, Delay> {
                          stored_column(part.first_key_column))),
           k_columns(
               of(shared, offsetof(Shared, k), kKvPanelBytes, 0, stored_column(part.first_dq_column))
-                  .advance(keys)),
+                  .advance(k)),
           ds(of(shared, offsetof(Shared, ds), kQPanelBytes)),
           p(of(shared, offsetof(Shared, p), kQPanelBytes)) {}
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <new>
 
 #include "kernels/ptx/griddepcontrol.h"
 #include "kernels/ptx/mbarrier.h"
@@ -12,13 +13,13 @@
 
 namespace flashbench::kernels::sm90 {
 
-// One thread takes a work item from a counter, computes its description, and puts this in a ring in
-// shared memory, where kReaders warps read it. The reader that is furthest ahead asks for the next
-// item: the later a thread block takes one, the more evenly all thread blocks share the work. `n`
-// counts the items of this thread block from 0.
+// One warp takes a work item from a counter, computes its description, and puts this in a ring in
+// shared memory, where kReaders warps read it. It takes the next one late: so all thread blocks
+// share the work more evenly. `n` counts the items of this thread block from 0. All functions are
+// called by whole warps.
 template <typename Work, int kReaders, typename Delay>
 struct WorkQueue : Barriers<Delay> {
-  using Barriers<Delay>::wait, Barriers<Delay>::arrive, Barriers<Delay>::release;
+  using Barriers<Delay>::wait, Barriers<Delay>::release;
 
   static constexpr int kWords = sizeof(Work) / sizeof(int);
   using Place = RingPlace<2>;
@@ -37,45 +38,75 @@ struct WorkQueue : Barriers<Delay> {
     }
   }
 
-  // Takes the thread block's items and passes them on. Called by one thread. The first item has the
-  // thread block's own number: the kernel before this one, which may still run, resets the counter.
+  // The index of the first item is the thread block's own number: the kernel before this one, which
+  // may still run, resets the counter.
+  static __device__ int first_index() { return static_cast<int>(blockIdx.x); }
+
+  // Takes the next item's index from the counter. The first lane has it.
+  template <typename Arguments>
+  static __device__ int take_index(const Arguments& a) {
+    ptx::griddepcontrol_wait();
+    return lane() == 0 ? static_cast<int>(gridDim.x) + atomicAdd(a.tickets, 1) : 0;
+  }
+
+  // Passes on item `n`, whose index the first lane has. Returns false if there is none.
+  template <typename Arguments>
+  static __device__ bool pass_on(const Arguments& a, Shared& shared, unsigned n, int index) {
+    const Place at(n);
+    wait(shared.empty[at.stage], at.parity ^ 1);
+    bool exists = false;
+    for (bool found = false; !found;) {
+      index = __shfl_sync(~0u, index, 0);
+      exists = index < a.work_items;
+      if (!exists) break;
+      // All lanes store the same. In place, a description needs few registers.
+      found = (new (shared.items[at.stage]) Work(a, index))->exists;
+      if (!found) index = take_index(a);
+    }
+    if (lane() == 0) shared.exists[at.stage] = exists;
+    __syncwarp();
+    release(lane(), shared.full[at.stage]);
+    return exists;
+  }
+
+  // Takes all items, one whenever a reader asks for it.
   template <typename Arguments>
   static __device__ void take_all(const Arguments& a, Shared& shared) {
-    int index = static_cast<int>(blockIdx.x);
-    for (unsigned n = 0;; ++n) {
-      const Place at(n);
-      wait(shared.empty[at.stage], at.parity ^ 1);
-      const bool exists = index < a.work_items;
-      if (exists) {
-        const Work work(a, index);
-        memcpy(shared.items[at.stage], &work, sizeof(Work));
-      }
-      shared.exists[at.stage] = exists;
-      arrive(shared.full[at.stage]);
-      if (!exists) return;
+    int index = first_index();
+    for (unsigned n = 0; pass_on(a, shared, n, index); ++n) {
       wait(shared.asked, n & 1);
-      ptx::griddepcontrol_wait();
-      index = static_cast<int>(gridDim.x) + atomicAdd(a.tickets, 1);
+      index = take_index(a);
     }
   }
+  static __device__ void ask(Shared& shared) { release(lane(), shared.asked); }
 
-  // Asks for one more item. Called by a whole warp.
-  static __device__ void ask(Shared& shared) {
-    release(static_cast<int>(threadIdx.x) % 32, shared.asked);
-  }
-
-  // Reads item `n`. Returns false if there is none. Called by whole warps.
+  // Reads item `n`. Returns false if there is none.
   static __device__ bool next(Shared& shared, unsigned n, Work& work) {
     const Place at(n);
     wait(shared.full[at.stage], at.parity);
-    // The shuffles tell the compiler that all lanes read the same.
-    const bool exists = __shfl_sync(~0u, shared.exists[at.stage], 0) != 0;
+    const bool exists = read(shared.exists[at.stage]) != 0;
+    work = item(shared, n);
+    release(lane(), shared.empty[at.stage]);
+    return exists;
+  }
+
+  // Item `n`, for the warp that has taken it.
+  static __device__ __forceinline__ Work item(const Shared& shared, unsigned n) {
     int words[kWords];
 #pragma unroll
-    for (int i = 0; i < kWords; ++i) words[i] = __shfl_sync(~0u, shared.items[at.stage][i], 0);
+    for (int i = 0; i < kWords; ++i) words[i] = read(shared.items[Place(n).stage][i]);
+    Work work;
     memcpy(&work, words, sizeof(Work));
-    release(static_cast<int>(threadIdx.x) % 32, shared.empty[at.stage]);
-    return exists;
+    return work;
+  }
+
+ private:
+  // The lane that arrives reads alone. The shuffle tells the compiler that all have the same.
+  static __device__ __forceinline__ int read(const int& from) {
+    return __shfl_sync(~0u, lane() == 0 ? from : 0, 0);
+  }
+  static __device__ __forceinline__ int lane() {
+    return static_cast<int>(threadIdx.x) % 32;
   }
 };
 

@@ -55,10 +55,13 @@ struct BackwardShapes {
   static_assert(kHasWriters || !kHalfColumns);
   // Whether a consumer adds a block's dQ to memory in two halves, at different times.
   static constexpr bool kAddsInHalves = !kHasWriters && !kDqWarpgroup;
-  // Whether thread blocks are persistent (see backward_queue.cuh). By request they are not: the
-  // producer's warps have too few registers to find a request.
-  static constexpr bool kPersistent = kAddsInHalves && !kConfig.by_request;
-  static constexpr int kKvBuffers = kPersistent ? 2 : 1;        // of K and V
+  // Whether thread blocks are persistent (see backward_queue.cuh). Where all warps compute, they
+  // have too few registers to find a request.
+  static constexpr bool kPersistent = !kHasWriters && !(kDqWarpgroup && kConfig.by_request);
+  // Whether the producer's warps copy for them alone (see backward_copies.cuh), or compute dQ, too
+  // (see backward_dq_warpgroup.cuh).
+  static constexpr bool kHasCopiers = kPersistent && !kDqWarpgroup;
+  static constexpr int kKBuffers = kPersistent ? 2 : 1, kVBuffers = kHasCopiers ? 2 : 1;
   static constexpr int kDOStages = kHalfColumns ? 1 : kStages;  // buffers for blocks of dO
   static constexpr int kThreads = 128 * (1 + kConsumers);
   static constexpr int kConsumerThreads = 128 * kConsumers;
@@ -106,22 +109,23 @@ struct BackwardShapes {
 
   static constexpr bool kByRequest = kConfig.by_request;
   static constexpr bool kDeterministic = kConfig.deterministic;
-  static constexpr bool kPairs = false, kSharesWork = kByRequest;
+  static constexpr bool kPairs = false, kSharesWork = kByRequest && !kPersistent;
   using Work = std::conditional_t<kByRequest,
                                   backward::RequestWork<kBlockQ, kBlockKv, kConfig.deterministic>,
                                   backward::Work<kBlockQ, kBlockKv, kConfig.deterministic>>;
   using Rows = BackwardRows<kByRequest>;
 
-  static constexpr int kWarps = 4 * kConsumers;      // of the consumers
-  using Queue = WorkQueue<Work, kWarps + 3, Delay>;  // read by consumers and three copying warps
+  static constexpr int kWarps = 4 * kConsumers;  // of the consumers
+  // Read by the consumers, and by three copying warps or dQ's warpgroup.
+  using Queue = WorkQueue<Work, kWarps + (kHasCopiers ? 3 : 4), Delay>;
 
   // With kDqWarpgroup: whether consumers tell by flags that a K in a masked block is not finite.
   // Where they have no registers to find out, dQ itself shows it, if it is not finite.
   static constexpr bool kFlags = !kByRequest;
 
   struct Shared {
-    alignas(1024) char k[kKvBuffers * kKvBytes];
-    alignas(1024) char v[kKvBuffers * kKvBytes];
+    alignas(1024) char k[kKBuffers * kKvBytes];
+    alignas(1024) char v[kVBuffers * kKvBytes];
     alignas(1024) char q[kStages][kQBytes];
     alignas(1024) char d_o[kDOStages][kQBytes];
     // dS [queries, keys]; with kHalfColumns, dS^T and P^T [keys, queries].
@@ -131,9 +135,9 @@ struct BackwardShapes {
     alignas(128) float logsumexp[kStages][kBlockQ];
     alignas(128) float d[kDOStages][kBlockQ];
     typename Queue::Shared queue[kPersistent ? 1 : 0];
-    uint64_t k_full[kKvBuffers], v_full[kKvBuffers];
-    // With kPersistent: dK and dV are staged in place of K and V; these may be loaded again.
-    uint64_t kv_staged[kPersistent ? 2 : 0], kv_empty[kPersistent ? 2 : 0];
+    uint64_t k_full[kKBuffers], v_full[kVBuffers];
+    // With kHasCopiers: dK and dV are staged in place of K and V; these may be loaded again.
+    uint64_t kv_staged[kHasCopiers ? 2 : 0], kv_empty[kHasCopiers ? 2 : 0];
     // With kDqWarpgroup: the barriers of the buffers of dS and, with kFlags, whether the scores of
     // each warp are finite (see all_finite).
     uint64_t ds_full[kDqWarpgroup ? 2 : 0], ds_empty[kDqWarpgroup ? 2 : 0];
@@ -151,11 +155,9 @@ struct BackwardShapes {
     const auto init = [](uint64_t& barrier, int arrivals) {
       ptx::mbarrier_init(ptx::shared_address(&barrier), arrivals);
     };
-    for (int i = 0; i < kKvBuffers; ++i) {
-      init(shared.k_full[i], 1);
-      init(shared.v_full[i], 1);
-    }
-    for (int i = 0; i < (kPersistent ? 2 : 0); ++i) {
+    for (uint64_t& full : shared.k_full) init(full, 1);
+    for (uint64_t& full : shared.v_full) init(full, 1);
+    for (int i = 0; i < (kHasCopiers ? 2 : 0); ++i) {
       init(shared.kv_staged[i], kWarps);
       init(shared.kv_empty[i], 1);
     }

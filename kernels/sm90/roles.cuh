@@ -33,6 +33,9 @@ struct RingPosition {
       parity ^= 1;
     }
   }
+
+  // Keeps the compiler from computing the position later than here.
+  __device__ __forceinline__ void keep_here() { asm volatile("" : "+r"(stage), "+r"(parity)); }
 };
 
 // The same of block number `i`.
