@@ -30,11 +30,21 @@ struct Work {
 
   Work() = default;
   template <typename Arguments>
-  __host__ __device__ Work(const Arguments& a, int index) {
-    const SectionItem item =
-        item_in_sections(index, a.batch * a.kv_heads * a.parts, a.section_heads, a.key_blocks);
-    begin(a, item.head);
-    divide(a, item.block, a.q_len, a.diagonal, a.key_end);
+  __host__ __device__ Work(const Arguments& a, int index) : Work(a, find(a, index)) {}
+
+  // The same in two steps: what the work item `index` is, and its description.
+  struct Found {
+    SectionItem item;
+    __device__ bool exists() const { return true; }
+  };
+  template <typename Arguments>
+  static __host__ __device__ Found find(const Arguments& a, int index) {
+    return {item_in_sections(index, a.batch * a.kv_heads * a.parts, a.section_heads, a.key_blocks)};
+  }
+  template <typename Arguments>
+  __host__ __device__ Work(const Arguments& a, const Found& found) {
+    begin(a, found.item.head);
+    divide(a, found.item.block, a.q_len, a.diagonal, a.key_end);
   }
 
   // How many blocks of keys add to this block of queries before this one.
@@ -143,8 +153,7 @@ struct Work {
   }
 };
 
-// The work of a thread block whose requests have lengths of their own, or windows. Called by whole
-// warps.
+// The work of a thread block whose requests have lengths of their own, or windows.
 template <int kBlockQ, int kBlockKv, bool kBackwards = false>
 struct RequestWork : Work<kBlockQ, kBlockKv, kBackwards> {
   static constexpr bool kKnowsWindows = true;
@@ -152,15 +161,28 @@ struct RequestWork : Work<kBlockQ, kBlockKv, kBackwards> {
   int of_batch, first_q, first_k, kv_len;  // see Request; first_q is that of the live ones
 
   RequestWork() = default;
+  // Called by whole warps.
   template <typename Arguments>
-  __device__ RequestWork(const Arguments& a, int index) {
+  __device__ RequestWork(const Arguments& a, int index) : RequestWork(a, find(a, index)) {}
+
+  struct Found {
+    int part_of_head;
+    RequestBlock block;
+    __device__ bool exists() const { return block.request >= 0; }
+  };
+  // Called by whole warps.
+  template <typename Arguments>
+  static __device__ Found find(const Arguments& a, int index) {
     const SectionItem item =
         item_in_sections(index, a.kv_heads * a.parts, a.section_heads, a.key_blocks);
-    const Requests& all = a.requests;
-    const RequestBlock found = block_at(all, item.block);
-    exists = found.request >= 0;
+    return {item.head, block_at(a.requests, item.block)};
+  }
+  template <typename Arguments>
+  __device__ RequestWork(const Arguments& a, const Found& found) : exists(found.exists()) {
     if (!exists) return;
-    const Request r(all, found.request, a.q_heads);
+    const Requests& all = a.requests;
+    const int request = found.block.request;
+    const Request r(all, request, a.q_heads);
     of_batch = r.batch;
     first_q = r.first_q + r.first_live;
     first_k = r.first_k;
@@ -169,10 +191,10 @@ struct RequestWork : Work<kBlockQ, kBlockKv, kBackwards> {
     first_from_ = r.first_from;
     diagonal_ = r.diagonal;
     key_end_ = r.key_end;
-    first_query_row_ = first_workspace_row(all.queries, found.request);
-    first_key_row_ = first_workspace_row(all.keys, found.request);
-    this->begin(a, item.head);
-    this->divide(a, found.block, r.live, r.first_from, r.diagonal, r.key_end);
+    first_query_row_ = first_workspace_row(all.queries, request);
+    first_key_row_ = first_workspace_row(all.keys, request);
+    this->begin(a, found.part_of_head);
+    this->divide(a, found.block.block, r.live, r.first_from, r.diagonal, r.key_end);
   }
 
   __device__ int turn(int block) const {

@@ -59,12 +59,13 @@ struct WorkQueue : Barriers<Delay> {
       index = __shfl_sync(~0u, index, 0);
       exists = index < a.work_items;
       if (!exists) break;
-      // All lanes store the same. In place, a description needs few registers.
-      found = (new (shared.items[at.stage]) Work(a, index))->exists;
+      const auto item = Work::find(a, index);
+      found = item.exists();
       if (!found) index = take_index(a);
+      // In place, a description needs few registers.
+      if (found && lane() == 0) new (shared.items[at.stage]) Work(a, item);
     }
     if (lane() == 0) shared.exists[at.stage] = exists;
-    __syncwarp();
     release(lane(), shared.full[at.stage]);
     return exists;
   }
