@@ -517,10 +517,11 @@ def models(paths):
         return [f"{ours:.3f}" if ours else ""] + [
             f"{by_provider[name] / ours:.2f}" if ours and name in by_provider else "" for name in known]
 
-    rows = [[model, *shape, *(text for which in PASSES for text in cells(cell.get(which, {})))]
+    passes = [which for which in PASSES if any(which in by_pass for by_pass in times.values())]
+    rows = [[model, *shape, *(text for which in passes for text in cells(cell.get(which, {})))]
             for (model, shape), cell in times.items()]
     header = ["", "batch", "heads", "length", "d"]
-    for which in PASSES:
+    for which in passes:
         header += [f"{which}, ms", *(RIVALS[name] for name in known)]
     return table(header, rows)
 

@@ -95,13 +95,20 @@ def test_models_have_a_row_for_each_batch_and_length(tmp_path):
     rows = [result("tiled", 1.0), result("cudnn", 2.0), result("tiled", 4.0, batch=4), result("cudnn", 1.0, batch=4),
             result("tiled", 2.0, **{"pass": "backward"}), result("tiled", 0.5, **b), result("cudnn", 0.25, **b),
             result("tiled", 1.0, kv_len=78), {**result("cudnn", 9.0, **b), "status": "failed"}]
-    path = tmp_path / "models.json"
-    path.write_text(json.dumps({"config": {"cases": blocks}, "results": rows}))
-    process = subprocess.run([REPOSITORY / "scripts/tables.py", "models", path], capture_output=True, text=True)
-    assert process.stdout.splitlines()[2:] == [
+    def models(rows):
+        path = tmp_path / "models.json"
+        path.write_text(json.dumps({"config": {"cases": blocks}, "results": rows}))
+        process = subprocess.run([REPOSITORY / "scripts/tables.py", "models", path], capture_output=True, text=True)
+        assert process.returncode == 0, process.stderr
+        return process.stdout.splitlines()
+
+    assert models(rows)[2:] == [
         "| A | 1 | 8/2 | 77 | 64 | 1.000 | 2.00 | 2.000 |  |",
         "| A | 4 | 8/2 | 77 | 64 | 4.000 | 0.25 |  |  |",
-        "| B | 1 | 8 | 5/9 | 64 | 0.500 | 0.50 |  |  |"], process.stderr
+        "| B | 1 | 8 | 5/9 | 64 | 0.500 | 0.50 |  |  |"]
+    backward = [result("tiled", 2.0, **{"pass": "backward"}), result("cudnn", 3.0, **{"pass": "backward"})]
+    assert models(backward) == ["|  | batch | heads | length | d | backward, ms | cuDNN |", "|---|---:|---:|---:|---:|---:|---:|",
+                                "| A | 1 | 8/2 | 77 | 64 | 2.000 | 1.50 |"]
 
 
 def test_traffic_of_a_library_that_keeps_its_loops_to_itself(tables):
