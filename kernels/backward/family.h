@@ -13,8 +13,8 @@ namespace flashbench::kernels::backward {
 // `Main` says what its kernel is called (kName, kFamily), whether it is deterministic
 // (kDeterministic) and knows windows and lengths (kKnowsRequests), whether it and the kernel behind
 // it start early (kStart), and which problems and blocks it takes (why_unsupported, candidates,
-// choose); and it gives the kernel of a launch (kernel), whether its thread blocks
-// are persistent (is_persistent), and its arguments (arguments).
+// choose); and it gives the kernel of a launch (kernel), whether its thread blocks are persistent
+// (is_persistent), and its arguments (arguments).
 template <typename Main>
 struct Family {
   static std::vector<KernelFacts> facts(const Launch& at) {

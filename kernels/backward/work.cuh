@@ -257,6 +257,7 @@ __device__ int64_t row_of_query(const Arguments& a, const Work& work, int head, 
 struct Step {
   int head, block;
 
+  Step() = default;
   template <typename Work>
   __host__ __device__ explicit Step(const Work& work)
       : head(work.start_head), block(work.start_block) {

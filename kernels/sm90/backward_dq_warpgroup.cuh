@@ -114,8 +114,7 @@ struct BackwardDqWarpgroup : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       release(part.lane, shared.ds_empty[buffer]);
       return;
     }
-    // Positions move on during the products. Unrolled, the loop has more descriptors than there are
-    // uniform registers.
+    // Positions move on during the products. Unrolled, the loop spills.
     ptx::WgmmaMatrix ds_rows = ds.advance(buffer * kDsBytes), k_columns = k.advance(keys);
     select(part, 0);
     float* tiles = Dq::accumulators(a, part, block);

@@ -27,7 +27,7 @@ class BackwardLoadsAhead : BackwardShapes<kConfig, Delay> {
   Work item_;
   bool is_ahead_ = true;  // whether it is the latter
   int left_;              // blocks of it
-  int head_, block_;      // the next one
+  Step step_;             // the next one
   unsigned blocks_ = 0;   // loaded so far, of all items
   RingPosition<kStages> ring_;
   // The item behind that of dQ's warpgroup. It is taken late, since other thread blocks may have
@@ -87,9 +87,7 @@ class BackwardLoadsAhead : BackwardShapes<kConfig, Delay> {
 
   __device__ __forceinline__ void start(unsigned n) {
     item_ = Queue::item(*shared_.queue, n);
-    const Step step(item_);
-    head_ = step.head;
-    block_ = step.block;
+    step_ = Step(item_);
     left_ = item_.steps;
   }
 
@@ -116,16 +114,13 @@ class BackwardLoadsAhead : BackwardShapes<kConfig, Delay> {
         continue;
       }
       Loads loads(a_, shared_, item_);
-      loads.step.head = head_;
-      loads.step.block = block_;
+      loads.step = step_;
       if (leads()) {
         loads.q(ring_.stage);
         loads.d_o(ring_.stage);
       }
       __syncwarp();
-      loads.step.advance(item_);
-      head_ = loads.step.head;
-      block_ = loads.step.block;
+      step_.advance(item_);
       ring_.advance();
       ++blocks_;
       --left_;

@@ -14,9 +14,9 @@
 namespace flashbench::kernels::sm90 {
 
 // One warp takes a work item from a counter, computes its description, and puts this in a ring in
-// shared memory, where kReaders warps read it. It takes the next one late: so all thread blocks
-// share the work more evenly. `n` counts the items of this thread block from 0. All functions are
-// called by whole warps.
+// shared memory, where kReaders warps read it. The later it takes the next one, the
+// more evenly the thread blocks share the work. `n` counts the items of this thread block from 0.
+// All functions are called by whole warps.
 template <typename Work, int kReaders, typename Delay>
 struct WorkQueue : Barriers<Delay> {
   using Barriers<Delay>::wait, Barriers<Delay>::release;
