@@ -91,6 +91,7 @@ struct Scene {
     if (!problem.gpus || device.cuda_ranks() == nullptr) return inputs;
     if (!alone) {
       alone.emplace(device, problem.of_one_device(), item.placement, host.inputs());
+      alone_hash = alone->hash();
     }
     return *alone;
   }
@@ -102,7 +103,7 @@ struct Scene {
   }
 
   void check_inputs(DeviceInputs& used) {
-    if (used.hash() == input_hash) return;
+    if (used.hash() == (&used == &inputs ? input_hash : alone_hash)) return;
     used.refill(host.inputs());
     throw WrongResult("it changed its inputs");
   }
@@ -121,6 +122,7 @@ struct Scene {
 
  private:
   std::optional<DeviceInputs> alone;
+  uint64_t alone_hash = 0;
 };
 
 Scene make_scene(const Case& item, Device& device, const Storage& storage,
@@ -406,6 +408,7 @@ void measure_group(Attempt& attempt, Scene& scene) {
   std::vector<std::vector<double>> of_ranks(static_cast<size_t>(scene.problem.gpus.value()));
   GroupReport report;
   report.shares_gpus = scene.device.info().ranks_share_gpus;
+  report.gpus_at_work = group->gpus_at_work();
   for (int round = 0; round < kRounds && !scene.watch.interrupted(); ++round) {
     for (const GroupPart part : {GroupPart::everything, GroupPart::computing, GroupPart::copying}) {
       group->only(part);

@@ -34,6 +34,9 @@ class GroupSession {
   // What they write is of no use.
   virtual void only(GroupPart) = 0;
 
+  // GPUs that are different ones; 1 on a CPU, whose threads are in groups.
+  virtual int gpus_at_work() const = 0;
+
   // Of the last run, by rank: seconds from its own start to its own end, and bytes that it sent to
   // others.
   virtual std::vector<double> rank_seconds() const = 0;

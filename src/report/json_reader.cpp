@@ -185,6 +185,7 @@ GroupReport group_from(const StrictJson& json) {
                     divisible(json.at("computing_s")),
                     divisible(json.at("copying_s"))};
   if (json.contains("shares_gpus")) group.shares_gpus = json.at("shares_gpus");
+  if (json.contains("gpus_at_work")) group.gpus_at_work = json.at("gpus_at_work");
   for (const StrictJson& seconds : json.at("rank_s").elements()) {
     group.rank_seconds.push_back(divisible(seconds));
   }

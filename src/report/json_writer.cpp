@@ -160,6 +160,7 @@ Json group_json(const GroupReport& group) {
             {"computing_s", group.computing},
             {"copying_s", group.copying}};
   if (group.shares_gpus) json["shares_gpus"] = true;
+  if (group.gpus_at_work > 1) json["gpus_at_work"] = group.gpus_at_work;
   return json;
 }
 

@@ -47,6 +47,10 @@ double tiled_flops(const Problem& p) {
          static_cast<double>(dims) * static_cast<double>(p.q_heads);
 }
 
+int gpus_at_work(const Record& record) {
+  return record.group ? record.group->gpus_at_work : 1;
+}
+
 // Whether another axis of the case, which its command gives, sets this one.
 bool is_set_by_another(const Axis& axis, const Case& item) {
   return std::any_of(axes().begin(), axes().end(), [&](const Axis& other) {
@@ -90,7 +94,8 @@ const Ceiling* measured_ceiling(const Record& record, std::string_view name,
 std::optional<double> over_gemm(const Record& record) {
   const auto timed = performance(record);
   if (!timed || !record.gemm || record.gemm->seconds.empty()) return std::nullopt;
-  return timed->flops_per_second * median(record.gemm->seconds) / record.gemm_flops;
+  const double flops_of_gpu = timed->flops_per_second / gpus_at_work(record);
+  return flops_of_gpu * median(record.gemm->seconds) / record.gemm_flops;
 }
 
 const Record* beyond_ceiling(const Record& record, const std::vector<Record>& all) {
@@ -123,7 +128,8 @@ std::optional<double> over_pipe(const Record& record, const SweepResult& result)
   const auto timed = performance(record);
   const auto sm_mhz = median_state(record, &DeviceState::sm_mhz);
   if (!timed || !sm_mhz || !(*sm_mhz > 0)) return std::nullopt;
-  return timed->flops_per_second / (*flops * multiprocessors * *sm_mhz * 1e6);
+  const double flops_of_gpu = timed->flops_per_second / gpus_at_work(record);
+  return flops_of_gpu / (*flops * multiprocessors * *sm_mhz * 1e6);
 }
 
 std::optional<double> share_of_peak(const Record& record, const SweepResult& result) {

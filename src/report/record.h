@@ -76,6 +76,7 @@ struct GroupReport {
   std::vector<int64_t> sent_bytes;   // of one run, by rank
   double everything = 0, computing = 0, copying = 0;
   bool shares_gpus = false;  // ranks are on the same GPU: nothing is gained by sharing
+  int gpus_at_work = 1;      // GPUs whose peaks add up; 1 on a CPU, whose threads are in groups
 
   double skew() const;                    // of the slowest rank over the mean, less 1
   double exposed() const;                 // seconds of copying that no computing hides, 0 at least
@@ -159,8 +160,8 @@ const Ceiling* round_ceiling(const Record&, std::string_view name);
 // Null if there is none.
 const Ceiling* measured_ceiling(const Record&, std::string_view name, const SweepResult&);
 
-// FLOP/s over those of the GEMM in the same rounds, without an upper limit; empty if either was not
-// timed.
+// FLOP/s over those of the GEMM in the same rounds, on as many GPUs, without an upper limit; empty
+// if either was not timed.
 std::optional<double> over_gemm(const Record&);
 
 // The provider that exceeds the GEMM in the record's rounds by the most, if that is more than a
@@ -172,8 +173,8 @@ const Record* beyond_ceiling(const Record&, const std::vector<Record>& all);
 std::optional<double> share_of_ceiling(const Record&, const std::vector<Record>& all);
 
 // FLOP/s over those of the pipe that computes the dtype's products (measure/pipes.h), at the SM
-// clock of the row's samples. More than 1 is impossible and means that the clock or the claimed
-// work is wrong. Empty on a CPU, and if the clock or the pipe is not known.
+// clock of the row's samples, on as many GPUs. More than 1 is impossible and means that the clock
+// or the claimed work is wrong. Empty on a CPU, and if the clock or the pipe is not known.
 std::optional<double> over_pipe(const Record&, const SweepResult&);
 
 // over_pipe() if it is possible; else empty.

@@ -38,6 +38,15 @@ SweepResult result_of(std::vector<Record> records) {
   return result;
 }
 
+TEST(Ceiling, IsThatOfAllGpusAtWork) {
+  Record record = at_share_of_gemm(1.5, "tiled:ring");
+  record.group = GroupReport{{0.001, 0.001}, {0, 0}, 0.001, 0.001, 0.001};
+  record.group->gpus_at_work = 2;
+  const SweepResult result = result_of({record});
+  EXPECT_NEAR(*share_of_ceiling(result.records[0], result.records), 0.75, 1e-9);
+  EXPECT_TRUE(warnings(result).empty());
+}
+
 TEST(Ceiling, ThatAProviderExceedsIsNoneForItsWholeCase) {
   const SweepResult good = result_of({at_share_of_gemm(1.04), at_share_of_gemm(0.5, "naive")});
   EXPECT_NEAR(*share_of_ceiling(good.records[0], good.records), 1.04, 1e-9);
@@ -93,6 +102,13 @@ TEST(Peak, IsOfThePipeAtTheMeasuredClock) {
 TEST(Peak, IsThatOfBytesIfInputsAreRoundedToThem) {
   SweepResult result = at_tflops(409.6);
   result.records[0].item.problem.quantize = Quantize::e4m3_head;
+  EXPECT_NEAR(*share_of_peak(result.records[0], result), 0.5, 1e-9);
+}
+
+TEST(Peak, IsThatOfAllGpusAtWork) {
+  SweepResult result = at_tflops(409.6);
+  result.records[0].group = GroupReport{{0.001, 0.001}, {0, 0}, 0.001, 0.001, 0.001};
+  result.records[0].group->gpus_at_work = 2;
   EXPECT_NEAR(*share_of_peak(result.records[0], result), 0.5, 1e-9);
 }
 
@@ -268,9 +284,12 @@ TEST(Group, IsWrittenAndReadBack) {
   EXPECT_EQ(again.records[0].group->rank_seconds, record.group->rank_seconds);
   EXPECT_EQ(again.records[0].group->sent_bytes, record.group->sent_bytes);
   EXPECT_FALSE(again.records[0].group->shares_gpus);
+  EXPECT_EQ(again.records[0].group->gpus_at_work, 1);
   record.group->shares_gpus = true;
-  EXPECT_TRUE(
-      result_from_json(to_json(result_of({record})), "memory").records[0].group->shares_gpus);
+  record.group->gpus_at_work = 2;
+  const SweepResult shared = result_from_json(to_json(result_of({record})), "memory");
+  EXPECT_TRUE(shared.records[0].group->shares_gpus);
+  EXPECT_EQ(shared.records[0].group->gpus_at_work, 2);
   EXPECT_EQ(again.records[0].item, record.item);
 }
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "providers/split/algorithm.h"
@@ -54,6 +55,12 @@ class SplitSession final : public Session, public GroupSession {
   }
   void only(GroupPart part) override {
     for (const auto& rank : ranks_) rank->only(part);
+  }
+  int gpus_at_work() const override {
+    if (group_->info(0).kind == DeviceKind::cpu) return 1;
+    std::set<int> gpus;
+    for (int rank = 0; rank < group_->ranks(); ++rank) gpus.insert(group_->info(rank).index);
+    return static_cast<int>(gpus.size());
   }
   std::vector<double> rank_seconds() const override { return group_->rank_seconds(); }
   std::vector<int64_t> sent_bytes() const override {
