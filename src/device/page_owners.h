@@ -9,6 +9,10 @@
 
 namespace flashbench {
 
+// A page of memory that several GPUs share, on all GPUs so far. A copy whose rows are in the memory
+// of two GPUs takes five times as long (docs/measuring.md), so that a tensor begins with a page.
+inline constexpr size_t kSharedPageBytes = size_t{2} << 20;
+
 // Bytes [first, end) of an allocation, which are of one rank.
 struct OwnedBytes {
   size_t first = 0, end = 0;

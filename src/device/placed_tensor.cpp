@@ -53,16 +53,16 @@ PlacedTensor::PlacedTensor(Device& device, const ConstTensorView& dense, Placeme
             dense.head_dim, dense.batch_stride, dense.head_stride, dense.row_stride, dense.ragged},
       dense_(dense) {
   if (placement == Placement::strided) view_ = strided(view_);
+  // A device that has fewer ranks keeps all rows: none of them shares the problem there.
+  const bool shared = ranks && ranks->count <= device.info().ranks;
   const size_t shift = placement == Placement::offset ? element_bytes() : 0;
+  const size_t begin = (shared ? kSharedPageBytes : kMargin) + shift;
   const size_t bytes = static_cast<size_t>(extent(view_)) * element_bytes();
-  buffer_ = device.allocate(kMargin + shift + bytes + kMargin, use, owned(ranks, kMargin + shift));
-  view_.data = buffer_.as<std::byte>() + kMargin + shift;
-}
-
-// A device that has fewer ranks keeps all rows: none of them shares the problem there.
-std::vector<OwnedBytes> PlacedTensor::owned(const std::optional<Ranks>& ranks, size_t begin) const {
-  if (!ranks || ranks->count > device_->info().ranks) return {};
-  return owned_bytes(view_, begin, {ranks->split, view_.length, ranks->count});
+  const std::vector<OwnedBytes> owned =
+      shared ? owned_bytes(view_, begin, {ranks->split, view_.length, ranks->count})
+             : std::vector<OwnedBytes>{};
+  buffer_ = device.allocate(begin + bytes + kMargin, use, owned);
+  view_.data = buffer_.as<std::byte>() + begin;
 }
 
 size_t PlacedTensor::first_byte() const {

@@ -14,8 +14,7 @@ namespace flashbench {
 
 class PlacedTensor {
  public:
-  // Every placement has a margin of this many bytes before the tensor, and at least as many after
-  // it.
+  // Every placement has a margin of at least this many bytes before the tensor and after it.
   static constexpr size_t kMargin = 256;
 
   PlacedTensor() = default;  // no tensor
@@ -32,7 +31,8 @@ class PlacedTensor {
   //               heads, as in a packed QKV tensor; all offsets are multiples of 8 elements,
   //               or of 16 bytes
   //   offset      the strides of `dense`, the first element one past an aligned address
-  // With `ranks`, a row is in the memory of the rank that has it, where the device has several.
+  // With `ranks`, a row is in the memory of the rank that has it, where the device has several; the
+  // margin before the tensor is then a page.
   PlacedTensor(Device&, const ConstTensorView& dense, Placement, MemoryUse,
                const std::optional<Ranks>& ranks = {});
 
@@ -63,7 +63,6 @@ class PlacedTensor {
   int64_t guard_bytes() const;
 
  private:
-  std::vector<OwnedBytes> owned(const std::optional<Ranks>&, size_t begin) const;
   std::vector<std::byte> snapshot(size_t first, size_t bytes) const;
   size_t element_bytes() const { return static_cast<size_t>(element_size(view_.dtype)); }
   size_t first_byte() const;
