@@ -3,6 +3,7 @@
 // or timing.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -42,6 +43,23 @@ class KeyGate {
   virtual void finished(RowRange) const {}
 };
 
+// One GPU's share of a problem that several have: some of the queries, and keys that arrive while
+// the kernel runs. Q, O and the logsumexp are those of the whole problem, of which rows of the
+// other queries are not written. K and V have the keys that the queries see, from the first on.
+struct Share {
+  std::array<RowRange, 2> queries;  // ascending, without a row of both
+
+  // Of all tokens: where the keys of the same tokens are from the start. Empty views: they
+  // arrive, too.
+  ConstTensorView own_k = {}, own_v = {};
+
+  // K and V arrive in parts of `part_keys` keys, the last first; word i of `arrived`, in the GPU's
+  // memory, is `run` once part i and those behind it are there.
+  int64_t part_keys = 0;
+  const uint32_t* arrived = nullptr;
+  uint32_t run = 0;
+};
+
 // Outputs that are parts of sums, so that they are fp32 whatever the dtype: O or dQ; dK and dV.
 struct Fp32Outputs {
   bool of_queries = false, of_keys = false;
@@ -62,6 +80,9 @@ struct Launch {
   // Null: all keys are there. Only for kernels that know gates.
   const KeyGate* gate = nullptr;
 
+  // Null: all queries and keys. Only for kernels that know shares.
+  const Share* share = nullptr;
+
   // What is asked of the outputs' views. Only for kernels that know it.
   Fp32Outputs fp32_outputs = {};
 };
@@ -81,6 +102,9 @@ struct AttentionKernel {
   bool knows_quantize = false;      // Problem::quantize, with every recipe that it does not refuse
 
   bool knows_gates = false;  // Launch::gate; keys are read in ascending order
+
+  bool knows_shares = false;  // Launch::share
+  int64_t share_rows = 1;     // own_k and own_v of a share want chunks of such multiples
 
   bool knows_fp32_outputs = false;  // Launch::fp32_outputs
 

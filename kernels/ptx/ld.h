@@ -23,6 +23,13 @@ __device__ __forceinline__ int ld_acquire_gpu(const int* address) {
   return value;
 }
 
+// Loads a value that a copy engine or another GPU writes. What it wrote before is then visible.
+__device__ __forceinline__ unsigned ld_acquire_sys(const unsigned* address) {
+  unsigned value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+
 // Loads a value that another thread of the GPU may be storing with st_relaxed_gpu.
 __device__ __forceinline__ unsigned ld_relaxed_gpu(const unsigned* address) {
   unsigned value;

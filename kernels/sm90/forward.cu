@@ -46,12 +46,13 @@ std::span<const Variant<Arguments>> variants(const Problem& p) {
   return is_by_request(p) ? forward_variants_by_request() : kVariants;
 }
 std::span<const Variant<Arguments>> variants(const Launch& at) {
+  if (at.share != nullptr) return forward_variants_share();
   return at.fp32_outputs.of_queries ? forward_variants_fp32_o() : variants(at.problem);
 }
 
-// With O in fp32 there is one variant for a head_dim, whatever was chosen.
+// With O in fp32, and for a share, there is one variant for a head_dim, whatever was chosen.
 Launch with_blocks_there_are(Launch at) {
-  if (!at.fp32_outputs.of_queries) return at;
+  if (!at.fp32_outputs.of_queries && at.share == nullptr) return at;
   const auto all = variants(at);
   at.blocks = std::ranges::find(all, compiled_head_dim(all, at.problem.head_dim),
                                 &Variant<Arguments>::head_dim)
@@ -62,13 +63,17 @@ Launch with_blocks_there_are(Launch at) {
 // A box of TMA has rows of one page, and begins with a multiple of 8 rows in shared memory.
 constexpr int64_t kPageStep = 16;
 
-int64_t q_blocks(const Problem& p, int block_q) {
-  if (p.lengths) return block_slots(p.q_tokens(), p.batch, block_q);
-  return (p.q_len + block_q - 1) / block_q * (is_by_request(p) ? p.batch : 1);
+int64_t blocks_of(RowRange queries, int block_q) {
+  return (queries.size() + block_q - 1) / block_q;
 }
 
-int64_t tiles(const Problem& p, int block_q) {
-  return q_blocks(p, block_q) * p.q_heads * (is_by_request(p) ? 1 : p.batch);
+int64_t q_blocks(const Problem& p, int block_q) {
+  if (p.lengths) return block_slots(p.q_tokens(), p.batch, block_q);
+  return blocks_of({0, p.q_len}, block_q) * (is_by_request(p) ? p.batch : 1);
+}
+
+int64_t tiles(const Problem& p, int64_t q_blocks) {
+  return q_blocks * p.q_heads * (is_by_request(p) ? 1 : p.batch);
 }
 
 std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
@@ -82,7 +87,7 @@ std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& d
   }
   if (p.is_paged() && p.has_window()) return "takes pages without a sliding window only";
   constexpr int64_t kMaxTiles = int64_t{1} << 30;  // leaves room for one more per thread block
-  if (tiles(p, kConsumerRows) > kMaxTiles) return "too many heads and rows";
+  if (tiles(p, q_blocks(p, kConsumerRows)) > kMaxTiles) return "too many heads and rows";
   return std::nullopt;
 }
 
@@ -137,6 +142,25 @@ Arguments common_arguments(const Launch& at, const Outputs& out, void* workspace
               static_cast<uint32_t>(std::min(p.page_size.value_or(kMaxLength), kMaxLength)))};
 }
 
+void set_share(Arguments& a, const Share& share, int64_t keys, BlockSizes blocks) {
+  a.kv_len = static_cast<int>(keys);
+  a.q_blocks = 0;
+  for (size_t i = 0; i < share.queries.size(); ++i) {
+    const RowRange& own = share.queries[i];
+    const auto count = static_cast<int>(blocks_of(own, blocks.q));
+    a.own[i] = {static_cast<int>(own.first), static_cast<int>(own.end), count};
+    a.q_blocks += count;
+  }
+  a.own_keys_in_place = share.own_k.data != nullptr;
+  if (a.own_keys_in_place) {
+    a.own_k = tensor_map(share.own_k, blocks.kv);
+    a.own_v = tensor_map(share.own_v, blocks.kv);
+  }
+  a.arrived = share.arrived;
+  a.run = share.run;
+  a.part_keys = static_cast<int>(share.part_keys);
+}
+
 Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void* workspace) {
   const Problem& p = at.problem;
   Arguments a = common_arguments(at, out, workspace);
@@ -145,7 +169,11 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
   a.v = tensor_map(in.v, at.blocks.kv);
   if (!at.fp32_outputs.of_queries) a.staged_o = tensor_map(out.o, kWarpRows);
   a.diagonal = static_cast<int>(diagonal(p));
-  a.missing_rows = static_cast<int>(missing_rows(p, at.blocks));
+  if (at.share == nullptr) {
+    a.missing_rows = static_cast<int>(missing_rows(p, at.blocks));
+  } else {
+    set_share(a, *at.share, in.k.length, at.blocks);
+  }
   a.batch_heads = static_cast<int>(p.batch * p.q_heads);
   a.section_heads = static_cast<int>(section_heads(p, at.blocks, at.device));
   return a;
@@ -188,9 +216,9 @@ void launch(const Launch& given, const Inputs& in, const Outputs& out, void* wor
   const Problem& p = at.problem;
   const int64_t at_once =
       thread_blocks_at_once(compiled_head_dim(variants(at), p.head_dim), at.blocks.q);
-  launch_kernel(kernel_at(at), std::min(tiles(p, at.blocks.q), at_once * at.device.threads),
-                is_by_request(p) ? arguments_by_request(at, in, out, workspace)
-                                 : arguments(at, in, out, workspace),
+  const Arguments a = is_by_request(p) ? arguments_by_request(at, in, out, workspace)
+                                       : arguments(at, in, out, workspace);
+  launch_kernel(kernel_at(at), std::min(tiles(p, a.q_blocks), at_once * at.device.threads), a,
                 stream);
 }
 
@@ -207,6 +235,8 @@ extern const AttentionKernel kSm90Forward{.name = "sm90_forward",
                                           .knows_windows = true,
                                           .knows_lengths = true,
                                           .knows_pages = true,
+                                          .knows_shares = true,
+                                          .share_rows = 128,  // a multiple of all blocks of keys
                                           .knows_fp32_outputs = true,
                                           .why_unsupported = sm90::why_unsupported,
                                           .candidates = sm90::candidates,

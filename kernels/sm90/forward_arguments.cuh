@@ -30,6 +30,8 @@ struct Config {
   bool fp32_o = false;
   // Whether the first block of queries of a head may lack rows; see missing_rows().
   bool first_lacks_rows = false;
+  // For a share of the queries, whose keys arrive meanwhile (kernels::Share).
+  bool shared = false;
 };
 
 constexpr Config configuration(int head_dim, int block_q, int block_kv, int stages,
@@ -54,6 +56,19 @@ constexpr Config with_fp32_o(Config config) {
   config.fp32_o = true;
   return config;
 }
+
+// The same for a share. O goes to memory directly, because a block of queries may begin anywhere.
+constexpr Config with_share(Config config) {
+  config.stage_o = false;
+  config.first_lacks_rows = false;
+  config.shared = true;
+  return config;
+}
+
+// Queries [first, end) of each head, in `blocks` blocks, of which the last ends with `end`.
+struct QueryRange {
+  int first, end, blocks;
+};
 
 struct Arguments {
   CUtensorMap q, k, v, staged_o;  // of [batch, heads, rows, head_dim]
@@ -84,8 +99,24 @@ struct Arguments {
   int page_rows, box_rows;  // a box is as many rows of a block of keys as are in one page
   Divisor page_size{1};
 
+  // Only if shared (kernels::Share).
+  QueryRange own[2];       // ascending
+  bool own_keys_in_place;  // whether the keys of these tokens are in own_k and own_v
+  CUtensorMap own_k, own_v;
+  const unsigned* arrived;
+  unsigned run;
+  int part_keys;
+
   // The number of keys that a query sees, if positive; else it sees none.
   __device__ int visible_keys(int query) const { return min(kv_len, query + diagonal + 1); }
+
+  // Whether a block of keys is in own_k and own_v. Such blocks begin with the tokens.
+  __device__ bool has_in_place(int first_key) const {
+    const auto has = [&](const QueryRange& own_) {
+      return own_.first <= first_key && first_key < own_.end;
+    };
+    return own_keys_in_place && (has(own[0]) || has(own[1]));
+  }
 };
 
 // Gives the warpgroups of a thread block their roles.

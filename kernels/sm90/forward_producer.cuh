@@ -11,6 +11,7 @@
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/shared_address.h"
 #include "kernels/sm90/forward_arguments.cuh"
+#include "kernels/sm90/forward_arrivals.cuh"
 #include "kernels/sm90/roles.cuh"
 
 namespace flashbench::kernels::sm90 {
@@ -40,6 +41,7 @@ struct ForwardProducer : Barriers<Delay> {
   // request, a whole warp takes the tiles, and its first lane does the rest, but for pages.
   static __device__ void produce_kv(const Arguments& a, Shared& shared) {
     Ring ring;
+    KeyArrivals arrivals;
     const unsigned tiles =
         static_cast<unsigned>((kByRequest ? a.heads : a.batch_heads) * a.q_blocks);
     unsigned index = blockIdx.x;
@@ -47,7 +49,7 @@ struct ForwardProducer : Barriers<Delay> {
       const Tile tile = Tiles::next_tile(a, index, tiles);
       if (!kByRequest || threadIdx.x == 0) {
         publish(shared, tile_ring, tile);
-        if (!kByRequest || a.block_table == nullptr) produce_kv_of(a, shared, tile, ring);
+        if (!kByRequest || a.block_table == nullptr) produce_kv_of(a, shared, tile, ring, arrivals);
       }
       if constexpr (kByRequest) {
         __syncwarp();
@@ -67,17 +69,27 @@ struct ForwardProducer : Barriers<Delay> {
   }
 
   static __device__ __forceinline__ void produce_kv_of(const Arguments& a, Shared& shared,
-                                                       const Tile& tile, Ring& ring) {
+                                                       const Tile& tile, Ring& ring,
+                                                       [[maybe_unused]] KeyArrivals& arrivals) {
     const int kv_head = tile.head / a.heads_per_kv_head;
     const auto k_rows = Tiles::kv_rows(a.k_steps, tile, kv_head);
     const auto v_rows = Tiles::kv_rows(a.v_steps, tile, kv_head);
     for (int block = tile.kv_blocks - 1; block >= Tiles::first_block(tile);
          --block, ring.advance()) {
+      const CUtensorMap *k = &a.k, *v = &a.v;
+      if constexpr (Shapes::kShared) {
+        if (a.has_in_place(block * kBlockKv)) {
+          k = &a.own_k;
+          v = &a.own_v;
+        } else {
+          arrivals.await(a, block * kBlockKv);
+        }
+      }
       wait(shared.k_empty[ring.stage], ring.parity ^ 1);
-      copy<kKPanelBytes>(a.k, shared.k[ring.stage], shared.k_full[ring.stage], k_rows,
+      copy<kKPanelBytes>(*k, shared.k[ring.stage], shared.k_full[ring.stage], k_rows,
                          block * kBlockKv, ptx::CachePolicy::evict_last);
       wait(shared.v_empty[ring.stage], ring.parity ^ 1);
-      copy_v(a, shared.v[ring.stage], shared.v_full[ring.stage], v_rows, block);
+      copy_v(a, *v, shared.v[ring.stage], shared.v_full[ring.stage], v_rows, block);
     }
   }
 
@@ -151,16 +163,16 @@ struct ForwardProducer : Barriers<Delay> {
 
   // Loads a block of keys of V. If V is transposed, by the launch before, they are one box.
   template <typename Rows>
-  static __device__ void copy_v(const Arguments& a, char* to, uint64_t& full, const Rows& rows,
-                                int block) {
+  static __device__ void copy_v(const Arguments& a, const CUtensorMap& v, char* to, uint64_t& full,
+                                const Rows& rows, int block) {
     if constexpr (Shapes::kTransposedV) {
       ptx::griddepcontrol_wait();
       const uint32_t barrier = ptx::shared_address(&full);
       ptx::mbarrier_arrive_expect_tx(barrier, Shapes::kVBytes);
       RowsOfHead{block, rows.batch * a.kv_heads + rows.head}.load(
-          ptx::shared_address(to), a.v, 0, 0, barrier, ptx::CachePolicy::evict_last);
+          ptx::shared_address(to), v, 0, 0, barrier, ptx::CachePolicy::evict_last);
     } else {
-      copy<kKPanelBytes>(a.v, to, full, rows, block * kBlockKv, ptx::CachePolicy::evict_last);
+      copy<kKPanelBytes>(v, to, full, rows, block * kBlockKv, ptx::CachePolicy::evict_last);
     }
   }
 

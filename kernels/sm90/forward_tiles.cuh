@@ -28,6 +28,11 @@ struct alignas(16) Tile {
   int batch, head, first_query, kv_blocks;
 };
 
+// The same of a share: queries before `begin` are not of it.
+struct ShareTile : Tile {
+  int begin;
+};
+
 // The same of a request, of which it says all that the roles need. The keys of the request are
 // those that any of its queries sees.
 struct RequestTile : Tile {
@@ -42,7 +47,8 @@ struct ForwardTiles {
   static constexpr int kBlockQ = kConfig.block_q;
   static constexpr int kBlockKv = kConfig.block_kv;
   static constexpr bool kByRequest = kConfig.by_request;
-  using Tile = std::conditional_t<kByRequest, RequestTile, sm90::Tile>;
+  using Tile = std::conditional_t<kByRequest, RequestTile,
+                                  std::conditional_t<kConfig.shared, ShareTile, sm90::Tile>>;
 
   // Returns the next tile index of the launch: unique, counting from 0. A launch takes `tiles`
   // indices, one after every tile. The counter wraps around, so that the last index taken leaves it
@@ -80,6 +86,8 @@ struct ForwardTiles {
   static __device__ Tile tile_at(const Arguments& a, int index) {
     if constexpr (kByRequest) {
       return request_tile_at(a, index);
+    } else if constexpr (kConfig.shared) {
+      return share_tile_at(a, index);
     } else {
       const SectionItem item = item_in_sections(index, a.batch_heads, a.section_heads, a.q_blocks);
       const int missing_rows = kConfig.first_lacks_rows ? a.missing_rows : 0;
@@ -95,7 +103,29 @@ struct ForwardTiles {
     return tile;
   }
 
-  // The number of blocks of keys that these queries see; 0 if the queries do not exist.
+  static __device__ ShareTile share_tile_at(const Arguments& a, int index) {
+    const SectionItem item = item_in_sections(index, a.batch_heads, a.section_heads, a.q_blocks);
+    const bool second = item.block < a.own[1].blocks;
+    const QueryRange& own = a.own[second ? 1 : 0];
+    const int blocks_behind = second ? item.block : item.block - a.own[1].blocks;
+    const int first_query = own.end - (blocks_behind + 1) * kBlockQ;
+    ShareTile tile{};
+    tile.head = item.head % a.heads;
+    tile.batch = item.head / a.heads;
+    tile.first_query = first_query;
+    tile.begin = own.first;
+    tile.kv_blocks = kv_blocks(a, first_query, kBlockQ);
+    return tile;
+  }
+
+  // The number of blocks of keys that these queries of a tile see; 0 if the queries do not exist.
+  static __device__ int kv_blocks(const Arguments& a, const Tile& tile, int first_query,
+                                  int queries) {
+    if constexpr (kConfig.shared) {
+      if (first_query + queries <= tile.begin) return 0;
+    }
+    return kv_blocks(a, first_query, queries);
+  }
   static __device__ int kv_blocks(const Arguments& a, int first_query, int queries) {
     if (first_query >= a.q_len) return 0;
     if (kConfig.first_lacks_rows && first_query + queries <= 0) return 0;
@@ -202,6 +232,7 @@ struct ForwardTiles {
   }
 
   static __device__ bool exists(const Arguments& a, const Tile& tile, int query) {
+    if constexpr (kConfig.shared) return query >= tile.begin;
     return static_cast<unsigned>(query) < static_cast<unsigned>(q_len(a, tile));
   }
 };

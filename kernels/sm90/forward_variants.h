@@ -20,4 +20,7 @@ std::span<const Variant<Arguments>> forward_variants_by_request();
 // Those with O in fp32 (Config::fp32_o), one for each head_dim.
 std::span<const Variant<Arguments>> forward_variants_fp32_o();
 
+// Those for a share of the queries (Config::shared), one for each head_dim.
+std::span<const Variant<Arguments>> forward_variants_share();
+
 }  // namespace flashbench::kernels::sm90

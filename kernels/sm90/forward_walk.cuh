@@ -66,7 +66,7 @@ struct ForwardWalk : Barriers<Delay> {
     } else {
       block = tile.kv_blocks == Tiles::kNoTile
                   ? -1
-                  : Tiles::kv_blocks(a, first_query, kConsumerRows) - 1;
+                  : Tiles::kv_blocks(a, tile, first_query, kConsumerRows) - 1;
       first_masked = a.visible_keys(first_query) / kBlockKv;
     }
     for (int i = tile.kv_blocks - 1; i > block; --i) skip_block();

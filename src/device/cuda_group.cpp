@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <exception>
 #include <stdexcept>
@@ -5,6 +6,7 @@
 
 #include "device/cuda.h"
 #include "device/cuda_call.h"
+#include "device/cuda_driver.h"
 #include "device/cuda_gpu.h"
 #include "device/cuda_ranks.h"
 #include "device/rank_barrier.h"
@@ -25,7 +27,7 @@ void queue_copy(const RowCopy& copy, cudaStream_t stream) {
                                     copy.height, cudaMemcpyDefault, stream));
 }
 
-// The copy stream of a rank: a pull is between two events.
+// The copies of a rank: a pull is between two events.
 class Pulls {
  public:
   int64_t add(const std::vector<RowCopy>& copies, cudaStream_t compute, cudaStream_t copying) {
@@ -35,16 +37,27 @@ class Pulls {
     pull.allowed.hold_up(copying);
     for (const RowCopy& copy : copies) queue_copy(copy, copying);
     pull.done.record(copying);
+    pull.stream = copying;
     return static_cast<int64_t>(used_);
   }
+  // The last pull of each stream up to this one.
   void hold_up(int64_t number, cudaStream_t compute) const {
-    pulls_.at(static_cast<size_t>(number - 1))->done.hold_up(compute);
+    const auto count = static_cast<size_t>(number);
+    std::vector<cudaStream_t> waited_for;
+    for (size_t i = count; i-- > 0;) {
+      const Pull& pull = *pulls_.at(i);
+      if (std::ranges::find(waited_for, pull.stream) != waited_for.end()) continue;
+      waited_for.push_back(pull.stream);
+      pull.done.hold_up(compute);
+    }
   }
+  cudaStream_t last_stream() const { return pulls_.at(used_ - 1)->stream; }
   void begin_run() { used_ = 0; }
 
  private:
   struct Pull {
     CudaEvent allowed{CudaEvent::Use::order}, done{CudaEvent::Use::order};
+    cudaStream_t stream = nullptr;
   };
   std::vector<std::unique_ptr<Pull>> pulls_;  // of this run, and events left from earlier ones
   size_t used_ = 0;
@@ -63,6 +76,7 @@ class CudaGroup final : public DeviceGroup {
       for (auto& event : state(rank).at_barrier) {
         event = std::make_unique<CudaEvent>(CudaEvent::Use::order);
       }
+      state(rank).arrivals = allocate(rank, kArrivalWords * sizeof(uint32_t));
     }
   }
 
@@ -78,6 +92,7 @@ class CudaGroup final : public DeviceGroup {
   void run(const std::function<void(int)>& body) override {
     const auto main = static_cast<cudaStream_t>(device_.stream().cuda);
     require_no_capture(main);
+    ++run_;
     barrier_.begin();
     gpus_.fork(main, ranks());
     // As many threads as ranks, so that ranks that wait for each other all run.
@@ -94,12 +109,21 @@ class CudaGroup final : public DeviceGroup {
     if (const auto failure = barrier_.failure()) std::rethrow_exception(failure);
   }
 
-  int64_t pull(int rank, int, std::vector<RowCopy> copies, int mark) override {
+  int64_t pull(int rank, int from, std::vector<RowCopy> copies, int mark) override {
     if (mark != kNoMark) without_marks();
-    return state(rank).pulls.add(copies, gpus_.compute(rank), gpus_.copies(rank));
+    return state(rank).pulls.add(copies, gpus_.compute(rank),
+                                 from == rank ? gpus_.own_copies(rank) : gpus_.copies(rank));
   }
   void wait(int rank, int64_t pull) override {
     state(rank).pulls.hold_up(pull, gpus_.compute(rank));
+  }
+
+  Arrivals arrivals(int rank) override { return {state(rank).arrivals.as<const uint32_t>(), run_}; }
+  void announce(int rank, int word) override {
+    const State& own = state(rank);
+    const auto address = reinterpret_cast<CUdeviceptr>(own.arrivals.as<uint32_t>() + word);
+    FLASHBENCH_CUDA_DRIVER(write_value, own.pulls.last_stream(), address, run_,
+                           CU_STREAM_WRITE_VALUE_DEFAULT);
   }
 
   void set_mark(int, int) override { without_marks(); }
@@ -124,6 +148,7 @@ class CudaGroup final : public DeviceGroup {
  private:
   struct State {
     Pulls pulls;
+    Buffer arrivals;  // poison until the first run, which has another number
     std::array<std::unique_ptr<CudaEvent>, 2> at_barrier;
     size_t barriers = 0;  // of this run
   };
@@ -162,6 +187,7 @@ class CudaGroup final : public DeviceGroup {
   CudaRanks& gpus_;
   RankBarrier barrier_;
   std::vector<State> states_;
+  uint32_t run_ = 0;
   ThreadPool runners_;
 };
 

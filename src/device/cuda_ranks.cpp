@@ -32,11 +32,18 @@ void CudaRanks::make_rank(int gpu) {
                     gpus_.front(), ranks_.front().info.name, gpu, rank.info.name));
   }
   FLASHBENCH_CUDA(cudaStreamCreateWithFlags(&rank.compute, cudaStreamNonBlocking));
-  FLASHBENCH_CUDA(cudaStreamCreateWithFlags(&rank.copies, cudaStreamNonBlocking));
+  rank.copies = make_copy_stream();
+  rank.own_copies = make_copy_stream();
   rank.begun = std::make_unique<CudaEvent>(CudaEvent::Use::time);
   rank.ended = std::make_unique<CudaEvent>(CudaEvent::Use::time);
-  rank.copied = std::make_unique<CudaEvent>(CudaEvent::Use::order);
   ranks_.push_back(std::move(rank));
+}
+
+CudaRanks::CopyStream CudaRanks::make_copy_stream() {
+  CopyStream copies;
+  FLASHBENCH_CUDA(cudaStreamCreateWithFlags(&copies.stream, cudaStreamNonBlocking));
+  copies.ended = std::make_unique<CudaEvent>(CudaEvent::Use::order);
+  return copies;
 }
 
 CudaRanks::~CudaRanks() {
@@ -46,7 +53,8 @@ CudaRanks::~CudaRanks() {
   }
   for (const Rank& rank : ranks_) {
     cudaStreamDestroy(rank.compute);
-    cudaStreamDestroy(rank.copies);
+    cudaStreamDestroy(rank.copies.stream);
+    cudaStreamDestroy(rank.own_copies.stream);
   }
 }
 
@@ -67,8 +75,10 @@ void CudaRanks::begin(int rank) {
 // Copies that nobody has waited for are part of the run.
 void CudaRanks::end(int rank) {
   const Rank& own = ranks_[index(rank)];
-  own.copied->record(own.copies);
-  own.copied->hold_up(own.compute);
+  for (const CopyStream* copies : {&own.copies, &own.own_copies}) {
+    copies->ended->record(copies->stream);
+    copies->ended->hold_up(own.compute);
+  }
   own.ended->record(own.compute);
 }
 

@@ -27,7 +27,9 @@ class CudaRanks {
   const std::vector<int>& different_gpus() const { return different_gpus_; }
   const DeviceInfo& info(int rank) const { return ranks_[index(rank)].info; }
   cudaStream_t compute(int rank) const { return ranks_[index(rank)].compute; }
-  cudaStream_t copies(int rank) const { return ranks_[index(rank)].copies; }
+  // For copies from other ranks, and for copies of the rank's own memory.
+  cudaStream_t copies(int rank) const { return ranks_[index(rank)].copies.stream; }
+  cudaStream_t own_copies(int rank) const { return ranks_[index(rank)].own_copies.stream; }
 
   // A run of the first `ranks` ranks, behind what is on the stream `main`, from which it begins
   // anew; what follows on `main` waits for the run. begin() and end() are of the rank's own thread.
@@ -56,11 +58,16 @@ class CudaRanks {
   bool free(void* data);
 
  private:
+  struct CopyStream {
+    cudaStream_t stream = nullptr;
+    std::unique_ptr<CudaEvent> ended;
+  };
   struct Rank {
     int gpu = 0;
     DeviceInfo info;
-    cudaStream_t compute = nullptr, copies = nullptr;
-    std::unique_ptr<CudaEvent> begun, ended, copied;
+    cudaStream_t compute = nullptr;
+    CopyStream copies, own_copies;
+    std::unique_ptr<CudaEvent> begun, ended;
   };
   struct Eviction {
     void* data = nullptr;
@@ -69,6 +76,7 @@ class CudaRanks {
 
   static size_t index(int rank) { return static_cast<size_t>(rank); }
   void make_rank(int gpu);
+  static CopyStream make_copy_stream();
 
   std::vector<int> gpus_, different_gpus_;
   std::vector<Rank> ranks_;

@@ -44,14 +44,26 @@ class DeviceGroup {
   // copies too, and rethrows the exception of the rank that failed first.
   virtual void run(const std::function<void(int rank)>& body) = 0;
 
-  // Copies memory of the rank `from` into memory of `rank` on the copy engine of `rank`, behind its
-  // earlier pulls, while the rank goes on. With a mark, not before `from` has set that. Returns the
-  // number of this pull.
+  // Copies memory of the rank `from` into memory of `rank` on a copy engine of `rank`, while the
+  // rank goes on. It is behind the earlier pulls from others, or behind those from the rank itself.
+  // With a mark, not before `from` has set that. Returns the number of this pull.
   virtual int64_t pull(int rank, int from, std::vector<RowCopy> copies, int mark = kNoMark) = 0;
   static constexpr int kNoMark = -1;
 
   // Waits for this pull of the rank, and all before it. Any thread of the rank may call it.
   virtual void wait(int rank, int64_t pull) = 0;
+
+  // For kernels of a rank of GPUs that wait for pulls: words in the rank's memory, and what
+  // announce() writes in this run, which is different in each. Null on a host.
+  struct Arrivals {
+    const uint32_t* words = nullptr;
+    uint32_t run = 0;
+  };
+  static constexpr int kArrivalWords = 256;
+  virtual Arrivals arrivals(int rank) = 0;
+
+  // Writes a word of arrivals() behind the rank's last pull, and all pulls that that was behind.
+  virtual void announce(int rank, int word) = 0;
 
   // Sets a mark, from 0, of this run: others may pull what the rank has written. Any thread of the
   // rank may call it.

@@ -5,15 +5,23 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "case/case_run.h"
 #include "case/support.h"
 #include "device/cuda.h"
+#include "device/device_tensors.h"
+#include "inputs/inputs.h"
 #include "providers/provider.h"
+#include "providers/split/algorithm.h"
+#include "tests/providers/split/wrapped_group.h"
 
 namespace flashbench {
 namespace {
@@ -142,6 +150,119 @@ TEST(CudaSplit, TakesAsManyGpusAsTheCaseHas) {
   }
 }
 
+// One rank's share is that of one GPU: two ranks on the first GPU, and on two if there are.
+std::vector<std::unique_ptr<Device>> pairs_of_ranks() {
+  std::vector<std::unique_ptr<Device>> devices;
+  devices.push_back(shared_gpu(2));
+  if (auto own = own_gpus(2)) devices.push_back(std::move(own));
+  return devices;
+}
+
+HostOutputs outputs_of(Session& session, const Problem& p, const DeviceInputs& inputs,
+                       Device& device) {
+  DeviceOutputs outputs(device, p, Placement::contiguous);
+  session.run(inputs.view(), outputs.view());
+  device.synchronize();
+  return outputs.to_host();
+}
+
+// Long enough that one GPU, a chunk and a share run with the same block sizes.
+Problem long_problem(Mask mask, int64_t head_dim, int64_t chunk) {
+  Problem p{.dtype = Dtype::bf16, .mask = mask, .q_heads = 4, .kv_heads = 2};
+  p.q_len = p.kv_len = 4 * chunk;
+  p.head_dim = head_dim;
+  p.gpus = 2;
+  return p;
+}
+
+bool same_bits(HostOutputs a, HostOutputs b, const Problem& p) {
+  const Outputs x = a.view(), y = b.view();
+  const auto o_bytes = static_cast<size_t>(x.o.elements() * element_size(p.dtype));
+  const auto logsumexp_bytes = static_cast<size_t>(p.q_heads * p.q_len) * sizeof(float);
+  return std::memcmp(x.o.data, y.o.data, o_bytes) == 0 &&
+         std::memcmp(x.logsumexp, y.logsumexp, logsumexp_bytes) == 0;
+}
+
+TEST(CudaSplit, OutputsEqualThoseOfOneGpuBitForBit) {
+  if (const auto why = why_no_cuda()) GTEST_SKIP() << *why;
+  for (const auto& device : pairs_of_ranks()) {
+    ThreadPool pool(8);
+    for (const int64_t head_dim : {64, 96, 128, 256}) {
+      for (const Mask mask : {Mask::none, Mask::causal_bottom_right}) {
+        // A share reads its own keys in place if chunks are multiples of 128.
+        const int64_t chunk = head_dim == 64 ? 4160 : 4224;
+        const Problem p = long_problem(mask, head_dim, chunk), alone = p.of_one_device();
+        const HostTensors host(p, {}, pool);
+        const DeviceInputs inputs(*device, p, Placement::contiguous, host.inputs());
+        const DeviceInputs inputs_alone(*device, alone, Placement::contiguous, host.inputs());
+        const auto one = provider("tiled").prepare(alone, *device);
+        const HostOutputs expected = outputs_of(*one, alone, inputs_alone, *device);
+        for (const char* name : {"tiled:gather", "tiled:ulysses", "tiled:gated"}) {
+          const auto split = provider(name).prepare(p, *device);
+          EXPECT_TRUE(same_bits(outputs_of(*split, p, inputs, *device), expected, p))
+              << name << " " << p.id()
+              << (device->info().ranks_share_gpus ? " on one GPU" : " on two");
+        }
+      }
+    }
+  }
+}
+
+// Pulls come late, each behind copies of random size.
+class LatePulls final : public WrappedGroup {
+ public:
+  explicit LatePulls(std::unique_ptr<DeviceGroup> group) : WrappedGroup(std::move(group)) {
+    for (int rank = 0; rank < ranks(); ++rank) {
+      from_.push_back(allocate(rank, kMostBytes));
+      to_.push_back(allocate(rank, kMostBytes));
+      random_.emplace_back(rank);
+    }
+  }
+  int64_t pull(int rank, int from, std::vector<RowCopy> copies, int mark) override {
+    const auto r = static_cast<size_t>(rank);
+    const size_t bytes = random_[r]() % kMostBytes;
+    copies.insert(copies.begin(), RowCopy{to_[r].data(), from_[r].data(), bytes});
+    return WrappedGroup::pull(rank, from, std::move(copies), mark);
+  }
+
+ private:
+  static constexpr size_t kMostBytes = size_t{64} << 20;
+  std::vector<Buffer> from_, to_;
+  std::vector<std::minstd_rand> random_;  // by rank: each has a thread
+};
+
+// What a launch reads before it has arrived is of the run before, which had other inputs.
+TEST(CudaSplit, AShareWaitsForKeysHoweverLateTheyAre) {
+  if (const auto why = why_no_cuda()) GTEST_SKIP() << *why;
+  constexpr int kRuns = 100;
+  const SplitKind& gated = *std::ranges::find(kSplitKinds, "tiled:gated", &SplitKind::name);
+  const auto kernels = kernels::all_kernels();
+  const auto kernel = std::ranges::find(kernels, "sm90_forward", &kernels::AttentionKernel::name);
+  for (const auto& device : pairs_of_ranks()) {
+    ThreadPool pool(8);
+    const Problem p = long_problem(Mask::causal_bottom_right, 128, 4224);
+    if (const auto why = (*kernel)->why_unsupported(p.of_one_device(), device->info())) {
+      GTEST_SKIP() << *why;
+    }
+    const SplitParts parts{.kernel = *kernel, .tokens = TokenSplit::of(p)};
+    const auto late =
+        make_split_session(gated, parts, p, std::make_unique<LatePulls>(make_group(*device, 2)));
+    const auto gather = provider("tiled:gather").prepare(p, *device);
+    std::vector<DeviceInputs> inputs;
+    std::vector<HostOutputs> expected;
+    for (const uint64_t seed : {1, 2}) {
+      const HostTensors host(p, {.seed = seed}, pool);
+      inputs.emplace_back(*device, p, Placement::contiguous, host.inputs());
+      expected.push_back(outputs_of(*gather, p, inputs.back(), *device));
+    }
+    EXPECT_FALSE(expected[0] == expected[1]);
+    for (size_t run = 0; run < kRuns; ++run) {
+      ASSERT_TRUE(outputs_of(*late, p, inputs[run % 2], *device) == expected[run % 2])
+          << "run " << run << (device->info().ranks_share_gpus ? " on one GPU" : " on two");
+    }
+  }
+}
+
 // A timed row has the times of its ranks, and says that they share a GPU.
 TEST(CudaSplit, TimesItsRanks) {
   if (const auto why = why_no_cuda()) GTEST_SKIP() << *why;
@@ -152,7 +273,7 @@ TEST(CudaSplit, TimesItsRanks) {
   item.problem.gpus = 2;
   CaseRunOptions options;
   options.measure.max_samples = options.measure.min_samples = 3;
-  for (const char* name : {"tiled:gather", "tiled:ulysses", "tiled:ring"}) {
+  for (const char* name : {"tiled:gather", "tiled:ulysses", "tiled:ring", "tiled:gated"}) {
     const Record record = run_case(item, {&provider(name)}, *device, gemm.get(), options).at(0);
     ASSERT_EQ(record.status, Status::ok) << record.reason;
     ASSERT_TRUE(record.measurement && record.group);
@@ -160,6 +281,7 @@ TEST(CudaSplit, TimesItsRanks) {
     EXPECT_THAT(record.group->rank_seconds, testing::Each(testing::Gt(0)));
     EXPECT_THAT(record.group->sent_bytes, testing::Each(testing::Gt(0)));
     EXPECT_TRUE(record.group->shares_gpus);
+    EXPECT_EQ(record.group->gpus_at_work, 1);
   }
 }
 

@@ -26,8 +26,10 @@ class SplitAlgorithm {
 // Each pulls all keys and values, then computes its queries.
 std::unique_ptr<SplitAlgorithm> make_gather(const Ranks&);
 
-// The same, but a kernel starts at once and waits for each chunk of keys.
+// The same, but a kernel starts at once and waits for each chunk of keys. On GPUs one launch has
+// all queries of a rank, and waits for smaller parts.
 std::unique_ptr<SplitAlgorithm> make_gated(const Ranks&);
+std::unique_ptr<SplitAlgorithm> make_gated_share(const Ranks&);
 
 // Each pulls all tokens of some heads, computes these heads, and gives the results back.
 std::unique_ptr<SplitAlgorithm> make_ulysses(const Ranks&);

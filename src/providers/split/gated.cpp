@@ -1,5 +1,6 @@
-// gated: a kernel starts at once and waits for each chunk of keys. Backward, what a rank adds to dK
-// and dV of another's chunk goes home as soon as its last tile is done, while the kernel goes on.
+// gated on CPUs: a kernel starts at once and waits for each chunk of keys. Backward, what a rank
+// adds to dK and dV of another's chunk goes home as soon as its last tile is done, while the kernel
+// goes on.
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -225,7 +226,8 @@ class Gated final : public SplitAlgorithm {
 }  // namespace
 
 std::unique_ptr<SplitAlgorithm> make_gated(const Ranks& ranks) {
-  return std::make_unique<Gated>(ranks);
+  const bool on_gpus = ranks.front()->group().info(0).kind == DeviceKind::cuda;
+  return on_gpus ? make_gated_share(ranks) : std::make_unique<Gated>(ranks);
 }
 
 }  // namespace flashbench

@@ -16,7 +16,8 @@ namespace {
 // A sentence that says why an algorithm cannot use this kernel; empty if it can.
 std::optional<std::string> why_no_use(const kernels::AttentionKernel& kernel, const SplitKind& kind,
                                       const Problem& p, const DeviceInfo& info) {
-  if (kind.gates && !kernel.knows_gates) return "it does not wait for keys that arrive";
+  const bool waits = info.kind == DeviceKind::cpu ? kernel.knows_gates : kernel.knows_shares;
+  if (kind.gates && !waits) return "it does not wait for keys that arrive";
   if (kind.fp32_outputs(p.pass).any() && p.dtype != Dtype::fp32 && !kernel.knows_fp32_outputs) {
     return "it gives no partial results in fp32";
   }
@@ -54,6 +55,8 @@ class CountingGroup final : public DeviceGroup {
   void run(const std::function<void(int)>&) override { never(); }
   int64_t pull(int, int, std::vector<RowCopy>, int) override { never(); }
   void wait(int, int64_t) override { never(); }
+  Arrivals arrivals(int) override { never(); }
+  void announce(int, int) override { never(); }
   void set_mark(int, int) override { never(); }
   void barrier(int) override { never(); }
   void when_done(int, const std::function<void()>&) override { never(); }

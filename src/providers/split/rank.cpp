@@ -92,10 +92,10 @@ Problem Rank::block(int64_t queries, int64_t keys, bool diagonal) const {
   return p;
 }
 
-kernels::Launch Rank::launch_of(const Problem& p, const kernels::KeyGate* gate) const {
+kernels::Launch Rank::launch_of(const Problem& p) const {
   const kernels::AttentionKernel& kernel = *parts_.kernel;
   const DeviceInfo& device = group_.info(number_);
-  kernels::Launch launch{.problem = p, .device = device, .gate = gate};
+  kernels::Launch launch{.problem = p, .device = device};
   if (kernel.choose != nullptr) launch.blocks = kernel.choose(p, device);
   launch.fp32_outputs = parts_.fp32_outputs;
   return launch;
@@ -110,7 +110,7 @@ void Rank::reserve(const Problem& p) {
   if (p.q_len == 0 || p.kv_len == 0) return;
   auto found = std::ranges::find_if(workspaces_, [&](const Workspace& w) { return serves(w, p); });
   if (found == workspaces_.end()) found = workspaces_.insert(found, {p, 0, {}});
-  found->bytes = std::max(found->bytes, parts_.kernel->workspace_bytes(launch_of(p, nullptr)));
+  found->bytes = std::max(found->bytes, parts_.kernel->workspace_bytes(launch_of(p)));
 }
 
 void Rank::allocate_workspace() {
@@ -125,13 +125,16 @@ void* Rank::workspace_at(const Problem& p) const {
 }
 
 std::string Rank::variant(const Problem& p) const {
-  return parts_.kernel->variant(launch_of(p, nullptr));
+  return parts_.kernel->variant(launch_of(p));
 }
 
 void Rank::compute(const Problem& p, const Inputs& in, const Outputs& out,
-                   const kernels::KeyGate* gate) const {
+                   const kernels::KeyGate* gate, const kernels::Share* share) const {
   if (part_ == GroupPart::copying || p.q_len == 0 || p.kv_len == 0) return;
-  parts_.kernel->launch(launch_of(p, gate), in, out, workspace_at(p), stream());
+  kernels::Launch launch = launch_of(p);
+  launch.gate = gate;
+  launch.share = share;
+  parts_.kernel->launch(launch, in, out, workspace_at(p), stream());
 }
 
 bool Rank::works_on_rows(const TensorView& t) const {

@@ -94,9 +94,12 @@ class Rank {
   // The kernel for a problem, e.g. "cpu_tiled_forward 256x256 AVX3".
   std::string variant(const Problem&) const;
 
-  // Runs the kernel; nothing while only copies are made.
+  int64_t share_rows() const { return parts_.kernel->share_rows; }
+
+  // Runs the kernel, on a CPU with a gate and on a GPU for a share if there is one; nothing while
+  // only copies are made.
   void compute(const Problem&, const Inputs&, const Outputs&,
-               const kernels::KeyGate* gate = nullptr) const;
+               const kernels::KeyGate* gate = nullptr, const kernels::Share* share = nullptr) const;
 
   // Work on rows of this rank's memory (providers/split/row_work.h); nothing while only copies are
   // made.
@@ -110,6 +113,7 @@ class Rank {
   // only computing. Returns what to wait for.
   int64_t pull(int owner, const std::vector<std::pair<ConstTensorView, TensorView>>& rows,
                int mark = DeviceGroup::kNoMark);
+  void announce(int word) const { group_.announce(number_, word); }  // behind the last pull
   void wait(int64_t pull) const;
   void wait_for_others(int64_t pull) const;  // one with a mark
   void barrier() const;
@@ -132,7 +136,7 @@ class Rank {
     size_t bytes = 0;
     Buffer buffer;
   };
-  kernels::Launch launch_of(const Problem&, const kernels::KeyGate* gate) const;
+  kernels::Launch launch_of(const Problem&) const;
   bool serves(const Workspace&, const Problem&) const;
   void* workspace_at(const Problem&) const;
   bool works_on_rows(const TensorView&) const;
