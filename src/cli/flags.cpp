@@ -7,6 +7,7 @@
 #include "attention/error.h"
 #include "cli/numbers.h"
 #include "device/cudnn_library.h"
+#include "device/nccl_library.h"
 #include "files/atomic_file.h"
 #include "plan/find_config.h"
 #include "providers/plugin.h"
@@ -68,7 +69,7 @@ void DeviceFlags::add(CLI::App& app) {
          "so")
       ->type_name("NAME,...");
   add_plugin_flag(app, plugins);
-  add_cudnn_option(app);
+  add_library_options(app);
 }
 
 void DeviceFlags::apply(SweepConfig& config) const {
@@ -78,10 +79,14 @@ void DeviceFlags::apply(SweepConfig& config) const {
   set_if_given(config.providers, providers);
 }
 
-void add_cudnn_option(CLI::App& app) {
+void add_library_options(CLI::App& app) {
   app.add_option_function<std::string>(
          "--cudnn", use_cudnn,
          "libcudnn.so.9, or its folder (default: the variable FLASHBENCH_CUDNN, else a search)")
+      ->type_name("PATH");
+  app.add_option_function<std::string>(
+         "--nccl", use_nccl,
+         "libnccl.so.2, or its folder (default: the variable FLASHBENCH_NCCL, else a search)")
       ->type_name("PATH");
 }
 

@@ -29,8 +29,8 @@ struct DeviceFlags {
   void apply(SweepConfig&) const;  // throws BadInput and FileError for plugins
 };
 
-// --cudnn PATH, which takes effect at once (device/cudnn_library.h).
-void add_cudnn_option(CLI::App&);
+// --cudnn PATH and --nccl PATH, which take effect at once (device/cudnn_library.h, nccl_library.h).
+void add_library_options(CLI::App&);
 
 // Another program whose providers run instead of flashbench's own.
 struct ProgramFlags {

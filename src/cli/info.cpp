@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/numbers.h"
+#include "device/nccl_ranks.h"
 #include "measure/ceilings.h"
 #include "measure/counters.h"
 #include "measure/links.h"
@@ -52,6 +53,10 @@ void print_ceilings(const std::vector<Ceiling>& ceilings) {
 
 constexpr size_t kLinkBytes = size_t{256} << 20;
 
+double in_gbps(double rate) {
+  return std::round(rate * 1e-8) / 10;
+}
+
 // Rows of the device that receives, columns of the one that sends, in GB/s; null from itself.
 nlohmann::ordered_json matrix_json(const std::vector<double>& rates, int ranks) {
   auto rows = nlohmann::ordered_json::array();
@@ -60,8 +65,7 @@ nlohmann::ordered_json matrix_json(const std::vector<double>& rates, int ranks) 
     auto row = nlohmann::ordered_json::array();
     for (size_t from = 0; from < count; ++from) {
       const double rate = rates[to * count + from];
-      row.push_back(rate == 0 ? nlohmann::ordered_json()
-                              : nlohmann::ordered_json(std::round(rate * 1e-8) / 10));
+      row.push_back(rate == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(in_gbps(rate)));
     }
     rows.push_back(row);
   }
@@ -72,7 +76,21 @@ nlohmann::ordered_json links_json(const Links& links) {
   return {{"bytes_of_a_copy", links.bytes},
           {"one_way_gbps", matrix_json(links.one_way, links.ranks)},
           {"both_ways_gbps", matrix_json(links.both_ways, links.ranks)},
-          {"all_at_once_gbps", std::round(links.all_at_once * 1e-8) / 10}};
+          {"all_at_once_gbps", in_gbps(links.all_at_once)}};
+}
+
+// The rates by NCCL, or a sentence that says why there are none.
+nlohmann::ordered_json nccl_json(Device& device) {
+  const NcclLibrary& library = nccl_library();
+  if (const auto why = why_no_nccl(device.info(), library)) return *why;
+  const NcclRates rates = measure_nccl(device, device.info().ranks, kLinkBytes);
+  return {{"version", library.version},
+          {"path", library.path},
+          {"bytes", rates.bytes},
+          {"send_receive_busbw_gbps", in_gbps(rates.send_receive)},
+          {"all_gather_busbw_gbps", in_gbps(rates.all_gather)},
+          {"all_to_all_busbw_gbps", in_gbps(rates.all_to_all)},
+          {"reduce_scatter_busbw_gbps", in_gbps(rates.reduce_scatter)}};
 }
 
 int info(const InfoFlags& flags, const Invocation& invocation) {
@@ -88,6 +106,7 @@ int info(const InfoFlags& flags, const Invocation& invocation) {
   if (!flags.no_measure) result.ceilings = measure_ceilings(*device, measure, interrupted);
   if (const int ranks = device->info().ranks; ranks > 1 && !flags.no_measure) {
     result.devices.at(0)["links"] = links_json(measure_links(*device, ranks, kLinkBytes));
+    result.devices.at(0)["nccl"] = nccl_json(*device);
   }
   if (const int code = interrupt_exit_code()) return code;
   // Last, because it loads a profiler into this process.
@@ -112,7 +131,7 @@ void add_info(CLI::App& app, Invocation& invocation) {
       ->type_name("DEVICE");
   command.add_option("--threads", flags->device.threads, "CPU threads (default: all available)")
       ->transform(from_to(1, 4096));
-  add_cudnn_option(command);
+  add_library_options(command);
   flags->measure.add(command);
   command.add_flag("--no-measure", flags->no_measure, "Do not measure the ceilings");
   command.add_flag("--json", flags->json, "Print JSON, with every sample");

@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "device/cudnn_library.h"
+#include "device/nccl_library.h"
 #include "kernels/attention.h"
 #include "providers/provider.h"
 
@@ -33,6 +34,9 @@ int list(const DeviceFlags& flags) {
   if (info.kind == DeviceKind::cuda && cudnn_library().error.empty()) {
     fmt::print("cuDNN: {} ({})\n", cudnn_library().version, cudnn_library().path);
   }
+  if (info.kind == DeviceKind::cuda && nccl_library().error.empty()) {
+    fmt::print("NCCL: {} ({})\n", nccl_library().version, nccl_library().path);
+  }
   fmt::print("\nproviders\n");
   for (const auto& provider : all_providers()) fmt::print("{}", support_text(*provider, info));
   for (const PluginFile& plugin : plugins) fmt::print("{}", plugin_text(plugin, selector));
@@ -53,7 +57,7 @@ void add_list(CLI::App& app, Invocation& invocation) {
   command.add_option("--device", flags->device, "auto, cpu, cuda, cuda:N, or cuda:N,N,...")
       ->type_name("DEVICE");
   add_plugin_flag(command, flags->plugins);
-  add_cudnn_option(command);
+  add_library_options(command);
   command.callback([flags, &invocation] { invocation.exit_code = list(*flags); });
 }
 

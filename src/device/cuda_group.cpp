@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <functional>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include "device/cuda.h"
@@ -9,6 +11,7 @@
 #include "device/cuda_driver.h"
 #include "device/cuda_gpu.h"
 #include "device/cuda_ranks.h"
+#include "device/nccl_ranks.h"
 #include "device/rank_barrier.h"
 
 namespace flashbench {
@@ -31,11 +34,20 @@ void queue_copy(const RowCopy& copy, cudaStream_t stream) {
 class Pulls {
  public:
   int64_t add(const std::vector<RowCopy>& copies, cudaStream_t compute, cudaStream_t copying) {
-    if (used_ == pulls_.size()) pulls_.push_back(std::make_unique<Pull>());
-    Pull& pull = *pulls_[used_++];
-    pull.allowed.record(compute);
-    pull.allowed.hold_up(copying);
+    Pull& pull = allowed_after(compute, copying);
     for (const RowCopy& copy : copies) queue_copy(copy, copying);
+    pull.done.record(copying);
+    pull.stream = copying;
+    return static_cast<int64_t>(used_);
+  }
+  // Copies by kernels. One that is queued beside a kernel of ours, which takes all multiprocessors,
+  // might start when that ends, so that the compute stream is held up until these can start.
+  int64_t add_kernels(const std::function<void()>& queue, cudaStream_t compute,
+                      cudaStream_t copying) {
+    Pull& pull = allowed_after(compute, copying);
+    pull.allowed.record(copying);
+    queue();
+    pull.allowed.hold_up(compute);
     pull.done.record(copying);
     pull.stream = copying;
     return static_cast<int64_t>(used_);
@@ -59,15 +71,23 @@ class Pulls {
     CudaEvent allowed{CudaEvent::Use::order}, done{CudaEvent::Use::order};
     cudaStream_t stream = nullptr;
   };
+  Pull& allowed_after(cudaStream_t compute, cudaStream_t copying) {
+    if (used_ == pulls_.size()) pulls_.push_back(std::make_unique<Pull>());
+    Pull& pull = *pulls_[used_++];
+    pull.allowed.record(compute);
+    pull.allowed.hold_up(copying);
+    return pull;
+  }
   std::vector<std::unique_ptr<Pull>> pulls_;  // of this run, and events left from earlier ones
   size_t used_ = 0;
 };
 
 class CudaGroup final : public DeviceGroup {
  public:
-  CudaGroup(Device& device, CudaRanks& ranks, int count)
+  CudaGroup(Device& device, CudaRanks& ranks, int count, std::unique_ptr<NcclRanks> nccl = nullptr)
       : device_(device),
         gpus_(ranks),
+        nccl_(std::move(nccl)),
         barrier_(count, kMostSecondsAtBarrier),
         states_(static_cast<size_t>(count)),
         runners_(count) {
@@ -105,14 +125,28 @@ class CudaGroup final : public DeviceGroup {
         gpus_.end(rank);
       });
     });
+    // What NCCL does for the others would wait for a rank that has failed.
+    if (nccl_ && barrier_.failure()) nccl_->abort();
     guarded([&] { gpus_.join(main); });
     if (const auto failure = barrier_.failure()) std::rethrow_exception(failure);
+    has_run_ = true;
   }
 
   int64_t pull(int rank, int from, std::vector<RowCopy> copies, int mark) override {
     if (mark != kNoMark) without_marks();
     return state(rank).pulls.add(copies, gpus_.compute(rank),
                                  from == rank ? gpus_.own_copies(rank) : gpus_.copies(rank));
+  }
+  // In the first run each rank's thread waits for NCCL, because the kernels that come next are
+  // loaded when they are first launched: a load may wait until its GPU is idle, and so for a rank
+  // whose thread waits to load one, too.
+  int64_t communicate(int rank, const NcclWork& work) override {
+    if (nccl_ == nullptr) return DeviceGroup::communicate(rank, work);
+    const cudaStream_t copies = gpus_.copies(rank);
+    const int64_t number = state(rank).pulls.add_kernels([&] { work(*nccl_, {.cuda = copies}); },
+                                                         gpus_.compute(rank), copies);
+    if (!has_run_) wait_on_host(copies);
+    return number;
   }
   void wait(int rank, int64_t pull) override {
     state(rank).pulls.hold_up(pull, gpus_.compute(rank));
@@ -165,6 +199,16 @@ class CudaGroup final : public DeviceGroup {
     }
   }
 
+  void wait_on_host(cudaStream_t stream) {
+    while (true) {
+      const cudaError_t status = cudaStreamQuery(stream);
+      if (status != cudaErrorNotReady) return FLASHBENCH_CUDA(status);
+      cudaGetLastError();  // clears what is no error
+      if (barrier_.failure()) throw RankFailed("another rank has failed");
+      std::this_thread::yield();
+    }
+  }
+
   void begin(int rank) {
     state(rank).pulls.begin_run();
     state(rank).barriers = 0;
@@ -185,6 +229,8 @@ class CudaGroup final : public DeviceGroup {
 
   Device& device_;
   CudaRanks& gpus_;
+  std::unique_ptr<NcclRanks> nccl_;
+  bool has_run_ = false;
   RankBarrier barrier_;
   std::vector<State> states_;
   uint32_t run_ = 0;
@@ -197,6 +243,15 @@ std::unique_ptr<DeviceGroup> make_cuda_group(Device& device, int ranks) {
   CudaRanks* const all = device.cuda_ranks();
   if (all == nullptr || ranks > static_cast<int>(all->gpus().size())) return nullptr;
   return std::make_unique<CudaGroup>(device, *all, ranks);
+}
+
+std::unique_ptr<DeviceGroup> make_nccl_group(Device& device, int ranks) {
+  CudaRanks* const all = device.cuda_ranks();
+  if (all == nullptr || ranks > static_cast<int>(all->gpus().size())) return nullptr;
+  if (const auto why = why_no_nccl(device.info(), nccl_library())) throw std::runtime_error(*why);
+  const std::vector<int> gpus(all->gpus().begin(), all->gpus().begin() + ranks);
+  return std::make_unique<CudaGroup>(device, *all, ranks,
+                                     std::make_unique<NcclRanks>(nccl_library(), gpus));
 }
 
 }  // namespace flashbench

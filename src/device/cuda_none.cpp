@@ -20,4 +20,8 @@ std::unique_ptr<DeviceGroup> make_cuda_group(Device&, int) {
   return nullptr;
 }
 
+std::unique_ptr<DeviceGroup> make_nccl_group(Device&, int) {
+  return nullptr;
+}
+
 }  // namespace flashbench

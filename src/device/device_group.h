@@ -13,6 +13,8 @@
 
 namespace flashbench {
 
+class NcclRanks;
+
 // `height` rows of `width` bytes, `pitch` bytes apart on either side.
 struct RowCopy {
   void* to = nullptr;
@@ -50,6 +52,14 @@ class DeviceGroup {
   virtual int64_t pull(int rank, int from, std::vector<RowCopy> copies, int mark = kNoMark) = 0;
   static constexpr int kNoMark = -1;
 
+  // Calls this, which queues what NCCL does for the rank on the stream of its pulls. What the rank
+  // computes from here on does not start before that, and goes on beside it. Every rank does the
+  // same. Returns a number, as pull() does. Only groups of make_nccl_group() have NCCL.
+  using NcclWork = std::function<void(const NcclRanks&, Stream)>;
+  virtual int64_t communicate(int /*rank*/, const NcclWork&) {
+    throw std::logic_error("this group has no NCCL");
+  }
+
   // Waits for this pull of the rank, and all before it. Any thread of the rank may call it.
   virtual void wait(int rank, int64_t pull) = 0;
 
@@ -84,5 +94,9 @@ class DeviceGroup {
 // with fewer.
 std::unique_ptr<DeviceGroup> make_group(Device&, int ranks);
 std::unique_ptr<DeviceGroup> make_host_group(Device& host, int ranks);
+
+// A group of GPUs with NCCL, whose communicators it makes and destroys; null for other devices.
+// Throws std::runtime_error if why_no_nccl() has a reason, or if NCCL reports an error.
+std::unique_ptr<DeviceGroup> make_nccl_group(Device&, int ranks);
 
 }  // namespace flashbench

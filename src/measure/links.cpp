@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "device/nccl_ranks.h"
 #include "measure/stats.h"
 
 namespace flashbench {
@@ -11,15 +12,37 @@ namespace {
 
 constexpr int kCopies = 5;
 
+double median_seconds(Device& device, const std::function<void()>& run) {
+  run();  // the first is slower
+  device.synchronize();
+  std::vector<double> seconds;
+  for (int i = 0; i < kCopies; ++i) seconds.push_back(device.time(run));
+  return median(seconds);
+}
+
+// Two buffers in the memory of each rank.
+class RankBuffers {
+ public:
+  RankBuffers(DeviceGroup& group, size_t bytes) {
+    for (int rank = 0; rank < group.ranks(); ++rank) {
+      from_.push_back(group.allocate(rank, bytes));
+      to_.push_back(group.allocate(rank, bytes));
+    }
+  }
+  std::byte* from(int rank) const { return from_[static_cast<size_t>(rank)].as<std::byte>(); }
+  std::byte* to(int rank) const { return to_[static_cast<size_t>(rank)].as<std::byte>(); }
+
+ private:
+  std::vector<Buffer> from_, to_;
+};
+
 class LinkMeasurement {
  public:
   LinkMeasurement(Device& device, int ranks, size_t bytes)
-      : device_(device), group_(make_group(device, ranks)), bytes_(bytes) {
-    for (int rank = 0; rank < ranks; ++rank) {
-      from_.push_back(group_->allocate(rank, bytes));
-      to_.push_back(group_->allocate(rank, bytes));
-    }
-  }
+      : device_(device),
+        group_(make_group(device, ranks)),
+        bytes_(bytes),
+        buffers_(*group_, bytes) {}
 
   // Bytes a second that a device receives if each pulls from these, one after another.
   double rate(const std::function<std::vector<int>(int rank)>& sources) {
@@ -28,26 +51,51 @@ class LinkMeasurement {
     const auto run = [&] {
       group_->run([&](int rank) {
         for (const int source : sources(rank)) {
-          group_->pull(rank, source, {{data(to_, rank), data(from_, source), bytes_}});
+          group_->pull(rank, source, {{buffers_.to(rank), buffers_.from(source), bytes_}});
         }
       });
     };
-    run();  // the first is slower
-    device_.synchronize();
-    std::vector<double> seconds;
-    for (int i = 0; i < kCopies; ++i) seconds.push_back(device_.time(run));
-    return static_cast<double>(most * bytes_) / median(seconds);
+    return static_cast<double>(most * bytes_) / median_seconds(device_, run);
   }
 
  private:
-  static void* data(const std::vector<Buffer>& buffers, int rank) {
-    return buffers[static_cast<size_t>(rank)].data();
-  }
-
   Device& device_;
   std::unique_ptr<DeviceGroup> group_;
   size_t bytes_;
-  std::vector<Buffer> from_, to_;
+  RankBuffers buffers_;
+};
+
+class NcclMeasurement {
+ public:
+  NcclMeasurement(Device& device, int ranks, size_t bytes)
+      : device_(device),
+        group_(make_nccl_group(device, ranks)),
+        part_(bytes / static_cast<size_t>(ranks) / kAlignment * kAlignment),
+        buffers_(*group_, whole()) {}
+
+  size_t part() const { return part_; }
+  size_t whole() const { return part_ * static_cast<size_t>(group_->ranks()); }
+  int ranks() const { return group_->ranks(); }
+  const RankBuffers& buffers() const { return buffers_; }
+
+  // Bytes a second, of which each rank sends so many to others.
+  double rate(size_t sent, const std::function<void(const NcclRanks&, int rank, Stream)>& work) {
+    const auto run = [&] {
+      group_->run([&](int rank) {
+        group_->communicate(
+            rank, [&](const NcclRanks& nccl, Stream stream) { work(nccl, rank, stream); });
+      });
+    };
+    return static_cast<double>(sent) / median_seconds(device_, run);
+  }
+
+ private:
+  static constexpr size_t kAlignment = 256;
+
+  Device& device_;
+  std::unique_ptr<DeviceGroup> group_;
+  size_t part_;  // of a rank
+  RankBuffers buffers_;
 };
 
 }  // namespace
@@ -73,6 +121,36 @@ Links measure_links(Device& device, int ranks, size_t bytes) {
     return others;
   });
   return links;
+}
+
+NcclRates measure_nccl(Device& device, int ranks, size_t bytes) {
+  NcclMeasurement measurement(device, ranks, bytes);
+  const RankBuffers& buffers = measurement.buffers();
+  const size_t part = measurement.part(), whole = measurement.whole(), others = whole - part;
+  NcclRates rates{.bytes = whole};
+  rates.send_receive = measurement.rate(whole, [&](const auto& nccl, int rank, Stream stream) {
+    const int next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
+    nccl.exchange(rank, {{next, buffers.from(rank), whole}}, {{previous, buffers.to(rank), whole}},
+                  stream);
+  });
+  rates.all_gather = measurement.rate(others, [&](const auto& nccl, int rank, Stream stream) {
+    nccl.all_gather(rank, buffers.from(rank), buffers.to(rank), part, stream);
+  });
+  rates.all_to_all = measurement.rate(others, [&](const auto& nccl, int rank, Stream stream) {
+    std::vector<NcclSend> sends;
+    std::vector<NcclReceive> receives;
+    for (int other = 0; other < ranks; ++other) {
+      const size_t at = static_cast<size_t>(other) * part;
+      sends.push_back({other, buffers.from(rank) + at, part});
+      receives.push_back({other, buffers.to(rank) + at, part});
+    }
+    nccl.exchange(rank, sends, receives, stream);
+  });
+  rates.reduce_scatter = measurement.rate(others, [&](const auto& nccl, int rank, Stream stream) {
+    nccl.reduce_scatter(rank, reinterpret_cast<const float*>(buffers.from(rank)),
+                        reinterpret_cast<float*>(buffers.to(rank)), part / sizeof(float), stream);
+  });
+  return rates;
 }
 
 }  // namespace flashbench

@@ -25,4 +25,18 @@ struct Links {
 // The device has these ranks; `bytes` of each are allocated twice. Throws OutOfMemory.
 Links measure_links(Device&, int ranks, size_t bytes);
 
+// Bytes a second by NCCL, as nccl-tests counts them: busbw, which is what a GPU sends to others
+// in a second. Medians of a few runs.
+struct NcclRates {
+  size_t bytes = 0;         // of the whole buffer: what a rank sends, or has at last, or at first
+  double send_receive = 0;  // to the next rank, while as much arrives from the one before
+  double all_gather = 0;
+  double all_to_all = 0;      // by sends and receives
+  double reduce_scatter = 0;  // sums of fp32
+};
+
+// why_no_nccl() has no reason. Allocates as measure_links(), a few bytes less where the ranks do
+// not divide them. Throws OutOfMemory, or std::runtime_error if NCCL reports an error.
+NcclRates measure_nccl(Device&, int ranks, size_t bytes);
+
 }  // namespace flashbench

@@ -509,7 +509,7 @@ class Graph final : public CudnnGraph {
 }  // namespace
 
 std::optional<std::string> why_no_cudnn() {
-  const CudnnLibrary& library = cudnn_library();
+  const FoundLibrary& library = cudnn_library();
   if (!library.error.empty()) return library.error;
   fe::cudnn_dlhandle = library.handle;
   return std::nullopt;

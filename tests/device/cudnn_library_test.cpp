@@ -33,7 +33,7 @@ class CudnnLibrarySearch : public testing::Test {
     return file;
   }
 
-  static CudnnLibrary open_given(const fs::path& given) {
+  static FoundLibrary open_given(const fs::path& given) {
     return open_cudnn(cudnn_candidates({.given = given, .environments = {}, .toolkit = ""}));
   }
 
@@ -45,17 +45,17 @@ TEST_F(CudnnLibrarySearch, GoesFromPythonEnvironmentsToTheLoaderToTheToolkit) {
   const fs::path toolkit = put("toolkit");
   const fs::path first = put("first/lib/python3.12/site-packages/nvidia/cudnn/lib");
   const fs::path second = put("second/lib/python3.9/site-packages/nvidia/cudnn/lib");
-  const CudnnPlaces places{.given = "",
-                           .environments = {folder_ / "first", folder_ / "second"},
-                           .toolkit = folder_ / "toolkit"};
+  const LibraryPlaces places{.given = "",
+                             .environments = {folder_ / "first", folder_ / "second"},
+                             .toolkit = folder_ / "toolkit"};
   EXPECT_THAT(cudnn_candidates(places), ElementsAre(first, second, "libcudnn.so.9", toolkit));
 }
 
 TEST_F(CudnnLibrarySearch, LeavesOutPlacesThatHaveNone) {
   fs::create_directories(folder_ / "environment/lib/python3.12/site-packages");
-  const CudnnPlaces places{.given = "",
-                           .environments = {folder_ / "environment", folder_ / "nowhere"},
-                           .toolkit = folder_ / "toolkit"};
+  const LibraryPlaces places{.given = "",
+                             .environments = {folder_ / "environment", folder_ / "nowhere"},
+                             .toolkit = folder_ / "toolkit"};
   EXPECT_THAT(cudnn_candidates(places), ElementsAre("libcudnn.so.9"));
   EXPECT_THAT(cudnn_candidates({}), ElementsAre("libcudnn.so.9"));
 }
@@ -64,7 +64,7 @@ TEST_F(CudnnLibrarySearch, TakesWhatIsGivenAndNothingElse) {
   const fs::path file = put("given");
   put("toolkit");
   for (const fs::path& given : {file, folder_ / "given"}) {
-    const CudnnPlaces places{
+    const LibraryPlaces places{
         .given = given, .environments = {folder_}, .toolkit = folder_ / "toolkit"};
     EXPECT_THAT(cudnn_candidates(places), ElementsAre(file));
   }
@@ -73,7 +73,7 @@ TEST_F(CudnnLibrarySearch, TakesWhatIsGivenAndNothingElse) {
 TEST_F(CudnnLibrarySearch, OpensALibraryOrItsFolder) {
   const fs::path file = put("given");
   for (const fs::path& given : {file, folder_ / "given"}) {
-    const CudnnLibrary library = open_given(given);
+    const FoundLibrary library = open_given(given);
     EXPECT_NE(library.handle, nullptr);
     EXPECT_EQ(library.version, "9.19.2");
     EXPECT_EQ(library.path, file);
@@ -83,7 +83,7 @@ TEST_F(CudnnLibrarySearch, OpensALibraryOrItsFolder) {
 
 TEST_F(CudnnLibrarySearch, SaysWhatIsWrongWithWhatIsGiven) {
   const auto error = [](const fs::path& given) {
-    const CudnnLibrary library = open_given(given);
+    const FoundLibrary library = open_given(given);
     EXPECT_EQ(library.handle, nullptr);
     return library.error;
   };
@@ -110,7 +110,7 @@ TEST(CudnnPlacesOfThisProcess, AreInItsEnvironment) {
   setenv("FLASHBENCH_CUDNN", "/given", 1);
   setenv("VIRTUAL_ENV", "/venv", 1);
   setenv("CONDA_PREFIX", "", 1);
-  const CudnnPlaces places = cudnn_places();
+  const LibraryPlaces places = cudnn_places();
   EXPECT_EQ(places.given, "/given");
   EXPECT_THAT(places.environments, ElementsAre("/venv"));
   for (const char* variable : {"FLASHBENCH_CUDNN", "VIRTUAL_ENV", "CONDA_PREFIX"}) {

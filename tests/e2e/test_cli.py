@@ -626,6 +626,13 @@ def test_a_cudnn_that_is_none_is_refused(flashbench, verb):
         assert why in said
 
 
+@pytest.mark.parametrize("verb", [["list"], ["info", "--no-measure"], ["run", "--seq", 16]])
+def test_an_nccl_that_is_none_is_refused(flashbench, verb):
+    said = flashbench(*verb, "--nccl", "nowhere", expect=2).stderr
+    assert said.startswith("flashbench: --nccl: NCCL 2 cannot be opened: ")
+    assert f"{flashbench.folder}/nowhere: cannot open" in said
+
+
 def test_what_needs_no_cudnn_does_not_care_where_it_is(flashbench):
     for verb in [["list", "--device", "cpu"], ["run", "--device", "cpu", "--seq", 16]]:
         flashbench(*verb, env={**os.environ, "FLASHBENCH_CUDNN": "/nowhere"})
