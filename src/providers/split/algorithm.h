@@ -38,6 +38,9 @@ std::unique_ptr<SplitAlgorithm> make_ulysses(const Ranks&);
 // merges what the steps give.
 std::unique_ptr<SplitAlgorithm> make_ring(const Ranks&);
 
+// The same, but the ranks hand keys and values on by NCCL's send and receive.
+std::unique_ptr<SplitAlgorithm> make_nccl_ring(const Ranks&);
+
 // Each computes all queries with its part of the keys; partial results are exchanged and merged.
 std::unique_ptr<SplitAlgorithm> make_dcp(const Ranks&);
 
@@ -50,6 +53,7 @@ struct SplitKind {
   std::string_view name, description;
   std::unique_ptr<SplitAlgorithm> (*make)(const Ranks&);
   bool backward = false, splits_heads = false, splits_keys = false, gates = false, merges = false;
+  bool nccl = false;  // its group is of make_nccl_group(): GPUs only
 
   // What the algorithm adds up or merges: O of a part of the keys, dQ likewise, dK and dV of a part
   // of the queries.
@@ -57,6 +61,7 @@ struct SplitKind {
     return {.of_queries = merges, .of_keys = pass == Pass::backward && !splits_heads};
   }
 };
+// Of all kinds of devices.
 inline constexpr std::array kSplitKinds{
     SplitKind{.name = "tiled:gather",
               .description = "each device pulls all keys and values, then computes its queries",
@@ -83,6 +88,14 @@ inline constexpr std::array kSplitKinds{
               .splits_keys = true,
               .merges = true},
 };
+
+inline constexpr SplitKind kNcclRing{
+    .name = "tiled:ring_nccl",
+    .description = "as ring, but keys and values are handed on by NCCL's send and receive",
+    .make = make_nccl_ring,
+    .backward = true,
+    .merges = true,
+    .nccl = true};
 
 inline constexpr SplitKind kShare{
     .name = "share", .description = "the work of one device", .make = make_share, .backward = true};

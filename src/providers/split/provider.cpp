@@ -85,12 +85,17 @@ class SplitProvider final : public Provider {
   std::string_view description() const override { return kind_.description; }
   DeviceKind device_kind() const override { return device_; }
   bool on_request_only() const override { return true; }
+  std::optional<std::string> why_absent() const override {
+    if (!kind_.nccl || nccl_library().error.empty()) return std::nullopt;
+    return nccl_library().error;
+  }
   std::vector<std::string_view> optional_axes() const override {
     return {"gpus", "split", "head_dim_v"};
   }
 
   std::optional<std::string> why_unsupported(const Problem& p,
                                              const DeviceInfo& info) const override {
+    if (const auto why = why_absent()) return why;
     if (!p.gpus) return "it runs problems that several devices share (gpus)";
     if (p.pass == Pass::backward && !kind_.backward) return "it has no backward pass";
     if (kind_.splits_keys != (p.split == Split::keys)) {
@@ -112,6 +117,9 @@ class SplitProvider final : public Provider {
     if (device_ == DeviceKind::cuda && *p.gpus > std::max(1, info.ranks)) {
       return fmt::format("it needs {} GPUs, and --device names {}: cuda:0,1,... names several",
                          *p.gpus, std::max(1, info.ranks));
+    }
+    if (kind_.nccl) {
+      if (const auto why = why_no_nccl(info, nccl_library())) return why;
     }
     std::string reasons;
     if (find_kernel(kind_, p, info, reasons) != nullptr) return std::nullopt;
@@ -135,8 +143,10 @@ class SplitProvider final : public Provider {
   }
 
   std::unique_ptr<Session> prepare(const Problem& p, Device& device) const override {
-    return make_split_session(kind_, parts_of(kind_, p, device.info()), p,
-                              make_group(device, static_cast<int>(*p.gpus)));
+    const auto ranks = static_cast<int>(*p.gpus);
+    return make_split_session(
+        kind_, parts_of(kind_, p, device.info()), p,
+        kind_.nccl ? make_nccl_group(device, ranks) : make_group(device, ranks));
   }
 
  private:
@@ -157,6 +167,9 @@ std::vector<std::unique_ptr<Provider>> make_split_providers(DeviceKind device) {
   std::vector<std::unique_ptr<Provider>> providers;
   for (const SplitKind& kind : kSplitKinds) {
     providers.push_back(std::make_unique<SplitProvider>(kind, device));
+  }
+  if (device == DeviceKind::cuda) {
+    providers.push_back(std::make_unique<SplitProvider>(kNcclRing, device));
   }
   return providers;
 }

@@ -170,6 +170,17 @@ int64_t Rank::pull(int owner, const std::vector<std::pair<ConstTensorView, Tenso
   return group_.pull(number_, owner, std::move(copies), mark);
 }
 
+int64_t Rank::exchange(const std::vector<NcclSend>& sends,
+                       const std::vector<NcclReceive>& receives) {
+  if (part_ == GroupPart::computing) return group_.pull(number_, number_, {});
+  for (const NcclReceive& receive : receives) {
+    pulled_bytes_[static_cast<size_t>(receive.from)] += static_cast<int64_t>(receive.bytes);
+  }
+  return group_.communicate(number_, [&](const NcclRanks& nccl, Stream stream) {
+    nccl.exchange(number_, sends, receives, stream);
+  });
+}
+
 void Rank::wait(int64_t pull) const {
   group_.wait(number_, pull);
 }

@@ -14,6 +14,7 @@
 #include "attention/tensors.h"
 #include "attention/token_split.h"
 #include "device/device_group.h"
+#include "device/nccl_ranks.h"
 #include "device/step_board.h"
 #include "kernels/attention.h"
 #include "providers/provider.h"
@@ -114,6 +115,9 @@ class Rank {
   int64_t pull(int owner, const std::vector<std::pair<ConstTensorView, TensorView>>& rows,
                int mark = DeviceGroup::kNoMark);
   void announce(int word) const { group_.announce(number_, word); }  // behind the last pull
+  // Sends to other ranks and receives from them by NCCL, beside what is computed from here on.
+  // Nothing while only computing. Returns what to wait for.
+  int64_t exchange(const std::vector<NcclSend>&, const std::vector<NcclReceive>&);
   void wait(int64_t pull) const;
   void wait_for_others(int64_t pull) const;  // one with a mark
   void barrier() const;

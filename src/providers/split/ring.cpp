@@ -1,5 +1,5 @@
 // ring: K and V of one rank after another, in two buffers: the next arrive while a kernel reads
-// these.
+// these. They are pulled from the rank that has them, or handed round by NCCL.
 #include <limits>
 #include <optional>
 #include <vector>
@@ -11,7 +11,7 @@ namespace flashbench {
 
 namespace {
 
-class Ring final : public SplitAlgorithm {
+class Ring : public SplitAlgorithm {
  public:
   explicit Ring(const Ranks& ranks) {
     for (const auto& rank : ranks) states_.push_back(make_state(*rank));
@@ -30,14 +30,14 @@ class Ring final : public SplitAlgorithm {
         rank.wait(arrived);
       }
       // The kernels that read that buffer, a step ago, have ended.
-      if (step + 1 < ranks) arrived = pull_step(rank, state, step + 1, in);
+      if (step + 1 < ranks) arrived = fetch(rank, state, step + 1, in);
       rank.begin({step + 1, steps(rank), StepWork::attend_keys, keys});
       compute_step(rank, state, step, in);
     }
     finish(rank, state, out);
   }
 
- private:
+ protected:
   struct Keys {
     std::array<RankTensor, 2> k, v;  // of the two chunks of a rank
   };
@@ -47,12 +47,28 @@ class Ring final : public SplitAlgorithm {
     std::array<RankTensor, 2> step_o, step_logsumexp;  // of a block; backward the whole logsumexp
     std::array<RankTensor, 2> dq, step_dq;             // backward: summed so far, and of a block
     RankTensor step_dk, step_dv;                       // of a block
+
+    const Keys& keys(int step) const { return buffers[static_cast<size_t>(step % 2)]; }
   };
 
   static RowRange chunk_of(const Rank& rank, int owner, size_t i) {
     return rank.tokens().chunk(rank.tokens().chunks_of(owner)[i]);
   }
 
+  // Brings the keys and values of a step, but the first, into their buffer. Returns what to wait
+  // for.
+  virtual int64_t fetch(Rank& rank, const State& state, int step, const Inputs& in) const {
+    const int owner = owner_in(rank, step);
+    std::vector<std::pair<ConstTensorView, TensorView>> rows_to;
+    for (size_t j = 0; j < 2; ++j) {
+      const RowRange rows = chunk_of(rank, owner, j);
+      rows_to.emplace_back(rows_of(in.k, rows), state.keys(step).k[j].first_rows(rows.size()));
+      rows_to.emplace_back(rows_of(in.v, rows), state.keys(step).v[j].first_rows(rows.size()));
+    }
+    return rank.pull(owner, rows_to);
+  }
+
+ private:
   // Those of a backward pass are one for each rank, and the sum of the gradients.
   static int steps(const Rank& rank) {
     return rank.group().ranks() + (rank.whole().pass == Pass::backward ? 1 : 0);
@@ -113,22 +129,10 @@ class Ring final : public SplitAlgorithm {
     }
   }
 
-  static int64_t pull_step(Rank& rank, const State& state, int step, const Inputs& in) {
-    const int owner = owner_in(rank, step);
-    const Keys& to = state.buffers[static_cast<size_t>(step % 2)];
-    std::vector<std::pair<ConstTensorView, TensorView>> rows_to;
-    for (size_t j = 0; j < 2; ++j) {
-      const RowRange rows = chunk_of(rank, owner, j);
-      rows_to.emplace_back(rows_of(in.k, rows), to.k[j].first_rows(rows.size()));
-      rows_to.emplace_back(rows_of(in.v, rows), to.v[j].first_rows(rows.size()));
-    }
-    return rank.pull(owner, rows_to);
-  }
-
   // All blocks of the rank's queries with the keys of the step.
   void compute_step(const Rank& rank, const State& state, int step, const Inputs& in) {
     const int owner = owner_in(rank, step);
-    const Keys& buffer = state.buffers[static_cast<size_t>(step % 2)];
+    const Keys& buffer = state.keys(step);
     for (size_t i = 0; i < 2; ++i) {
       for (size_t j = 0; j < 2; ++j) {
         const RowRange queries = chunk_of(rank, rank.number(), i), keys = chunk_of(rank, owner, j);
@@ -191,10 +195,54 @@ class Ring final : public SplitAlgorithm {
   std::optional<KeyGradients> gradients_;
 };
 
+// In each step a rank sends the keys and values that it has to the rank before it, and receives
+// those of the rank behind it: whole buffers, also where a chunk has fewer rows.
+class NcclRing final : public Ring {
+ public:
+  using Ring::Ring;
+
+ private:
+  int64_t fetch(Rank& rank, const State& state, int step, const Inputs& in) const override {
+    const int ranks = rank.group().ranks();
+    const int before = (rank.number() + ranks - 1) % ranks, behind = (rank.number() + 1) % ranks;
+    const Keys &held = state.keys(step - 1), &next = state.keys(step);
+    std::vector<NcclSend> sends;
+    std::vector<NcclReceive> receives;
+    const auto hand_on = [&](const TensorView& from, const TensorView& to,
+                             const ConstTensorView& own) {
+      const size_t bytes = static_cast<size_t>(to.elements() * element_size(to.dtype));
+      sends.push_back({before, step == 1 ? dense(rank, own, from, bytes) : from.data, bytes});
+      receives.push_back({behind, to.data, bytes});
+    };
+    for (size_t j = 0; j < 2; ++j) {
+      const RowRange rows = chunk_of(rank, rank.number(), j);
+      hand_on(held.k[j].view(), next.k[j].view(), rows_of(in.k, rows));
+      hand_on(held.v[j].view(), next.v[j].view(), rows_of(in.v, rows));
+    }
+    return rank.exchange(sends, receives);
+  }
+
+  // A rank's own rows as NCCL takes them, in one piece: in place, or copied into a buffer.
+  static const void* dense(Rank& rank, const ConstTensorView& rows, const TensorView& buffer,
+                           size_t bytes) {
+    const TensorView to = rows_of(buffer, {0, rows.length});
+    const std::vector<RowCopy> copies = copies_of(rows, to);
+    if (copies.size() == 1 && copies.front().height == 1 && copies.front().width == bytes) {
+      return rows.data;
+    }
+    rank.pull(rank.number(), {{rows, to}});
+    return buffer.data;
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<SplitAlgorithm> make_ring(const Ranks& ranks) {
   return std::make_unique<Ring>(ranks);
+}
+
+std::unique_ptr<SplitAlgorithm> make_nccl_ring(const Ranks& ranks) {
+  return std::make_unique<NcclRing>(ranks);
 }
 
 }  // namespace flashbench

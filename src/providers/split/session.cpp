@@ -41,8 +41,9 @@ class SplitSession final : public Session, public GroupSession {
 
   std::string kernel() const override {
     const Problem p = ranks_.front()->block(problem_.q_len, problem_.kv_len, false);
-    return fmt::format("{} on each of {} devices, {}", ranks_.front()->variant(p), group_->ranks(),
-                       flashbench::name(problem_.split));
+    return fmt::format("{} on each of {} devices, {}{}", ranks_.front()->variant(p),
+                       group_->ranks(), flashbench::name(problem_.split),
+                       kind_.nccl ? fmt::format(", NCCL {}", nccl_library().version) : "");
   }
   std::optional<int64_t> requested_bytes() const override { return std::nullopt; }
   GroupSession* group() override { return this; }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <stdexcept>
 #include <string>
 
@@ -40,8 +41,14 @@ std::string why(const char* name, const Problem& p, const DeviceInfo& info) {
   return of_gpus(name).why_unsupported(p, info).value_or("");
 }
 
-TEST(CudaSplitProvider, RunsEveryDtypeInBothPasses) {
-  for (const char* name : {"tiled:gather", "tiled:ulysses", "tiled:ring"}) {
+// The library is a fake, and looked for once.
+class CudaSplitProvider : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { setenv("FLASHBENCH_NCCL", FAKE_NCCL, 1); }
+};
+
+TEST_F(CudaSplitProvider, RunsEveryDtypeInBothPasses) {
+  for (const char* name : {"tiled:gather", "tiled:ulysses", "tiled:ring", "tiled:ring_nccl"}) {
     for (const Pass pass : kPasses) {
       for (const Dtype dtype : kUnscaledDtypes) {
         for (const int64_t length : {1, 5, 16, 1000}) {
@@ -55,7 +62,7 @@ TEST(CudaSplitProvider, RunsEveryDtypeInBothPasses) {
   }
 }
 
-TEST(CudaSplitProvider, SaysHowManyGpusItNeeds) {
+TEST_F(CudaSplitProvider, SaysHowManyGpusItNeeds) {
   const Problem p = shared_problem(Pass::forward, Dtype::bf16, 4);
   EXPECT_EQ(why("tiled:ring", p, hoppers(4)), "");
   EXPECT_EQ(why("tiled:ring", p, hoppers(8)), "");
@@ -63,7 +70,16 @@ TEST(CudaSplitProvider, SaysHowManyGpusItNeeds) {
   EXPECT_THAT(why("tiled:ring", p, hoppers(0)), HasSubstr("it needs 4 GPUs, and --device names 1"));
 }
 
-TEST(CudaSplitProvider, SaysWhichKernelsCannotBeUsed) {
+TEST_F(CudaSplitProvider, NcclNeedsAGpuForEachRank) {
+  const Problem p = shared_problem(Pass::forward, Dtype::bf16, 2);
+  DeviceInfo info = hoppers(2);
+  EXPECT_EQ(why("tiled:ring_nccl", p, info), "");
+  info.ranks_share_gpus = true;
+  EXPECT_THAT(why("tiled:ring_nccl", p, info), HasSubstr("NCCL takes no two ranks on one GPU"));
+  EXPECT_EQ(why("tiled:ring", p, info), "");
+}
+
+TEST_F(CudaSplitProvider, SaysWhichKernelsCannotBeUsed) {
   const Problem p = shared_problem(Pass::forward, Dtype::bf16, 2);
   EXPECT_EQ(why("tiled:gated", p, hoppers(2)), "");
   EXPECT_THAT(why("tiled:gated", shared_problem(Pass::backward, Dtype::bf16, 2), hoppers(2)),
@@ -78,7 +94,7 @@ TEST(CudaSplitProvider, SaysWhichKernelsCannotBeUsed) {
   EXPECT_EQ(why("tiled:ring", shared_problem(Pass::backward, Dtype::bf16, 2), ampere), "");
 }
 
-TEST(CudaSplitProvider, KernelsWithAlignedRowsTakeNoOffset) {
+TEST_F(CudaSplitProvider, KernelsWithAlignedRowsTakeNoOffset) {
   const Problem p = shared_problem(Pass::forward, Dtype::bf16, 2);
   const auto why_not =
       of_gpus("tiled:gather").why_unsupported_placement(p, Placement::offset, hoppers(2));
