@@ -125,6 +125,7 @@ class CudaDevice final : public Device {
     if (gpus.size() > 1) {
       ranks_ = std::make_unique<CudaRanks>(gpus);
       info_.ranks = static_cast<int>(gpus.size());
+      info_.rank_gpus = gpus;
       info_.ranks_share_gpus = different(gpus).size() < gpus.size();
     }
     FLASHBENCH_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));

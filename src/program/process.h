@@ -3,8 +3,8 @@
 // JSON each. These are the requests, in the order in which they are made. All but `open` refer to
 // objects by address or number:
 //
-//   open {kind, index, threads, cold_bytes, providers}   {providers: [{name, description,
-//                                                          logsumexp, axes}], facts}
+//   open {kind, index, threads, cold_bytes, providers, gpus}
+//                               {providers: [{name, description, logsumexp, axes}], facts}
 //   allocate {bytes}                                      {address}
 //   write, read {address, bytes, file: {path, bytes}}     from the start of the file, and to it
 //   poison {address, bytes}                               fills with 0xff
@@ -30,6 +30,11 @@
 // A tensor is {address, dtype, shape, strides} in the order [batch, heads, length, head_dim], the
 // strides in elements. providers: the names of those wanted; none: all but those that are on
 // request only.
+//
+// gpus is there if --device names several: the number of each, in the order of the ranks of a
+// problem that has the axis `gpus`. The program shares such a problem among them however it likes;
+// tensors are those of one device, `index`. A run takes as long as its slowest rank.
+// scripts/lib/ranks.py has what a program with a process for each rank needs.
 //
 // If its requests have lengths of their own, a problem's `lengths` is how they lie: `padded` to
 // q_len and kv_len, the longest, or `ragged`: then all tensors, the logsumexp too, are [1, heads,

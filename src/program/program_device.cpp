@@ -27,12 +27,14 @@ std::optional<double> seconds_in(const ProgramDevice::Json& answer, const char* 
 ProgramDevice::ProgramDevice(std::unique_ptr<Device> beside, const std::string& path,
                              const std::vector<std::string>& providers)
     : beside_(std::move(beside)), path_(path), process_(path) {
-  const Json answer = ask({{"do", "open"},
-                           {"kind", name(info().kind)},
-                           {"index", info().index},
-                           {"threads", info().threads},
-                           {"cold_bytes", eviction_bytes()},
-                           {"providers", providers}});
+  Json request{{"do", "open"},
+               {"kind", name(info().kind)},
+               {"index", info().index},
+               {"threads", info().threads},
+               {"cold_bytes", eviction_bytes()},
+               {"providers", providers}};
+  if (!info().rank_gpus.empty()) request["gpus"] = info().rank_gpus;
+  const Json answer = ask(request);
   for (const Json& offer : answer.at("providers")) {
     offers_.push_back({offer.at("name"), offer.at("description"), offer.at("logsumexp"),
                        offer.value("axes", std::vector<std::string>())});

@@ -5,6 +5,7 @@
 #include "device/cu_seqlens.h"
 #include "plan/axis.h"
 #include "program/program.h"
+#include "providers/providers.h"
 
 namespace flashbench {
 
@@ -130,7 +131,9 @@ class ProgramProvider final : public Provider {
   }
 
   // Other unsupported problems are found only when they run.
-  std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo&) const override {
+  std::optional<std::string> why_unsupported(const Problem& p,
+                                             const DeviceInfo& info) const override {
+    if (auto why = why_too_few_gpus(p, info)) return why;
     return CuSeqlens::why_none(p);
   }
   int64_t workspace_bytes(const Problem&, const DeviceInfo&) const override { return 0; }

@@ -3,6 +3,8 @@
 
 #include <array>
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "kernels/attention.h"
@@ -45,6 +47,10 @@ std::unique_ptr<Provider> make_tiled_provider(DeviceKind device, std::string_vie
 
 // Our kernels on several devices that share a problem, an algorithm each (src/providers/split/).
 std::vector<std::unique_ptr<Provider>> make_split_providers(DeviceKind);
+
+// Why the device cannot run the problem, if that has more gpus than --device names; a CPU has any
+// number.
+std::optional<std::string> why_too_few_gpus(const Problem&, const DeviceInfo&);
 
 // For a problem that has gpus: the work of that device of a group which has the most, done while
 // the others are idle. It writes no other rows. Null where the device has no group.

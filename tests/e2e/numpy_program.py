@@ -22,8 +22,7 @@ KNOWN = {"pass", "dtype", "mask", "batch", "q_heads", "kv_heads", "q_len", "kv_l
          "softmax_scale", *WINDOW, "head_dim_v", "lengths", "page_size"}  # of a problem
 
 
-def serve():
-    program = Program()
+def serve(program):
     for line in sys.stdin:
         request = json.loads(line)
         try:
@@ -238,4 +237,4 @@ class Program:
 if __name__ == "__main__":
     if sys.argv[1:] != ["serve"]:
         sys.exit("numpy_program.py: expected the argument serve")
-    serve()
+    serve(Program())

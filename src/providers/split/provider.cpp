@@ -114,10 +114,7 @@ class SplitProvider final : public Provider {
           "{}",
           p.q_heads, p.kv_heads, *p.gpus);
     }
-    if (device_ == DeviceKind::cuda && *p.gpus > std::max(1, info.ranks)) {
-      return fmt::format("it needs {} GPUs, and --device names {}: cuda:0,1,... names several",
-                         *p.gpus, std::max(1, info.ranks));
-    }
+    if (auto why = why_too_few_gpus(p, info)) return why;
     if (kind_.nccl) {
       if (const auto why = why_no_nccl(info, nccl_library())) return why;
     }
@@ -155,6 +152,13 @@ class SplitProvider final : public Provider {
 };
 
 }  // namespace
+
+std::optional<std::string> why_too_few_gpus(const Problem& p, const DeviceInfo& info) {
+  const int named = std::max(1, info.ranks);
+  if (!p.gpus || info.kind == DeviceKind::cpu || *p.gpus <= named) return std::nullopt;
+  return fmt::format("it needs {} GPUs, and --device names {}: cuda:0,1,... names several", *p.gpus,
+                     named);
+}
 
 std::unique_ptr<Session> make_share_session(const Problem& p, Device& device) {
   if (device.info().kind != DeviceKind::cpu) return nullptr;  // on CPUs only so far
