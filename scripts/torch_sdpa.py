@@ -14,35 +14,19 @@ torch:math; where they are named, torch:flex; with their packages, fa2, fa3 and 
 (FlashAttention).
 """
 
-import os
-import shutil
 import sys
 from pathlib import Path
 
-SCRIPT = Path(__file__).resolve()
+sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 
 
 def main():
     if sys.argv[1:] == ["serve"]:  # by flashbench
-        sys.path.insert(0, str(SCRIPT.parent / "lib"))
         from torch_program.serve import serve
         serve()
-        return
-    if len(sys.argv) == 1 or sys.argv[1:] in (["-h"], ["--help"]):
-        print(__doc__)
-        sys.exit(0 if len(sys.argv) > 1 else 2)
-    binary = find_flashbench()
-    os.execv(binary, [binary, "sweep", "--program", sys.argv[0], *sys.argv[1:]])
-
-
-def find_flashbench():
-    built = SCRIPT.parents[1] / "build/cpu/bin/flashbench"
-    candidates = [os.environ.get("FLASHBENCH"), built if built.exists() else None,
-                  shutil.which("flashbench")]
-    found = next((str(path) for path in candidates if path), None)
-    if found is None:
-        sys.exit(f"torch_sdpa.py: no flashbench: expected one in $FLASHBENCH, {built} or the PATH")
-    return found
+    else:
+        from own_sweep import own_sweep
+        own_sweep(__doc__)
 
 
 if __name__ == "__main__":

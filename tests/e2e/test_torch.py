@@ -102,12 +102,24 @@ def test_cold_caches(torch_sweep):
     assert {row["performance"]["measurement"]["cache"] for row in rows} == {"cold"}
 
 
+def test_context_parallel_asks_for_gpus(has_torch, flashbench):
+    if subprocess.run([PYTHON, "-c", "from torch.distributed.tensor.experimental import context_parallel"],
+                      capture_output=True).returncode != 0:
+        pytest.skip(f"{PYTHON} has no context_parallel")
+    script = flashbench.folder / "program"
+    script.write_text(f"#!/bin/sh\nexec {PYTHON} {SCRIPT.parent}/torch_context_parallel.py serve\n")
+    script.chmod(0o755)
+    process = flashbench("verify", "--config", flashbench.config(), "--program", script, expect=2)
+    assert "it runs on GPUs: expected --device cuda:0,1,..." in process.stderr
+
+
 def test_unknown_provider(torch_sweep, has_torch):
     with pytest.raises(FileNotFoundError):  # no result
         torch_sweep("--providers", "torch:cudnn", expect=2)
 
 
-def test_help():
-    process = subprocess.run([sys.executable, SCRIPT, "--help"], capture_output=True, text=True)
+@pytest.mark.parametrize("script", [SCRIPT, SCRIPT.parent / "torch_context_parallel.py"])
+def test_help(script):
+    process = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True)
     assert process.returncode == 0
     assert "--config" in process.stdout

@@ -19,6 +19,7 @@ class Provider:
     gives_logsumexp: bool = False  # in that node
     on_request_only: bool = False
     axes: list = field(default_factory=list)  # optional axes of problems that it knows
+    context: Callable = None  # runs work in which several GPUs attend together
     plan: Callable = None  # what `attend` finds as problem["plan"], of a problem and a device
 
 

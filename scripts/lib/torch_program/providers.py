@@ -39,10 +39,10 @@ def all_providers(device):
 # ---- torch.nn.functional.scaled_dot_product_attention
 
 
-def sdpa(name, backend, node="", gives_logsumexp=True, axes=("head_dim_v",)):
+def sdpa(name, backend, node="", gives_logsumexp=True, axes=("head_dim_v",), **more):
     return Provider(f"torch:{name}", f"scaled_dot_product_attention, {backend.name}",
                     functools.partial(scaled_dot_product_attention, backend), node,
-                    gives_logsumexp, axes=list(axes))
+                    gives_logsumexp, axes=list(axes), **more)
 
 
 def scaled_dot_product_attention(backend, q, k, v, problem):
@@ -184,6 +184,8 @@ def logsumexp_of(node, problem):
     """[batch, heads, length]; of requests [heads, tokens], from cuDNN [tokens, heads, 1]. Some backends
     keep rows beyond the length."""
     saved = next(getattr(node, name) for name in LOGSUMEXP_NAMES if hasattr(node, name))
+    if hasattr(saved, "to_local"):  # this GPU's part of a DTensor
+        saved = saved.to_local()
     if "lengths" not in problem:
         return saved.reshape(*saved.shape[:2], -1)[..., :problem["q_len"]]
     if saved.dim() == 2:

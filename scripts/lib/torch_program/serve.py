@@ -1,10 +1,10 @@
 """Answers flashbench's requests, a line of JSON each (src/program/process.h), until it closes."""
 
 import json
-import os
 import sys
 
 import torch
+from ranks import RankFailed, own_output
 from torch_program import sessions
 from torch_program.clock import make_clock
 from torch_program.memory import Memory
@@ -16,13 +16,17 @@ class BadRequest(Exception):
     """The request cannot be fulfilled."""
 
 
-def serve():
-    # Send the output of libraries elsewhere: it must not come between the answers.
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    server = Server()
+def serve(make_server=None):
+    """`make_server`, if given, takes a function that gives an answer."""
+    # Libraries print to standard output: that must not come between the answers.
+    output = own_output()
+
+    def give(answer):
+        output.write(json.dumps(answer) + "\n")
+
+    server = make_server(give) if make_server else Server()
     for line in sys.stdin:
-        answers.write(json.dumps(answer_or_error(server, json.loads(line))) + "\n")
+        give(answer_or_error(server, json.loads(line)))
 
 
 def answer_or_error(server, request):
@@ -30,6 +34,8 @@ def answer_or_error(server, request):
         return getattr(server, request.pop("do"))(**request) or {}
     except torch.OutOfMemoryError as error:
         return failure("out_of_memory", error)
+    except RankFailed as error:
+        return failure(error.kind, error)
     except Unsupported as error:
         return failure("unsupported", error)
     except BadRequest as error:
@@ -48,7 +54,7 @@ def failure(kind, error):
 class Server:
     """Has one method per request, with its name, that returns the answer."""
 
-    def open(self, kind, index, threads, cold_bytes, providers):
+    def open(self, kind, index, threads, cold_bytes, providers, gpus=()):
         if kind == "cuda":
             if not torch.cuda.is_available():
                 raise BadRequest("this PyTorch cannot use the GPU: expected a build with CUDA for "
@@ -61,11 +67,14 @@ class Server:
         self.memory = Memory(self.device)
         self.clock = make_clock(self.device, cold_bytes)
         self.sessions = {}
-        self.providers = chosen(all_providers(self.device), providers)
+        self.providers = chosen(self.offered(), providers)
         return {"providers": [{"name": p.name, "description": p.description,
                                "logsumexp": p.gives_logsumexp, "axes": p.axes}
                               for p in self.providers.values()],
                 "facts": facts(self.device)}
+
+    def offered(self):
+        return all_providers(self.device)
 
     def allocate(self, bytes):
         return {"address": self.memory.allocate(bytes)}
