@@ -103,12 +103,15 @@ struct ForwardTiles {
     return tile;
   }
 
+  // The second range of all heads comes first: with a causal mask its tiles are the longest, and
+  // alike, so that thread blocks go through the keys of a head together.
   static __device__ ShareTile share_tile_at(const Arguments& a, int index) {
-    const SectionItem item = item_in_sections(index, a.batch_heads, a.section_heads, a.q_blocks);
-    const bool second = item.block < a.own[1].blocks;
+    const int of_second = a.own[1].blocks * a.batch_heads;
+    const bool second = index < of_second;
     const QueryRange& own = a.own[second ? 1 : 0];
-    const int blocks_behind = second ? item.block : item.block - a.own[1].blocks;
-    const int first_query = own.end - (blocks_behind + 1) * kBlockQ;
+    const SectionItem item = item_in_sections(second ? index : index - of_second, a.batch_heads,
+                                              a.section_heads, own.blocks);
+    const int first_query = own.end - (item.block + 1) * kBlockQ;
     ShareTile tile{};
     tile.head = item.head % a.heads;
     tile.batch = item.head / a.heads;

@@ -469,7 +469,8 @@ class Beside {
   void add_same_work(Scene& scene) {
     share_ = make_share_session(scene.problem, scene.device);
     if (share_ == nullptr) return;
-    const auto run = [this, &scene] { share_->run(scene.inputs.view(), outputs_->view()); };
+    shared_outputs_.emplace(scene.device, scene.problem, scene.item.placement);
+    const auto run = [this, &scene] { share_->run(scene.inputs.view(), shared_outputs_->view()); };
     run();  // copies what the others have
     share_->group()->only(GroupPart::computing);
     works_.push_back(
@@ -478,7 +479,7 @@ class Beside {
   }
 
   GemmCeiling& gemm_;
-  std::optional<DeviceOutputs> outputs_;
+  std::optional<DeviceOutputs> outputs_, shared_outputs_;
   std::unique_ptr<Session> share_;
   std::vector<CeilingWork> works_;
 };

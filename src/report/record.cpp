@@ -47,8 +47,10 @@ double tiled_flops(const Problem& p) {
          static_cast<double>(dims) * static_cast<double>(p.q_heads);
 }
 
+// Another program has a GPU for each rank, and tells nothing of them.
 int gpus_at_work(const Record& record) {
-  return record.group ? record.group->gpus_at_work : 1;
+  if (record.group) return record.group->gpus_at_work;
+  return record.program.empty() ? 1 : static_cast<int>(record.item.problem.gpus.value_or(1));
 }
 
 // Whether another axis of the case, which its command gives, sets this one.

@@ -47,6 +47,14 @@ TEST(Ceiling, IsThatOfAllGpusAtWork) {
   EXPECT_TRUE(warnings(result).empty());
 }
 
+TEST(Ceiling, IsThatOfTheGpusOfAnotherProgram) {
+  Record record = at_share_of_gemm(1.5, "torch:context_parallel_cudnn_alltoall");
+  record.item.problem.gpus = 2;
+  EXPECT_NEAR(*over_gemm(record), 1.5, 1e-9);
+  record.program = "scripts/torch_context_parallel.py";
+  EXPECT_NEAR(*over_gemm(record), 0.75, 1e-9);
+}
+
 TEST(Ceiling, ThatAProviderExceedsIsNoneForItsWholeCase) {
   const SweepResult good = result_of({at_share_of_gemm(1.04), at_share_of_gemm(0.5, "naive")});
   EXPECT_NEAR(*share_of_ceiling(good.records[0], good.records), 1.04, 1e-9);

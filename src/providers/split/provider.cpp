@@ -161,7 +161,6 @@ std::optional<std::string> why_too_few_gpus(const Problem& p, const DeviceInfo& 
 }
 
 std::unique_ptr<Session> make_share_session(const Problem& p, Device& device) {
-  if (device.info().kind != DeviceKind::cpu) return nullptr;  // on CPUs only so far
   auto group = make_group(device, static_cast<int>(p.gpus.value()));
   if (group == nullptr) return nullptr;
   return make_split_session(kShare, parts_of(kShare, p, device.info()), p, std::move(group));
