@@ -18,6 +18,8 @@
                                          computing all tokens again, over the tokens so far
   scripts/tables.py decode FILE.csv      microseconds of each provider by batch and kv_len, and the share of the
                                          time of `stream` that the first one reaches
+  scripts/tables.py split FILE.csv...    milliseconds of one GPU and of each way to share its work with others, the
+                                         share of linear scaling, and the fastest of PyTorch's context_parallel
   scripts/tables.py cache FILE.csv       microseconds to decode from a K/V cache of 16 bits and of e4m3
   scripts/tables.py fp8 FILE.csv         TFLOP/s in bf16, on e4m3 inputs and on bf16 inputs that are rounded to e4m3
                                          on the way, and the errors of O
@@ -481,6 +483,29 @@ def decode(frame, arguments):
     return table(["batch × keys", *(f"`{name}`" for name in providers), "fastest other over it", "of `stream`"], rows)
 
 
+def split(frame, arguments):
+    """A row for each case of several GPUs."""
+    one = arguments.provider[0]
+    rivals = [name for name in frame.provider.unique() if name.startswith("torch:context_parallel")]
+    ways = [name for name in frame.provider.unique() if name != one and name not in rivals]
+    rows = []
+    for (which, masked, q_heads, kv_heads, tokens, gpus), part in frame.groupby(
+            ["pass", "mask", "q_heads", "kv_heads", "q_len", "gpus"], sort=False):
+        by_provider = part.set_index("provider")
+        if one not in by_provider.index:
+            raise ValueError(f"expected a row of {one} for {which} at {tokens} tokens")
+
+        def cell(name, of=by_provider):
+            return f"{of.median_ms[name]:.4g} ({of.eff_strong[name]:.0%})" if name in of.index else ""
+
+        heads = f"{q_heads}" if q_heads == kv_heads else f"{q_heads}/{kv_heads}"
+        rival = by_provider.median_ms[by_provider.index.isin(rivals)].min()
+        rows.append([f"{which} {mask(masked)} {length(tokens)}, {heads} heads, {gpus:.0f} GPUs",
+                     f"{by_provider.median_ms[one]:.4g}", *map(cell, ways),
+                     *(["" if pd.isna(rival) else f"{rival:.4g}"] if rivals else [])])
+    return table(["", "one GPU", *(f"`{name}`" for name in ways), *(["PyTorch"] if rivals else [])], rows)
+
+
 def cache(frame, arguments):
     """A row for each case with a K/V cache of e4m3: microseconds, and those of the same case with one of 16 bits."""
     frame = frame[frame.provider == arguments.provider[0]].fillna({"lengths": "", "page_size": 0, "kv_dtype": ""})
@@ -547,7 +572,7 @@ def shape_of(case):
 
 TABLES = {"speed": speed, "memory": memory, "column": column, "ladder": ladder, "crossover": crossover,
           "rivals": rivals, "rival": rival, "grouped": grouped, "beside": beside, "generation": generation, "decode": decode,
-          "cache": cache,
+          "split": split, "cache": cache,
           "fp8": fp8, "traffic": traffic, "value": value}
 OF_JSON = {"models": models, "wall": wall, "ncu": ncu, "calibration": calibration, "recipes": recipes,
            "promotion": promotion}

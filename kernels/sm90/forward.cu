@@ -142,13 +142,8 @@ Arguments common_arguments(const Launch& at, const Outputs& out, void* workspace
               static_cast<uint32_t>(std::min(p.page_size.value_or(kMaxLength), kMaxLength)))};
 }
 
-// One K/V head, which section_heads() gives at 128k tokens, is 4 to 12% slower there than four, and
-// none is faster at 16k and 32k (docs/kernel-log.md).
-constexpr int kSharedKvHeads = 4;
-
 void set_share(Arguments& a, const Share& share, int64_t keys, BlockSizes blocks) {
   a.kv_len = static_cast<int>(keys);
-  a.section_heads = std::min(a.batch_heads, kSharedKvHeads * a.heads_per_kv_head);
   a.q_blocks = 0;
   for (size_t i = 0; i < share.queries.size(); ++i) {
     const RowRange& own = share.queries[i];
@@ -174,13 +169,13 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
   a.v = tensor_map(in.v, at.blocks.kv);
   if (!at.fp32_outputs.of_queries) a.staged_o = tensor_map(out.o, kWarpRows);
   a.diagonal = static_cast<int>(diagonal(p));
-  a.batch_heads = static_cast<int>(p.batch * p.q_heads);
   if (at.share == nullptr) {
     a.missing_rows = static_cast<int>(missing_rows(p, at.blocks));
-    a.section_heads = static_cast<int>(section_heads(p, at.blocks, at.device));
   } else {
     set_share(a, *at.share, in.k.length, at.blocks);
   }
+  a.batch_heads = static_cast<int>(p.batch * p.q_heads);
+  a.section_heads = static_cast<int>(section_heads(p, at.blocks, at.device));
   return a;
 }
 

@@ -111,6 +111,18 @@ def test_models_have_a_row_for_each_batch_and_length(tmp_path):
                                 "| A | 1 | 8/2 | 77 | 64 | 2.000 | 1.50 |"]
 
 
+def test_split_has_the_share_of_linear_scaling(tables):
+    shared = {"gpus": 2, "q_len": 32768, "kv_len": 32768, "mask": "causal_bottom_right"}
+    ours = [row("tiled", 5.0, eff_strong="", **shared), row("tiled:ring", 3.0, eff_strong=0.833, **shared)]
+    torch = [row("torch:context_parallel_flash_alltoall", 9.0, eff_strong="", **shared),
+             row("torch:context_parallel_cudnn_alltoall", 4.0, eff_strong="", **shared)]
+    assert tables("split", ours, options=["--grid", "any"]) == [
+        "| forward causal 32k, 32 heads, 2 GPUs | 5 | 3 (83%) |"]
+    assert tables("split", ours, torch, options=["--grid", "any"]) == [
+        "| forward causal 32k, 32 heads, 2 GPUs | 5 | 3 (83%) | 4 |"]
+    assert "expected a row of tiled" in tables("split", torch, options=["--grid", "any"], expect=1)
+
+
 def test_traffic_of_a_library_that_keeps_its_loops_to_itself(tables):
     rows = [row("tiled", 1.0), row("cudnn", 1.0, bytes_requested=""), row("naive", 1.0, l2_bytes="")]
     assert tables("traffic", rows) == ["| forward d64 full tiled | 2.00 / 1.00 |", "| forward d64 full cudnn | 2.00 / – |"]
