@@ -230,7 +230,7 @@ class NcclRing final : public Ring {
     if (copies.size() == 1 && copies.front().height == 1 && copies.front().width == bytes) {
       return rows.data;
     }
-    rank.pull(rank.number(), {{rows, to}});
+    rank.wait(rank.pull(rank.number(), {{rows, to}}));  // it has a stream of its own
     return buffer.data;
   }
 };
