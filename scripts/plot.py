@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Plots result files of flashbench: time, FLOP/s, memory, traffic and roofline. Rows of one query that
 were timed beside `stream` give the time to decode. Where they lie beside rows of as many queries as keys,
-there is also the time to generate a token with a cache and without one.
+there is also the time to generate a token with a cache and without one. Rows of several GPUs give their
+share of linear scaling.
 
     scripts/plot.py results/cpu/cpu.csv -o plots
 
@@ -49,7 +50,7 @@ SCHEMA = 1
 CONFIG_SCHEMA = Path(__file__).resolve().parents[1] / "configs/sweep.schema.json"
 TEXT_COLUMNS = ["provider", "kernel", "device", "pass", "dtype", "mask", "status", "reason",
                 "verified", "layout", "distribution"]
-OPTIONAL_COLUMNS = ["pct_of_peak", "stream_us"]  # missing in older files
+OPTIONAL_COLUMNS = ["pct_of_peak", "stream_us", "eff_strong"]  # missing in older files
 NUMBER_COLUMNS = ["schema", "batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim",
                   "median_ms", "ci_low_ms", "ci_high_ms", "tflops", "pct_of_ceiling",
                   "bytes_compulsory", "bytes_requested", "bytes_measured", "intensity",
@@ -214,6 +215,9 @@ def draw_all(rows, bandwidth, folder):
                 suffix = f"_{number}" if len(pages) > 1 else ""
                 figure = draw_page(f"{title}, {kind}, {dtype}", page, styles, draw, bandwidth)
                 written += save(figure, folder / f"{name}_{kind}_{dtype}{suffix}")
+        if panels := scaling_panels(group):
+            figure = draw_page(f"Share of linear scaling, {kind}, {dtype}", panels, styles, draw_scaling, bandwidth)
+            written += save(figure, folder / f"scaling_{kind}_{dtype}")
         if kind != "forward":
             continue
         for name, title, panels, draw in [
@@ -275,6 +279,17 @@ def decoding_panels(rows):
         if panel["kv_len"].nunique() > 1:
             words = [described(name, value) for name, value in zip(others, rest) if value != ""]
             panels.append((", ".join([f"batch {batch:g}, {heads}, head_dim {head_dim:g}", *words]), panel))
+    return panels
+
+
+def scaling_panels(rows):
+    """[(title, rows)] of what several GPUs share, wherever there are two lengths."""
+    rows = rows[rows["eff_strong"].notna()].assign(in_series=True).sort_values("kv_len")
+    panels = []
+    for (head_dim, mask, heads, _), panel in rows.groupby(["head_dim", "mask", "heads", "device"], sort=False):
+        for gpus, shared in panel.groupby("gpus"):
+            if shared["kv_len"].nunique() > 1:
+                panels.append((f"{gpus} GPUs, {heads}, head_dim {head_dim:g}, {MASKS[mask]}", shared))
     return panels
 
 
@@ -455,6 +470,14 @@ def draw_decoding(axis, panel, styles, _):
     axis.set_ylabel("median time (us)")
     length_axis(axis, panel)
     axis.set_xlabel("keys of a request")
+
+
+def draw_scaling(axis, panel, styles, _):
+    for line, rows in panel.groupby("line", sort=False):
+        draw_line(axis, rows, rows["eff_strong"] * 100, styles[line], line)
+    axis.axhline(100, color=CEILING, linestyle="--", linewidth=1.2, label="linear")
+    axis.set_ylabel("% of linear scaling")
+    length_axis(axis, panel)
 
 
 def draw_flops(axis, panel, styles, rate):

@@ -199,6 +199,18 @@ def test_one_query_beside_stream_shows_the_time_to_decode(tiny_result, tmp_path)
     assert "stream: the same bytes" in text and "batch 1," in text and "batch 16," in text and "batch 3," not in text
 
 
+def test_several_gpus_show_their_share_of_linear_scaling(tiny_result, tmp_path):
+    def change(rows):
+        row = {**rows[0], "gpus": 2}
+        rows[:] = [{**row, "provider": provider, "kv_len": keys, "q_len": keys, "eff_strong": share}
+                   for provider, share in (("tiled", ""), ("tiled:ring", 0.8)) for keys in (256, 512)]
+        rows.append({**rows[-1], "gpus": 4})  # of one length
+
+    plot(edited(tiny_result, tmp_path / "split.csv", change), "-o", tmp_path)
+    text = (tmp_path / "scaling_forward_fp32.svg").read_text()
+    assert "2 GPUs" in text and "4 GPUs" not in text and "tiled:ring" in text and "<!-- linear -->" in text
+
+
 def test_without_stream_there_is_no_figure_of_decoding(tiny_result, tmp_path):
     def change(rows):
         rows[:] = [{**rows[0], "kv_len": keys, "q_len": 1, "stream_us": ""} for keys in (256, 512)]
