@@ -110,7 +110,7 @@ struct Arguments {
   // The number of keys that a query sees, if positive; else it sees none.
   __device__ int visible_keys(int query) const { return min(kv_len, query + diagonal + 1); }
 
-  // Whether a block of keys is in own_k and own_v. Such blocks begin with the tokens.
+  // Whether a block of keys is in own_k and own_v, whose chunks are whole blocks.
   __device__ bool has_in_place(int first_key) const {
     const auto has = [&](const QueryRange& own_) {
       return own_.first <= first_key && first_key < own_.end;

@@ -72,7 +72,7 @@ class DeviceGroup {
   static constexpr int kArrivalWords = 256;
   virtual Arrivals arrivals(int rank) = 0;
 
-  // Writes a word of arrivals() behind the rank's last pull, and all pulls that that was behind.
+  // Writes a word of arrivals() once the rank's last pull has ended.
   virtual void announce(int rank, int word) = 0;
 
   // Sets a mark, from 0, of this run: others may pull what the rank has written. Any thread of the
