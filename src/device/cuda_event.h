@@ -28,6 +28,9 @@ class CudaEvent {
     FLASHBENCH_CUDA(cudaStreamWaitEvent(stream, event_, 0));
   }
 
+  // Whether what was before the last record has ended, or its GPU is lost.
+  bool has_ended() const { return cudaEventQuery(event_) != cudaErrorNotReady; }
+
   double seconds_since(const CudaEvent& start) const {
     float milliseconds = 0;
     FLASHBENCH_CUDA(cudaEventElapsedTime(&milliseconds, start.event_, event_));

@@ -13,6 +13,7 @@
 #include "device/cuda_ranks.h"
 #include "device/nccl_ranks.h"
 #include "device/rank_barrier.h"
+#include "device/stream_watch.h"
 
 namespace flashbench {
 
@@ -90,6 +91,7 @@ class CudaGroup final : public DeviceGroup {
         nccl_(std::move(nccl)),
         barrier_(count, kMostSecondsAtBarrier),
         states_(static_cast<size_t>(count)),
+        watch_(count),
         runners_(count) {
     for (int rank = 0; rank < count; ++rank) {
       const WorkOnGpu here(gpu(rank));
@@ -161,8 +163,8 @@ class CudaGroup final : public DeviceGroup {
   }
 
   void set_mark(int, int) override { without_marks(); }
-  void when_done(int, const std::function<void()>&) override {
-    throw std::logic_error("ranks of GPUs do not say where they are");
+  void when_done(int rank, const std::function<void()>& call) override {
+    watch_.when_done(rank, gpus_.compute(rank), call);
   }
 
   // Two events for each rank, in turns: when one is recorded again, every rank has passed the
@@ -234,6 +236,7 @@ class CudaGroup final : public DeviceGroup {
   RankBarrier barrier_;
   std::vector<State> states_;
   uint32_t run_ = 0;
+  StreamWatch watch_;
   ThreadPool runners_;
 };
 

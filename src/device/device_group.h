@@ -82,8 +82,9 @@ class DeviceGroup {
   // Waits until every rank is here: what one has written before, all may pull afterwards.
   virtual void barrier(int rank) = 0;
 
-  // Calls this, soon, once the rank's work before it has ended; by the end of run(). Any thread of
-  // the rank may ask for it, and any thread may call.
+  // Calls this, soon, once the rank's work before it has ended, in that order; on a host by the end
+  // of run(), on GPUs while the group exists. Any thread of the rank may ask for it, and any thread
+  // may call.
   virtual void when_done(int rank, const std::function<void()>& call) = 0;
   // Of the last run, which has ended: each rank's seconds from its own start to its own end.
   virtual std::vector<double> rank_seconds() const = 0;

@@ -112,7 +112,9 @@ def test_several_gpus_are_verified_and_only_then_timed(gpu_check, tmp_path, gpus
     calls, said = gpu_check("split")
     expected = [f"cudnn= verify --config configs/split_gpus.json{device} --repeat 3" for device in lists]
     if gpus == 4:
-        expected.append(f"cudnn= sweep --config configs/split_h200.json --out {tmp_path}/out --resume")
+        expected += [
+            f"cudnn= sweep --config configs/{name}.json --out {tmp_path}/out --resume" for name in ["split_h200", "split_1m"]
+        ]
     assert calls == expected
     assert ("4 are needed" in said) == (gpus < 4)
 

@@ -197,12 +197,17 @@ void Rank::barrier() const {
 
 void Rank::show_waiting() const {
   if (board_ == nullptr) return;
-  group_.when_done(number_, [this] { board_->wait_for_others(number_); });
+  group_.when_done(number_, [board = board_, rank = number_] { board->wait_for_others(rank); });
 }
 
 void Rank::begin(const RankStep& step) const {
   if (board_ == nullptr) return;
-  group_.when_done(number_, [this, step] { board_->begin(number_, step); });
+  group_.when_done(number_, [board = board_, rank = number_, step] { board->begin(rank, step); });
+}
+
+void Rank::end() const {
+  if (board_ == nullptr) return;
+  group_.when_done(number_, [board = board_, rank = number_] { board->end(rank); });
 }
 
 }  // namespace flashbench

@@ -122,8 +122,9 @@ class Rank {
   void wait_for_others(int64_t pull) const;  // one with a mark
   void barrier() const;
 
-  // Shows what the rank is at from here on.
+  // Shows what the rank is at from here on, or that it is done.
   void begin(const RankStep&) const;
+  void end() const;
   void show_on(StepBoard& board) { board_ = &board; }
 
   void only(GroupPart part) { part_ = part; }

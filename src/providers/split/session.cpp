@@ -10,15 +10,6 @@ namespace flashbench {
 
 namespace {
 
-// Takes a rank from the board when its work has ended, or failed.
-struct ShownUntilEnd {
-  ~ShownUntilEnd() {
-    if (board != nullptr) board->end(rank);
-  }
-  StepBoard* board;
-  int rank;
-};
-
 class SplitSession final : public Session, public GroupSession {
  public:
   SplitSession(const SplitKind& kind, const SplitParts& parts, const Problem& problem,
@@ -34,8 +25,14 @@ class SplitSession final : public Session, public GroupSession {
   void run(const Inputs& in, const Outputs& out) override {
     for (const auto& rank : ranks_) std::ranges::fill(rank->pulled_bytes(), 0);
     group_->run([&](int number) {
-      const ShownUntilEnd shown{board_, number};
-      algorithm_->run(*ranks_[static_cast<size_t>(number)], in, out);
+      const Rank& rank = *ranks_[static_cast<size_t>(number)];
+      try {
+        algorithm_->run(*ranks_[static_cast<size_t>(number)], in, out);
+      } catch (...) {
+        rank.end();
+        throw;
+      }
+      rank.end();
     });
   }
 
@@ -48,10 +45,7 @@ class SplitSession final : public Session, public GroupSession {
   std::optional<int64_t> requested_bytes() const override { return std::nullopt; }
   GroupSession* group() override { return this; }
 
-  // A rank of a GPU is queued long before it is done, and does not say where it is.
   void show_on(StepBoard& board) override {
-    if (group_->info(0).kind != DeviceKind::cpu) return;
-    board_ = &board;
     for (const auto& rank : ranks_) rank->show_on(board);
   }
   void only(GroupPart part) override {
@@ -81,7 +75,6 @@ class SplitSession final : public Session, public GroupSession {
   std::unique_ptr<DeviceGroup> group_;
   Ranks ranks_;
   std::unique_ptr<SplitAlgorithm> algorithm_;
-  StepBoard* board_ = nullptr;
 };
 
 }  // namespace
