@@ -43,19 +43,20 @@ class KeyGate {
   virtual void finished(RowRange) const {}
 };
 
-// One GPU's share of a problem that several have: some of the queries, and keys that arrive while
-// the kernel runs. Q, O and the logsumexp are those of the whole problem, of which rows of the
-// other queries are not written. K and V have the keys that the queries see, from the first on.
+// One GPU's share of a problem that several have: some of the queries, and inputs that arrive while
+// the kernel runs. Q, O and the logsumexp have all queries, of which the rows of others are not
+// written. K and V have the keys that the queries see, from the first on.
 struct Share {
   std::array<RowRange, 2> queries;  // ascending, without a row of both
 
-  // Of all tokens: where the keys of the same tokens are from the start. Empty views: they
-  // arrive, too.
-  ConstTensorView own_k = {}, own_v = {};
+  // Rows of Q, K and V that are from the start in tensors of all tokens, and do not arrive.
+  std::array<RowRange, 2> own_rows = {};
+  ConstTensorView own_q = {}, own_k = {}, own_v = {};
 
-  // K and V arrive in parts of `part_keys` keys, the last first; word i of `arrived`, in the GPU's
-  // memory, is `run` once part i and those behind it are there.
-  int64_t part_keys = 0;
+  // What else the kernel reads arrives in parts: `part_rows` rows of `part_heads` K/V heads, and of
+  // the query heads that share them. The first heads come first, and of them the last rows of K.
+  // Word i of `arrived`, in the GPU's memory, is `run` once parts 0 to i are there.
+  int64_t part_rows = 0, part_heads = 0;
   const uint32_t* arrived = nullptr;
   uint32_t run = 0;
 };
@@ -104,7 +105,7 @@ struct AttentionKernel {
   bool knows_gates = false;  // Launch::gate; keys are read in ascending order
 
   bool knows_shares = false;  // Launch::share
-  int64_t share_rows = 1;     // own_k and own_v of a share want chunks of such multiples
+  int64_t share_rows = 1;     // own_rows of a share are such multiples
 
   bool knows_fp32_outputs = false;  // Launch::fp32_outputs
 

@@ -151,14 +151,23 @@ void set_share(Arguments& a, const Share& share, int64_t keys, BlockSizes blocks
     a.own[i] = {static_cast<int>(own.first), static_cast<int>(own.end), count};
     a.q_blocks += count;
   }
-  a.own_keys_in_place = share.own_k.data != nullptr;
-  if (a.own_keys_in_place) {
+  a.own_rows_of_warps = std::ranges::all_of(share.queries, [](const RowRange& own) {
+    return own.first % kWarpRows == 0 && own.end % kWarpRows == 0;
+  });
+  const auto as_int = [](int64_t n) { return static_cast<int>(n); };
+  for (size_t i = 0; i < share.own_rows.size(); ++i) {
+    a.in_place[i] = {as_int(share.own_rows[i].first), as_int(share.own_rows[i].end)};
+  }
+  if (share.own_k.data != nullptr) {
+    a.own_q = tensor_map(share.own_q, kConsumerRows);
     a.own_k = tensor_map(share.own_k, blocks.kv);
     a.own_v = tensor_map(share.own_v, blocks.kv);
   }
   a.arrived = share.arrived;
   a.run = share.run;
-  a.part_keys = static_cast<int>(share.part_keys);
+  a.part_rows = as_int(share.part_rows);
+  a.row_parts = as_int((keys + share.part_rows - 1) / share.part_rows);
+  a.part_heads = as_int(share.part_heads);
 }
 
 Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void* workspace) {

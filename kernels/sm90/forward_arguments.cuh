@@ -57,9 +57,8 @@ constexpr Config with_fp32_o(Config config) {
   return config;
 }
 
-// The same for a share. O goes to memory directly, because a block of queries may begin anywhere.
+// The same for a share.
 constexpr Config with_share(Config config) {
-  config.stage_o = false;
   config.first_lacks_rows = false;
   config.shared = true;
   return config;
@@ -68,6 +67,10 @@ constexpr Config with_share(Config config) {
 // Queries [first, end) of each head, in `blocks` blocks, of which the last ends with `end`.
 struct QueryRange {
   int first, end, blocks;
+};
+
+struct RowSpan {
+  int first, end;
 };
 
 struct Arguments {
@@ -101,21 +104,23 @@ struct Arguments {
 
   // Only if shared (kernels::Share).
   QueryRange own[2];       // ascending
-  bool own_keys_in_place;  // whether the keys of these tokens are in own_k and own_v
-  CUtensorMap own_k, own_v;
+  bool own_rows_of_warps;  // whether the rows of a warp are all of the share, or none
+  RowSpan in_place[2];     // of own_q, own_k and own_v; whole blocks
+  CUtensorMap own_q, own_k, own_v;
   const unsigned* arrived;
   unsigned run;
-  int part_keys;
+  int part_rows, row_parts;  // as many as kv_len has
+  int part_heads;            // of K and V
 
   // The number of keys that a query sees, if positive; else it sees none.
   __device__ int visible_keys(int query) const { return min(kv_len, query + diagonal + 1); }
 
-  // Whether a block of keys is in own_k and own_v, whose chunks are whole blocks.
-  __device__ bool has_in_place(int first_key) const {
-    const auto has = [&](const QueryRange& own_) {
-      return own_.first <= first_key && first_key < own_.end;
+  // Whether a block of rows is in own_q, own_k and own_v.
+  __device__ bool has_in_place(int first_row) const {
+    const auto has = [&](const RowSpan& rows) {
+      return rows.first <= first_row && first_row < rows.end;
     };
-    return own_keys_in_place && (has(own[0]) || has(own[1]));
+    return has(in_place[0]) || has(in_place[1]);
   }
 };
 

@@ -177,14 +177,14 @@ struct ForwardE4m3 : E4m3Shapes<kConfig> {
   static __device__ void produce_kv(const E4m3Arguments& a, Shared& shared) {
     if (!a.only_v_is_made) ptx::griddepcontrol_wait();
     typename Shapes::Ring ring;
-    KeyArrivals arrivals;
+    ShareInputs inputs;
     const unsigned tiles = static_cast<unsigned>(a.batch_heads * a.q_blocks);
     unsigned index = blockIdx.x;
     for (typename Shapes::TileRing tile_ring;; tile_ring.advance()) {
       const E4m3Tile tile = Tiles::next_tile(a, index, tiles);
       Producer::publish(shared, tile_ring, tile);
       if (tile.kv_blocks == Tiles::kNoTile) break;
-      Producer::produce_kv_of(a, shared, tile, ring, arrivals);
+      Producer::produce_kv_of(a, shared, tile, ring, inputs);
       index = Tiles::next_index(a, tiles);
     }
     // If no tile has keys: the next launch waits for this one alone.

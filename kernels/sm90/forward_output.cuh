@@ -148,7 +148,11 @@ struct ForwardOutput {
     if constexpr (kConfig.fp32_o) {
       store_fp32_o(a, tile, warp_row + lane / 4, o, inverse);
     } else if constexpr (kConfig.stage_o) {
-      stage_o(a, tile, shared.o[4 * consumer + warp], warp_row, o, inverse);
+      if (!kConfig.shared || a.own_rows_of_warps) {
+        stage_o(a, tile, shared.o[4 * consumer + warp], warp_row, o, inverse);
+      } else {
+        store_o(a, tile, warp_row + lane / 4, o, inverse);
+      }
     } else {
       store_o(a, tile, warp_row + lane / 4, o, inverse);
     }

@@ -11,7 +11,7 @@
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/shared_address.h"
 #include "kernels/sm90/forward_arguments.cuh"
-#include "kernels/sm90/forward_arrivals.cuh"
+#include "kernels/sm90/forward_share_inputs.cuh"
 #include "kernels/sm90/roles.cuh"
 
 namespace flashbench::kernels::sm90 {
@@ -41,7 +41,7 @@ struct ForwardProducer : Barriers<Delay> {
   // request, a whole warp takes the tiles, and its first lane does the rest, but for pages.
   static __device__ void produce_kv(const Arguments& a, Shared& shared) {
     Ring ring;
-    KeyArrivals arrivals;
+    ShareInputs inputs;
     const unsigned tiles =
         static_cast<unsigned>((kByRequest ? a.heads : a.batch_heads) * a.q_blocks);
     unsigned index = blockIdx.x;
@@ -49,7 +49,7 @@ struct ForwardProducer : Barriers<Delay> {
       const Tile tile = Tiles::next_tile(a, index, tiles);
       if (!kByRequest || threadIdx.x == 0) {
         publish(shared, tile_ring, tile);
-        if (!kByRequest || a.block_table == nullptr) produce_kv_of(a, shared, tile, ring, arrivals);
+        if (!kByRequest || a.block_table == nullptr) produce_kv_of(a, shared, tile, ring, inputs);
       }
       if constexpr (kByRequest) {
         __syncwarp();
@@ -70,19 +70,20 @@ struct ForwardProducer : Barriers<Delay> {
 
   static __device__ __forceinline__ void produce_kv_of(const Arguments& a, Shared& shared,
                                                        const Tile& tile, Ring& ring,
-                                                       [[maybe_unused]] KeyArrivals& arrivals) {
+                                                       [[maybe_unused]] ShareInputs& inputs) {
     const int kv_head = tile.head / a.heads_per_kv_head;
+    if constexpr (Shapes::kShared) inputs.begin_head(a, kv_head);
+    [[maybe_unused]] RowPlace place;
     const auto k_rows = Tiles::kv_rows(a.k_steps, tile, kv_head);
     const auto v_rows = Tiles::kv_rows(a.v_steps, tile, kv_head);
     for (int block = tile.kv_blocks - 1; block >= Tiles::first_block(tile);
          --block, ring.advance()) {
       const CUtensorMap *k = &a.k, *v = &a.v;
       if constexpr (Shapes::kShared) {
-        if (a.has_in_place(block * kBlockKv)) {
+        if (block * kBlockKv < place.from) place = inputs.locate(a, block * kBlockKv);
+        if (place.own) {
           k = &a.own_k;
           v = &a.own_v;
-        } else {
-          arrivals.await(a, block * kBlockKv);
         }
       }
       wait(shared.k_empty[ring.stage], ring.parity ^ 1);
@@ -134,6 +135,7 @@ struct ForwardProducer : Barriers<Delay> {
   // room.
   static __device__ void produce_q(const Arguments& a, Shared& shared) {
     uint32_t parity = 0;
+    [[maybe_unused]] ShareInputs inputs;
     for (TileRing tile_ring;; tile_ring.advance()) {
       wait(shared.tile_full[tile_ring.stage], tile_ring.parity);
       const Tile tile = shared.tiles[tile_ring.stage];
@@ -141,11 +143,17 @@ struct ForwardProducer : Barriers<Delay> {
       if (tile.kv_blocks == Tiles::kNoTile) return;
       if (tile.kv_blocks == 0) continue;
       const auto rows = Tiles::q_rows(a, tile);
-      prefetch_q(a, rows, tile.first_query);
+      if constexpr (Shapes::kShared) inputs.begin_head(a, tile.head / a.heads_per_kv_head);
+      prefetch_q(a, rows, tile);
       for (int i = 0; i < kConsumers; ++i) {
+        const int row = tile.first_query + kConsumerRows * i;
+        const CUtensorMap* q = &a.q;
+        if constexpr (Shapes::kShared) {
+          if (row >= tile.begin && inputs.locate(a, row).own) q = &a.own_q;
+        }
         wait(shared.q_empty[i], parity ^ 1);
-        copy<kQPanelBytes>(a.q, shared.q[i], shared.q_full[i], rows,
-                           tile.first_query + kConsumerRows * i, ptx::CachePolicy::evict_first);
+        copy<kQPanelBytes>(*q, shared.q[i], shared.q_full[i], rows, row,
+                           ptx::CachePolicy::evict_first);
       }
       parity ^= 1;
     }
@@ -176,12 +184,19 @@ struct ForwardProducer : Barriers<Delay> {
     }
   }
 
-  // Prefetches Q into the L2 cache while shared memory has no room for it.
+  // Prefetches Q into the L2 cache while shared memory has no room for it; of a share, what is in
+  // the GPU's own tensors.
   template <typename Rows>
-  static __device__ void prefetch_q(const Arguments& a, const Rows& rows, int first_query) {
+  static __device__ void prefetch_q(const Arguments& a, const Rows& rows, const Tile& tile) {
 #pragma unroll
     for (int i = 0; i < kConsumers * kPanels; ++i) {
-      rows.prefetch(a.q, i % kPanels * kPanelColumns, first_query + i / kPanels * kConsumerRows);
+      const int column = i % kPanels * kPanelColumns;
+      const int row = tile.first_query + i / kPanels * kConsumerRows;
+      if constexpr (Shapes::kShared) {
+        if (a.has_in_place(row)) rows.prefetch(a.own_q, column, row);
+      } else {
+        rows.prefetch(a.q, column, row);
+      }
     }
   }
 };

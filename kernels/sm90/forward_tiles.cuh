@@ -22,6 +22,15 @@ struct StoredRowsOfHead : RowsOfHead {
   }
 };
 
+// The same of a share, of which the rows before `begin` are not.
+struct StoredRowsOfShare : RowsOfHead {
+  int begin;
+  __device__ __forceinline__ void store(const CUtensorMap& map, int column, int row,
+                                        uint32_t from) const {
+    if (row >= begin) RowsOfHead::store(map, column, row, from);
+  }
+};
+
 // A block of queries of one head, and the number of the block of keys behind the last that it sees.
 // Queries below 0 and from q_len on do not exist.
 struct alignas(16) Tile {
@@ -220,6 +229,8 @@ struct ForwardTiles {
   static __device__ auto o_rows(const Arguments& a, const Tile& tile) {
     if constexpr (kByRequest) {
       return RowsOfRequest(a.o_steps, tile.batch, tile.head, tile.first_q, tile.q_len);
+    } else if constexpr (kConfig.shared) {
+      return StoredRowsOfShare{{tile.head, tile.batch}, tile.begin};
     } else if constexpr (kConfig.first_lacks_rows) {
       return StoredRowsOfHead{tile.head, tile.batch};
     } else {

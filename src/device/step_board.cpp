@@ -13,7 +13,6 @@ inline constexpr auto kNames<StepWork> =
     names_of<StepWork>({{StepWork::pull_keys, "pull of keys"},
                         {StepWork::pull_queries, "pull of the queries of heads"},
                         {StepWork::pull_heads, "pull of heads"},
-                        {StepWork::pull_results, "pull of the results of tokens"},
                         {StepWork::attend_queries, "attention of queries"},
                         {StepWork::attend_keys, "attention to keys"},
                         {StepWork::attend_heads, "attention of heads"},

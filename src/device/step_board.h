@@ -17,7 +17,6 @@ enum class StepWork : int8_t {
   pull_keys,
   pull_queries,
   pull_heads,
-  pull_results,
   attend_queries,
   attend_keys,
   attend_heads,

@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -17,6 +19,7 @@
 #include "case/case_run.h"
 #include "case/support.h"
 #include "device/cuda.h"
+#include "device/cuda_bytes.h"
 #include "device/device_tensors.h"
 #include "inputs/inputs.h"
 #include "providers/provider.h"
@@ -64,8 +67,8 @@ class CudaSplits : public testing::TestWithParam<std::tuple<const char*, Pass, M
     p.layout = variant % 2 == 0 ? Layout::bshd : Layout::bhsd;
     p.split = variant % 4 == 0 ? Split::contiguous : Split::zigzag;
     p.batch = 1 + variant % 2;
-    p.kv_heads = gpus;
-    p.q_heads = gpus * (variant % 3 + 1);
+    p.kv_heads = gpus * (variant % 4 < 2 ? 1 : 3);
+    p.q_heads = p.kv_heads * (variant % 3 + 1);
     p.q_len = p.kv_len = length;
     p.head_dim = variant % 5 == 0 ? 128 : variant % 5 == 1 ? 96 : 64;
     p.gpus = gpus;
@@ -194,7 +197,10 @@ TEST(CudaSplit, OutputsEqualThoseOfOneGpuBitForBit) {
       for (const Mask mask : {Mask::none, Mask::causal_bottom_right}) {
         // A share reads its own keys in place if chunks are multiples of 128.
         const int64_t chunk = head_dim == 64 ? 4160 : 4224;
-        const Problem p = long_problem(mask, head_dim, chunk), alone = p.of_one_device();
+        Problem p = long_problem(mask, head_dim, chunk);
+        p.q_heads = 16;  // so many that ulysses pulls them in groups
+        p.kv_heads = 8;
+        const Problem alone = p.of_one_device();
         const HostTensors host(p, {}, pool);
         const DeviceInputs inputs(*device, p, Placement::contiguous, host.inputs());
         const DeviceInputs inputs_alone(*device, alone, Placement::contiguous, host.inputs());
@@ -236,21 +242,20 @@ class LatePulls final : public WrappedGroup {
 };
 
 // What a launch reads before it has arrived is of the run before, which had other inputs.
-TEST(CudaSplit, AShareWaitsForKeysHoweverLateTheyAre) {
+TEST(CudaSplit, AShareWaitsForItsPartsHoweverLateTheyAre) {
   if (const auto why = why_no_cuda()) GTEST_SKIP() << *why;
   constexpr int kRuns = 100;
-  const SplitKind& gated = *std::ranges::find(kSplitKinds, "tiled:gated", &SplitKind::name);
   const auto kernels = kernels::all_kernels();
   const auto kernel = std::ranges::find(kernels, "sm90_forward", &kernels::AttentionKernel::name);
   for (const auto& device : pairs_of_ranks()) {
     ThreadPool pool(8);
-    const Problem p = long_problem(Mask::causal_bottom_right, 128, 4224);
+    Problem p = long_problem(Mask::causal_bottom_right, 128, 4224);
+    p.q_heads = 8;
+    p.kv_heads = 4;
     if (const auto why = (*kernel)->why_unsupported(p.of_one_device(), device->info())) {
       GTEST_SKIP() << *why;
     }
     const SplitParts parts{.kernel = *kernel, .tokens = TokenSplit::of(p)};
-    const auto late =
-        make_split_session(gated, parts, p, std::make_unique<LatePulls>(make_group(*device, 2)));
     const auto gather = provider("tiled:gather").prepare(p, *device);
     std::vector<DeviceInputs> inputs;
     std::vector<HostOutputs> expected;
@@ -260,11 +265,83 @@ TEST(CudaSplit, AShareWaitsForKeysHoweverLateTheyAre) {
       expected.push_back(outputs_of(*gather, p, inputs.back(), *device));
     }
     EXPECT_FALSE(expected[0] == expected[1]);
-    for (size_t run = 0; run < kRuns; ++run) {
-      ASSERT_TRUE(outputs_of(*late, p, inputs[run % 2], *device) == expected[run % 2])
-          << "run " << run << (device->info().ranks_share_gpus ? " on one GPU" : " on two");
+    for (const char* name : {"tiled:gated", "tiled:ulysses"}) {
+      const SplitKind& kind = *std::ranges::find(kSplitKinds, name, &SplitKind::name);
+      const auto late =
+          make_split_session(kind, parts, p, std::make_unique<LatePulls>(make_group(*device, 2)));
+      for (size_t run = 0; run < kRuns; ++run) {
+        ASSERT_TRUE(outputs_of(*late, p, inputs[run % 2], *device) == expected[run % 2])
+            << name << " run " << run
+            << (device->info().ranks_share_gpus ? " on one GPU" : " on two");
+      }
     }
   }
+}
+
+// The first step of rank 1 has a kernel that does not end until the test lets it.
+class HeldUp final : public WrappedGroup {
+ public:
+  HeldUp(std::unique_ptr<DeviceGroup> group, volatile int* flags)
+      : WrappedGroup(std::move(group)), flags_(flags) {}
+  void hold_next_run() { held_ = false; }
+  void when_done(int rank, const std::function<void()>& call) override {
+    WrappedGroup::when_done(rank, call);
+    if (rank == 1 && !std::exchange(held_, true)) {
+      cuda_bytes::hold(&flags_[0], &flags_[1], 60, static_cast<cudaStream_t>(stream(1).cuda));
+    }
+  }
+
+ private:
+  volatile int* flags_;
+  bool held_ = true;
+};
+
+TEST(CudaSplit, TheBoardNamesARankThatHangsAndItsStep) {
+  if (const auto why = why_no_cuda()) GTEST_SKIP() << *why;
+  void* pinned = nullptr;
+  ASSERT_EQ(cudaMallocHost(&pinned, 2 * sizeof(int)), cudaSuccess);
+  auto* const flags = static_cast<volatile int*>(pinned);
+  ThreadPool pool(8);
+  for (const auto& device : pairs_of_ranks()) {
+    for (const SplitKind& kind : kSplitKinds) {
+      Problem p{.dtype = Dtype::bf16, .q_heads = 4, .kv_heads = 4, .q_len = 1024, .kv_len = 1024};
+      p.gpus = 2;
+      if (provider(kind.name).why_unsupported(p, device->info())) continue;
+      const auto kernels = kernels::all_kernels();
+      const auto kernel =
+          std::ranges::find(kernels, "sm90_forward", &kernels::AttentionKernel::name);
+      auto held = std::make_unique<HeldUp>(make_group(*device, 2), flags);
+      HeldUp& group = *held;
+      const auto session = make_split_session(kind,
+                                              {.kernel = *kernel,
+                                               .fp32_outputs = kind.fp32_outputs(p.pass),
+                                               .tokens = TokenSplit::of(p)},
+                                              p, std::move(held));
+      StepBoard board;
+      session->group()->show_on(board);
+      const HostTensors host(p, {}, pool);
+      const DeviceInputs inputs(*device, p, Placement::contiguous, host.inputs());
+      const HostOutputs expected = outputs_of(*session, p, inputs, *device);  // loads kernels
+      DeviceOutputs outputs(*device, p, Placement::contiguous);
+      flags[0] = 0;
+      flags[1] = 0;
+      group.hold_next_run();
+      session->run(inputs.view(), outputs.view());
+      const std::string expected_step = "rank 1 did not finish step 1 of ";
+      std::string found;
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+      while (!found.starts_with(expected_step) && std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        found = board.unfinished().value_or("");
+      }
+      EXPECT_THAT(found, testing::StartsWith(expected_step)) << kind.name;
+      flags[0] = 1;
+      device->synchronize();
+      EXPECT_EQ(flags[1], 0) << "the kernel gave up";
+      EXPECT_TRUE(outputs.to_host() == expected) << kind.name;
+    }
+  }
+  cudaFreeHost(pinned);
 }
 
 // A timed row has the times of its ranks, and says that they share a GPU.

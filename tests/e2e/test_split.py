@@ -85,7 +85,7 @@ def test_a_rank_that_hangs_is_named_with_its_step(flashbench, plugins):
     rows = json.loads((flashbench.folder / "out/hung.json").read_text())["results"]
     assert [row["status"] for row in rows] == ["ok", "ok", "timeout", "timeout", "ok", "ok"]
     ulysses, ring = rows[2:4]
-    assert ulysses["reason"].startswith("rank 2 did not finish step 1 of 3 (pull of heads 2 to 2) in ")
+    assert ulysses["reason"].startswith("rank 2 did not finish step 1 of 2 (pull of heads 2 to 2) in ")
     assert ring["reason"].startswith("rank 2 did not finish step 2 of 4 (pull of keys 24 to 31 and 32 to 39) in ")
     for row in (ulysses, ring):
         assert "it did not end within 3 s; its worker was killed" in row["reason"]

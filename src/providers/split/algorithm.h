@@ -31,8 +31,10 @@ std::unique_ptr<SplitAlgorithm> make_gather(const Ranks&);
 std::unique_ptr<SplitAlgorithm> make_gated(const Ranks&);
 std::unique_ptr<SplitAlgorithm> make_gated_share(const Ranks&);
 
-// Each pulls all tokens of some heads, computes these heads, and gives the results back.
+// Each pulls all tokens of some heads and computes these heads. On GPUs one launch waits for parts
+// of them, forward and where chunks are whole blocks.
 std::unique_ptr<SplitAlgorithm> make_ulysses(const Ranks&);
+std::unique_ptr<SplitAlgorithm> make_ulysses_share(const Ranks&);
 
 // In each step a rank pulls the keys and values of another while it computes with those before, and
 // merges what the steps give.

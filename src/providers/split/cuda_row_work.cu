@@ -117,6 +117,18 @@ struct MergeRows {
   }
 };
 
+// Rows of one element that lie side by side, as rows of several where their number allows.
+template <typename Data>
+BasicTensorView<Data> with_wide_rows(BasicTensorView<Data> t) {
+  if (t.head_dim != 1 || t.row_stride != 1) return t;
+  while (t.head_dim < 256 && t.length % 2 == 0) {
+    t.length /= 2;
+    t.head_dim *= 2;
+  }
+  t.row_stride = t.head_dim;
+  return t;
+}
+
 class CudaRowWork final : public RowWork {
  public:
   void fill(const TensorView& t, float value, Stream stream) const override {
@@ -125,7 +137,11 @@ class CudaRowWork final : public RowWork {
   void add(const TensorView& sum, const ConstTensorView& part, Stream stream) const override {
     launch_for_rows(sum, Add{floats(sum), floats(part)}, stream);
   }
-  void store(const ConstTensorView& from, const TensorView& to, Stream stream) const override {
+  void store(const ConstTensorView& given_from, const TensorView& given_to,
+             Stream stream) const override {
+    const bool dense = given_from.row_stride == given_to.row_stride;
+    const ConstTensorView from = dense ? with_wide_rows(given_from) : given_from;
+    const TensorView to = dense ? with_wide_rows(given_to) : given_to;
     kernels::with_type(to.dtype, [&]<typename Element>(Element) {
       launch_for_rows(to, Store<Element>{floats(from), rows_of_type<Element>(to)}, stream);
     });

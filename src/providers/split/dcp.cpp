@@ -28,8 +28,8 @@ class Dcp final : public SplitAlgorithm {
     rank.begin({3, 3, StepWork::merge_heads, {heads}});
     merge_parts(rank, own, heads);
     const TensorView lse = logsumexp_view(static_cast<void*>(out.logsumexp), rank.whole());
-    rank.store(own.o.view(), heads_of(out.o, heads.first, heads.size()));
-    rank.store(own.logsumexp.view(), heads_of(lse, heads.first, heads.size()));
+    rank.store(own.o.view(), heads_of(out.o, heads));
+    rank.store(own.logsumexp.view(), heads_of(lse, heads));
     rank.barrier();  // until all have read, none may begin the next run
   }
 
@@ -61,10 +61,9 @@ class Dcp final : public SplitAlgorithm {
     for (int from = 0; from < rank.group().ranks(); ++from) {
       const KeyPart& part = state_of(from).part;
       const auto i = static_cast<size_t>(from);
-      pulls.push_back(rank.pull(
-          from,
-          {{heads_of(part.o(), heads.first, heads.size()), own.part_o[i].view()},
-           {heads_of(part.logsumexp(), heads.first, heads.size()), own.part_logsumexp[i].view()}}));
+      pulls.push_back(
+          rank.pull(from, {{heads_of(part.o(), heads), own.part_o[i].view()},
+                           {heads_of(part.logsumexp(), heads), own.part_logsumexp[i].view()}}));
     }
     rank.fill(own.logsumexp.view(), -std::numeric_limits<float>::infinity());
     for (size_t i = 0; i < pulls.size(); ++i) {

@@ -31,8 +31,10 @@ class KeyParts {
 
   int64_t keys() const { return keys_; }
   int count(int64_t keys) const { return static_cast<int>((keys + keys_ - 1) / keys_); }
+  // The first part to arrive has the last keys.
   RowRange part(int number, int64_t keys) const {
-    return {number * keys_, std::min((number + 1) * keys_, keys)};
+    const int64_t first = (count(keys) - 1 - number) * keys_;
+    return {first, std::min(first + keys_, keys)};
   }
 
  private:
@@ -49,12 +51,16 @@ class GatedShare final : public SplitAlgorithm {
     const State& state = states_[static_cast<size_t>(rank.number())];
     const int64_t keys = keys_of(rank);
     if (keys == 0) return;
+    rank.begin({1, 1, StepWork::attend_queries, rank.own_rows()});
     const DeviceGroup::Arrivals arrivals = rank.group().arrivals(rank.number());
     kernels::Share share{.queries = rank.own_rows(),
-                         .part_keys = parts_.keys(),
+                         .part_rows = parts_.keys(),
+                         .part_heads = rank.whole().kv_heads,
                          .arrived = arrivals.words,
                          .run = arrivals.run};
-    if (own_in_place(rank)) {
+    if (rank.own_in_place()) {
+      share.own_rows = rank.own_rows();
+      share.own_q = in.q;
       share.own_k = rows_of(in.k, {0, keys});
       share.own_v = rows_of(in.v, {0, keys});
     }
@@ -84,19 +90,15 @@ class GatedShare final : public SplitAlgorithm {
     return rank.causal() ? end : rank.tokens().tokens;
   }
 
-  static bool own_in_place(const Rank& rank) {
-    return rank.tokens().tokens % (rank.tokens().chunks() * rank.share_rows()) == 0;
-  }
-
   // A copy within a GPU is a kernel. Behind one that fills the GPU and waits for it, it would never
   // run; so it is waited for first.
   void pull_keys(Rank& rank, const State& state, const Inputs& in, int64_t keys) const {
     const auto gpu_of = [&](int r) { return rank.group().info(r).index; };
-    for (int part = parts_.count(keys) - 1; part >= 0; --part) {
+    for (int part = 0; part < parts_.count(keys); ++part) {
       const RowRange rows = parts_.part(part, keys);
       const int owner =
           rank.tokens().owner(static_cast<int>(rows.first / rank.tokens().chunk_length()));
-      if (owner == rank.number() && own_in_place(rank)) continue;
+      if (owner == rank.number() && rank.own_in_place()) continue;
       const int64_t pull = rank.pull(owner, {{rows_of(in.k, rows), rows_of(state.k.view(), rows)},
                                              {rows_of(in.v, rows), rows_of(state.v.view(), rows)}});
       rank.announce(part);

@@ -16,8 +16,7 @@ int64_t KeyPart::pull_queries(Rank& rank, const Inputs& in) const {
   int64_t last = 0;
   for (int owner = 0; owner < rank.group().ranks(); ++owner) {
     const RowRange heads = split_.heads(owner);
-    last = rank.pull(owner, {{heads_of(in.q, heads.first, heads.size()),
-                              heads_of(q_.view(), heads.first, heads.size())}});
+    last = rank.pull(owner, {{heads_of(in.q, heads), heads_of(q_.view(), heads)}});
   }
   return last;
 }

@@ -92,6 +92,23 @@ Problem Rank::block(int64_t queries, int64_t keys, bool diagonal) const {
   return p;
 }
 
+RowRange Rank::own_kv_heads() const {
+  const int64_t count = whole_.kv_heads / group_.ranks();
+  return {number_ * count, (number_ + 1) * count};
+}
+
+RowRange Rank::q_heads_of(RowRange kv_heads) const {
+  const int64_t shared_by = whole_.heads_per_kv_head();
+  return {kv_heads.first * shared_by, kv_heads.end * shared_by};
+}
+
+Problem Rank::block_of_heads(RowRange kv_heads) const {
+  Problem p = block(whole_.q_len, whole_.kv_len, causal());
+  p.kv_heads = kv_heads.size();
+  p.q_heads = q_heads_of(kv_heads).size();
+  return p;
+}
+
 kernels::Launch Rank::launch_of(const Problem& p) const {
   const kernels::AttentionKernel& kernel = *parts_.kernel;
   const DeviceInfo& device = group_.info(number_);

@@ -31,7 +31,7 @@ struct SplitParts {
   Merge merge = merge_rows;
 };
 
-// Rows [first, end), and heads [first, first + count), of a dense tensor.
+// Rows, and heads, of a dense tensor.
 template <typename Data>
 BasicTensorView<Data> rows_of(BasicTensorView<Data> t, RowRange rows) {
   using Byte = std::conditional_t<std::is_const_v<Data>, const std::byte, std::byte>;
@@ -40,10 +40,10 @@ BasicTensorView<Data> rows_of(BasicTensorView<Data> t, RowRange rows) {
   return t;
 }
 template <typename Data>
-BasicTensorView<Data> heads_of(BasicTensorView<Data> t, int64_t first, int64_t count) {
+BasicTensorView<Data> heads_of(BasicTensorView<Data> t, RowRange heads) {
   using Byte = std::conditional_t<std::is_const_v<Data>, const std::byte, std::byte>;
-  t.data = static_cast<Byte*>(t.data) + first * t.head_stride * element_size(t.dtype);
-  t.heads = count;
+  t.data = static_cast<Byte*>(t.data) + heads.first * t.head_stride * element_size(t.dtype);
+  t.heads = heads.size();
   return t;
 }
 
@@ -88,6 +88,12 @@ class Rank {
   // none sees later keys; otherwise each query sees each key.
   Problem block(int64_t queries, int64_t keys, bool diagonal) const;
 
+  // Where heads are split: the rank's K/V heads; the query heads that share K/V heads; and the
+  // problem of these and all tokens.
+  RowRange own_kv_heads() const;
+  RowRange q_heads_of(RowRange kv_heads) const;
+  Problem block_of_heads(RowRange kv_heads) const;
+
   // Before the first run: asks for workspace for the kernel on a problem; then gets what was asked.
   void reserve(const Problem&);
   void allocate_workspace();
@@ -95,7 +101,11 @@ class Rank {
   // The kernel for a problem, e.g. "cpu_tiled_forward 256x256 AVX3".
   std::string variant(const Problem&) const;
 
-  int64_t share_rows() const { return parts_.kernel->share_rows; }
+  // Whether a kernel can compute a share, and read this rank's rows where they are.
+  bool knows_shares() const { return parts_.kernel->knows_shares; }
+  bool own_in_place() const {
+    return tokens().tokens % (tokens().chunks() * parts_.kernel->share_rows) == 0;
+  }
 
   // Runs the kernel, on a CPU with a gate and on a GPU for a share if there is one; nothing while
   // only copies are made.

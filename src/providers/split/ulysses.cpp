@@ -1,4 +1,9 @@
-// ulysses: from a part of the tokens of all heads to all tokens of a part of the heads, and back.
+// ulysses: from a part of the tokens of all heads to all tokens of a part of the heads. A rank
+// pulls its heads in groups and computes each while the next ones arrive. The kernels store the
+// results where they belong, in the memory of the tokens' owner.
+#include <algorithm>
+#include <array>
+#include <utility>
 #include <vector>
 
 #include "providers/split/algorithm.h"
@@ -7,131 +12,139 @@ namespace flashbench {
 
 namespace {
 
+// How many of the rank's K/V heads each group has. The first group delays everything, so that it is
+// as small as its launch allows; each later one arrives while those before are computed.
+std::vector<int64_t> group_sizes(const Rank& rank) {
+  // With fewer, the longest blocks of a causal launch decide its time.
+  constexpr int64_t kLeastBlocksPerProcessor = 2, kBlockRows = 128;
+  // On two H100s a head of so many tokens takes as long to compute as to move; the time of the one
+  // grows with the square of the tokens, that of the other with the tokens.
+  constexpr int64_t kTokensOfEqualTimes = 4096;
+
+  const Problem& p = rank.whole();
+  const auto divide_up = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  const int64_t blocks = p.batch * p.heads_per_kv_head() * divide_up(p.q_len, kBlockRows);
+  const int64_t processors = rank.group().info(rank.number()).threads;
+  const int64_t first = divide_up(kLeastBlocksPerProcessor * processors, blocks);
+  const int64_t heads_while_one = std::max<int64_t>(1, p.q_len / kTokensOfEqualTimes);
+
+  std::vector<int64_t> sizes;
+  const int64_t all = rank.own_kv_heads().size();
+  for (int64_t before = 0; before < all; before += sizes.back()) {
+    sizes.push_back(std::min(std::max(first, before * heads_while_one), all - before));
+  }
+  return sizes;
+}
+
 class Ulysses final : public SplitAlgorithm {
  public:
   explicit Ulysses(const Ranks& ranks) {
-    for (const auto& rank : ranks) states_.push_back(make_state(*rank));
+    for (const auto& rank : ranks) {
+      std::vector<Group>& groups = groups_.emplace_back();
+      RowRange kv_heads = {0, rank->own_kv_heads().first};
+      for (const int64_t size : group_sizes(*rank)) {
+        kv_heads = {kv_heads.end, kv_heads.end + size};
+        groups.push_back(make_group(*rank, kv_heads));
+      }
+    }
   }
 
   void run(Rank& rank, const Inputs& in, const Outputs& out) override {
-    const State& own = states_[static_cast<size_t>(rank.number())];
-    const int64_t heads = own.q.view().heads;
-    const RowRange own_heads{rank.number() * heads, (rank.number() + 1) * heads};
-    rank.begin({1, 3, StepWork::pull_heads, {own_heads}});
-    rank.wait(pull_heads(rank, own, in));
-    rank.begin({2, 3, StepWork::attend_heads, {own_heads}});
-    const auto lse = static_cast<float*>(own.logsumexp.view().data);
-    if (rank.whole().pass == Pass::forward) {
-      rank.compute(problem(rank), {.q = own.q.view(), .k = own.k.view(), .v = own.v.view()},
-                   {.o = own.o.view(), .logsumexp = lse});
-    } else {
-      rank.compute(problem(rank),
-                   {own.q.view(), own.k.view(), own.v.view(), own.o.view(), own.d_o.view(), lse},
-                   {.dq = own.dq.view(), .dk = own.dk.view(), .dv = own.dv.view()});
+    const std::vector<Group>& groups = groups_[static_cast<size_t>(rank.number())];
+    std::vector<int64_t> pulls;
+    for (const Group& group : groups) pulls.push_back(pull_heads(rank, group, in));
+    const int steps = 2 * static_cast<int>(groups.size());
+    for (size_t i = 0; i < groups.size(); ++i) {
+      const int step = 2 * static_cast<int>(i) + 1;
+      rank.begin({step, steps, StepWork::pull_heads, {groups[i].q_heads}});
+      rank.wait(pulls[i]);
+      rank.begin({step + 1, steps, StepWork::attend_heads, {groups[i].q_heads}});
+      attend(rank, groups[i], out);
     }
-    rank.barrier();
-    rank.begin({3, 3, StepWork::pull_results, rank.own_rows()});
-    rank.wait(pull_results(rank, out));
-    rank.barrier();  // until all have read, none may begin the next run
   }
 
  private:
-  struct State {  // of the rank's heads, all tokens
-    RankTensor q, k, v, o, logsumexp, d_o, dq, dk, dv;
+  struct Group {
+    RowRange kv_heads, q_heads;
+    RankTensor q = {}, k = {}, v = {}, o = {}, d_o = {}, logsumexp = {};  // of all tokens
   };
 
-  static Problem problem(const Rank& rank) {
-    Problem p = rank.block(rank.whole().q_len, rank.whole().kv_len, rank.causal());
-    p.q_heads /= rank.group().ranks();
-    p.kv_heads /= rank.group().ranks();
-    return p;
-  }
-
-  static State make_state(Rank& rank) {
-    const Problem p = problem(rank);
-    const auto queries = [&](int64_t columns) {
-      return rank.pulled_tensor(p.dtype, p.q_heads, p.q_len, columns);
-    };
-    const auto keys = [&](int64_t columns) {
-      return rank.pulled_tensor(p.dtype, p.kv_heads, p.kv_len, columns);
-    };
-    State state;
-    state.q = queries(p.head_dim);
-    state.k = keys(p.head_dim);
-    state.v = keys(p.value_dim());
-    state.o = queries(p.value_dim());
-    state.logsumexp = rank.tensor(Dtype::fp32, p.q_heads, p.q_len, 1);
+  static Group make_group(Rank& rank, RowRange kv_heads) {
+    const Problem p = rank.block_of_heads(kv_heads);
+    Group group{.kv_heads = kv_heads, .q_heads = rank.q_heads_of(kv_heads)};
+    group.q = rank.pulled_tensor(p.dtype, p.q_heads, p.q_len, p.head_dim);
+    group.k = rank.pulled_tensor(p.dtype, p.kv_heads, p.kv_len, p.head_dim);
+    group.v = rank.pulled_tensor(p.dtype, p.kv_heads, p.kv_len, p.value_dim());
+    group.logsumexp = rank.tensor(Dtype::fp32, p.q_heads, p.q_len, 1);
     if (p.pass == Pass::backward) {
-      state.d_o = queries(p.value_dim());
-      state.dq = queries(p.head_dim);
-      state.dk = keys(p.head_dim);
-      state.dv = keys(p.value_dim());
+      group.o = rank.pulled_tensor(p.dtype, p.q_heads, p.q_len, p.value_dim());
+      group.d_o = rank.pulled_tensor(p.dtype, p.q_heads, p.q_len, p.value_dim());
     }
     rank.reserve(p);
-    return state;
+    return group;
   }
 
-  // The rank's heads of all tokens.
-  static int64_t pull_heads(Rank& rank, const State& own, const Inputs& in) {
-    const ConstTensorView lse =
-        logsumexp_view(static_cast<const void*>(in.logsumexp), rank.whole());
+  // From each rank its tokens. The next rank is the first, so that not all pull from the same.
+  static int64_t pull_heads(Rank& rank, const Group& group, const Inputs& in) {
     int64_t last = 0;
-    for (int chunk = 0; chunk < rank.tokens().chunks(); ++chunk) {
-      const RowRange rows = rank.tokens().chunk(chunk);
+    for (int i = 1; i <= rank.group().ranks(); ++i) {
+      const int owner = (rank.number() + i) % rank.group().ranks();
       std::vector<std::pair<ConstTensorView, TensorView>> pulled;
-      const auto take = [&](const ConstTensorView& from, const RankTensor& to) {
-        const int64_t heads = to.view().heads;
-        pulled.emplace_back(heads_of(rows_of(from, rows), rank.number() * heads, heads),
-                            rows_of(to.view(), rows));
-      };
-      take(in.q, own.q);
-      take(in.k, own.k);
-      take(in.v, own.v);
-      if (rank.whole().pass == Pass::backward) {
-        take(in.o, own.o);
-        take(in.d_o, own.d_o);
-        take(lse, own.logsumexp);
-      }
-      last = rank.pull(rank.tokens().owner(chunk), pulled);
-    }
-    return last;
-  }
-
-  // All heads of the rank's tokens.
-  int64_t pull_results(Rank& rank, const Outputs& out) const {
-    const TensorView lse = logsumexp_view(static_cast<void*>(out.logsumexp), rank.whole());
-    int64_t last = 0;
-    for (const int chunk : rank.tokens().chunks_of(rank.number())) {
-      const RowRange rows = rank.tokens().chunk(chunk);
-      for (int other = 0; other < rank.group().ranks(); ++other) {
-        const State& from = states_[static_cast<size_t>(other)];
-        std::vector<std::pair<ConstTensorView, TensorView>> pulled;
-        const auto take = [&](const RankTensor& heads, const TensorView& to) {
-          const int64_t count = heads.view().heads;
-          pulled.emplace_back(rows_of(heads.view(), rows),
-                              heads_of(rows_of(to, rows), other * count, count));
+      for (const RowRange rows : as_one(rank.rows_of_rank(owner))) {
+        const auto take = [&](const ConstTensorView& from, RowRange heads, const RankTensor& to) {
+          pulled.emplace_back(rows_of(heads_of(from, heads), rows), rows_of(to.view(), rows));
         };
-        if (rank.whole().pass == Pass::forward) {
-          take(from.o, out.o);
-          take(from.logsumexp, lse);
-        } else {
-          take(from.dq, out.dq);
-          take(from.dk, out.dk);
-          take(from.dv, out.dv);
+        take(in.q, group.q_heads, group.q);
+        take(in.k, group.kv_heads, group.k);
+        take(in.v, group.kv_heads, group.v);
+        if (rank.whole().pass == Pass::backward) {
+          take(in.o, group.q_heads, group.o);
+          take(in.d_o, group.q_heads, group.d_o);
+          take(logsumexp_view(static_cast<const void*>(in.logsumexp), rank.whole()), group.q_heads,
+               group.logsumexp);
         }
-        last = rank.pull(other, pulled);
       }
+      last = rank.pull(owner, pulled);
     }
     return last;
   }
 
-  std::vector<State> states_;
+  // Two ranges as one, if the second follows the first.
+  static std::vector<RowRange> as_one(const std::array<RowRange, 2>& rows) {
+    if (rows[0].end == rows[1].first) return {{rows[0].first, rows[1].end}};
+    return {rows[0], rows[1]};
+  }
+
+  static void attend(const Rank& rank, const Group& group, const Outputs& out) {
+    const Problem p = rank.block_of_heads(group.kv_heads);
+    const auto lse = static_cast<float*>(group.logsumexp.view().data);
+    Inputs in{.q = group.q.view(), .k = group.k.view(), .v = group.v.view()};
+    if (p.pass == Pass::backward) {
+      in.o = group.o.view();
+      in.d_o = group.d_o.view();
+      in.logsumexp = lse;
+      return rank.compute(p, in,
+                          {.dq = heads_of(out.dq, group.q_heads),
+                           .dk = heads_of(out.dk, group.kv_heads),
+                           .dv = heads_of(out.dv, group.kv_heads)});
+    }
+    rank.compute(p, in, {.o = heads_of(out.o, group.q_heads), .logsumexp = lse});
+    rank.store(
+        group.logsumexp.view(),
+        heads_of(logsumexp_view(static_cast<void*>(out.logsumexp), rank.whole()), group.q_heads));
+  }
+
+  std::vector<std::vector<Group>> groups_;  // by rank
 };
 
 }  // namespace
 
 std::unique_ptr<SplitAlgorithm> make_ulysses(const Ranks& ranks) {
-  return std::make_unique<Ulysses>(ranks);
+  const Rank& any = *ranks.front();
+  const bool one_launch = any.group().info(0).kind == DeviceKind::cuda &&
+                          any.whole().pass == Pass::forward && any.knows_shares() &&
+                          any.own_in_place();
+  return one_launch ? make_ulysses_share(ranks) : std::make_unique<Ulysses>(ranks);
 }
 
 }  // namespace flashbench

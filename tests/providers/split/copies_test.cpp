@@ -57,7 +57,7 @@ TEST(CopiesOf, MoveEachRowAndNothingElse) {
           for (const RowRange rows : {RowRange{0, 5}, RowRange{2, 3}, RowRange{1, 4}}) {
             for (const int64_t heads : {1, 2, 3}) {
               Tensor from(from_layout, batch, 3, 5, gap, 0), to(to_layout, batch, heads, 6, gap, 7);
-              const TensorView source = heads_of(rows_of(from.view, rows), 3 - heads, heads);
+              const TensorView source = heads_of(rows_of(from.view, rows), {3 - heads, 3});
               const TensorView target = rows_of(to.view, {0, rows.size()});
               std::vector<std::byte> expected = to.bytes;
               int64_t bytes = 0;
@@ -94,7 +94,7 @@ TEST(CopiesOf, AreAsFewAsTheStridesAllow) {
     static Tensor from(Layout::bshd, 1, 1, 1, 0, 0), to(Layout::bshd, 1, 1, 1, 0, 0);
     from = Tensor(layout, batch, 4, 16, 0, 0);
     to = Tensor(layout, batch, heads, 16, 0, 0);
-    return copies_of(heads_of(rows_of(from.view, rows), 0, heads), rows_of(to.view, rows));
+    return copies_of(heads_of(rows_of(from.view, rows), {0, heads}), rows_of(to.view, rows));
   };
   // A chunk of all heads is one piece, or one of each head at equal distances.
   ASSERT_THAT(copies(Layout::bshd, 1, 4, {4, 8}), SizeIs(1));
