@@ -1,6 +1,4 @@
 // Host code of the decoding kernel for Hopper: requirements, compiled variants, launch.
-#include "kernels/sm90/decode.cuh"
-
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -17,66 +15,41 @@
 #include "kernels/common/mask.h"
 #include "kernels/sm90/cluster_launch.h"
 #include "kernels/sm90/decode_splits.h"
-#include "kernels/sm90/variant.h"
+#include "kernels/sm90/decode_variants.h"
 
 namespace flashbench::kernels::sm90 {
 namespace {
 
 constexpr int64_t kMaxQueries = 16;  // of a request
 
-struct DecodeVariant : Variant<DecodeArguments> {
-  int value_dim;
-};
-
-template <DecodeBatch kBatch, int kHeadDim, int kValueDim, int kRowTiles, int kKeys, int kWarps,
-          int kStages, bool kByteCache = false>
-constexpr DecodeVariant variant() {
-  constexpr DecodeConfig kConfig{
-      kHeadDim, kValueDim, kRowTiles, kKeys, kWarps, kStages, decode_at_once(kHeadDim, kWarps),
-      kBatch,   kByteCache};
-  using Half = Decode<__half, kConfig>;
-  return {variant_of<Half>(decode_kernel<Half>, decode_kernel<Decode<__nv_bfloat16, kConfig>>),
-          kValueDim};
-}
-
-// One thread block of 8 warps to a multiprocessor is faster where there are few; two of 4 warps
-// hide each other's ends where there are many. Of those that are predicted to take as long, the
-// first is chosen.
-template <DecodeBatch kBatch>
-constexpr std::array kVariants{
-    variant<kBatch, 64, 64, 1, 32, 8, 2>(),   variant<kBatch, 64, 64, 1, 32, 4, 2>(),
-    variant<kBatch, 64, 64, 2, 32, 8, 2>(),   variant<kBatch, 64, 64, 2, 32, 4, 2>(),
-    variant<kBatch, 96, 96, 1, 16, 8, 3>(),   variant<kBatch, 96, 96, 1, 16, 4, 3>(),
-    variant<kBatch, 96, 96, 2, 16, 8, 3>(),   variant<kBatch, 96, 96, 2, 16, 4, 3>(),
-    variant<kBatch, 128, 128, 1, 16, 8, 2>(), variant<kBatch, 128, 128, 1, 16, 4, 2>(),
-    variant<kBatch, 128, 128, 2, 16, 8, 2>(), variant<kBatch, 128, 128, 2, 16, 4, 2>(),
-    variant<kBatch, 192, 128, 1, 16, 8, 2>(), variant<kBatch, 192, 128, 1, 16, 4, 2>(),
-    variant<kBatch, 192, 192, 1, 16, 8, 2>(), variant<kBatch, 256, 256, 1, 16, 4, 2>(),
-};
-template <>
-constexpr std::array kVariants<DecodeBatch::portions>{
-    variant<DecodeBatch::portions, 64, 64, 1, 32, 8, 2>(),
-    variant<DecodeBatch::portions, 64, 64, 1, 32, 4, 2>(),
-    variant<DecodeBatch::portions, 64, 64, 2, 32, 8, 2>(),
-    variant<DecodeBatch::portions, 96, 96, 1, 16, 8, 3>(),
-    variant<DecodeBatch::portions, 96, 96, 1, 16, 4, 3>(),
-    variant<DecodeBatch::portions, 96, 96, 2, 16, 8, 3>(),
-    variant<DecodeBatch::portions, 128, 128, 1, 16, 8, 2>(),
-    variant<DecodeBatch::portions, 128, 128, 1, 16, 4, 2>(),
-    variant<DecodeBatch::portions, 128, 128, 2, 16, 8, 2>(),
-    variant<DecodeBatch::portions, 192, 128, 1, 16, 8, 2>(),
-    variant<DecodeBatch::portions, 192, 192, 1, 16, 8, 2>(),
-    variant<DecodeBatch::portions, 256, 256, 1, 16, 4, 2>(),
+// Where requests have lengths of their own.
+constexpr std::array kPortionVariants{
+    decode_variant<DecodeBatch::portions, 64, 64, 1, 32, 8, 2>(),
+    decode_variant<DecodeBatch::portions, 64, 64, 1, 32, 4, 2>(),
+    decode_variant<DecodeBatch::portions, 64, 64, 2, 32, 8, 2>(),
+    decode_variant<DecodeBatch::portions, 96, 96, 1, 16, 8, 3>(),
+    decode_variant<DecodeBatch::portions, 96, 96, 1, 16, 4, 3>(),
+    decode_variant<DecodeBatch::portions, 96, 96, 2, 16, 8, 3>(),
+    decode_variant<DecodeBatch::portions, 128, 128, 1, 16, 8, 2>(),
+    decode_variant<DecodeBatch::portions, 128, 128, 1, 16, 4, 2>(),
+    decode_variant<DecodeBatch::portions, 128, 128, 2, 16, 8, 2>(),
+    decode_variant<DecodeBatch::portions, 192, 128, 1, 16, 8, 2>(),
+    decode_variant<DecodeBatch::portions, 192, 192, 1, 16, 8, 2>(),
+    decode_variant<DecodeBatch::portions, 256, 256, 1, 16, 4, 2>(),
 };
 
 // Of a cache of bytes: as many bytes in flight as above, by tiles of twice the keys or more stages.
 template <DecodeBatch kBatch>
 constexpr std::array kByteVariants{
-    variant<kBatch, 64, 64, 1, 32, 8, 4, true>(),   variant<kBatch, 64, 64, 1, 32, 4, 4, true>(),
-    variant<kBatch, 64, 64, 2, 32, 8, 4, true>(),   variant<kBatch, 128, 128, 1, 32, 8, 2, true>(),
-    variant<kBatch, 128, 128, 1, 32, 4, 2, true>(), variant<kBatch, 128, 128, 2, 16, 8, 4, true>(),
-    variant<kBatch, 192, 128, 1, 32, 8, 2, true>(), variant<kBatch, 192, 192, 1, 32, 8, 2, true>(),
-    variant<kBatch, 256, 256, 1, 16, 4, 4, true>(),
+    decode_variant<kBatch, 64, 64, 1, 32, 8, 4, true>(),
+    decode_variant<kBatch, 64, 64, 1, 32, 4, 4, true>(),
+    decode_variant<kBatch, 64, 64, 2, 32, 8, 4, true>(),
+    decode_variant<kBatch, 128, 128, 1, 32, 8, 2, true>(),
+    decode_variant<kBatch, 128, 128, 1, 32, 4, 2, true>(),
+    decode_variant<kBatch, 128, 128, 2, 16, 8, 4, true>(),
+    decode_variant<kBatch, 192, 128, 1, 32, 8, 2, true>(),
+    decode_variant<kBatch, 192, 192, 1, 32, 8, 2, true>(),
+    decode_variant<kBatch, 256, 256, 1, 16, 4, 4, true>(),
 };
 
 // The kernels differ in which batches they take, and in whether results may depend on the batch.
@@ -85,12 +58,20 @@ enum class Bits { of_batch, of_request };
 template <DecodeBatch kBatch>
 std::span<const DecodeVariant> variants_of(const Problem& p) {
   if (p.kv_dtype) return kByteVariants<kBatch>;
-  return kVariants<kBatch>;
+  if constexpr (kBatch == DecodeBatch::portions) {
+    return kPortionVariants;
+  } else {
+    return kDecodeVariants<kBatch>;
+  }
 }
 std::span<const DecodeVariant> variants_for(const Problem& p, Bits bits) {
   if (p.lengths || bits == Bits::of_request) return variants_of<DecodeBatch::portions>(p);
   if (p.is_paged()) return variants_of<DecodeBatch::paged>(p);
   return variants_of<DecodeBatch::equal>(p);
+}
+// With O in fp32, those of the same blocks.
+std::span<const DecodeVariant> variants_for(const Launch& at, Bits bits) {
+  return at.fp32_outputs.of_queries ? decode_variants_fp32_o() : variants_for(at.problem, bits);
 }
 
 // Those for the smallest dimensions that are compiled.
@@ -194,7 +175,7 @@ BlockSizes choose_batch_invariant(const Problem& p, const DeviceInfo&) {
 
 template <Bits kBits>
 CudaKernel<DecodeArguments> kernel_at(const Launch& at) {
-  const auto variants = variants_for(at.problem, kBits);
+  const auto variants = variants_for(at, kBits);
   const auto& variant = *std::ranges::find_if(variants, [&](const auto& variant) {
     return fits(variant, at.problem) && variant.blocks == at.blocks;
   });
@@ -419,6 +400,7 @@ constexpr AttentionKernel decode_family(std::string_view name) {
           .knows_lengths = true,
           .knows_pages = true,
           .knows_kv_dtype = true,
+          .knows_fp32_outputs = kBits == Bits::of_batch,  // of equal lengths, without pages
           .why_unsupported = why_unsupported<kBits>,
           .choose = kBits == Bits::of_batch ? choose : choose_batch_invariant,
           .variant = describe_variant<kBits>,

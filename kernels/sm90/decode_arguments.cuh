@@ -25,6 +25,7 @@ struct DecodeConfig {
   int at_once;  // thread blocks per multiprocessor
   DecodeBatch batch = DecodeBatch::equal;
   bool byte_cache = false;  // K and V are e4m3, beside Q and O of 16 bits
+  bool fp32_o = false;      // O is fp32, and its rows are multiples of 16 bytes
 };
 
 struct DecodeArguments {

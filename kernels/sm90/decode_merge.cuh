@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <numbers>
+#include <type_traits>
 
 #include "kernels/ptx/atom.h"
 #include "kernels/ptx/cluster.h"
@@ -25,7 +26,7 @@ template <typename T, DecodeConfig kConfig, typename Delay>
 struct DecodeMerge : DecodeShapes<T, kConfig> {
   using Shapes = DecodeShapes<T, kConfig>;
   using Shapes::kRowTiles, Shapes::kWarps, Shapes::kBlockQ, Shapes::kValueTiles, Shapes::kInfinity,
-      Shapes::kTakesPortions, Shapes::kColumns, Shapes::kByteCache;
+      Shapes::kTakesPortions, Shapes::kColumns, Shapes::kByteCache, Shapes::kFp32O;
   using typename Shapes::Shared;
   using Request = DecodeRequest;
   using Place = typename DecodeWork<kConfig>::Place;
@@ -211,15 +212,24 @@ struct DecodeMerge : DecodeShapes<T, kConfig> {
     }
   };
 
+  // What is stored of four columns of O.
+  using O = std::conditional_t<kFp32O, float, T>;
+  static __device__ auto packed_o(const float4& o, float factor) {
+    if constexpr (kFp32O) {
+      return float4{o.x * factor, o.y * factor, o.z * factor, o.w * factor};
+    } else {
+      return uint2{ptx::cvt_rn_x2<T>(o.x * factor, o.y * factor),
+                   ptx::cvt_rn_x2<T>(o.z * factor, o.w * factor)};
+    }
+  }
   static __device__ void store(const DecodeArguments& a, const Place& place, const Request& request,
                                const Rows& rows, int row, int column, const Part& part) {
     float inverse = part.sum == 0 ? 0 : 1 / part.sum;
     if constexpr (kByteCache) inverse *= place.v_factor;
-    const uint2 packed{ptx::cvt_rn_x2<T>(part.o.x * inverse, part.o.y * inverse),
-                       ptx::cvt_rn_x2<T>(part.o.z * inverse, part.o.w * inverse)};
+    const auto packed = packed_o(part.o, inverse);
     const Row here(a, place, rows, row);
-    T* o = static_cast<T*>(a.tensors.o) + here.offset(request, a.tensors.o_strides) + column;
-    *reinterpret_cast<uint2*>(o) = packed;
+    O* o = static_cast<O*>(a.tensors.o) + here.offset(request, a.tensors.o_strides) + column;
+    *reinterpret_cast<std::remove_const_t<decltype(packed)>*>(o) = packed;
     if (column == 0) {
       a.tensors.logsumexp[logsumexp_index(a, request, here)] =
           (part.maximum + log2f(part.sum)) * std::numbers::ln2_v<float>;

@@ -40,6 +40,8 @@ struct DecodeShapes {
   using Key = std::conditional_t<kByteCache, uint8_t, T>;
   using Product = std::conditional_t<kByteCache, __half, T>;
 
+  static constexpr bool kFp32O = kConfig.fp32_o;
+
   static constexpr bool kTakesPortions = kConfig.batch == DecodeBatch::portions;
 
   // Q stays in registers where there is room beside S and O.

@@ -76,6 +76,12 @@ class CudaProblem {
   void launch_in(const CudaProblem& other) const {
     kernel_.launch(at(), inputs_.view(), outputs_.view(), other.workspace_.data(), stream_);
   }
+  // The same with O in fp32, to outputs of that dtype.
+  void launch_to_fp32_o(const DeviceOutputs& outputs) const {
+    Launch launch = at();
+    launch.fp32_outputs.of_queries = true;
+    kernel_.launch(launch, inputs_.view(), outputs.view(), workspace_.data(), stream_);
+  }
   Inputs host_inputs() const { return host_.inputs(); }
   DeviceOutputs& outputs() { return outputs_; }
 

@@ -8,6 +8,7 @@
 #include <deque>
 #include <vector>
 
+#include "attention/half.h"
 #include "device/cuda.h"
 #include "kernels/sm90/cluster_launch.h"
 #include "kernels/sm90/decode.cuh"
@@ -167,6 +168,33 @@ TEST_P(CudaSm90Decode, IsRightFromACacheOfBytes) {
     if (kv_len % 2 == 1) p = paged(p, kv_len / 2);
     return with_byte_cache(p);
   });
+}
+
+// O in fp32 is what O in 16 bits has been rounded from.
+TEST_P(CudaSm90Decode, GivesAnOInFp32ThatRoundsToThatOf16Bits) {
+  if (const std::string why = why_skipped(); !why.empty()) GTEST_SKIP() << why;
+  const std::unique_ptr<Device> device = make_cuda_device(0);
+  for (int64_t kv_len = GetParam(); kv_len < GetParam() + 100; ++kv_len) {
+    const Problem p = problem_with(kv_len);
+    const DeviceInfo info = told(device->info(), kv_len);
+    CudaProblem one(*device, kSm90Decode, p, kSm90Decode.choose(p, info), info);
+    DeviceOutputs fp32(*device, p, Placement::contiguous, true, OutputFormat{Dtype::fp32});
+    one.launch();
+    one.launch_to_fp32_o(fp32);
+    finish_or_exit({device->stream()}, 10, p.id());
+    EXPECT_EQ(fp32.damage(), "") << p.id();
+    HostOutputs of_16_bits = one.outputs().to_host(), of_fp32 = fp32.to_host();
+    const Outputs expected = of_16_bits.view(), found = of_fp32.view();
+    const auto elements = static_cast<size_t>(p.output_elements());
+    std::vector<std::byte> rounded(elements * 2);
+    for (size_t i = 0; i < elements; ++i) {
+      store_element(rounded.data(), p.dtype, static_cast<int64_t>(i),
+                    static_cast<const float*>(found.o.data)[i]);
+    }
+    EXPECT_EQ(std::memcmp(rounded.data(), expected.o.data, rounded.size()), 0) << p.id();
+    const auto rows = static_cast<size_t>(p.query_rows());
+    EXPECT_EQ(std::memcmp(found.logsumexp, expected.logsumexp, rows * sizeof(float)), 0) << p.id();
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Keys, CudaSm90Decode, testing::Range(1, 1101, 100),
