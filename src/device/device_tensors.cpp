@@ -69,10 +69,23 @@ TensorView with_descale(TensorView o, const void* descale) {
   return o;
 }
 
-// Whose rows they are of a problem that several devices share by tokens.
-std::optional<PlacedTensor::Ranks> ranks_of(const Problem& p) {
-  if (!p.gpus || p.split == Split::keys) return std::nullopt;
-  return PlacedTensor::Ranks{p.split, static_cast<int>(*p.gpus)};
+// Requests of different lengths and pages are not split yet.
+bool is_split(const Problem& p) {
+  return p.gpus && !p.lengths && !p.is_paged();
+}
+
+// Whose rows they are of a problem that several devices share: of Q and what is shaped like it, and
+// of K and V. Where keys are split, there are few queries, and one device has them all.
+std::optional<PlacedTensor::Ranks> ranks_of_queries(const Problem& p) {
+  if (!is_split(p) || p.split == Split::keys) return std::nullopt;
+  const auto count = static_cast<int>(*p.gpus);
+  return PlacedTensor::Ranks{owned_rows(TokenSplit{p.split, p.q_len, count}), count};
+}
+std::optional<PlacedTensor::Ranks> ranks_of_keys(const Problem& p) {
+  if (!is_split(p)) return std::nullopt;
+  const auto count = static_cast<int>(*p.gpus);
+  if (p.split == Split::keys) return PlacedTensor::Ranks{owned_rows(KeySplit::of(p)), count};
+  return PlacedTensor::Ranks{owned_rows(TokenSplit{p.split, p.kv_len, count}), count};
 }
 
 Placement row_placement(Placement placement) {
@@ -84,12 +97,12 @@ Placement row_placement(Placement placement) {
 DeviceInputs::DeviceInputs(Device& device, const Problem& problem, Placement placement,
                            const Inputs& host)
     : problem_(problem),
-      q_(device, query_shape(problem), placement, MemoryUse::input, ranks_of(problem)),
-      k_(device, key_shape(problem), placement, MemoryUse::input, ranks_of(problem)),
-      v_(device, value_shape(problem), placement, MemoryUse::input, ranks_of(problem)) {
+      q_(device, query_shape(problem), placement, MemoryUse::input, ranks_of_queries(problem)),
+      k_(device, key_shape(problem), placement, MemoryUse::input, ranks_of_keys(problem)),
+      v_(device, value_shape(problem), placement, MemoryUse::input, ranks_of_keys(problem)) {
   if (problem.pass == Pass::backward) {
     const auto of_queries = [&](const ConstTensorView& shape, Placement where) {
-      return PlacedTensor(device, shape, where, MemoryUse::input, ranks_of(problem));
+      return PlacedTensor(device, shape, where, MemoryUse::input, ranks_of_queries(problem));
     };
     o_ = of_queries(output_shape(problem), placement);
     d_o_ = of_queries(output_shape(problem), placement);
@@ -209,20 +222,22 @@ void HostOutputs::forget_padding() {
 DeviceOutputs::DeviceOutputs(Device& device, const Problem& problem, Placement placement,
                              bool logsumexp, const std::optional<OutputFormat>& o)
     : problem_(problem), o_format_(o.value_or(OutputFormat{problem.output_dtype()})) {
-  const auto make = [&](const ConstTensorView& shape, Placement where) {
-    return PlacedTensor(device, shape, where, MemoryUse::output, ranks_of(problem));
+  const auto make = [&](const ConstTensorView& shape, Placement where,
+                        const std::optional<PlacedTensor::Ranks>& ranks) {
+    return PlacedTensor(device, shape, where, MemoryUse::output, ranks);
   };
+  const auto of_queries = ranks_of_queries(problem);
   if (problem.pass == Pass::forward) {
-    o_ = make(output_view<const void>(nullptr, problem, o_format_.dtype), placement);
+    o_ = make(output_view<const void>(nullptr, problem, o_format_.dtype), placement, of_queries);
     if (o_format_.dtype == Dtype::e4m3) {
       o_descale_ = PlacedTensor(device, descales_shape(1), Placement::contiguous, MemoryUse::input);
       o_descale_.write(&o_format_.descale);
     }
-    if (logsumexp) logsumexp_ = make(row_shape(problem), row_placement(placement));
+    if (logsumexp) logsumexp_ = make(row_shape(problem), row_placement(placement), of_queries);
   } else {
-    dq_ = make(query_shape(problem), placement);
-    dk_ = make(key_shape(problem), placement);
-    dv_ = make(value_shape(problem), placement);
+    dq_ = make(query_shape(problem), placement, of_queries);
+    dk_ = make(key_shape(problem), placement, ranks_of_keys(problem));
+    dv_ = make(value_shape(problem), placement, ranks_of_keys(problem));
   }
 }
 

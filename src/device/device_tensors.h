@@ -17,7 +17,8 @@ namespace flashbench {
 // A problem's inputs on the device, copied from the host. The logsumexp has no strides: it is dense
 // in every placement. So is the block table of a paged problem, but for a gap behind each row where
 // the placement is strided. The factors of e4m3 are dense. Where several GPUs share the problem,
-// rows of tokens are in the memory of the GPU that has them.
+// rows of tokens are in the memory of the GPU that has them; where they split keys, rows of K and
+// V.
 class DeviceInputs {
  public:
   DeviceInputs(Device& device, const Problem& problem, Placement placement, const Inputs& host);

@@ -4,8 +4,22 @@
 
 namespace flashbench {
 
+std::vector<OwnedRows> owned_rows(const TokenSplit& tokens) {
+  std::vector<OwnedRows> owned;
+  for (int chunk = 0; chunk < tokens.chunks(); ++chunk) {
+    owned.push_back({tokens.chunk(chunk), tokens.owner(chunk)});
+  }
+  return owned;
+}
+
+std::vector<OwnedRows> owned_rows(const KeySplit& split) {
+  std::vector<OwnedRows> owned;
+  for (int rank = 0; rank < split.ranks; ++rank) owned.push_back({split.keys(rank), rank});
+  return owned;
+}
+
 std::vector<OwnedBytes> owned_bytes(const ConstTensorView& t, size_t begin,
-                                    const TokenSplit& tokens) {
+                                    const std::vector<OwnedRows>& all_rows) {
   // Where the heads of a row lie beside each other, a run is that of all heads.
   const bool heads_inside = t.head_stride < t.row_stride;
   const int64_t runs = heads_inside ? 1 : t.heads;
@@ -16,11 +30,10 @@ std::vector<OwnedBytes> owned_bytes(const ConstTensorView& t, size_t begin,
   std::vector<OwnedBytes> owned;
   for (int64_t b = 0; b < t.batch; ++b) {
     for (int64_t h = 0; h < runs; ++h) {
-      for (int chunk = 0; chunk < tokens.chunks(); ++chunk) {
-        const RowRange rows = tokens.chunk(chunk);
+      for (const auto& [rows, rank] : all_rows) {
         if (rows.empty()) continue;
         owned.push_back({byte_of(t.offset(b, h, rows.first)),
-                         byte_of(t.offset(b, h, rows.end - 1) + width), tokens.owner(chunk)});
+                         byte_of(t.offset(b, h, rows.end - 1) + width), rank});
       }
     }
   }

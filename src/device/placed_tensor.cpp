@@ -59,8 +59,7 @@ PlacedTensor::PlacedTensor(Device& device, const ConstTensorView& dense, Placeme
   const size_t begin = (shared ? kSharedPageBytes : kMargin) + shift;
   const size_t bytes = static_cast<size_t>(extent(view_)) * element_bytes();
   const std::vector<OwnedBytes> owned =
-      shared ? owned_bytes(view_, begin, {ranks->split, view_.length, ranks->count})
-             : std::vector<OwnedBytes>{};
+      shared ? owned_bytes(view_, begin, ranks->rows) : std::vector<OwnedBytes>{};
   buffer_ = device.allocate(begin + bytes + kMargin, use, owned);
   view_.data = buffer_.as<std::byte>() + begin;
 }

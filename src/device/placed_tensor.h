@@ -9,6 +9,7 @@
 
 #include "attention/tensors.h"
 #include "device/device.h"
+#include "device/page_owners.h"
 
 namespace flashbench {
 
@@ -19,9 +20,9 @@ class PlacedTensor {
 
   PlacedTensor() = default;  // no tensor
 
-  // The devices that share a problem, and how its tokens are split between them.
+  // The devices that share a problem, and which rows each has.
   struct Ranks {
-    Split split;
+    std::vector<OwnedRows> rows;
     int count;
   };
 

@@ -100,8 +100,9 @@ TEST_P(CudaGroups, MemoryOfSeveralRanksIsOneRange) {
 TEST_P(CudaGroups, TensorsOfSeveralRanksBeginWithAPage) {
   const ConstTensorView shape =
       dense_view<const void>(nullptr, Dtype::bf16, Layout::bshd, 1, 16, 4096, 128);
-  const PlacedTensor shared(*device_, shape, Placement::contiguous, MemoryUse::input,
-                            PlacedTensor::Ranks{Split::zigzag, ranks_});
+  const PlacedTensor shared(
+      *device_, shape, Placement::contiguous, MemoryUse::input,
+      PlacedTensor::Ranks{owned_rows(TokenSplit{Split::zigzag, 4096, ranks_}), ranks_});
   EXPECT_EQ(reinterpret_cast<uintptr_t>(shared.view().data) % kSharedPageBytes, 0u);
   EXPECT_EQ(shared.damaged_guard_bytes(), 0);
 }

@@ -43,7 +43,7 @@ TEST(OwnedBytes, FollowTheTokens) {
             }
             const TokenSplit tokens{split, length, ranks};
             constexpr size_t kBegin = 10;
-            const auto of = owners(owned_bytes(t, kBegin, tokens),
+            const auto of = owners(owned_bytes(t, kBegin, owned_rows(tokens)),
                                    kBegin + static_cast<size_t>(2 * t.batch_stride * 2));
             for (int chunk = 0; chunk < tokens.chunks(); ++chunk) {
               for (int64_t row = tokens.chunk(chunk).first; row < tokens.chunk(chunk).end; ++row) {
@@ -56,6 +56,39 @@ TEST(OwnedBytes, FollowTheTokens) {
                     }
                   }
                 }
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Of each request, a rank has its part of the keys, however few they are.
+TEST(OwnedBytes, FollowTheKeys) {
+  for (const Layout layout : kDenseLayouts) {
+    for (const Mask mask : kMasks) {
+      for (const int64_t kv_len : {1, 2, 5, 64}) {
+        Problem p{.mask = mask, .layout = layout, .batch = 2, .q_heads = 3, .kv_heads = 3};
+        p.q_len = 4;
+        p.kv_len = kv_len;
+        p.head_dim = 8;
+        p.gpus = 3;
+        p.split = Split::keys;
+        const ConstTensorView k = key_view(static_cast<const void*>(nullptr), p);
+        const KeySplit split = KeySplit::of(p);
+        const auto row_bytes = static_cast<size_t>(8 * element_size(p.dtype));
+        const auto of = owners(owned_bytes(k, 0, owned_rows(split)),
+                               static_cast<size_t>(2 * 3 * kv_len) * row_bytes);
+        for (int rank = 0; rank < 3; ++rank) {
+          const RowRange keys = split.keys(rank);
+          for (int64_t row = keys.first; row < keys.end; ++row) {
+            for (int64_t b = 0; b < 2; ++b) {
+              for (int64_t h = 0; h < 3; ++h) {
+                const auto at = static_cast<size_t>(k.offset(b, h, row) * element_size(p.dtype));
+                ASSERT_EQ(of[at], rank) << p.id() << " " << b << " " << h << " " << row;
+                ASSERT_EQ(of[at + row_bytes - 1], rank);
               }
             }
           }
@@ -89,7 +122,8 @@ TEST(PagesByOwner, CoverTheAllocation) {
   const size_t bytes = 256 + static_cast<size_t>(2 * 4 * 1000 * 64 * 2) + 256;
   for (const size_t page : {size_t{1024}, size_t{4096}, size_t{2} << 20}) {
     size_t next = 0;
-    for (const OwnedPages& run : pages_by_owner(bytes, page, owned_bytes(t, 256, tokens))) {
+    for (const OwnedPages& run :
+         pages_by_owner(bytes, page, owned_bytes(t, 256, owned_rows(tokens)))) {
       EXPECT_EQ(run.first, next);
       EXPECT_GT(run.count, 0u);
       next += run.count;
@@ -106,12 +140,30 @@ TEST(PagesByOwner, GiveEachRankItsShare) {
   const size_t bytes = static_cast<size_t>(length * 4 * 64 * 2), page = 4096;
   std::vector<size_t> pages(4);
   for (const OwnedPages& run :
-       pages_by_owner(256 + bytes, page, owned_bytes(t, 256, {Split::zigzag, length, 4}))) {
+       pages_by_owner(256 + bytes, page,
+                      owned_bytes(t, 256, owned_rows(TokenSplit{Split::zigzag, length, 4})))) {
     pages[static_cast<size_t>(run.rank)] += run.count;
   }
   for (const size_t count : pages) {
     EXPECT_NEAR(static_cast<double>(count), static_cast<double>(bytes / page / 4), 2);
   }
+}
+
+// A cache whose parts are whole pages has no page of two ranks.
+TEST(PagesByOwner, DivideACacheByItsKeys) {
+  Problem p{.dtype = Dtype::bf16, .batch = 2, .kv_heads = 8};
+  p.kv_len = 32768;
+  p.head_dim = 128;
+  p.gpus = 2;
+  p.split = Split::keys;
+  const ConstTensorView k = key_view(static_cast<const void*>(nullptr), p);
+  const size_t pages = 32;  // of a request: 64 MiB
+  const size_t begin = kSharedPageBytes, bytes = begin + 2 * pages * kSharedPageBytes;
+  EXPECT_THAT(
+      pages_by_owner(bytes, kSharedPageBytes, owned_bytes(k, begin, owned_rows(KeySplit::of(p)))),
+      ElementsAre(OwnedPages{0, 1 + pages / 2, 0}, OwnedPages{1 + pages / 2, pages / 2, 1},
+                  OwnedPages{1 + pages, pages / 2, 0},
+                  OwnedPages{1 + pages + pages / 2, pages / 2, 1}));
 }
 
 }  // namespace
