@@ -11,7 +11,6 @@ namespace flashbench {
 template <>
 inline constexpr auto kNames<StepWork> =
     names_of<StepWork>({{StepWork::pull_keys, "pull of keys"},
-                        {StepWork::pull_queries, "pull of the queries of heads"},
                         {StepWork::pull_heads, "pull of heads"},
                         {StepWork::attend_queries, "attention of queries"},
                         {StepWork::attend_keys, "attention to keys"},

@@ -15,7 +15,6 @@ namespace flashbench {
 
 enum class StepWork : int8_t {
   pull_keys,
-  pull_queries,
   pull_heads,
   attend_queries,
   attend_keys,

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -134,6 +135,57 @@ TEST_P(CudaSplits, OfSeveralGpusMatchTheOracle) {
     }
   }
   if (devices == 0) GTEST_SKIP() << "it needs several GPUs";
+}
+
+// From one query to as many as a decoding kernel takes, fewer keys than GPUs too, and heads that
+// the GPUs do not divide.
+TEST(CudaSplit, DecodingMatchesTheOracle) {
+  if (const auto why = why_no_cuda()) GTEST_SKIP() << *why;
+  const Provider& dcp = provider("tiled:dcp");
+  std::vector<std::unique_ptr<Device>> devices;
+  for (const int64_t ranks : {2, 3, 4}) devices.push_back(shared_gpu(ranks));
+  for (const int64_t ranks : {2, 4, 8}) {
+    if (auto own = own_gpus(ranks)) devices.push_back(std::move(own));
+  }
+  int variant = 0;
+  for (const auto& device : devices) {
+    for (const int64_t q_len : {1, 4, 16}) {
+      for (const int64_t kv_len : {1, 61, 1000, 4097, 40000}) {
+        ++variant;
+        Case item;
+        Problem& p = item.problem;
+        p.dtype = kUnscaledDtypes[static_cast<size_t>(variant % 3)];
+        p.mask = kMasks[static_cast<size_t>(variant / 2 % 3)];
+        p.layout = variant % 2 == 0 ? Layout::bshd : Layout::bhsd;
+        p.split = Split::keys;
+        p.batch = 1 + variant % 2;
+        p.kv_heads = 1 + variant % 3;
+        p.q_heads = p.kv_heads * (1 + variant % 4);
+        p.q_len = q_len;
+        p.kv_len = kv_len;
+        p.head_dim = variant % 5 == 0 ? 72 : variant % 5 == 1 ? 256 : variant % 5 == 2 ? 64 : 128;
+        if (variant % 7 == 0 && p.dtype != Dtype::fp32) p.head_dim_v = 40;
+        p.gpus = device->info().ranks;
+        item.placement = variant % 4 == 1   ? Placement::strided
+                         : variant % 4 == 2 ? Placement::offset
+                                            : Placement::contiguous;
+        SCOPED_TRACE(p.id() + " gpus " + std::to_string(*p.gpus));
+        CaseRunOptions options;
+        options.time = false;
+        options.repeat = 3;
+        const int64_t used = device->used().total();
+        const Record record = run_case(item, {&dcp}, *device, nullptr, options).at(0);
+        if (record.status == Status::unsupported) {
+          EXPECT_THAT(record.reason,
+                      testing::AnyOf(testing::HasSubstr("multiple of 16 bytes"),
+                                     testing::HasSubstr("no partial results in fp32")));
+        } else {
+          EXPECT_EQ(record.status, Status::ok) << record.reason;
+        }
+        EXPECT_EQ(device->used().total(), used);
+      }
+    }
+  }
 }
 
 // More GPUs than the case takes are no obstacle; fewer are a reason.
@@ -344,6 +396,77 @@ TEST(CudaSplit, TheBoardNamesARankThatHangsAndItsStep) {
   cudaFreeHost(pinned);
 }
 
+// The last rank merges late, behind a copy.
+class LateMerges final : public WrappedGroup {
+ public:
+  explicit LateMerges(std::unique_ptr<DeviceGroup> group)
+      : WrappedGroup(std::move(group)), rank_(ranks() - 1) {
+    for (Buffer& buffer : buffers_) buffer = allocate(rank_, kBytes);
+  }
+  void barrier(int rank) override {
+    WrappedGroup::barrier(rank);
+    if (rank != rank_) return;
+    wait(rank, pull(rank, rank, {{buffers_[0].data(), buffers_[1].data(), kBytes}}, kNoMark));
+  }
+
+ private:
+  static constexpr size_t kBytes = size_t{64} << 20;
+  int rank_;
+  std::array<Buffer, 2> buffers_;
+};
+
+// Of runs that are timed together, one rank begins the next while another still reads its
+// results.
+TEST(CudaSplit, RunsThatFollowEachOtherKeepTheirResults) {
+  if (const auto why = why_no_cuda()) GTEST_SKIP() << *why;
+  constexpr size_t kRuns = 20;
+  const SplitKind& dcp = *std::ranges::find(kSplitKinds, "tiled:dcp", &SplitKind::name);
+  const auto kernels = kernels::all_kernels();
+  const auto kernel = std::ranges::find(kernels, "sm90_decode", &kernels::AttentionKernel::name);
+  for (const auto& device : pairs_of_ranks()) {
+    ThreadPool pool(8);
+    Problem p{.dtype = Dtype::bf16, .mask = Mask::causal_bottom_right, .q_heads = 8, .kv_heads = 2};
+    p.q_len = 4;
+    p.kv_len = 3000;
+    p.head_dim = 128;
+    p.gpus = 2;
+    p.split = Split::keys;
+    if (const auto why = (*kernel)->why_unsupported(p.of_one_device(), device->info())) {
+      GTEST_SKIP() << *why;
+    }
+    const auto undisturbed = provider("tiled:dcp").prepare(p, *device);
+    std::vector<DeviceInputs> inputs;
+    std::vector<HostOutputs> expected;
+    for (const uint64_t seed : {1, 2}) {
+      const HostTensors host(p, {.seed = seed}, pool);
+      inputs.emplace_back(*device, p, Placement::contiguous, host.inputs());
+      expected.push_back(outputs_of(*undisturbed, p, inputs.back(), *device));
+    }
+    EXPECT_FALSE(expected[0] == expected[1]);
+    const SplitParts parts{.kernel = *kernel,
+                           .fp32_outputs = dcp.fp32_outputs(Pass::forward),
+                           .tokens = TokenSplit::of(p)};
+    const auto session =
+        make_split_session(dcp, parts, p, std::make_unique<LateMerges>(make_group(*device, 2)));
+    std::vector<DeviceOutputs> outputs;
+    for (size_t run = 0; run < kRuns; ++run) {
+      outputs.emplace_back(*device, p, Placement::contiguous);
+    }
+    session->run(inputs[0].view(), outputs[0].view());
+    device->synchronize();
+    device->time([&] {
+      for (size_t run = 0; run < kRuns; ++run) {
+        session->run(inputs[run % 2].view(), outputs[run].view());
+      }
+    });
+    device->synchronize();
+    for (size_t run = 0; run < kRuns; ++run) {
+      ASSERT_TRUE(outputs[run].to_host() == expected[run % 2])
+          << "run " << run << (device->info().ranks_share_gpus ? " on one GPU" : " on two");
+    }
+  }
+}
+
 // A timed row has the times of its ranks, and says that they share a GPU.
 TEST(CudaSplit, TimesItsRanks) {
   if (const auto why = why_no_cuda()) GTEST_SKIP() << *why;
@@ -354,7 +477,12 @@ TEST(CudaSplit, TimesItsRanks) {
   item.problem.gpus = 2;
   CaseRunOptions options;
   options.measure.max_samples = options.measure.min_samples = 3;
-  for (const char* name : {"tiled:gather", "tiled:ulysses", "tiled:ring", "tiled:gated"}) {
+  for (const char* name :
+       {"tiled:gather", "tiled:ulysses", "tiled:ring", "tiled:gated", "tiled:dcp"}) {
+    if (name == std::string("tiled:dcp")) {
+      item.problem.split = Split::keys;
+      item.problem.q_len = 1;
+    }
     const Record record = run_case(item, {&provider(name)}, *device, gemm.get(), options).at(0);
     ASSERT_EQ(record.status, Status::ok) << record.reason;
     ASSERT_TRUE(record.measurement && record.group);

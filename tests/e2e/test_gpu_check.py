@@ -113,7 +113,8 @@ def test_several_gpus_are_verified_and_only_then_timed(gpu_check, tmp_path, gpus
     expected = [f"cudnn= verify --config configs/split_gpus.json{device} --repeat 3" for device in lists]
     if gpus == 4:
         expected += [
-            f"cudnn= sweep --config configs/{name}.json --out {tmp_path}/out --resume" for name in ["split_h200", "split_1m"]
+            f"cudnn= sweep --config configs/{name}.json --out {tmp_path}/out --resume"
+            for name in ["split_h200", "split_1m", "split_decode_gpus"]
         ]
     assert calls == expected
     assert ("4 are needed" in said) == (gpus < 4)

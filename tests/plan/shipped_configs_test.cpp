@@ -26,8 +26,8 @@ TEST(ShippedConfigs, HaveTheExpectedCases) {
       {"sanitize", 131},  {"grouped", 174},     {"models", 98},      {"varlen", 38},
       {"decode", 63},     {"decode_paged", 52}, {"serving", 32},     {"generation", 30},
       {"packed", 60},     {"split", 11},        {"split_decode", 7}, {"windows", 24},
-      {"chunks", 18},     {"fp8", 79},          {"fp8_speed", 54},   {"split_gpus", 224},
-      {"split_h200", 14}, {"split_1m", 2},      {"decode_e4m3", 28}};
+      {"chunks", 18},     {"fp8", 79},          {"fp8_speed", 54},   {"split_gpus", 332},
+      {"split_h200", 14}, {"split_1m", 2},      {"decode_e4m3", 28}, {"split_decode_gpus", 20}};
   std::map<std::string, size_t> found;
   for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
     const std::string name = entry.path().stem().string();

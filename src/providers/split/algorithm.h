@@ -43,7 +43,8 @@ std::unique_ptr<SplitAlgorithm> make_ring(const Ranks&);
 // The same, but the ranks hand keys and values on by NCCL's send and receive.
 std::unique_ptr<SplitAlgorithm> make_nccl_ring(const Ranks&);
 
-// Each computes all queries with its part of the keys; partial results are exchanged and merged.
+// Each computes all queries with its part of the keys, and merges the partial results of its heads
+// where they are.
 std::unique_ptr<SplitAlgorithm> make_dcp(const Ranks&);
 
 // No way to share a problem, but what the others are compared with: the rank that has the most work

@@ -1,8 +1,11 @@
 // Memory bounds all of this: a warp takes a row, its lanes the columns. Rows may begin at any
-// element.
+// element, those of parts to be merged at multiples of 16 bytes.
 #include <algorithm>
+#include <cstdint>
 #include <limits>
+#include <vector>
 
+#include "attention/problem.h"
 #include "device/cuda_call.h"
 #include "kernels/common/convert.cuh"
 #include "kernels/common/with_type.cuh"
@@ -20,8 +23,11 @@ struct Rows {
   Element* data;
   int64_t batch_stride, head_stride, row_stride;
 
+  __device__ int64_t offset(int64_t b, int64_t h, int64_t row) const {
+    return b * batch_stride + h * head_stride + row * row_stride;
+  }
   __device__ Element* at(int64_t b, int64_t h, int64_t row) const {
-    return data + b * batch_stride + h * head_stride + row * row_stride;
+    return data + offset(b, h, row);
   }
 };
 
@@ -117,6 +123,75 @@ struct MergeRows {
   }
 };
 
+// The same of any number of parts, which may be in the memory of other GPUs: a lane has four
+// columns, and reads what several parts have of them at once.
+template <typename Element>
+struct MergeParts {
+  static constexpr int kTogether = 4;
+
+  const float *part_o[kMaxGpus], *part_lse[kMaxGpus];
+  int parts;
+  Rows<const float> first_o, first_lse;  // the strides of all
+  Rows<Element> to;
+  Rows<float> to_lse;
+
+  __device__ void operator()(int64_t b, int64_t h, int64_t row, int lane, int columns) const {
+    for (int column = 4 * lane; column < columns; column += 4 * 32) {
+      const int64_t o_at = first_o.offset(b, h, row) + column;
+      const int64_t lse_at = first_lse.offset(b, h, row);
+      float highest = kNoKey, weights = 0;
+      float4 sum{0, 0, 0, 0};
+      for (int first = 0; first < parts; first += kTogether) {
+        float lse[kTogether];
+        float4 o[kTogether];
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) {
+          const int part = min(first + i, parts - 1);
+          lse[i] = part_lse[part][lse_at];
+          o[i] = *reinterpret_cast<const float4*>(part_o[part] + o_at);
+        }
+        const float before = highest;
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) {
+          if (first + i >= parts) lse[i] = kNoKey;
+          highest = fmaxf(highest, lse[i]);
+        }
+        const float base = highest == kNoKey ? 0 : highest;
+        const float scale = expf(before - base);
+        weights *= scale;
+        sum = {scale * sum.x, scale * sum.y, scale * sum.z, scale * sum.w};
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) {
+          if (lse[i] == kNoKey) continue;  // whatever its O
+          const float weight = expf(lse[i] - base);
+          weights += weight;
+          sum = {sum.x + weight * o[i].x, sum.y + weight * o[i].y, sum.z + weight * o[i].z,
+                 sum.w + weight * o[i].w};
+        }
+      }
+      const float inverse = weights == 0 ? 0 : 1 / weights;
+      store_four(to.at(b, h, row) + column,
+                 {sum.x * inverse, sum.y * inverse, sum.z * inverse, sum.w * inverse});
+      if (column == 0) *to_lse.at(b, h, row) = highest + logf(weights);
+    }
+  }
+
+  static __device__ void store_four(Element* address, float4 o) {
+    struct alignas(4 * sizeof(Element)) Four {
+      Element x, y, z, w;
+    };
+    const Four four{kernels::from_float<Element>(o.x), kernels::from_float<Element>(o.y),
+                    kernels::from_float<Element>(o.z), kernels::from_float<Element>(o.w)};
+    if (reinterpret_cast<uintptr_t>(address) % sizeof(Four) == 0) {
+      *reinterpret_cast<Four*>(address) = four;
+      return;
+    }
+    address[0] = four.x;
+    address[1] = four.y;
+    address[2] = four.z;
+    address[3] = four.w;
+  }
+};
 // Rows of one element that lie side by side, as rows of several where their number allows.
 template <typename Data>
 BasicTensorView<Data> with_wide_rows(BasicTensorView<Data> t) {
@@ -150,6 +225,21 @@ class CudaRowWork final : public RowWork {
              const TensorView& part_lse, Stream stream) const override {
     launch_for_rows(
         sum_o, MergeRows{floats(sum_o), floats(sum_lse), floats(part_o), floats(part_lse)}, stream);
+  }
+  void merge_parts(const std::vector<PartialRows>& parts, const TensorView& o,
+                   const TensorView& logsumexp, Stream stream) const override {
+    kernels::with_type(o.dtype, [&]<typename Element>(Element) {
+      MergeParts<Element> work{};
+      for (const PartialRows& part : parts) {
+        work.part_o[work.parts] = static_cast<const float*>(part.o.data);
+        work.part_lse[work.parts++] = static_cast<const float*>(part.logsumexp.data);
+      }
+      work.first_o = floats(ConstTensorView(parts.front().o));
+      work.first_lse = floats(ConstTensorView(parts.front().logsumexp));
+      work.to = rows_of_type<Element>(o);
+      work.to_lse = floats(logsumexp);
+      launch_for_rows(o, work, stream);
+    });
   }
 };
 

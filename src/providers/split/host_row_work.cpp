@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <type_traits>
+#include <vector>
 
 #include "attention/half.h"
 #include "providers/split/row_work.h"
@@ -70,6 +72,23 @@ class HostRowWork final : public RowWork {
     for_each_row(sum_o, stream, [&](int64_t b, int64_t h, int64_t row) {
       merge_({floats_of(sum_o, b, h, row), floats_of(sum_lse, b, h, row)},
              {floats_of(part_o, b, h, row), floats_of(part_lse, b, h, row)}, sum_o.head_dim);
+    });
+  }
+
+  void merge_parts(const std::vector<PartialRows>& parts, const TensorView& o,
+                   const TensorView& logsumexp, Stream stream) const override {
+    for_each_row(o, stream, [&](int64_t b, int64_t h, int64_t row) {
+      thread_local std::vector<float> sum;
+      sum.assign(static_cast<size_t>(o.head_dim), 0);
+      float* const sum_lse = floats_of(logsumexp, b, h, row);
+      *sum_lse = -std::numeric_limits<float>::infinity();
+      for (const PartialRows& part : parts) {
+        merge_({sum.data(), sum_lse},
+               {floats_of(part.o, b, h, row), floats_of(part.logsumexp, b, h, row)}, o.head_dim);
+      }
+      for (int64_t i = 0; i < o.head_dim; ++i) {
+        store_element(row_of(o, b, h, row), o.dtype, i, sum[static_cast<size_t>(i)]);
+      }
     });
   }
 

@@ -5,30 +5,28 @@
 namespace flashbench {
 
 KeyPart::KeyPart(Rank& rank) : split_(KeySplit::of(rank.whole())) {
-  const Problem& p = rank.whole();
-  q_ = rank.tensor(p.dtype, p.q_heads, p.q_len, p.head_dim);
-  o_ = rank.tensor(Dtype::fp32, p.q_heads, p.q_len, p.value_dim());
-  logsumexp_ = rank.tensor(Dtype::fp32, p.q_heads, p.q_len, 1);
   rank.reserve(split_.part(rank.number()));
 }
 
-int64_t KeyPart::pull_queries(Rank& rank, const Inputs& in) const {
-  int64_t last = 0;
-  for (int owner = 0; owner < rank.group().ranks(); ++owner) {
-    const RowRange heads = split_.heads(owner);
-    last = rank.pull(owner, {{heads_of(in.q, heads), heads_of(q_.view(), heads)}});
-  }
-  return last;
+PartialRows KeyPart::Results::heads(RowRange range) const {
+  return {heads_of(o.view(), range), heads_of(logsumexp.view(), range)};
 }
 
-void KeyPart::compute(const Rank& rank, const Inputs& in) const {
+KeyPart::Results KeyPart::results(const Rank& rank) {
+  const Problem& p = rank.whole();
+  return {rank.tensor(Dtype::fp32, p.q_heads, p.q_len, p.value_dim()),
+          rank.tensor(Dtype::fp32, p.q_heads, p.q_len, 1)};
+}
+
+void KeyPart::compute(Rank& rank, const Inputs& in, const PartialRows& out) const {
   const Problem part = split_.part(rank.number());
   if (part.kv_len == 0) {
-    return rank.fill(logsumexp(), -std::numeric_limits<float>::infinity());
+    return rank.fill(out.logsumexp, -std::numeric_limits<float>::infinity());
   }
   const RowRange keys = split_.keys(rank.number());
-  rank.compute(part, {.q = q_.view(), .k = rows_of(in.k, keys), .v = rows_of(in.v, keys)},
-               {.o = o(), .logsumexp = static_cast<float*>(logsumexp().data)});
+  rank.count_read(kOwnerOfQueries, in.q);
+  rank.compute(part, {.q = in.q, .k = rows_of(in.k, keys), .v = rows_of(in.v, keys)},
+               {.o = out.o, .logsumexp = static_cast<float*>(out.logsumexp.data)});
 }
 
 }  // namespace flashbench

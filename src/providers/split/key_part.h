@@ -6,26 +6,30 @@
 
 namespace flashbench {
 
+// The rank in whose memory queries and outputs are: on GPUs the device's first.
+inline constexpr int kOwnerOfQueries = 0;
+
 class KeyPart {
  public:
   explicit KeyPart(Rank&);
 
   const KeySplit& split() const { return split_; }
 
-  // Pulls the queries of all heads. Returns what to wait for.
-  int64_t pull_queries(Rank&, const Inputs&) const;
+  // O and logsumexp of all queries in the memory of the rank: [batch, q_heads, q_len, value_dim or
+  // 1].
+  struct Results {
+    RankTensor o, logsumexp;
+    PartialRows rows() const { return {o.view(), logsumexp.view()}; }
+    PartialRows heads(RowRange) const;
+  };
+  static Results results(const Rank&);
 
-  // Computes O and logsumexp over the rank's keys. Where no query sees any, the logsumexp is
-  // -infinity, and O is what it was.
-  void compute(const Rank&, const Inputs&) const;
-
-  // fp32, [batch, q_heads, q_len, value_dim or 1].
-  const TensorView& o() const { return o_.view(); }
-  const TensorView& logsumexp() const { return logsumexp_.view(); }
+  // Computes them over the rank's keys. The kernel reads the queries where they are, which all
+  // ranks can. Where no query sees any key, the logsumexp is -infinity, and O is what it was.
+  void compute(Rank&, const Inputs&, const PartialRows&) const;
 
  private:
   KeySplit split_;
-  RankTensor q_, o_, logsumexp_;
 };
 
 }  // namespace flashbench

@@ -103,7 +103,6 @@ class SplitProvider final : public Provider {
           "it splits {}: expected split {}, got {}", kind_.splits_keys ? "keys" : "tokens",
           kind_.splits_keys ? "keys" : "zigzag or contiguous", flashbench::name(p.split));
     }
-    if (kind_.splits_keys && device_ != DeviceKind::cpu) return "it runs on CPUs only so far";
     if (!kind_.splits_keys && p.q_len != p.kv_len) {
       return fmt::format("it splits queries and keys alike: expected q_len = kv_len, got {} and {}",
                          p.q_len, p.kv_len);

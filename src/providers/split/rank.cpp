@@ -175,6 +175,21 @@ void Rank::merge(const TensorView& sum_o, const TensorView& sum_lse, const Tenso
   if (works_on_rows(sum_o)) rows_->merge(sum_o, sum_lse, part_o, part_lse, stream());
 }
 
+void Rank::merge_parts(const std::vector<PartialRows>& parts, const TensorView& o,
+                       const TensorView& logsumexp) {
+  if (part_ == GroupPart::computing || o.elements() == 0) return;
+  for (size_t from = 0; from < parts.size(); ++from) {
+    count_read(static_cast<int>(from), parts[from].o);
+    count_read(static_cast<int>(from), parts[from].logsumexp);
+  }
+  rows_->merge_parts(parts, o, logsumexp, stream());
+}
+
+void Rank::count_read(int owner, const ConstTensorView& t) {
+  if (part_ == GroupPart::computing) return;
+  pulled_bytes_[static_cast<size_t>(owner)] += t.elements() * element_size(t.dtype);
+}
+
 int64_t Rank::pull(int owner, const std::vector<std::pair<ConstTensorView, TensorView>>& rows,
                    int mark) {
   std::vector<RowCopy> copies;

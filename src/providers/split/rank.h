@@ -120,6 +120,13 @@ class Rank {
   void merge(const TensorView& sum_o, const TensorView& sum_lse, const TensorView& part_o,
              const TensorView& part_lse) const;
 
+  // Merges a part of each rank to rows of the case's tensors, and counts what is read of others;
+  // nothing while only computing, because it is what takes the place of copies.
+  void merge_parts(const std::vector<PartialRows>& parts, const TensorView& o,
+                   const TensorView& logsumexp);
+  // Counts a tensor of another rank that a kernel of this one reads.
+  void count_read(int owner, const ConstTensorView&);
+
   // Pulls rows of `from` on the copy engine, with a mark once the owner has set that. Nothing while
   // only computing. Returns what to wait for.
   int64_t pull(int owner, const std::vector<std::pair<ConstTensorView, TensorView>>& rows,

@@ -2,12 +2,18 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "attention/tensors.h"
 #include "device/device.h"
 #include "providers/split/merge.h"
 
 namespace flashbench {
+
+// What queries saw of some of their keys: O, and the logsumexp as rows of one column. fp32.
+struct PartialRows {
+  TensorView o, logsumexp;
+};
 
 // In order on a stream. Tensors of one call have as many rows, [batch, heads, length].
 class RowWork {
@@ -25,6 +31,11 @@ class RowWork {
   // Merges rows of O and their logsumexp, fp32, as merge_rows does.
   virtual void merge(const TensorView& sum_o, const TensorView& sum_lse, const TensorView& part_o,
                      const TensorView& part_lse, Stream) const = 0;
+
+  // Merges all parts of each row in their order, and rounds O to the dtype of `o`. Parts have the
+  // same strides. They may be in the memory of other ranks, which nobody writes meanwhile.
+  virtual void merge_parts(const std::vector<PartialRows>& parts, const TensorView& o,
+                           const TensorView& logsumexp, Stream) const = 0;
 };
 
 // By the threads of the stream.

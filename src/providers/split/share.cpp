@@ -52,17 +52,18 @@ class ShareOfTokens final : public SplitAlgorithm {
 
 class ShareOfKeys final : public SplitAlgorithm {
  public:
-  explicit ShareOfKeys(Rank& rank) : number_(rank.number()), part_(rank) {}
+  explicit ShareOfKeys(Rank& rank)
+      : number_(rank.number()), part_(rank), results_(KeyPart::results(rank)) {}
 
   void run(Rank& rank, const Inputs& in, const Outputs&) override {
     if (rank.number() != number_) return;
-    rank.wait(part_.pull_queries(rank, in));
-    part_.compute(rank, in);
+    part_.compute(rank, in, results_.rows());
   }
 
  private:
   int number_;
   KeyPart part_;
+  KeyPart::Results results_;
 };
 
 }  // namespace

@@ -62,6 +62,18 @@ TEST_F(CudaSplitProvider, RunsEveryDtypeInBothPasses) {
   }
 }
 
+TEST_F(CudaSplitProvider, DecodesEveryDtype) {
+  for (const Dtype dtype : kUnscaledDtypes) {
+    for (const int64_t q_len : {1, 4, 16, 65}) {
+      Problem p = shared_problem(Pass::forward, dtype, 4);
+      p.split = Split::keys;
+      p.q_len = q_len;
+      ASSERT_EQ(why("tiled:dcp", p, hoppers(4)), "") << p.id();
+      EXPECT_GT(of_gpus("tiled:dcp").workspace_bytes(p, hoppers(4)), 0);
+    }
+  }
+}
+
 TEST_F(CudaSplitProvider, SaysHowManyGpusItNeeds) {
   const Problem p = shared_problem(Pass::forward, Dtype::bf16, 4);
   EXPECT_EQ(why("tiled:ring", p, hoppers(4)), "");
