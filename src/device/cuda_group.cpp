@@ -41,6 +41,26 @@ class Pulls {
     pull.stream = copying;
     return static_cast<int64_t>(used_);
   }
+  // The first source on the stream itself, and each other one on a stream of its own.
+  int64_t add_at_once(const std::vector<DeviceGroup::Source>& sources, cudaStream_t compute,
+                      cudaStream_t copying, const std::function<cudaStream_t(int)>& stream_of) {
+    Pull& pull = allowed_after(compute, copying);
+    while (pull.parts.size() < sources.size()) {
+      pull.parts.push_back(std::make_unique<CudaEvent>(CudaEvent::Use::order));
+    }
+    pull.parts.front()->record(copying);
+    for (size_t i = 1; i < sources.size(); ++i) {
+      const cudaStream_t own = stream_of(sources[i].from);
+      pull.parts.front()->hold_up(own);
+      for (const RowCopy& copy : sources[i].copies) queue_copy(copy, own);
+      pull.parts[i]->record(own);
+    }
+    for (const RowCopy& copy : sources.front().copies) queue_copy(copy, copying);
+    for (size_t i = 1; i < sources.size(); ++i) pull.parts[i]->hold_up(copying);
+    pull.done.record(copying);
+    pull.stream = copying;
+    return static_cast<int64_t>(used_);
+  }
   // Copies by kernels. One that is queued beside a kernel of ours, which takes all multiprocessors,
   // might start when that ends, so that the compute stream is held up until these can start.
   int64_t add_kernels(const std::function<void()>& queue, cudaStream_t compute,
@@ -64,12 +84,14 @@ class Pulls {
       pull.done.hold_up(compute);
     }
   }
+  bool any() const { return used_ > 0; }  // in this run
   cudaStream_t last_stream() const { return pulls_.at(used_ - 1)->stream; }
   void begin_run() { used_ = 0; }
 
  private:
   struct Pull {
     CudaEvent allowed{CudaEvent::Use::order}, done{CudaEvent::Use::order};
+    std::vector<std::unique_ptr<CudaEvent>> parts;
     cudaStream_t stream = nullptr;
   };
   Pull& allowed_after(cudaStream_t compute, cudaStream_t copying) {
@@ -139,6 +161,12 @@ class CudaGroup final : public DeviceGroup {
     return state(rank).pulls.add(copies, gpus_.compute(rank),
                                  from == rank ? gpus_.own_copies(rank) : gpus_.copies(rank));
   }
+  int64_t pull_from(int rank, std::vector<Source> sources) override {
+    if (sources.size() < 2) return DeviceGroup::pull_from(rank, std::move(sources));
+    return state(rank).pulls.add_at_once(
+        sources, gpus_.compute(rank), gpus_.copies(rank),
+        [&](int from) { return gpus_.copies_at_once(rank, from); });
+  }
   // In the first run each rank's thread waits for NCCL, because the kernels that come next are
   // loaded when they are first launched: a load may wait until its GPU is idle, and so for a rank
   // whose thread waits to load one, too.
@@ -158,8 +186,8 @@ class CudaGroup final : public DeviceGroup {
   void announce(int rank, int word) override {
     const State& own = state(rank);
     const auto address = reinterpret_cast<CUdeviceptr>(own.arrivals.as<uint32_t>() + word);
-    FLASHBENCH_CUDA_DRIVER(write_value, own.pulls.last_stream(), address, run_,
-                           CU_STREAM_WRITE_VALUE_DEFAULT);
+    const cudaStream_t stream = own.pulls.any() ? own.pulls.last_stream() : gpus_.compute(rank);
+    FLASHBENCH_CUDA_DRIVER(write_value, stream, address, run_, CU_STREAM_WRITE_VALUE_DEFAULT);
   }
 
   void set_mark(int, int) override { without_marks(); }

@@ -34,6 +34,10 @@ void CudaRanks::make_rank(int gpu) {
   FLASHBENCH_CUDA(cudaStreamCreateWithFlags(&rank.compute, cudaStreamNonBlocking));
   rank.copies = make_copy_stream();
   rank.own_copies = make_copy_stream();
+  for (size_t from = 0; from < gpus_.size(); ++from) {
+    FLASHBENCH_CUDA(
+        cudaStreamCreateWithFlags(&rank.copies_at_once.emplace_back(), cudaStreamNonBlocking));
+  }
   rank.begun = std::make_unique<CudaEvent>(CudaEvent::Use::time);
   rank.ended = std::make_unique<CudaEvent>(CudaEvent::Use::time);
   ranks_.push_back(std::move(rank));
@@ -55,6 +59,7 @@ CudaRanks::~CudaRanks() {
     cudaStreamDestroy(rank.compute);
     cudaStreamDestroy(rank.copies.stream);
     cudaStreamDestroy(rank.own_copies.stream);
+    for (const cudaStream_t copies : rank.copies_at_once) cudaStreamDestroy(copies);
   }
 }
 

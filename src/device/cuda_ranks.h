@@ -27,8 +27,13 @@ class CudaRanks {
   const std::vector<int>& different_gpus() const { return different_gpus_; }
   const DeviceInfo& info(int rank) const { return ranks_[index(rank)].info; }
   cudaStream_t compute(int rank) const { return ranks_[index(rank)].compute; }
-  // For copies from other ranks, and for copies of the rank's own memory.
+  // For copies from other ranks, in addition from each of them at once, and for copies of the
+  // rank's own memory. Nothing is left on those of the second kind that is not awaited on the
+  // first.
   cudaStream_t copies(int rank) const { return ranks_[index(rank)].copies.stream; }
+  cudaStream_t copies_at_once(int rank, int from) const {
+    return ranks_[index(rank)].copies_at_once[index(from)];
+  }
   cudaStream_t own_copies(int rank) const { return ranks_[index(rank)].own_copies.stream; }
 
   // A run of the first `ranks` ranks, behind what is on the stream `main`, from which it begins
@@ -67,6 +72,7 @@ class CudaRanks {
     DeviceInfo info;
     cudaStream_t compute = nullptr;
     CopyStream copies, own_copies;
+    std::vector<cudaStream_t> copies_at_once;  // by the other rank
     std::unique_ptr<CudaEvent> begun, ended;
   };
   struct Eviction {

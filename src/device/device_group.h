@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "device/device.h"
@@ -52,6 +53,17 @@ class DeviceGroup {
   virtual int64_t pull(int rank, int from, std::vector<RowCopy> copies, int mark = kNoMark) = 0;
   static constexpr int kNoMark = -1;
 
+  // One pull from several other ranks, at once where there are links for each.
+  struct Source {
+    int from = 0;
+    std::vector<RowCopy> copies;
+  };
+  virtual int64_t pull_from(int rank, std::vector<Source> sources) {
+    int64_t last = 0;
+    for (Source& source : sources) last = pull(rank, source.from, std::move(source.copies));
+    return last;
+  }
+
   // Calls this, which queues what NCCL does for the rank on the stream of its pulls. What the rank
   // computes from here on does not start before that, and goes on beside it. Every rank does the
   // same. Returns a number, as pull() does. Only groups of make_nccl_group() have NCCL.
@@ -72,7 +84,8 @@ class DeviceGroup {
   static constexpr int kArrivalWords = 256;
   virtual Arrivals arrivals(int rank) = 0;
 
-  // Writes a word of arrivals() once the rank's last pull has ended.
+  // Writes a word of arrivals() once the rank's last pull has ended; before its first one, once its
+  // work so far has.
   virtual void announce(int rank, int word) = 0;
 
   // Sets a mark, from 0, of this run: others may pull what the rank has written. Any thread of the

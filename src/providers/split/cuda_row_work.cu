@@ -77,6 +77,15 @@ struct Fill {
   }
 };
 
+// The rows are of 16-byte words.
+struct Copy {
+  Rows<const uint4> from;
+  Rows<uint4> to;
+  __device__ void operator()(int64_t b, int64_t h, int64_t row, int lane, int words) const {
+    for (int i = lane; i < words; i += 32) to.at(b, h, row)[i] = from.at(b, h, row)[i];
+  }
+};
+
 struct Add {
   Rows<float> sum;
   Rows<const float> part;
@@ -204,10 +213,27 @@ BasicTensorView<Data> with_wide_rows(BasicTensorView<Data> t) {
   return t;
 }
 
+// The same rows, of elements of 16 bytes.
+template <typename Data>
+BasicTensorView<Data> in_words(BasicTensorView<Data> t) {
+  const int64_t elements = 16 / element_size(t.dtype);
+  t.head_dim /= elements;
+  t.row_stride /= elements;
+  t.head_stride /= elements;
+  t.batch_stride /= elements;
+  return t;
+}
+
 class CudaRowWork final : public RowWork {
  public:
   void fill(const TensorView& t, float value, Stream stream) const override {
     launch_for_rows(t, Fill{floats(t), value}, stream);
+  }
+  void copy(const ConstTensorView& from, const TensorView& to, Stream stream) const override {
+    const ConstTensorView source = in_words(from);
+    const TensorView target = in_words(to);
+    launch_for_rows(target, Copy{rows_of_type<const uint4>(source), rows_of_type<uint4>(target)},
+                    stream);
   }
   void add(const TensorView& sum, const ConstTensorView& part, Stream stream) const override {
     launch_for_rows(sum, Add{floats(sum), floats(part)}, stream);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 #include <vector>
@@ -50,6 +51,13 @@ class HostRowWork final : public RowWork {
   void fill(const TensorView& t, float value, Stream stream) const override {
     for_each_row(t, stream, [&](int64_t b, int64_t h, int64_t row) {
       std::fill_n(floats_of(t, b, h, row), t.head_dim, value);
+    });
+  }
+
+  void copy(const ConstTensorView& from, const TensorView& to, Stream stream) const override {
+    for_each_row(to, stream, [&](int64_t b, int64_t h, int64_t row) {
+      std::memcpy(row_of(to, b, h, row), row_of(from, b, h, row),
+                  static_cast<size_t>(to.head_dim * element_size(to.dtype)));
     });
   }
 

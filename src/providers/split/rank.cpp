@@ -202,6 +202,32 @@ int64_t Rank::pull(int owner, const std::vector<std::pair<ConstTensorView, Tenso
   return group_.pull(number_, owner, std::move(copies), mark);
 }
 
+int64_t Rank::pull_from(const std::vector<RowsFrom>& sources) {
+  std::vector<DeviceGroup::Source> all;
+  for (const RowsFrom& source : sources) {
+    DeviceGroup::Source& to_copy = all.emplace_back(source.owner);
+    if (part_ == GroupPart::computing) continue;
+    for (const auto& [from, to] : source.rows) {
+      for (RowCopy& copy : copies_of(from, to)) to_copy.copies.push_back(copy);
+    }
+    for (const RowCopy& copy : to_copy.copies) {
+      pulled_bytes_[static_cast<size_t>(source.owner)] += copy.bytes();
+    }
+  }
+  return group_.pull_from(number_, std::move(all));
+}
+
+void Rank::fetch(const std::vector<RowsFrom>& sources) {
+  if (part_ == GroupPart::computing) return;
+  for (const RowsFrom& source : sources) {
+    for (const auto& [from, to] : source.rows) {
+      rows_->copy(from, to, stream());
+      pulled_bytes_[static_cast<size_t>(source.owner)] +=
+          from.elements() * element_size(from.dtype);
+    }
+  }
+}
+
 int64_t Rank::exchange(const std::vector<NcclSend>& sends,
                        const std::vector<NcclReceive>& receives) {
   if (part_ == GroupPart::computing) return group_.pull(number_, number_, {});

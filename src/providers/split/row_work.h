@@ -22,6 +22,9 @@ class RowWork {
 
   virtual void fill(const TensorView&, float value, Stream) const = 0;
 
+  // Copies rows, maybe of another rank, whose addresses and strides are multiples of 16 bytes.
+  virtual void copy(const ConstTensorView& from, const TensorView& to, Stream) const = 0;
+
   // Adds fp32 to fp32.
   virtual void add(const TensorView& sum, const ConstTensorView& part, Stream) const = 0;
 

@@ -84,29 +84,34 @@ class Ulysses final : public SplitAlgorithm {
     return group;
   }
 
-  // From each rank its tokens. The next rank is the first, so that not all pull from the same.
+  // From each rank its tokens. The next rank is the first, so that not all begin with the same.
   static int64_t pull_heads(Rank& rank, const Group& group, const Inputs& in) {
-    int64_t last = 0;
-    for (int i = 1; i <= rank.group().ranks(); ++i) {
+    std::vector<Rank::RowsFrom> others;
+    for (int i = 1; i < rank.group().ranks(); ++i) {
       const int owner = (rank.number() + i) % rank.group().ranks();
-      std::vector<std::pair<ConstTensorView, TensorView>> pulled;
-      for (const RowRange rows : as_one(rank.rows_of_rank(owner))) {
-        const auto take = [&](const ConstTensorView& from, RowRange heads, const RankTensor& to) {
-          pulled.emplace_back(rows_of(heads_of(from, heads), rows), rows_of(to.view(), rows));
-        };
-        take(in.q, group.q_heads, group.q);
-        take(in.k, group.kv_heads, group.k);
-        take(in.v, group.kv_heads, group.v);
-        if (rank.whole().pass == Pass::backward) {
-          take(in.o, group.q_heads, group.o);
-          take(in.d_o, group.q_heads, group.d_o);
-          take(logsumexp_view(static_cast<const void*>(in.logsumexp), rank.whole()), group.q_heads,
-               group.logsumexp);
-        }
-      }
-      last = rank.pull(owner, pulled);
+      others.push_back(rows_from(rank, owner, group, in));
     }
-    return last;
+    rank.pull_from(others);
+    return rank.pull_from({rows_from(rank, rank.number(), group, in)});
+  }
+
+  static Rank::RowsFrom rows_from(const Rank& rank, int owner, const Group& group,
+                                  const Inputs& in) {
+    Rank::RowsFrom source{owner, {}};
+    for (const RowRange rows : as_one(rank.rows_of_rank(owner))) {
+      const auto take = [&](const ConstTensorView& from, RowRange heads, const RankTensor& to) {
+        source.rows.emplace_back(rows_of(heads_of(from, heads), rows), rows_of(to.view(), rows));
+      };
+      take(in.q, group.q_heads, group.q);
+      take(in.k, group.kv_heads, group.k);
+      take(in.v, group.kv_heads, group.v);
+      if (rank.whole().pass == Pass::forward) continue;
+      take(in.o, group.q_heads, group.o);
+      take(in.d_o, group.q_heads, group.d_o);
+      take(logsumexp_view(static_cast<const void*>(in.logsumexp), rank.whole()), group.q_heads,
+           group.logsumexp);
+    }
+    return source;
   }
 
   // Two ranges as one, if the second follows the first.

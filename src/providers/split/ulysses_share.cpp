@@ -17,10 +17,13 @@ class HeadParts {
  public:
   explicit HeadParts(const Rank& rank)
       : all_(rank.own_kv_heads()), rows_(rank.tokens().tokens / 2) {
-    // A pull takes some 20 us beyond its bytes, so that small ones would hold up the others.
-    constexpr int64_t kLeastBytes = int64_t{2} << 20;
+    // What links move in the time that copy engines take to begin with three tensors. The kernel
+    // goes through about as many heads together, too.
+    constexpr int64_t kLeastBytes = int64_t{8} << 20;
     const Problem p = rank.block_of_heads({0, 1});
-    const int64_t head_bytes = element_size(p.dtype) * p.batch * rank.tokens().chunk_length() *
+    const int64_t others = rank.group().ranks() - 1;
+    const int64_t head_bytes = element_size(p.dtype) * p.batch * others *
+                               rank.tokens().chunk_length() *
                                (p.q_heads * p.head_dim + p.head_dim + p.value_dim());
     const auto divide_up = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
     heads_ =
@@ -67,8 +70,10 @@ class UlyssesShare final : public SplitAlgorithm {
                                .arrived = arrivals.words,
                                .run = arrivals.run};
     rank.begin({1, 1, StepWork::attend_heads, {q_heads}});
-    for (int part = 0; part < state.parts.count(); ++part) {
-      pull(rank, state, part, in);
+    rank.fetch(rows_of_part(rank, state, 0, in));
+    rank.announce(0);
+    for (int part = 1; part < state.parts.count(); ++part) {
+      pull(rank, rows_of_part(rank, state, part, in));
       rank.announce(part);
     }
     // The kernel takes that of all its heads and requests side by side.
@@ -99,33 +104,42 @@ class UlyssesShare final : public SplitAlgorithm {
             rank.tensor(Dtype::fp32, p.q_heads, p.q_len, 1)};
   }
 
-  // From each other rank its rows of a part. The next rank is the first, so that not all pull from
-  // the same. A copy within a GPU is a kernel, which would never run beside one that fills the GPU
-  // and waits for it; so it is waited for.
-  static void pull(Rank& rank, const State& state, int part, const Inputs& in) {
-    const RowRange kv_heads = state.parts.kv_heads_of_part(part);
-    const RowRange half = state.parts.rows_of_part(part);
+  // A copy within a GPU is a kernel, which would never run beside one that fills the GPU and waits
+  // for it; so it is waited for.
+  static void pull(Rank& rank, const std::vector<Rank::RowsFrom>& part) {
+    const int64_t pull = rank.pull_from(part);
     const auto gpu_of = [&](int r) { return rank.group().info(r).index; };
+    const bool within_gpu = std::ranges::any_of(part, [&](const Rank::RowsFrom& source) {
+      return gpu_of(source.owner) == gpu_of(rank.number());
+    });
+    if (within_gpu) rank.wait(pull);
+  }
+
+  // What each other rank has of a part. The next rank is the first, so that not all begin with the
+  // same.
+  static std::vector<Rank::RowsFrom> rows_of_part(const Rank& rank, const State& state, int part,
+                                                  const Inputs& in) {
+    const RowRange own = rank.own_kv_heads(), kv_heads = state.parts.kv_heads_of_part(part);
+    const RowRange half = state.parts.rows_of_part(part);
+    std::vector<Rank::RowsFrom> sources;
     for (int i = 1; i < rank.group().ranks(); ++i) {
       const int owner = (rank.number() + i) % rank.group().ranks();
-      std::vector<std::pair<ConstTensorView, TensorView>> pulled;
+      Rank::RowsFrom& source = sources.emplace_back(owner);
       for (const RowRange chunk : rank.rows_of_rank(owner)) {
         const RowRange rows{std::max(chunk.first, half.first), std::min(chunk.end, half.end)};
         if (rows.first >= rows.end) continue;
         const auto take = [&](const ConstTensorView& from, RowRange heads, int64_t first_own,
                               const RankTensor& to) {
-          const RowRange own{heads.first - first_own, heads.end - first_own};
-          pulled.emplace_back(rows_of(heads_of(from, heads), rows),
-                              rows_of(heads_of(to.view(), own), rows));
+          const RowRange in_own{heads.first - first_own, heads.end - first_own};
+          source.rows.emplace_back(rows_of(heads_of(from, heads), rows),
+                                   rows_of(heads_of(to.view(), in_own), rows));
         };
-        const RowRange own = rank.own_kv_heads();
         take(in.q, rank.q_heads_of(kv_heads), rank.q_heads_of(own).first, state.q);
         take(in.k, kv_heads, own.first, state.k);
         take(in.v, kv_heads, own.first, state.v);
       }
-      const int64_t pull = rank.pull(owner, pulled);
-      if (gpu_of(owner) == gpu_of(rank.number())) rank.wait(pull);
     }
+    return sources;
   }
 
   std::vector<State> states_;
