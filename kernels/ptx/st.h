@@ -10,6 +10,14 @@ __device__ __forceinline__ void st_shared(uint32_t address, uint32_t value) {
   asm volatile("st.shared.b32 [%0], %1;" : : "r"(address), "r"(value) : "memory");
 }
 
+// Stores 16 bytes to a 16-byte aligned address in shared memory.
+__device__ __forceinline__ void st_shared_v4(uint32_t address, float a, float b, float c, float d) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};"
+               :
+               : "r"(address), "f"(a), "f"(b), "f"(c), "f"(d)
+               : "memory");
+}
+
 // Stores with release order: a thread that reads the value with ld_acquire_gpu sees all earlier
 // writes of this thread.
 __device__ __forceinline__ void st_release_gpu(int* address, int value) {

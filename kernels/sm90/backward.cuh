@@ -12,16 +12,18 @@
 // computation of dS, and dK while dQ is added to memory. At 96 and 128, unless deterministic, half
 // of dQ is added later, while the next S runs.
 //
-// At head_dim 64, unless deterministic, the producer's warpgroup computes dQ, and a block has 128
-// queries, unless requests differ in length. The consumers therefore need not wait for each other.
-// They take turns instead: one computes exponentials while the tensor cores work for the other.
+// At head_dim 64 the producer's warpgroup computes dQ, and a block has 128 queries. The consumers
+// therefore need not wait for each other. They take turns instead: one computes exponentials while
+// the tensor cores work for the other. Where requests differ in length, a block has 64 queries, and
+// the deterministic kernel has the general form.
 //
 // Up to head_dim 128, unless deterministic, thread blocks are persistent: each computes several
-// blocks of keys, one after the other (see backward_queue.cuh). Not so at 64 where requests differ
-// in length.
+// blocks of keys, one after the other (see backward_queue.cuh). At 64 those of the deterministic
+// kernel are, too, and none where requests differ in length.
 //
 // In the deterministic kernel, thread blocks go backwards over the blocks of queries (see
-// kernels/backward/work.cuh), and other warps add dQ to memory (see backward_dq_writers.cuh).
+// kernels/backward/work.cuh), and other warps add dQ to memory (see backward_dq_writers.cuh) or, at
+// 64, the warps that compute it (see backward_dq_in_turn.cuh).
 //
 // At 192 and 256, dK and dV of 64 keys exceed the registers of a consumer. In the deterministic
 // kernel both consumers therefore work on the same 64 keys; each owns half of the columns of dK and
@@ -32,14 +34,15 @@
 // backward_arguments.cuh the arguments and the entry, backward_loads.cuh the producer,
 // backward_copies.cuh what takes its place in persistent thread blocks (backward_loads_ahead.cuh
 // at 64), backward_consumer.cuh a consumer's loops (on backward_products.cuh and
-// backward_scores.cuh), and backward_dq.cuh how dQ gets to memory (with backward_dq_warpgroup.cuh
-// and backward_dq_writers.cuh).
+// backward_scores.cuh), and backward_dq.cuh how dQ gets to memory (with backward_dq_warpgroup.cuh,
+// backward_dq_in_turn.cuh and backward_dq_writers.cuh).
 #pragma once
 
 #include "kernels/ptx/setmaxnreg.h"
 #include "kernels/sm90/backward_arguments.cuh"
 #include "kernels/sm90/backward_consumer.cuh"
 #include "kernels/sm90/backward_copies.cuh"
+#include "kernels/sm90/backward_dq_in_turn.cuh"
 #include "kernels/sm90/backward_dq_warpgroup.cuh"
 #include "kernels/sm90/backward_loads.cuh"
 #include "kernels/sm90/backward_shapes.cuh"
@@ -60,7 +63,9 @@ struct Backward : BackwardShapes<kConfig, Delay> {
     const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
     if (warp < 4) {
       ptx::setmaxnreg_dec<Shapes::kProducerRegisters>();
-      if constexpr (Shapes::kDqWarpgroup) {
+      if constexpr (Shapes::kDqInTurn) {
+        BackwardDqInTurn<T, kConfig, Delay>::load_and_sum_all(a, shared);
+      } else if constexpr (Shapes::kDqWarpgroup) {
         BackwardDqWarpgroup<T, kConfig, Delay>::load_and_sum_all(a, shared);
       } else {
         if (warp == 0) Copies::load_queries(a, shared);

@@ -51,8 +51,13 @@ struct BackwardBlock {
 
   template <typename Work, typename Step>
   __device__ BackwardBlock(const BackwardArguments& a, const Work& work, const Step& step)
-      : first_query(step.block * kBlockQ),
-        first_row(backward::row_of_query(a, work, step.head, first_query)),
+      : BackwardBlock(a, work, step.block * kBlockQ,
+                      backward::row_of_query(a, work, step.head, step.block * kBlockQ)) {}
+  template <typename Work>
+  __device__ BackwardBlock(const BackwardArguments& a, const Work& work, int first_query_,
+                           int64_t first_row_)
+      : first_query(first_query_),
+        first_row(first_row_),
         masked(min(work.key_end(a), first_query + work.diagonal(a) + 1) <
                    work.first_key + kBlockKv ||
                first_query + kBlockQ > work.q_len(a)) {
@@ -130,7 +135,7 @@ __device__ __forceinline__ void find_work_and_run(const BackwardArguments& a) {
     Kernel::initialise_barriers(shared);
     // Tickets follow the order in which thread blocks start, so that none waits for one that has
     // yet to start.
-    if constexpr (Kernel::kDeterministic) {
+    if constexpr (Kernel::kDeterministic && !Kernel::kPersistent) {
       ptx::griddepcontrol_wait();
       shared.ticket = atomicAdd(a.tickets, 1);
     }

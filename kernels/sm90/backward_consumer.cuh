@@ -31,7 +31,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       Shapes::kKvPanelBytes, Shapes::kKvBytes, Shapes::kQPanelBytes, Shapes::kQBytes,
       Shapes::kDsBytes, Shapes::kSFloats, Shapes::kKeyFloats, Shapes::kSteps, Shapes::kDqFloats,
       Shapes::kDqTiles, Shapes::kTileFloats, Shapes::kDqPieces, Shapes::stored_column,
-      Shapes::kByRequest, Shapes::kFlags, Shapes::kAddsInHalves;
+      Shapes::kByRequest, Shapes::kFlags, Shapes::kAddsInHalves, Shapes::kDqInTurn, Shapes::d_stage;
   using typename Shapes::Writers, typename Shapes::Queue, typename Shapes::Work,
       typename Shapes::Rows, typename Shapes::Shared, typename Shapes::Step, typename Shapes::Block;
   using Barriers<Delay>::wait, Barriers<Delay>::release;
@@ -214,6 +214,14 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     RingPosition<2> results;
   };
 
+  // The block of queries whose description comes with Q.
+  static __device__ __forceinline__ Block loaded_block(const BackwardArguments& a, Shared& shared,
+                                                       const Work& work,
+                                                       const RingPosition<kStages>& ring) {
+    wait(shared.q_full[ring.stage], ring.parity);
+    return Block(a, work, __shfl_sync(~0u, shared.blocks[ring.stage].x, 0), 0);
+  }
+
   // Loops over all blocks of queries: sums dK and dV of this consumer's keys, and hands dS to the
   // warpgroup that computes dQ. K and V are the n-th.
   static __device__ __forceinline__ void sum_half_of_keys_in_turns(
@@ -224,7 +232,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     uint32_t p[kSteps][4], ds[kSteps][4];
     auto& [ring, results] = rings;
     Step step(work);
-    Block block(a, work, step);
+    Block block = kDqInTurn ? loaded_block(a, shared, work, ring) : Block(a, work, step);
     await_turn(part);
     for (int i = 0; i < work.steps; ++i) {
       const int stage = ring.stage, buffer = results.stage;
@@ -245,7 +253,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         if constexpr (kMasked) Visible(a, work, part, block).select(s);
         ptx::wgmma_wait_group<0>();  // dP
         ptx::keep_here(dp);
-        Scores::multiply_by(s, dp, Statistic{shared.d[stage], part.first_query});
+        Scores::multiply_by(s, dp, Statistic{shared.d[d_stage(ring)], part.first_query});
         if constexpr (kMasked) Visible(a, work, part, block).select(dp);
         Products::round(dp, ds);
         wait(shared.ds_empty[buffer], results.parity ^ 1);
@@ -267,8 +275,12 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         // Meanwhile, since S of the next block is issued right after these products.
         ring.advance();
         results.advance();
-        step.advance(work);
-        block = Block(a, work, step);
+        if constexpr (kDqInTurn) {
+          if (i + 1 < work.steps) block = loaded_block(a, shared, work, ring);
+        } else {
+          step.advance(work);
+          block = Block(a, work, step);
+        }
         ring.keep_here();
         results.keep_here();
         ptx::wgmma_wait_group<0>();

@@ -90,6 +90,21 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
     }
   }
 
+  // Stages a warp's rows of all columns of dQ, from row part.first_dq_row on, computed by
+  // sum_seen_keys.
+  static __device__ __forceinline__ void stage_seen_keys(const BackwardArguments& a, float* tiles,
+                                                         const char* keys, const Work& work,
+                                                         const Part& part, const Block& block,
+                                                         const char* ds) {
+    const SeenKeys seen(a, work, block.first_query);
+#pragma unroll 1
+    for (int i = part.lane; i < kWarpRows * kHeadDim; i += 32) {
+      const int row = i / kHeadDim, column = i % kHeadDim;
+      *backward::accumulator_of<kHeadDim>(tiles, row, column) =
+          sum_seen_keys(keys, ds, seen, part.first_dq_row + part.warp * kWarpRows + row, column);
+    }
+  }
+
   // Stages pieces [kFirst, kEnd) of this consumer's part of dQ for the writers.
   template <int kFirst, int kEnd>
   static __device__ __forceinline__ void stage(Shared& shared, const Part& part, int step,

@@ -90,7 +90,7 @@ struct BackwardDqWarpgroup : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     }
   }
 
- private:
+ protected:
   // Adds dQ of a block of queries to memory, one part after the other, and hands the buffer of dS
   // back. K begins `keys` bytes behind its first buffer. Calls `meanwhile` during the first
   // product.

@@ -47,8 +47,9 @@ struct BackwardBlockLoads {
     queries(a.q, a.q_steps, shared.q[stage], a.logsumexp, shared.logsumexp[stage],
             shared.q_full[stage]);
   }
-  __device__ void d_o(auto stage) const {
-    queries(a.d_o, a.d_o_steps, shared.d_o[stage], a.d, shared.d[stage], shared.d_o_full[stage]);
+  __device__ void d_o(auto stage) const { d_o(stage, stage); }
+  __device__ void d_o(auto stage, auto d_stage) const {
+    queries(a.d_o, a.d_o_steps, shared.d_o[stage], a.d, shared.d[d_stage], shared.d_o_full[stage]);
   }
 
  private:

@@ -42,13 +42,13 @@ class BackwardLoadsAhead : BackwardShapes<kConfig, Delay> {
 
   // Loads the keys and first blocks of queries of the first item.
   __device__ __forceinline__ void first_item() {
-    Queue::pass_on(a_, *shared_.queue, 0, Queue::first_index());
+    Queue::pass_on(a_, *shared_.queue, 0, Queue::first_index(a_));
     __syncwarp();
     start(0);
     load_k(0);
     load_v(0);
     ptx::griddepcontrol_wait();
-    load_queries(0, kStages);
+    load_queries(0, Shapes::kDqInTurn ? Shapes::kDStages : kStages);
   }
 
   // dQ's warpgroup goes on to item `n`.
@@ -58,18 +58,24 @@ class BackwardLoadsAhead : BackwardShapes<kConfig, Delay> {
     take_in_time();
   }
 
-  // Loads what the consumers make room for when they hand over result `i` of item `n`: dS of a
-  // step, or, after all steps, dK and dV. They are done with `done` blocks of queries.
-  //
-  // The first result tells that dQ's warpgroup is done with the keys of the item before, since the
-  // consumers waited for two results to be taken. With the last dS they are done with V.
-  __device__ __forceinline__ void after_result(unsigned n, int i, int steps, unsigned done) {
+  // Passes on the item behind item `n`, if it has been taken, and loads its K. With kDqInTurn the
+  // caller does so before after_result, between two products, since a description takes registers.
+  __device__ __forceinline__ void pass_on_next(unsigned n) {
     if (next_ == kTaken) {
       next_ = kPassedOn;
       has_next_ = Queue::pass_on(a_, *shared_.queue, n + 1, next_index_);
       __syncwarp();
       if (has_next_) load_k(n + 1);
     }
+  }
+
+  // Loads what the consumers make room for when they hand over result `i` of item `n`: dS of a
+  // step, or, after all steps, dK and dV. They are done with `done` blocks of queries.
+  //
+  // The first result tells that dQ's warpgroup is done with the keys of the item before, since the
+  // consumers waited for two results to be taken. With the last dS they are done with V.
+  __device__ __forceinline__ void after_result(unsigned n, int i, int steps, unsigned done) {
+    if constexpr (!Shapes::kDqInTurn) pass_on_next(n);
     if (i == max(steps, 1) - 1 && has_next_) load_v(n + 1);
     load_queries(n, done + kStages);
     take_in_time();
@@ -116,8 +122,13 @@ class BackwardLoadsAhead : BackwardShapes<kConfig, Delay> {
       Loads loads(a_, shared_, item_);
       loads.step = step_;
       if (leads()) {
+        if constexpr (Shapes::kDqInTurn) {
+          const int query = step_.block * Shapes::kBlockQ;
+          const int64_t row = backward::row_of_query(a_, item_, step_.head, query);
+          shared_.blocks[ring_.stage] = {query, static_cast<int>(row / backward::kTurnRows)};
+        }
         loads.q(ring_.stage);
-        loads.d_o(ring_.stage);
+        loads.d_o(ring_.stage, Shapes::d_stage(ring_));
       }
       __syncwarp();
       step_.advance(item_);

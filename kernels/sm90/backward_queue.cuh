@@ -38,15 +38,28 @@ struct WorkQueue : Barriers<Delay> {
     }
   }
 
-  // The index of the first item is the thread block's own number: the kernel before this one, which
-  // may still run, resets the counter.
-  static __device__ int first_index() { return static_cast<int>(blockIdx.x); }
+  // Whether a thread block may wait for those that have earlier items. It then takes the first item
+  // from the counter, too, so that it waits for none that has yet to start. Else that is its own
+  // number, since the kernel before this one, which may still run, resets the counter.
+  static constexpr bool kInOrder = Work::kIsBackwards;
+  template <typename Arguments>
+  static __device__ int first_index(const Arguments& a) {
+    if constexpr (kInOrder) {
+      return take_index(a);
+    } else {
+      return static_cast<int>(blockIdx.x);
+    }
+  }
 
   // Takes the next item's index from the counter. The first lane has it.
   template <typename Arguments>
   static __device__ int take_index(const Arguments& a) {
     ptx::griddepcontrol_wait();
-    return lane() == 0 ? static_cast<int>(gridDim.x) + atomicAdd(a.tickets, 1) : 0;
+    if constexpr (kInOrder) {
+      return lane() == 0 ? atomicAdd(a.tickets, 1) : 0;
+    } else {
+      return lane() == 0 ? static_cast<int>(gridDim.x) + atomicAdd(a.tickets, 1) : 0;
+    }
   }
 
   // Passes on item `n`, whose index the first lane has. Returns false if there is none.
@@ -73,7 +86,7 @@ struct WorkQueue : Barriers<Delay> {
   // Takes all items, one whenever a reader asks for it.
   template <typename Arguments>
   static __device__ void take_all(const Arguments& a, Shared& shared) {
-    int index = first_index();
+    int index = first_index(a);
     for (unsigned n = 0; pass_on(a, shared, n, index); ++n) {
       wait(shared.asked, n & 1);
       index = take_index(a);

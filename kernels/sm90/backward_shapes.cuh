@@ -19,7 +19,7 @@ struct BackwardConfig {
   int head_dim;                // 64, 96, 128; 192 or 256 if deterministic
   int block_q;                 // queries per step: 64, or 128 with dq_warpgroup at equal lengths
   int stages;                  // buffers for blocks of Q in shared memory
-  bool dq_warpgroup = false;   // producer's warpgroup computes dQ; head_dim 64, not deterministic
+  bool dq_warpgroup = false;   // producer's warpgroup computes dQ; head_dim 64
   bool deterministic = false;  // thread blocks add to a block of dQ in the order of their keys
   bool by_request = false;     // requests of different lengths
 };
@@ -27,7 +27,7 @@ struct BackwardConfig {
 // The configuration that is compiled for a head_dim.
 constexpr BackwardConfig backward_config(int head_dim, bool deterministic = false,
                                          bool by_request = false) {
-  const bool dq_warpgroup = head_dim == 64 && !deterministic;
+  const bool dq_warpgroup = head_dim == 64 && !(deterministic && by_request);
   return {.head_dim = head_dim,
           .block_q = dq_warpgroup && !by_request ? 128 : 64,
           .stages = !dq_warpgroup ? 2
@@ -48,10 +48,13 @@ struct BackwardShapes {
   static constexpr bool kHalfColumns = kHeadDim > 128;
   static constexpr int kBlockKv = kHalfColumns ? kConsumerRows : kConsumers * kConsumerRows;
   static constexpr bool kDqWarpgroup = kConfig.dq_warpgroup;
-  static_assert(!kDqWarpgroup || (kHeadDim == 64 && !kConfig.deterministic));
+  static_assert(!kDqWarpgroup || kHeadDim == 64);
   // Whether K and V, the left operands of S and dP, are kept in registers.
   static constexpr bool kKeysInRegisters = kHeadDim == 64 && !kDqWarpgroup;
-  static constexpr bool kHasWriters = kConfig.deterministic;  // see backward_dq_writers.cuh
+  // How a deterministic kernel adds dQ to memory: see backward_dq_in_turn.cuh and
+  // backward_dq_writers.cuh.
+  static constexpr bool kDqInTurn = kConfig.deterministic && kDqWarpgroup;
+  static constexpr bool kHasWriters = kConfig.deterministic && !kDqWarpgroup;
   static_assert(kHasWriters || !kHalfColumns);
   // Whether a consumer adds a block's dQ to memory in two halves, at different times.
   static constexpr bool kAddsInHalves = !kHasWriters && !kDqWarpgroup;
@@ -63,6 +66,12 @@ struct BackwardShapes {
   static constexpr bool kHasCopiers = kPersistent && !kDqWarpgroup;
   static constexpr int kKBuffers = kPersistent ? 2 : 1, kVBuffers = kHasCopiers ? 2 : 1;
   static constexpr int kDOStages = kHalfColumns ? 1 : kStages;  // buffers for blocks of dO
+  // Buffers for D. The consumers have read it when they hand dS over, a block before they are done
+  // with dO.
+  static constexpr int kDStages = kDqInTurn ? 2 : kDOStages;
+  static __device__ __forceinline__ int d_stage(const RingPosition<kDOStages>& d_o) {
+    return kDqInTurn ? (d_o.stage ^ static_cast<int>(d_o.parity)) % 2 : d_o.stage;
+  }
   static constexpr int kThreads = 128 * (1 + kConsumers);
   static constexpr int kConsumerThreads = 128 * kConsumers;
 
@@ -132,15 +141,21 @@ struct BackwardShapes {
     alignas(1024) char ds[2][kDsBytes];
     alignas(1024) char p[kHalfColumns ? 2 : 0][kDsBytes];
     typename Writers::Shared dq_writers[kHasWriters ? 1 : 0];
+    // With kDqInTurn: each warp's rows of the first half of a block of dQ.
+    alignas(128) float dq_half[kDqInTurn ? 4 : 0][kWarpRows * kHeadDim];
     alignas(128) float logsumexp[kStages][kBlockQ];
-    alignas(128) float d[kDOStages][kBlockQ];
+    alignas(128) float d[kDStages][kBlockQ];
     typename Queue::Shared queue[kPersistent ? 1 : 0];
+    // With kDqInTurn: the first query of each block in q, and the tile of dQ's sums that begins
+    // with it.
+    int2 blocks[kDqInTurn ? kStages : 0];
     uint64_t k_full[kKBuffers], v_full[kVBuffers];
     // With kHasCopiers: dK and dV are staged in place of K and V; these may be loaded again.
     uint64_t kv_staged[kHasCopiers ? 2 : 0], kv_empty[kHasCopiers ? 2 : 0];
     // With kDqWarpgroup: the barriers of the buffers of dS and, with kFlags, whether the scores of
     // each warp are finite (see all_finite).
     uint64_t ds_full[kDqWarpgroup ? 2 : 0], ds_empty[kDqWarpgroup ? 2 : 0];
+    uint64_t ds_half_read[kDqInTurn ? 1 : 0];
     bool finite[kDqWarpgroup && kFlags ? 2 : 0][4 * kConsumers];
     uint64_t q_full[kStages], q_empty[kStages];          // Q and the logsumexp
     uint64_t d_o_full[kDOStages], d_o_empty[kDOStages];  // dO and D
@@ -174,6 +189,7 @@ struct BackwardShapes {
       init(shared.d_o_full[i], 1);
       init(shared.d_o_empty[i], kWarps);
     }
+    if constexpr (kDqInTurn) init(shared.ds_half_read[0], 4);
     if constexpr (kHasWriters) Writers::initialise_barriers(*shared.dq_writers);
     ptx::fence_mbarrier_init();
   }
