@@ -6,8 +6,9 @@
 // sums are in memory, and passes the turn. All this goes on while products of later halves run, and
 // while the warp waits for the consumers:
 //
-//   product  first part of half i        | second part of half i
-//   warp     turn and addition of i - 1  | sums of i - 1 are there: passes the turn
+//   product  first part of half i                     | second part of half i
+//   warp     sums of half i - 2 are there: passes the | looks whose turn it is at half i
+//            turn; waits for its own, adds half i - 1  |
 //
 // The first half of a block is staged in a place of its own, the second half in the rows of dS from
 // which the first half was computed. So dS is handed back once TMA has read the second half.
@@ -59,8 +60,12 @@ struct BackwardDqInTurn : BackwardDqWarpgroup<T, kConfig, Delay> {
       wait(shared.k_full[keys.stage], keys.parity);
       for (int i = 0; i < work.steps; ++i, ++done, results.advance()) {
         const uint64_t& full = shared.ds_full[results.stage];
-        if (state.has_second_half && !__all_sync(~0u, is_full(full, results.parity))) {
-          add_last_half(a, shared, work, state, 1 - results.stage);
+        if (state.second_half == State::kStaged &&
+            !__all_sync(~0u, is_full(full, results.parity))) {
+          add_second_half(a, shared, state, 1 - results.stage, work.turn(0));
+        }
+        if (state.second_half == State::kAdded && !__all_sync(~0u, is_full(full, results.parity))) {
+          finish(a, shared, state, 1 - results.stage, work.turn(0));
         }
         wait(full, results.parity);
         if (loads) ahead.pass_on_next(n);
@@ -72,7 +77,7 @@ struct BackwardDqInTurn : BackwardDqWarpgroup<T, kConfig, Delay> {
                     if (loads) ahead.after_result(n, i, work.steps, done);
                   });
       }
-      if (state.has_second_half) add_last_half(a, shared, work, state, 1 - results.stage);
+      finish_all(a, shared, state, 1 - results.stage, work.turn(0));
       wait(shared.ds_full[results.stage], results.parity);
       if (loads) {
         ahead.pass_on_next(n);
@@ -100,10 +105,10 @@ struct BackwardDqInTurn : BackwardDqWarpgroup<T, kConfig, Delay> {
   struct State {
     Part part;
     int warp;
-    uint32_t half_read = 0;        // parity of the barrier
-    bool has_second_half = false;  // of the block before, staged and not added
-    unsigned tile = 0;             // of 16 rows: the half that was staged last
-    int seen = -1;                 // whose turn it was there
+    uint32_t half_read = 0;                               // parity of the barrier
+    enum { kNone, kStaged, kAdded } second_half = kNone;  // of the block before
+    unsigned tile = 0;  // of 16 rows: the first half of that block
+    int seen = -1;      // whose turn it was at the half that is added next
   };
 
   // Turns are looked at and passed without a memory order. TMA adds in the L2 cache, where the
@@ -114,10 +119,10 @@ struct BackwardDqInTurn : BackwardDqWarpgroup<T, kConfig, Delay> {
     return static_cast<int>(ptx::ld_relaxed_gpu(reinterpret_cast<const unsigned*>(turn)));
   }
   static __device__ __forceinline__ void pass_turn(const BackwardArguments& a, const State& state,
-                                                   int mine) {
+                                                   unsigned tile, int mine) {
     Delay::before_barrier();
     if (state.part.lane == 0) {
-      ptx::st_relaxed_gpu(reinterpret_cast<unsigned*>(a.turns + state.tile),
+      ptx::st_relaxed_gpu(reinterpret_cast<unsigned*>(a.turns + tile),
                           static_cast<unsigned>(mine + 1));
     }
     __syncwarp();
@@ -132,16 +137,16 @@ struct BackwardDqInTurn : BackwardDqWarpgroup<T, kConfig, Delay> {
            state.warp % 2 * kHalfBytes;
   }
 
-  // Adds a staged half, whose tile is state.tile, in its turn.
+  // Adds a staged half in its turn.
   static __device__ __forceinline__ void add_half(const BackwardArguments& a, const State& state,
-                                                  uint32_t staged, int mine) {
+                                                  unsigned tile, uint32_t staged, int mine) {
     ptx::fence_proxy_async();
     Delay::before_barrier();
     int seen = state.seen;
-    while (!__all_sync(~0u, seen == mine)) seen = look(a.turns + state.tile);
+    while (!__all_sync(~0u, seen == mine)) seen = look(a.turns + tile);
     __syncwarp();
     if (state.part.lane == 0) {
-      ptx::cp_reduce_async_bulk_add_f32(a.dq_sums + state.tile * uint64_t{kHalfFloats}, staged,
+      ptx::cp_reduce_async_bulk_add_f32(a.dq_sums + tile * uint64_t{kHalfFloats}, staged,
                                         kHalfBytes);
       ptx::cp_async_bulk_commit_group();
     }
@@ -152,15 +157,27 @@ struct BackwardDqInTurn : BackwardDqWarpgroup<T, kConfig, Delay> {
     __syncwarp();
   }
 
-  // Adds the second half of the block before, whose dS is in `buffer`, where no product runs.
-  static __device__ __forceinline__ void add_last_half(const BackwardArguments& a, Shared& shared,
-                                                       const Work& work, State& state, int buffer) {
-    const int mine = work.turn(0);
-    add_half(a, state, second_half(shared, state, buffer), mine);
+  // Passes the turn at the first half of the block before, and adds the second half, which is in
+  // the place of a dS.
+  static __device__ __forceinline__ void add_second_half(const BackwardArguments& a, Shared& shared,
+                                                         State& state, int buffer, int mine) {
+    wait_for_sums();
+    pass_turn(a, state, state.tile, mine);
+    add_half(a, state, state.tile + kHalfTurns, second_half(shared, state, buffer), mine);
+    state.second_half = State::kAdded;
+  }
+  // Passes the turn there, too, and hands the buffer of dS back.
+  static __device__ __forceinline__ void finish(const BackwardArguments& a, Shared& shared,
+                                                State& state, int buffer, int mine) {
     wait_for_sums();
     release(state.part.lane, shared.ds_empty[buffer]);
-    pass_turn(a, state, mine);
-    state.has_second_half = false;
+    pass_turn(a, state, state.tile + kHalfTurns, mine);
+    state.second_half = State::kNone;
+  }
+  static __device__ __forceinline__ void finish_all(const BackwardArguments& a, Shared& shared,
+                                                    State& state, int buffer, int mine) {
+    if (state.second_half == State::kStaged) add_second_half(a, shared, state, buffer, mine);
+    if (state.second_half == State::kAdded) finish(a, shared, state, buffer, mine);
   }
 
   // Computes dQ of a block of queries, which begins with tile `first_tile`, and adds it. Its second
@@ -181,7 +198,7 @@ struct BackwardDqInTurn : BackwardDqWarpgroup<T, kConfig, Delay> {
       for (int warp = 0; warp < 4 * kConsumers; ++warp) finite &= shared.finite[buffer][warp];
     }
     if (!finite) {
-      if (state.has_second_half) add_last_half(a, shared, work, state, 1 - buffer);
+      finish_all(a, shared, state, 1 - buffer, mine);
       meanwhile();
       add_seen_keys(a, shared, work, state, keys, block, tile, buffer);
       return;
@@ -195,22 +212,16 @@ struct BackwardDqInTurn : BackwardDqWarpgroup<T, kConfig, Delay> {
       Products::issue_dq(dq, ds_rows, k_columns);
       ptx::wgmma_commit_group();
       const bool second_part = n % 2 == 1;
-      if (!second_part) {
-        if (n == 2) release(lane, shared.ds_half_read[0]);
-        if (n == 2 || state.has_second_half) {
-          add_half(a, state,
-                   n == 2 ? first_half(shared, state) : second_half(shared, state, 1 - buffer),
-                   mine);
-        }
-        if (n == 0) meanwhile();
+      if (second_part) {
+        state.seen = look(a.turns + tile + n / 2 * kHalfTurns);
+      } else if (n == 0) {
+        if (state.second_half == State::kStaged)
+          add_second_half(a, shared, state, 1 - buffer, mine);
+        meanwhile();
       } else {
-        if (n == 3 || state.has_second_half) {
-          wait_for_sums();
-          if (n == 1) release(lane, shared.ds_empty[1 - buffer]);
-          pass_turn(a, state, mine);
-        }
-        state.tile = tile + n / 2 * kHalfTurns;
-        state.seen = look(a.turns + state.tile);
+        release(lane, shared.ds_half_read[0]);
+        if (state.second_half == State::kAdded) finish(a, shared, state, 1 - buffer, mine);
+        add_half(a, state, tile, first_half(shared, state), mine);
       }
       uint32_t staged = next;
       next = n == 1 ? second_half(shared, state, buffer) + lane * 16 : next + kPartBytes;
@@ -228,7 +239,8 @@ struct BackwardDqInTurn : BackwardDqWarpgroup<T, kConfig, Delay> {
       }
     }
     state.half_read ^= 1;
-    state.has_second_half = true;
+    state.second_half = State::kStaged;
+    state.tile = tile;
   }
 
   // The same where K is not finite: key by key.
@@ -242,11 +254,11 @@ struct BackwardDqInTurn : BackwardDqWarpgroup<T, kConfig, Delay> {
       state.part.first_dq_row = half * kDqRows;
       Dq::stage_seen_keys(a, shared.dq_half[state.warp], shared.k + keys, work, state.part, block,
                           shared.ds[buffer]);
-      state.tile = tile + half * kHalfTurns;
-      state.seen = look(a.turns + state.tile);
-      add_half(a, state, first_half(shared, state), mine);
+      const unsigned of_half = tile + half * kHalfTurns;
+      state.seen = look(a.turns + of_half);
+      add_half(a, state, of_half, first_half(shared, state), mine);
       wait_for_sums();
-      pass_turn(a, state, mine);
+      pass_turn(a, state, of_half, mine);
     }
     Delay::before_barrier();
     ptx::barrier_sync(kBarrier, 128);  // all have read what is loaded with a block of queries
