@@ -489,18 +489,21 @@ def split(frame, arguments):
     rivals = [name for name in frame.provider.unique() if name.startswith("torch:context_parallel")]
     ways = [name for name in frame.provider.unique() if name != one and name not in rivals]
     rows = []
-    for (which, masked, q_heads, kv_heads, tokens, gpus), part in frame.groupby(
-            ["pass", "mask", "q_heads", "kv_heads", "q_len", "gpus"], sort=False):
+    shape = ["pass", "mask", "batch", "q_heads", "kv_heads", "q_len", "kv_len", "gpus"]
+    for (which, masked, batch, q_heads, kv_heads, queries, keys, gpus), part in frame.groupby(shape, sort=False):
         by_provider = part.set_index("provider")
         if one not in by_provider.index:
-            raise ValueError(f"expected a row of {one} for {which} at {tokens} tokens")
+            raise ValueError(f"expected a row of {one} for {which} at {keys} keys")
 
         def cell(name, of=by_provider):
             return f"{of.median_ms[name]:.4g} ({of.eff_strong[name]:.0%})" if name in of.index else ""
 
         heads = f"{q_heads}" if q_heads == kv_heads else f"{q_heads}/{kv_heads}"
         rival = by_provider.median_ms[by_provider.index.isin(rivals)].min()
-        rows.append([f"{which} {mask(masked)} {length(tokens)}, {heads} heads, {gpus:.0f} GPUs",
+        what = f"{which} {mask(masked)} {length(keys)}"
+        if queries < keys:
+            what = f"{batch} × {length(keys)}, {queries} {'queries' if queries > 1 else 'query'}"
+        rows.append([f"{what}, {heads} heads, {gpus:.0f} GPUs",
                      f"{by_provider.median_ms[one]:.4g}", *map(cell, ways),
                      *(["" if pd.isna(rival) else f"{rival:.4g}"] if rivals else [])])
     return table(["", "one GPU", *(f"`{name}`" for name in ways), *(["PyTorch"] if rivals else [])], rows)

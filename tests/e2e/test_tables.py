@@ -121,6 +121,10 @@ def test_split_has_the_share_of_linear_scaling(tables):
     assert tables("split", ours, torch, options=["--grid", "any"]) == [
         "| forward causal 32k, 32 heads, 2 GPUs | 5 | 3 (83%) | 4 |"]
     assert "expected a row of tiled" in tables("split", torch, options=["--grid", "any"], expect=1)
+    few = {**shared, "q_len": 4, "batch": 16, "kv_heads": 8}
+    decoding = [row("tiled", 0.5, eff_strong="", **few), row("tiled:dcp", 0.25, eff_strong=1.0, **few)]
+    assert tables("split", decoding, options=["--grid", "any"]) == [
+        "| 16 × 32k, 4 queries, 32/8 heads, 2 GPUs | 0.5 | 0.25 (100%) |"]
 
 
 def test_traffic_of_a_library_that_keeps_its_loops_to_itself(tables):
