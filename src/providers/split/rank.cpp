@@ -205,7 +205,7 @@ int64_t Rank::pull(int owner, const std::vector<std::pair<ConstTensorView, Tenso
 int64_t Rank::pull_from(const std::vector<RowsFrom>& sources) {
   std::vector<DeviceGroup::Source> all;
   for (const RowsFrom& source : sources) {
-    DeviceGroup::Source& to_copy = all.emplace_back(source.owner);
+    DeviceGroup::Source& to_copy = all.emplace_back(DeviceGroup::Source{source.owner, {}});
     if (part_ == GroupPart::computing) continue;
     for (const auto& [from, to] : source.rows) {
       for (RowCopy& copy : copies_of(from, to)) to_copy.copies.push_back(copy);

@@ -25,9 +25,9 @@ class SplitSession final : public Session, public GroupSession {
   void run(const Inputs& in, const Outputs& out) override {
     for (const auto& rank : ranks_) std::ranges::fill(rank->pulled_bytes(), 0);
     group_->run([&](int number) {
-      const Rank& rank = *ranks_[static_cast<size_t>(number)];
+      Rank& rank = *ranks_[static_cast<size_t>(number)];
       try {
-        algorithm_->run(*ranks_[static_cast<size_t>(number)], in, out);
+        algorithm_->run(rank, in, out);
       } catch (...) {
         rank.end();
         throw;

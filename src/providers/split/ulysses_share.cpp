@@ -124,7 +124,7 @@ class UlyssesShare final : public SplitAlgorithm {
     std::vector<Rank::RowsFrom> sources;
     for (int i = 1; i < rank.group().ranks(); ++i) {
       const int owner = (rank.number() + i) % rank.group().ranks();
-      Rank::RowsFrom& source = sources.emplace_back(owner);
+      Rank::RowsFrom& source = sources.emplace_back(Rank::RowsFrom{owner, {}});
       for (const RowRange chunk : rank.rows_of_rank(owner)) {
         const RowRange rows{std::max(chunk.first, half.first), std::min(chunk.end, half.end)};
         if (rows.first >= rows.end) continue;
