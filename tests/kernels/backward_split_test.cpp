@@ -186,9 +186,9 @@ TEST(BackwardSplit, TakesMemoryInProportionToTheLength) {
 // Each kernel is compiled for blocks of its own, which the number of parts depends on.
 TEST(BackwardSplit, ChoosesBlocksOfTheKernelItself) {
   const DeviceInfo device = hopper();
-  const Problem p = problem(1, 32, 1, 2048, 64, Mask::none);
-  EXPECT_EQ(kSm90Backward.choose(p, device).q, 128);
-  EXPECT_EQ(kSm90BackwardDeterministic.choose(p, device).q, 64);
+  const Problem p = problem(1, 32, 1, 2048, 192, Mask::none);
+  EXPECT_EQ(kSm90Backward.choose(p, device).kv, 80);
+  EXPECT_EQ(kSm90BackwardDeterministic.choose(p, device).kv, 64);
 }
 
 }  // namespace
