@@ -500,8 +500,9 @@ def split(frame, arguments):
 
         heads = f"{q_heads}" if q_heads == kv_heads else f"{q_heads}/{kv_heads}"
         rival = by_provider.median_ms[by_provider.index.isin(rivals)].min()
-        what = f"{which} {mask(masked)} {length(keys)}"
-        if queries < keys:
+        if queries == keys:
+            what = f"{which} {mask(masked)} {length(keys)}"
+        else:
             what = f"{batch} × {length(keys)}, {queries} {'queries' if queries > 1 else 'query'}"
         rows.append([f"{what}, {heads} heads, {gpus:.0f} GPUs",
                      f"{by_provider.median_ms[one]:.4g}", *map(cell, ways),

@@ -201,6 +201,7 @@ struct MergeParts {
     address[3] = four.w;
   }
 };
+
 // Rows of one element that lie side by side, as rows of several where their number allows.
 template <typename Data>
 BasicTensorView<Data> with_wide_rows(BasicTensorView<Data> t) {

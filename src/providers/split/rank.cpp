@@ -190,30 +190,26 @@ void Rank::count_read(int owner, const ConstTensorView& t) {
   pulled_bytes_[static_cast<size_t>(owner)] += t.elements() * element_size(t.dtype);
 }
 
-int64_t Rank::pull(int owner, const std::vector<std::pair<ConstTensorView, TensorView>>& rows,
-                   int mark) {
+std::vector<RowCopy> Rank::copies_from(const RowsFrom& source) {
   std::vector<RowCopy> copies;
-  if (part_ != GroupPart::computing) {
-    for (const auto& [from, to] : rows) {
-      for (RowCopy& copy : copies_of(from, to)) copies.push_back(copy);
+  if (part_ == GroupPart::computing) return copies;
+  for (const auto& [from, to] : source.rows) {
+    for (const RowCopy& copy : copies_of(from, to)) {
+      copies.push_back(copy);
+      pulled_bytes_[static_cast<size_t>(source.owner)] += copy.bytes();
     }
   }
-  for (const RowCopy& copy : copies) pulled_bytes_[static_cast<size_t>(owner)] += copy.bytes();
-  return group_.pull(number_, owner, std::move(copies), mark);
+  return copies;
+}
+
+int64_t Rank::pull(int owner, const std::vector<std::pair<ConstTensorView, TensorView>>& rows,
+                   int mark) {
+  return group_.pull(number_, owner, copies_from({owner, rows}), mark);
 }
 
 int64_t Rank::pull_from(const std::vector<RowsFrom>& sources) {
   std::vector<DeviceGroup::Source> all;
-  for (const RowsFrom& source : sources) {
-    DeviceGroup::Source& to_copy = all.emplace_back(DeviceGroup::Source{source.owner, {}});
-    if (part_ == GroupPart::computing) continue;
-    for (const auto& [from, to] : source.rows) {
-      for (RowCopy& copy : copies_of(from, to)) to_copy.copies.push_back(copy);
-    }
-    for (const RowCopy& copy : to_copy.copies) {
-      pulled_bytes_[static_cast<size_t>(source.owner)] += copy.bytes();
-    }
-  }
+  for (const RowsFrom& source : sources) all.push_back({source.owner, copies_from(source)});
   return group_.pull_from(number_, std::move(all));
 }
 
@@ -222,8 +218,7 @@ void Rank::fetch(const std::vector<RowsFrom>& sources) {
   for (const RowsFrom& source : sources) {
     for (const auto& [from, to] : source.rows) {
       rows_->copy(from, to, stream());
-      pulled_bytes_[static_cast<size_t>(source.owner)] +=
-          from.elements() * element_size(from.dtype);
+      count_read(source.owner, from);
     }
   }
 }

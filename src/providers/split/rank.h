@@ -140,7 +140,9 @@ class Rank {
   // The same rows by kernels, before what is computed from here on. While nothing else runs they
   // are there sooner: a copy engine takes some 9 us to begin with each tensor.
   void fetch(const std::vector<RowsFrom>&);
-  void announce(int word) const { group_.announce(number_, word); }  // behind the last pull
+  // Writes a word for kernels that wait, behind the last pull; before the first one, behind what
+  // was computed or fetched.
+  void announce(int word) const { group_.announce(number_, word); }
   // Sends to other ranks and receives from them by NCCL, beside what is computed from here on.
   // Nothing while only computing. Returns what to wait for.
   int64_t exchange(const std::vector<NcclSend>&, const std::vector<NcclReceive>&);
@@ -159,6 +161,9 @@ class Rank {
 
  private:
   void show_waiting() const;
+
+  // The copies of a pull, whose bytes it counts; none while only computing.
+  std::vector<RowCopy> copies_from(const RowsFrom&);
 
   // A GPU's forward kernel finds its workspace as its last launch left it, so that each problem has
   // one of its own. All others begin anew, and one serves all problems.
