@@ -20,8 +20,13 @@ __device__ __forceinline__ int clusterid_z() {
   return id;
 }
 
-// Arrives at the cluster's barrier. Of what this thread has written, only mbarriers whose
-// initialisation it has fenced are visible after the wait.
+// Arrives at the cluster's barrier. What this thread has written is visible after the wait.
+__device__ __forceinline__ void barrier_cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
+}
+
+// The same, but of what this thread has written, only mbarriers whose initialisation it has fenced
+// are visible after the wait.
 __device__ __forceinline__ void barrier_cluster_arrive_relaxed() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" : : : "memory");
 }
@@ -37,6 +42,13 @@ __device__ __forceinline__ uint32_t mapa(uint32_t address, int rank) {
   uint32_t mapped;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
   return mapped;
+}
+
+// Loads from shared memory of a thread block of the cluster.
+__device__ __forceinline__ int ld_shared_cluster(uint32_t address) {
+  int value;
+  asm volatile("ld.shared::cluster.s32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
 }
 
 // Arrives at the mbarrier at `barrier`. Nothing that this thread has written becomes visible by it.

@@ -10,6 +10,7 @@
 #include "kernels/ptx/cluster.h"
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/griddepcontrol.h"
+#include "kernels/ptx/shared_address.h"
 #include "kernels/sm90/roles.cuh"
 #include "kernels/sm90/tensor_map.h"
 
@@ -108,10 +109,16 @@ struct BackwardRows {
   }
 };
 
-// Waits until both thread blocks of a pair have come here.
+// Waits until both thread blocks of a pair have come here. Each then sees what the other has
+// written, if `kReleases`, else only the barriers that it has initialised.
+template <bool kReleases = false>
 __device__ __forceinline__ void sync_pair() {
   __syncwarp();
-  ptx::barrier_cluster_arrive_relaxed();
+  if constexpr (kReleases) {
+    ptx::barrier_cluster_arrive();
+  } else {
+    ptx::barrier_cluster_arrive_relaxed();
+  }
   ptx::barrier_cluster_wait();
 }
 
@@ -134,20 +141,25 @@ __device__ __forceinline__ void find_work_and_run(const BackwardArguments& a) {
     ptx::prefetch_tensormap(a.d);
     Kernel::initialise_barriers(shared);
     // Tickets follow the order in which thread blocks start, so that none waits for one that has
-    // yet to start.
+    // yet to start. A pair has the one of its first thread block.
     if constexpr (Kernel::kDeterministic && !Kernel::kPersistent) {
-      ptx::griddepcontrol_wait();
-      shared.ticket = atomicAdd(a.tickets, 1);
+      if (!Kernel::kPairs || ptx::cluster_ctarank() == 0) {
+        ptx::griddepcontrol_wait();
+        shared.ticket = atomicAdd(a.tickets, 1);
+      }
     }
   }
   const auto index = [&] {
-    if constexpr (Kernel::kDeterministic) {
+    if constexpr (Kernel::kDeterministic && Kernel::kPairs) {
+      return ptx::ld_shared_cluster(ptx::mapa(ptx::shared_address(&shared.ticket), 0));
+    } else if constexpr (Kernel::kDeterministic) {
       return shared.ticket;
     } else {
       return static_cast<int>(blockIdx.x) / (Kernel::kPairs ? 2 : 1);
     }
   };
-  if constexpr (Kernel::kPairs) sync_pair();  // each has initialised its barriers
+  // Each has initialised its barriers, and the first has the ticket.
+  if constexpr (Kernel::kPairs) sync_pair<Kernel::kDeterministic>();
   if constexpr (Kernel::kPersistent) {
     __syncthreads();
     Kernel::run_roles(a, shared);

@@ -8,7 +8,8 @@
 // columns of dQ for the keys of both, and adds these to memory.
 //
 // The warpgroups of a thread block have different roles, and hand P and dS over in shared memory:
-//   0  one thread loads Q and dO, another sends dS to the pair's other thread block;
+//   0  one thread loads Q and dO, another sends dS to the pair's other thread block; in the
+//      deterministic kernel, two more pass turns at dQ (pass_turns);
 //   1  computes S and dP, and from them P and dS;
 //   2 and 3  each sum half of the columns of dK and dV, and a quarter of the columns of dQ.
 // The tensor cores therefore work for 2 and 3 while 1 computes exponentials. Its own chain is the
@@ -25,10 +26,13 @@
 #include "kernels/ptx/barrier.h"
 #include "kernels/ptx/cluster.h"
 #include "kernels/ptx/ex2.h"
+#include "kernels/ptx/fence.h"
 #include "kernels/ptx/griddepcontrol.h"
+#include "kernels/ptx/ld.h"
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/setmaxnreg.h"
 #include "kernels/ptx/shared_address.h"
+#include "kernels/ptx/st.h"
 #include "kernels/ptx/wgmma.h"
 #include "kernels/sm90/backward_arguments.cuh"
 #include "kernels/sm90/backward_finite.cuh"
@@ -38,12 +42,12 @@
 
 namespace flashbench::kernels::sm90 {
 
-template <typename T, bool kForRequests = false, typename Delay = NoDelay>
+template <typename T, bool kInOrder = false, bool kForRequests = false, typename Delay = NoDelay>
 struct BackwardPairs : Barriers<Delay> {
-  using Barriers<Delay>::wait;
+  using Barriers<Delay>::arrive, Barriers<Delay>::wait;
 
   static constexpr bool kByRequest = kForRequests;
-  static constexpr bool kDeterministic = false, kPairs = true, kSharesWork = true,
+  static constexpr bool kDeterministic = kInOrder, kPairs = true, kSharesWork = true,
                         kPersistent = false;
   static constexpr int kHeadDim = 256;
   static constexpr int kBlockQ = 64;
@@ -74,8 +78,9 @@ struct BackwardPairs : Barriers<Delay> {
   static constexpr int kTileFloats = 128;
 
   // The work of a pair.
-  using Work = std::conditional_t<kByRequest, backward::RequestWork<kBlockQ, kPairKv>,
-                                  backward::Work<kBlockQ, kPairKv>>;
+  using Work =
+      std::conditional_t<kByRequest, backward::RequestWork<kBlockQ, kPairKv, kDeterministic>,
+                         backward::Work<kBlockQ, kPairKv, kDeterministic>>;
   using Rows = BackwardRows<kByRequest>;
   using Step = backward::Step;
   using Block = BackwardBlock<kBlockQ, kPairKv>;
@@ -99,6 +104,11 @@ struct BackwardPairs : Barriers<Delay> {
     // A buffer of dS is empty when both thread blocks have used it.
     uint64_t ds_full[2], ds_peer_full[2], ds_empty[2];
     Block blocks[2];  // that P and dS belong to, for the summers
+    // Where deterministic: the pair's turns at these blocks; a summer's sums have been added.
+    int turns[kDeterministic ? 2 : 0];
+    uint64_t turn_full[kDeterministic ? kSummers : 0][2],
+        turn_empty[kDeterministic ? kSummers : 0][2];
+    int ticket;
     alignas(16) char work[sizeof(Work)];
   };
 
@@ -120,6 +130,10 @@ struct BackwardPairs : Barriers<Delay> {
       init(shared.ds_full[i], 4);
       init(shared.ds_peer_full[i], 1);
       init(shared.ds_empty[i], 2 * kSummerWarps);
+      for (int summer = 0; summer < (kDeterministic ? kSummers : 0); ++summer) {
+        init(shared.turn_full[summer][i], 4);
+        init(shared.turn_empty[summer][i], 1);
+      }
     }
     ptx::fence_mbarrier_init();
   }
@@ -191,7 +205,10 @@ struct BackwardPairs : Barriers<Delay> {
       if (block.masked) visible.select(s);
       wait(shared.ds_empty[at.stage], at.parity ^ 1);
       wait(shared.p_empty[at.stage], at.parity ^ 1);
-      if (warp() == 0 && lane() == 0) shared.blocks[at.stage] = block;
+      if (warp() == 0 && lane() == 0) {
+        shared.blocks[at.stage] = block;
+        if constexpr (kDeterministic) shared.turns[at.stage] = work.turn(step.block);
+      }
       store_transposed<T>(s, ptx::shared_address(shared.p[at.stage]) + transposed_offset());
       wait(shared.d_o_full[0], i % 2);
       issue_scores(dp, d_o, v);
@@ -259,6 +276,17 @@ struct BackwardPairs : Barriers<Delay> {
     }
   }
 
+  // Where deterministic, pairs add to a block of dQ in the order of their keys: the turn at the
+  // columns of each summer. `row` is the first row of the block in the workspace.
+  static __device__ __forceinline__ int* turn_at(const BackwardArguments& a, int64_t row,
+                                                 int summer) {
+    static_assert(2 * kSummers <= kBlockQ / backward::kTurnRows);
+    return a.turns + row / backward::kTurnRows + kSummers * ptx::cluster_ctarank() + summer;
+  }
+  static __device__ __forceinline__ int look(const int* turn) {
+    return static_cast<int>(ptx::ld_relaxed_gpu(reinterpret_cast<const unsigned*>(turn)));
+  }
+
   // Adds a warp's part of a block of dQ, computed key by key from dS and K in shared memory.
   static __device__ __forceinline__ void add_seen_keys(const BackwardArguments& a,
                                                        const Shared& shared, const Work& work,
@@ -303,6 +331,28 @@ struct BackwardPairs : Barriers<Delay> {
     float dq[kDqFloats];
     constexpr unsigned kNone = ~0u;
     unsigned unsent = kNone;  // first tile of the dQ that has yet to be added
+    int mine = 0, seen = 0;   // turns at that block: the pair's, and the one last seen
+    const auto look_whose_turn = [&] {
+      const int64_t row = int64_t{unsent / (kHeadDim / 8) - warp()} * kWarpRows;
+      seen = look(turn_at(a, row, summer));
+    };
+    const auto await_turn = [&] {
+      Delay::before_barrier();
+      while (!__all_sync(~0u, seen == mine)) look_whose_turn();
+      mine = seen = 0;  // frees their registers
+    };
+    const auto hand_on_turn = [&](int i) {
+      const Place at(i);
+      wait(shared.turn_empty[summer][at.stage], at.parity ^ 1);
+      __syncwarp();  // all lanes have added
+      release(shared.turn_full[summer][at.stage]);
+    };
+    const auto add_unsent = [&](int i) {
+      if (unsent == kNone) return;
+      if constexpr (kDeterministic) await_turn();
+      add(a, unsent, dq);
+      if constexpr (kDeterministic) hand_on_turn(i);
+    };
     const int steps = work.steps;
     wait(shared.k_full[0], 0);
     wait(shared.k_peer_full, 0);
@@ -311,7 +361,7 @@ struct BackwardPairs : Barriers<Delay> {
       wait(shared.d_o_full[0], i % 2);
       wait(shared.p_full[at.stage], at.parity);
       issue_sum(dv, p.advance(at.stage * kDsBytes), d_o);
-      if (unsent != kNone) add(a, unsent, dq);
+      add_unsent(i - 1);
       ptx::wgmma_wait_group<0>();
       release(shared.p_empty[at.stage]);
       release(shared.d_o_empty[0]);
@@ -333,12 +383,19 @@ struct BackwardPairs : Barriers<Delay> {
         const Block& block = shared.blocks[at.stage];
         masked = block.masked;
         unsent = first_tile(block, summer);
+        if constexpr (kDeterministic) mine = shared.turns[at.stage];
       }
       masked = __shfl_sync(~0u, masked, 0);
       unsent = __shfl_sync(~0u, unsent, 0);
+      if constexpr (kDeterministic) {
+        mine = __shfl_sync(~0u, mine, 0);
+        look_whose_turn();
+      }
       // A masked K that is not finite makes dQ so, too.
       if (masked && !__all_sync(~0u, all_finite(dq))) {
+        if constexpr (kDeterministic) await_turn();
         add_seen_keys(a, shared, work, summer, at.stage);
+        if constexpr (kDeterministic) hand_on_turn(i);
         unsent = kNone;
       }
       __syncwarp();  // all lanes have read dS and the block
@@ -346,7 +403,7 @@ struct BackwardPairs : Barriers<Delay> {
       // The other waits for it only if it will use the buffer again.
       if (i + 2 < steps) release_to_peer(shared.ds_empty[at.stage]);
     }
-    if (unsent != kNone) add(a, unsent, dq);
+    add_unsent(steps - 1);
   }
 
   // Stores this warp's rows of dK or dV, times `scale`. They go through the shared memory of K or V
@@ -361,17 +418,22 @@ struct BackwardPairs : Barriers<Delay> {
                  work.first_key + first_own_key() + warp() * kWarpRows);
   }
 
-  // Adds this warp's rows of dK or dV to the accumulators of a shared block of keys.
+  // Puts this warp's rows of dK or dV into the accumulators of a shared block of keys: stores them
+  // in this part's slice if deterministic, else adds them.
   static __device__ __forceinline__ void add_to_others(float* sums, const BackwardArguments& a,
                                                        const Work& work, int summer,
                                                        const float (&sum)[kKeyFloats]) {
     const int64_t row =
-        backward::row_of_sums(a, work, false) + first_own_key() + warp() * kWarpRows;
+        backward::row_of_sums(a, work, kDeterministic) + first_own_key() + warp() * kWarpRows;
     float* tiles = sums + row * kHeadDim + summer * kKeyColumns / 8 * kTileFloats;
 #pragma unroll
     for (int j = 0; j < kKeyColumns / 8; ++j) {
       const float v[4] = {sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]};
-      backward::add_to_accumulator(tiles + j * kTileFloats, lane(), v);
+      if constexpr (kDeterministic) {
+        backward::store_accumulator(tiles + j * kTileFloats, lane(), v);
+      } else {
+        backward::add_to_accumulator(tiles + j * kTileFloats, lane(), v);
+      }
     }
   }
 
@@ -441,6 +503,22 @@ struct BackwardPairs : Barriers<Delay> {
     }
   }
 
+  // Passes the turn at each block once a summer's sums are in memory. The summer itself goes on: a
+  // fence waits longer than its products take.
+  static __device__ void pass_turns(const BackwardArguments& a, Shared& shared, const Work& work,
+                                    int summer) {
+    Step step(work);
+    for (int i = 0; i < work.steps; ++i, step.advance(work)) {
+      const Place at(i);
+      const int64_t row = backward::row_of_query(a, work, step.head, step.block * kBlockQ);
+      wait(shared.turn_full[summer][at.stage], at.parity);
+      arrive(shared.turn_empty[summer][at.stage]);
+      ptx::fence_acq_rel_gpu();
+      ptx::st_relaxed_gpu(reinterpret_cast<unsigned*>(turn_at(a, row, summer)),
+                          static_cast<unsigned>(work.turn(step.block) + 1));
+    }
+  }
+
   static __device__ __forceinline__ void run_roles(const BackwardArguments& a, Shared& shared,
                                                    const Work& work) {
     // The shuffle tells the compiler that the warpgroup index is the same in all lanes.
@@ -449,6 +527,9 @@ struct BackwardPairs : Barriers<Delay> {
       ptx::setmaxnreg_dec<kProducerRegisters>();
       if (threadIdx.x == 0 && work.steps > 0) load(a, shared, work);
       if (threadIdx.x == 32) send_ds(shared, work);
+      if constexpr (kDeterministic) {
+        if (threadIdx.x == 64 || threadIdx.x == 96) pass_turns(a, shared, work, warp() - 2);
+      }
     } else if (warpgroup == 1) {
       ptx::setmaxnreg_dec<kScorerRegisters>();
       if (work.steps > 0) compute_scores(a, shared, work);

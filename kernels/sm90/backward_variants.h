@@ -28,12 +28,11 @@ constexpr Variant<BackwardArguments> backward_variant_by_gradient() {
       backward_kernel<BackwardByGradient<__nv_bfloat16, kHeadDim, kBlockKv, kByRequest>>);
 }
 
-template <bool kByRequest>
+template <bool kDeterministic, bool kByRequest>
 constexpr Variant<BackwardArguments> backward_variant_of_pairs() {
-  using Half = BackwardPairs<__half, kByRequest>;
-  auto variant =
-      variant_of<Half>(backward_kernel_of_pairs<Half>,
-                       backward_kernel_of_pairs<BackwardPairs<__nv_bfloat16, kByRequest>>);
+  using Half = BackwardPairs<__half, kDeterministic, kByRequest>;
+  using Bf16 = BackwardPairs<__nv_bfloat16, kDeterministic, kByRequest>;
+  auto variant = variant_of<Half>(backward_kernel_of_pairs<Half>, backward_kernel_of_pairs<Bf16>);
   variant.blocks.kv = Half::kPairKv;
   variant.blocks.cluster = 2;
   return variant;
@@ -49,16 +48,10 @@ constexpr std::array<Variant<BackwardArguments>, 5> backward_variants() {
       return backward_variant_by_gradient<192, 80, kByRequest>();
     }
   };
-  const auto at_256 = [] {
-    if constexpr (kDeterministic) {
-      return backward_variant<backward_config(256, true, kByRequest)>();
-    } else {
-      return backward_variant_of_pairs<kByRequest>();
-    }
-  };
   return {backward_variant<backward_config(64, kDeterministic, kByRequest)>(),
           backward_variant<backward_config(96, kDeterministic, kByRequest)>(),
-          backward_variant<backward_config(128, kDeterministic, kByRequest)>(), at_192(), at_256()};
+          backward_variant<backward_config(128, kDeterministic, kByRequest)>(), at_192(),
+          backward_variant_of_pairs<kDeterministic, kByRequest>()};
 }
 
 // Those for requests of different lengths.

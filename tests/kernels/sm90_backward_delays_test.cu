@@ -35,10 +35,10 @@ template <typename Kernel>
 Delayed delayed(bool deterministic = false) {
   return {backward_kernel<Kernel>, sizeof(typename Kernel::Shared), deterministic};
 }
-template <typename T, bool kByRequest = false>
+template <typename T, bool kDeterministic = false, bool kByRequest = false>
 Delayed delayed_pairs() {
-  using Kernel = BackwardPairs<T, kByRequest, RandomDelay>;
-  return {backward_kernel_of_pairs<Kernel>, sizeof(typename Kernel::Shared), false};
+  using Kernel = BackwardPairs<T, kDeterministic, kByRequest, RandomDelay>;
+  return {backward_kernel_of_pairs<Kernel>, sizeof(typename Kernel::Shared), kDeterministic};
 }
 template <typename T, BackwardConfig kConfig>
 Delayed delayed() {
@@ -61,7 +61,7 @@ std::vector<Sample> samples() {
   const Delayed ordered_96 = delayed<__nv_bfloat16, backward_config(96, true)>();
   const Delayed ordered_128 = delayed<__nv_bfloat16, backward_config(128, true)>();
   const Delayed ordered_192 = delayed<__half, backward_config(192, true)>();
-  const Delayed ordered_256 = delayed<__nv_bfloat16, backward_config(256, true)>();
+  const Delayed ordered_256 = delayed_pairs<__nv_bfloat16, true>();
   const auto problem = [](Dtype dtype, Mask mask, int64_t q_len, int64_t kv_len, int64_t head_dim) {
     Problem p = grouped_problem(dtype, mask, 2, q_len, kv_len, head_dim);
     p.pass = Pass::backward;
@@ -132,13 +132,17 @@ std::vector<Sample> samples() {
           {requests(Dtype::fp16, Mask::none, Layout::ragged, 192),
            delayed<BackwardByGradient<__half, 192, 80, true, RandomDelay>>()},
           {requests(Dtype::bf16, Mask::causal_bottom_right, Layout::ragged, 256),
-           delayed_pairs<__nv_bfloat16, true>()},
+           delayed_pairs<__nv_bfloat16, false, true>()},
           {windowed(problem(Dtype::bf16, Mask::causal_bottom_right, 500, 700, 256), 180),
-           delayed_pairs<__nv_bfloat16, true>()},
+           delayed_pairs<__nv_bfloat16, false, true>()},
           {requests(Dtype::fp16, Mask::causal_bottom_right, Layout::ragged, 64),
            delayed<__half, backward_config(64, true, true)>()},
           {requests(Dtype::bf16, Mask::none, Layout::ragged, 128),
            delayed<__nv_bfloat16, backward_config(128, true, true)>()},
+          {requests(Dtype::fp16, Mask::causal_bottom_right, Layout::ragged, 256),
+           delayed_pairs<__half, true, true>()},
+          {windowed(problem(Dtype::fp16, Mask::causal_bottom_right, 500, 700, 256), 180),
+           delayed_pairs<__half, true, true>()},
           {windowed(problem(Dtype::fp16, Mask::causal_bottom_right, 700, 900, 64), 200),
            delayed<__half, backward_config(64, true, true)>()},
           {windowed(requests(Dtype::bf16, Mask::causal_bottom_right, Layout::ragged, 128), 150),
