@@ -118,6 +118,14 @@ void for_each_key_block(const Problem& p, const BlockSizes& blocks,
   }
 }
 
+bool rotates(const Launch& at, int64_t parts) {
+  const Problem& p = at.problem;
+  if (p.is_masked() || is_by_request(p)) return false;
+  const int64_t key_blocks = divide_up(p.kv_len, at.blocks.kv);
+  return key_blocks <= divide_up(p.q_len, at.blocks.q) &&
+         p.batch * p.kv_heads * parts * key_blocks <= slots(at);
+}
+
 int choose_parts(const Launch& at) {
   const Problem average = average_request(at.problem);
   const Schedule schedule({average, at.device, at.blocks});
@@ -139,18 +147,17 @@ int choose_parts(const Launch& at) {
 // unless a larger section still runs all at once. Sections have about the same size, so that none
 // is only a tail.
 //
-// If thread blocks go backwards, those of one head that start together wait for each other: when
-// the last of them begins, the first should have done only a small share of its steps.
+// If thread blocks go backwards, those of one head that run at once form a chain, in which a delay
+// of one delays all behind it. So few of a head should run at once: as few as memory is fast enough
+// for, since only they share what they read and add to.
 int64_t section_heads(const Launch& at, int64_t parts, bool backwards) {
   const Problem p = is_by_request(at.problem) ? all_requests_as_one(at.problem) : at.problem;
   if (p.mask == Mask::none && !backwards) return 1;
   constexpr int64_t kSectionBytes = int64_t{32} << 20;
   const int64_t heads = p.batch * p.kv_heads * parts;
   const int64_t at_once = slots(at) / divide_up(p.kv_len, at.blocks.kv);
-  // A fourth of the steps, if each thread block begins one step after the one before.
-  constexpr int64_t kShare = 4;
-  const int64_t steps = divide_up(p.heads_per_kv_head() * divide_up(p.q_len, at.blocks.q), parts);
-  const int64_t few_at_once = backwards ? slots(at) * kShare / steps : 1;
+  constexpr int64_t kColumns = 16;  // by measurement: 4 of a head at head_dim 64, 16 at 256
+  const int64_t few_at_once = backwards ? slots(at) * kColumns / compiled_head_dim(p.head_dim) : 1;
   const int64_t most = std::clamp<int64_t>(
       std::max({kSectionBytes * parts / group_bytes(p), at_once, few_at_once}), 1, heads);
   return divide_up(heads, divide_up(heads, most));

@@ -22,4 +22,8 @@ int choose_parts(const Launch&);
 // or not (work.cuh).
 int64_t section_heads(const Launch&, int64_t parts, bool backwards);
 
+// Whether thread blocks that go backwards can rotate (work.cuh): they all run at once, so that each
+// may wait for any other, see all queries, and have no more blocks of keys than of queries.
+bool rotates(const Launch&, int64_t parts);
+
 }  // namespace flashbench::kernels::backward

@@ -7,6 +7,10 @@
 // until they end. In a causal pass that went forwards, each thread block would begin with a block
 // of queries that the thread blocks of earlier keys reach late, and would finish a query head
 // before them.
+//
+// Without a mask, if the thread blocks of all keys run at once, they can also rotate: each begins
+// one block of queries further on than the one before, and comes to the last block again after the
+// first. In step, they all add to different blocks, and none waits.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +31,7 @@ struct Work {
   int start_head, start_block;
   int last_head, stop_block;  // exclusive end in last_head
   int steps;
+  int rotation[kBackwards ? 1 : 0];  // the number of blocks of keys, if they rotate; else 0
 
   Work() = default;
   template <typename Arguments>
@@ -45,10 +50,21 @@ struct Work {
   __host__ __device__ Work(const Arguments& a, const Found& found) {
     begin(a, found.item.head);
     divide(a, found.item.block, a.q_len, a.diagonal, a.key_end);
+    if constexpr (kBackwards) rotation[0] = a.rotation;
+  }
+
+  __host__ __device__ bool rotates() const {
+    if constexpr (kBackwards) return rotation[0] > 0;
+    return false;
   }
 
   // How many blocks of keys add to this block of queries before this one.
-  __host__ __device__ int turn(int /*block*/) const { return key_block; }
+  __host__ __device__ int turn(int block) const {
+    if (!rotates()) return key_block;
+    // The one that begins with it, those before that, and those behind it from the last on.
+    const int begins = end_block - 1 - block;
+    return (key_block > begins ? begins + rotation[0] : min(begins, rotation[0] - 1)) - key_block;
+  }
 
   // What the equal lengths of a launch say; see RequestWork.
   template <typename Arguments>
@@ -79,6 +95,7 @@ struct Work {
     part = part_of_head % a.parts;
     batch = head / a.kv_heads;
     kv_head = head % a.kv_heads;
+    if constexpr (kBackwards) rotation[0] = 0;
   }
 
   // Where a part of `all` begins: all * part / parts, without a product that exceeds 32 bits.
@@ -262,7 +279,9 @@ struct Step {
   __host__ __device__ explicit Step(const Work& work)
       : head(work.start_head), block(work.start_block) {
     if constexpr (Work::kIsBackwards) {
-      block = (work.start_head == work.last_head ? work.stop_block : work.end_block) - 1;
+      block = work.rotates()                      ? work.end_block - 1 - work.key_block
+              : work.start_head == work.last_head ? work.stop_block - 1
+                                                  : work.end_block - 1;
       if (!work.has(head, block)) advance(work);
     }
   }
@@ -272,7 +291,7 @@ struct Step {
       do {
         if (head == work.last_head) {
           head = work.start_head;
-          --block;
+          if (--block < work.first_block && work.rotates()) block = work.end_block - 1;
         } else {
           ++head;
         }

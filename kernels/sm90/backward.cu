@@ -83,6 +83,7 @@ BackwardArguments common_arguments(const Launch& at, const backward::Arguments& 
       .diagonal = shared.diagonal,
       .key_blocks = shared.key_blocks,
       .section_heads = static_cast<int>(backward::section_heads(at, shared.parts, deterministic)),
+      .rotation = deterministic && backward::rotates(at, shared.parts) ? shared.key_blocks : 0,
       .work_items = static_cast<int>(backward::work_items(shared)),
       .scale = shared.scale,
       .scale_log2 = shared.scale_log2,

@@ -30,6 +30,7 @@ struct BackwardArguments {
   int first_live;  // queries before this one see no key
   int diagonal;    // query q sees keys 0 to q + diagonal
   int key_blocks, section_heads;
+  int rotation;  // key_blocks, if these rotate (kernels/backward/work.cuh); else 0
   int work_items;
   float scale, scale_log2;
 

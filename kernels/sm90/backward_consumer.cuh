@@ -219,7 +219,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
                                                        const Work& work,
                                                        const RingPosition<kStages>& ring) {
     wait(shared.q_full[ring.stage], ring.parity);
-    return Block(a, work, __shfl_sync(~0u, shared.blocks[ring.stage].x, 0), 0);
+    return Block(a, work, __shfl_sync(~0u, shared.blocks[ring.stage].query, 0), 0);
   }
 
   // Loops over all blocks of queries: sums dK and dV of this consumer's keys, and hands dS to the

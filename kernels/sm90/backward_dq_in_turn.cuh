@@ -38,7 +38,7 @@ struct BackwardDqInTurn : BackwardDqWarpgroup<T, kConfig, Delay> {
       Shapes::kKvPanelBytes, Shapes::kKvBytes, Shapes::kDsBytes, Shapes::kDqRows,
       Shapes::kDqColumns, Shapes::kDqFloats, Shapes::kTileFloats;
   using typename Shapes::Work, typename Shapes::Queue, typename Shapes::Shared,
-      typename Shapes::Block;
+      typename Shapes::Block, typename Shapes::LoadedBlock;
   using Barriers<Delay>::wait, Barriers<Delay>::release, Barriers<Delay>::is_full;
   using typename Warpgroup::Products, typename Warpgroup::Part, typename Warpgroup::Dq;
 
@@ -62,22 +62,23 @@ struct BackwardDqInTurn : BackwardDqWarpgroup<T, kConfig, Delay> {
         const uint64_t& full = shared.ds_full[results.stage];
         if (state.second_half == State::kStaged &&
             !__all_sync(~0u, is_full(full, results.parity))) {
-          add_second_half(a, shared, state, 1 - results.stage, work.turn(0));
+          add_second_half(a, shared, state, 1 - results.stage);
         }
         if (state.second_half == State::kAdded && !__all_sync(~0u, is_full(full, results.parity))) {
-          finish(a, shared, state, 1 - results.stage, work.turn(0));
+          finish(a, shared, state, 1 - results.stage);
         }
         wait(full, results.parity);
         if (loads) ahead.pass_on_next(n);
-        const int2 at = shared.blocks[stage];
-        const Block block(a, work, __shfl_sync(~0u, at.x, 0), 0);
+        const LoadedBlock loaded = shared.blocks[stage];
+        const Block block(a, work, __shfl_sync(~0u, loaded.query, 0), 0);
         if (++stage == kStages) stage = 0;
         add_block(a, shared, work, state, keys.stage * kKvBytes, block,
-                  static_cast<unsigned>(__shfl_sync(~0u, at.y, 0)), results.stage, [&] {
+                  static_cast<unsigned>(__shfl_sync(~0u, loaded.tile, 0)),
+                  __shfl_sync(~0u, loaded.turn, 0), results.stage, [&] {
                     if (loads) ahead.after_result(n, i, work.steps, done);
                   });
       }
-      finish_all(a, shared, state, 1 - results.stage, work.turn(0));
+      finish_all(a, shared, state, 1 - results.stage);
       wait(shared.ds_full[results.stage], results.parity);
       if (loads) {
         ahead.pass_on_next(n);
@@ -108,6 +109,7 @@ struct BackwardDqInTurn : BackwardDqWarpgroup<T, kConfig, Delay> {
     uint32_t half_read = 0;                               // parity of the barrier
     enum { kNone, kStaged, kAdded } second_half = kNone;  // of the block before
     unsigned tile = 0;  // of 16 rows: the first half of that block
+    int mine = 0;       // the turn of this thread block there
     int seen = -1;      // whose turn it was at the half that is added next
   };
 
@@ -160,24 +162,24 @@ struct BackwardDqInTurn : BackwardDqWarpgroup<T, kConfig, Delay> {
   // Passes the turn at the first half of the block before, and adds the second half, which is in
   // the place of a dS.
   static __device__ __forceinline__ void add_second_half(const BackwardArguments& a, Shared& shared,
-                                                         State& state, int buffer, int mine) {
+                                                         State& state, int buffer) {
     wait_for_sums();
-    pass_turn(a, state, state.tile, mine);
-    add_half(a, state, state.tile + kHalfTurns, second_half(shared, state, buffer), mine);
+    pass_turn(a, state, state.tile, state.mine);
+    add_half(a, state, state.tile + kHalfTurns, second_half(shared, state, buffer), state.mine);
     state.second_half = State::kAdded;
   }
   // Passes the turn there, too, and hands the buffer of dS back.
   static __device__ __forceinline__ void finish(const BackwardArguments& a, Shared& shared,
-                                                State& state, int buffer, int mine) {
+                                                State& state, int buffer) {
     wait_for_sums();
     release(state.part.lane, shared.ds_empty[buffer]);
-    pass_turn(a, state, state.tile + kHalfTurns, mine);
+    pass_turn(a, state, state.tile + kHalfTurns, state.mine);
     state.second_half = State::kNone;
   }
   static __device__ __forceinline__ void finish_all(const BackwardArguments& a, Shared& shared,
-                                                    State& state, int buffer, int mine) {
-    if (state.second_half == State::kStaged) add_second_half(a, shared, state, buffer, mine);
-    if (state.second_half == State::kAdded) finish(a, shared, state, buffer, mine);
+                                                    State& state, int buffer) {
+    if (state.second_half == State::kStaged) add_second_half(a, shared, state, buffer);
+    if (state.second_half == State::kAdded) finish(a, shared, state, buffer);
   }
 
   // Computes dQ of a block of queries, which begins with tile `first_tile`, and adds it. Its second
@@ -187,10 +189,11 @@ struct BackwardDqInTurn : BackwardDqWarpgroup<T, kConfig, Delay> {
   static __device__ __forceinline__ void add_block(const BackwardArguments& a, Shared& shared,
                                                    const Work& work, State& state, int keys,
                                                    const Block& block, unsigned first_tile,
-                                                   int buffer, const Meanwhile& meanwhile) {
+                                                   int mine, int buffer,
+                                                   const Meanwhile& meanwhile) {
     const ptx::WgmmaMatrix ds = Products::Operands::of(shared, offsetof(Shared, ds), kQPanelBytes);
     const ptx::WgmmaMatrix k = Products::Operands::of(shared, offsetof(Shared, k), kKvPanelBytes);
-    const int mine = work.turn(0), lane = state.part.lane;
+    const int lane = state.part.lane;
     const unsigned tile = first_tile + state.warp;
     bool finite = true;
     if (block.masked) {
@@ -198,9 +201,9 @@ struct BackwardDqInTurn : BackwardDqWarpgroup<T, kConfig, Delay> {
       for (int warp = 0; warp < 4 * kConsumers; ++warp) finite &= shared.finite[buffer][warp];
     }
     if (!finite) {
-      finish_all(a, shared, state, 1 - buffer, mine);
+      finish_all(a, shared, state, 1 - buffer);
       meanwhile();
-      add_seen_keys(a, shared, work, state, keys, block, tile, buffer);
+      add_seen_keys(a, shared, work, state, keys, block, tile, mine, buffer);
       return;
     }
     // Positions move on during the products. Unrolled, the loop spills.
@@ -215,12 +218,11 @@ struct BackwardDqInTurn : BackwardDqWarpgroup<T, kConfig, Delay> {
       if (second_part) {
         state.seen = look(a.turns + tile + n / 2 * kHalfTurns);
       } else if (n == 0) {
-        if (state.second_half == State::kStaged)
-          add_second_half(a, shared, state, 1 - buffer, mine);
+        if (state.second_half == State::kStaged) add_second_half(a, shared, state, 1 - buffer);
         meanwhile();
       } else {
         release(lane, shared.ds_half_read[0]);
-        if (state.second_half == State::kAdded) finish(a, shared, state, 1 - buffer, mine);
+        if (state.second_half == State::kAdded) finish(a, shared, state, 1 - buffer);
         add_half(a, state, tile, first_half(shared, state), mine);
       }
       uint32_t staged = next;
@@ -241,14 +243,14 @@ struct BackwardDqInTurn : BackwardDqWarpgroup<T, kConfig, Delay> {
     state.half_read ^= 1;
     state.second_half = State::kStaged;
     state.tile = tile;
+    state.mine = mine;
   }
 
   // The same where K is not finite: key by key.
   static __device__ __forceinline__ void add_seen_keys(const BackwardArguments& a, Shared& shared,
                                                        const Work& work, State& state, int keys,
-                                                       const Block& block, unsigned tile,
+                                                       const Block& block, unsigned tile, int mine,
                                                        int buffer) {
-    const int mine = work.turn(0);
 #pragma unroll 1
     for (int half = 0; half < kHalves; ++half) {
       state.part.first_dq_row = half * kDqRows;

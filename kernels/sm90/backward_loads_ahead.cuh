@@ -125,7 +125,8 @@ class BackwardLoadsAhead : BackwardShapes<kConfig, Delay> {
         if constexpr (Shapes::kDqInTurn) {
           const int query = step_.block * Shapes::kBlockQ;
           const int64_t row = backward::row_of_query(a_, item_, step_.head, query);
-          shared_.blocks[ring_.stage] = {query, static_cast<int>(row / backward::kTurnRows)};
+          shared_.blocks[ring_.stage] = {query, static_cast<int>(row / backward::kTurnRows),
+                                         item_.turn(step_.block)};
         }
         loads.q(ring_.stage);
         loads.d_o(ring_.stage, Shapes::d_stage(ring_));

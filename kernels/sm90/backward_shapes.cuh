@@ -16,7 +16,7 @@
 namespace flashbench::kernels::sm90 {
 
 struct BackwardConfig {
-  int head_dim;                // 64, 96, 128; 192 or 256 if deterministic
+  int head_dim;                // 64, 96, 128; 192 if deterministic
   int block_q;                 // queries per step: 64, or 128 with dq_warpgroup at equal lengths
   int stages;                  // buffers for blocks of Q in shared memory
   bool dq_warpgroup = false;   // producer's warpgroup computes dQ; head_dim 64
@@ -132,6 +132,12 @@ struct BackwardShapes {
   // Where they have no registers to find out, dQ itself shows it, if it is not finite.
   static constexpr bool kFlags = !kByRequest;
 
+  // With kDqInTurn: of a block in q, its first query, the tile of dQ's sums that begins with it,
+  // and the thread block's turn there.
+  struct LoadedBlock {
+    int query, tile, turn;
+  };
+
   struct Shared {
     alignas(1024) char k[kKBuffers * kKvBytes];
     alignas(1024) char v[kVBuffers * kKvBytes];
@@ -146,9 +152,7 @@ struct BackwardShapes {
     alignas(128) float logsumexp[kStages][kBlockQ];
     alignas(128) float d[kDStages][kBlockQ];
     typename Queue::Shared queue[kPersistent ? 1 : 0];
-    // With kDqInTurn: the first query of each block in q, and the tile of dQ's sums that begins
-    // with it.
-    int2 blocks[kDqInTurn ? kStages : 0];
+    LoadedBlock blocks[kDqInTurn ? kStages : 0];
     uint64_t k_full[kKBuffers], v_full[kVBuffers];
     // With kHasCopiers: dK and dV are staged in place of K and V; these may be loaded again.
     uint64_t kv_staged[kHasCopiers ? 2 : 0], kv_empty[kHasCopiers ? 2 : 0];

@@ -150,8 +150,8 @@ TEST(BackwardSplit, MixesHeadsInEvenSections) {
   }
 }
 
-// Thread blocks of one head wait for each other: the last one waits for all that start with it.
-TEST(BackwardSplit, StartsFewThreadBlocksOfAHeadAtOnceIfTheyGoBackwards) {
+// Thread blocks of one head wait for each other: a delay of one delays all behind it.
+TEST(BackwardSplit, RunsFewThreadBlocksOfAHeadAtOnceIfTheyGoBackwards) {
   const DeviceInfo device = hopper();
   constexpr int64_t kHeads = 32;
   for (const Mask mask : kBothMasks) {
@@ -160,11 +160,26 @@ TEST(BackwardSplit, StartsFewThreadBlocksOfAHeadAtOnceIfTheyGoBackwards) {
         const Problem p = problem(1, kHeads, kHeads, length, head_dim, mask);
         const Launch at{p, device, kSm90BackwardDeterministic.choose(p, device)};
         const int64_t section = section_heads(at, 1, true);
-        const int64_t steps = length / 64;
-        EXPECT_TRUE(section == kHeads || device.threads / section <= steps / 2) << p.id();
+        const int64_t at_once = device.threads / at.blocks.cluster / section;
+        EXPECT_TRUE(section == kHeads || at_once <= head_dim / 16) << p.id();
       }
     }
   }
+}
+
+// A thread block that rotates waits for later ones, too: these must run.
+TEST(BackwardSplit, RotatesWhatRunsAtOnce) {
+  const DeviceInfo device = hopper();
+  const auto rotate = [&](int64_t kv_heads, int64_t q_len, int64_t kv_len, Mask mask) {
+    Problem p = problem(1, 32, kv_heads, q_len, 64, mask);
+    p.kv_len = kv_len;
+    return rotates({p, device, kSm90BackwardDeterministic.choose(p, device)}, 1);
+  };
+  EXPECT_TRUE(rotate(8, 2048, 2048, Mask::none));    // 128 thread blocks
+  EXPECT_FALSE(rotate(16, 2048, 2048, Mask::none));  // 256
+  EXPECT_FALSE(rotate(8, 2048, 2048, Mask::causal_bottom_right));
+  EXPECT_TRUE(rotate(8, 2048, 1920, Mask::none));
+  EXPECT_FALSE(rotate(8, 1920, 2048, Mask::none));  // two would begin with the same block
 }
 
 // If keys are shared, the accumulators of dK and dV take memory in proportion to the length; a

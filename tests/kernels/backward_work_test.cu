@@ -1,6 +1,7 @@
 // Together, the thread blocks of the backward pass's main kernel process every block of queries
 // that sees any of their keys, for every query head, exactly once, for any number of parts; also
-// backwards, where the last blocks come first, and with windows.
+// backwards, where the last blocks come first, and with windows. Their turns at a block let all of
+// them end.
 #include "kernels/backward/work.cuh"
 
 #include <gmock/gmock.h>
@@ -18,16 +19,17 @@ namespace {
 
 struct Arguments {
   int batch, kv_heads, group, q_len, key_end, diagonal, key_blocks, section_heads, parts;
+  int rotation = 0;
 };
 
 using Visits =
     std::map<std::tuple<int, int, int, int>, int>;  // batch, query head, block, key block
 
-template <int kBlockQ>
+template <int kBlockQ, bool kBackwards = false>
 Visits visits(const Arguments& a) {
   Visits found;
   for (int i = 0; i < a.batch * a.kv_heads * a.parts * a.key_blocks; ++i) {
-    const Work<kBlockQ, 128> work(a, i);
+    const Work<kBlockQ, 128, kBackwards> work(a, i);
     Step step(work);
     for (int s = 0; s < work.steps; ++s, step.advance(work)) {
       ++found[{work.batch, step.head, step.block, work.key_block}];
@@ -184,6 +186,84 @@ void expect_every_block_in_the_window_once() {
       }
     }
   }
+}
+
+// Lets all thread blocks add to one block of queries after the other, each in its turn, and as many
+// at a time as can. Returns the number of times.
+template <int kBlockQ>
+int rounds_in_turns(const Arguments& a) {
+  struct ThreadBlock {
+    Work<kBlockQ, 128, true> work;
+    Step step;
+    int left;
+  };
+  std::vector<ThreadBlock> waiting;
+  for (int i = 0; i < a.batch * a.kv_heads * a.parts * a.key_blocks; ++i) {
+    const Work<kBlockQ, 128, true> work(a, i);
+    waiting.push_back({work, Step(work), work.steps});
+  }
+  std::map<std::tuple<int, int, int>, int> turns;  // at a batch, query head and block
+  const auto turn = [&](const ThreadBlock& t) -> int& {
+    return turns[{t.work.batch, t.step.head, t.step.block}];
+  };
+  int rounds = 0;
+  for (; !waiting.empty(); ++rounds) {
+    std::vector<ThreadBlock*> adding;
+    for (ThreadBlock& t : waiting) {
+      if (turn(t) == t.work.turn(t.step.block)) adding.push_back(&t);
+    }
+    if (adding.empty()) {
+      ADD_FAILURE() << waiting.size() << " thread blocks wait for each other";
+      return 0;
+    }
+    for (ThreadBlock* t : adding) {
+      ++turn(*t);
+      t->step.advance(t->work);
+      --t->left;
+    }
+    std::erase_if(waiting, [](const ThreadBlock& t) { return t.left == 0; });
+  }
+  for (const auto& [block, count] : turns) EXPECT_EQ(count, a.key_blocks);
+  return rounds;
+}
+
+Arguments unmasked(int group, int blocks_q, int key_blocks, int parts, int block_q) {
+  return {.batch = 2,
+          .kv_heads = 2,
+          .group = group,
+          .q_len = blocks_q * block_q - 3,
+          .key_end = key_blocks * 128 - 1,
+          .diagonal = 1 << 30,
+          .key_blocks = key_blocks,
+          .section_heads = 3,
+          .parts = parts};
+}
+
+template <int kBlockQ>
+void expect_rotation_without_waits() {
+  for (const int group : {1, 2, 3}) {
+    for (const int blocks_q : {1, 2, 5, 8}) {
+      for (int key_blocks = 1; key_blocks <= blocks_q; ++key_blocks) {
+        for (int parts = 1; parts <= group * blocks_q; ++parts) {
+          Arguments a = unmasked(group, blocks_q, key_blocks, parts, kBlockQ);
+          const int in_order = rounds_in_turns<kBlockQ>(a);
+          a.rotation = key_blocks;
+          ASSERT_EQ((visits<kBlockQ, true>(a)), all<kBlockQ>(a));
+          const int rotated = rounds_in_turns<kBlockQ>(a);
+          ASSERT_LE(rotated, in_order);
+          if (group % parts == 0) {
+            ASSERT_EQ(rotated, group / parts * blocks_q);
+            ASSERT_EQ(in_order, rotated + key_blocks - 1);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(BackwardWork, WaitsForNoOtherIfItRotates) {
+  expect_rotation_without_waits<64>();
+  expect_rotation_without_waits<128>();
 }
 
 TEST(BackwardWork, IsEveryBlockInTheWindowOnce) {

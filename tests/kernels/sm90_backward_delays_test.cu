@@ -120,6 +120,10 @@ std::vector<Sample> samples() {
           {problem(Dtype::bf16, Mask::causal_bottom_right, 777, 1000, 128), ordered_128},
           {problem(Dtype::fp16, Mask::causal_bottom_right, 600, 500, 192), ordered_192},
           {problem(Dtype::bf16, Mask::none, 400, 600, 256), ordered_256},
+          // Rotating, as the one before.
+          {problem(Dtype::fp16, Mask::none, 801, 700, 64), ordered_64},
+          {problem(Dtype::bf16, Mask::none, 900, 601, 128), ordered_128},
+          {problem(Dtype::fp16, Mask::none, 500, 300, 192), ordered_192},
           {problem(Dtype::bf16, Mask::causal_top_left, 450, 333, 256), ordered_256},
           {many_heads_of_requests(Dtype::bf16, Mask::none, 64),
            delayed<__nv_bfloat16, backward_config(64, false, true)>(), false},
