@@ -25,9 +25,7 @@
 // kernels/backward/work.cuh), and other warps add dQ to memory (see backward_dq_writers.cuh) or, at
 // 64, the warps that compute it (see backward_dq_in_turn.cuh).
 //
-// At 192, dK and dV of 64 keys exceed the registers of a consumer. In the deterministic kernel both
-// consumers therefore work on the same 64 keys; each owns half of the columns of dK and dV and half
-// of the queries of S, so P goes through shared memory too. The other kernels from there on have
+// At 192 and 256, where dK and dV of 64 keys exceed the registers of a consumer, the kernels have
 // roles of their own: see backward_by_gradient.cuh (192) and backward_pairs.cuh (256).
 //
 // The parts: backward_shapes.cuh has the sizes and shared memory that follow from a configuration,

@@ -5,8 +5,10 @@
 // Consumer 0 sums dV, consumer 1 sums dK, each for all keys of the block and all columns. They are
 // computed transposed, [columns, keys], since the number of keys need not be a multiple of 64.
 // Each consumer computes S and dP of half of the keys. P and dS go through shared memory, where
-// both consumers and the third warpgroup read them. This warpgroup computes dQ and adds it to
-// memory, which takes about as long as all products of a block: no consumer waits for it.
+// both consumers and a third warpgroup read them. This warpgroup computes dQ and adds it to memory,
+// which takes about as long as all products of a block: no consumer waits for it. In the
+// deterministic kernel it adds in the order of the thread blocks' keys, and a thread of the
+// producer's warpgroup passes the turn.
 //
 // A consumer issues the sum of one block of queries right before S and dP of the next block. The
 // tensor cores therefore work while it computes exponentials, and only stand still between the end
@@ -22,11 +24,14 @@
 #include "kernels/ptx/barrier.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
+#include "kernels/ptx/fence.h"
 #include "kernels/ptx/griddepcontrol.h"
+#include "kernels/ptx/ld.h"
 #include "kernels/ptx/ldmatrix.h"
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/setmaxnreg.h"
 #include "kernels/ptx/shared_address.h"
+#include "kernels/ptx/st.h"
 #include "kernels/ptx/stmatrix.h"
 #include "kernels/ptx/wgmma.h"
 #include "kernels/sm90/backward_arguments.cuh"
@@ -37,21 +42,22 @@
 
 namespace flashbench::kernels::sm90 {
 
-template <typename T, int kColumns, int kKeys, bool kForRequests = false, typename Delay = NoDelay>
+template <typename T, int kColumns, int kKeys, bool kInOrder = false, bool kForRequests = false,
+          typename Delay = NoDelay>
 struct BackwardByGradient : Barriers<Delay> {
-  using Barriers<Delay>::arrive, Barriers<Delay>::is_full, Barriers<Delay>::wait;
+  using Barriers<Delay>::arrive, Barriers<Delay>::wait;
 
   static constexpr bool kByRequest = kForRequests;
-  static constexpr bool kDeterministic = false, kPairs = false, kSharesWork = kByRequest;
+  static constexpr bool kDeterministic = kInOrder, kPairs = false, kSharesWork = kByRequest;
   static constexpr bool kPersistent = false;
   static constexpr int kHeadDim = kColumns;
   static constexpr int kBlockQ = 64;
   static constexpr int kBlockKv = kKeys;
   static constexpr int kStages = 2;
   static constexpr int kConsumers = 2;
-  static constexpr int kThreads = 128 * (1 + kConsumers);
-  static constexpr int kDqRegisters = 88, kConsumerRegisters = 208;
-  static_assert(kDqRegisters + kConsumers * kConsumerRegisters <= kWarpgroupRegisters);
+  static constexpr int kThreads = 128 * (2 + kConsumers);
+  static constexpr int kProducerRegisters = 24, kDqRegisters = 88, kConsumerRegisters = 200;
+  static_assert(kProducerRegisters + kDqRegisters + kConsumers * kConsumerRegisters <= 4 * 128);
 
   // Shapes per consumer: S and dP [kBlockQ, kSKeys]; dV^T or dK^T in panels [64, kBlockKv].
   static constexpr int kSKeys = kBlockKv / kConsumers;
@@ -76,8 +82,9 @@ struct BackwardByGradient : Barriers<Delay> {
   // A consumer sets its flags before it waits for ds_empty of the block kStages before.
   static constexpr int kFlags = 2 * kStages;
 
-  using Work = std::conditional_t<kByRequest, backward::RequestWork<kBlockQ, kBlockKv>,
-                                  backward::Work<kBlockQ, kBlockKv>>;
+  using Work =
+      std::conditional_t<kByRequest, backward::RequestWork<kBlockQ, kBlockKv, kDeterministic>,
+                         backward::Work<kBlockQ, kBlockKv, kDeterministic>>;
   using Rows = BackwardRows<kByRequest>;
   using Step = backward::Step;
   using Block = BackwardBlock<kBlockQ, kBlockKv>;
@@ -96,6 +103,9 @@ struct BackwardByGradient : Barriers<Delay> {
     uint64_t q_full[kStages], q_empty[kStages];      // Q and the logsumexp
     uint64_t d_o_full[kStages], d_o_empty[kStages];  // dO and D
     uint64_t p_ds_full[kStages], ds_empty[kStages];
+    // Where deterministic: a block of dQ has been added.
+    uint64_t turn_full[kDeterministic ? kStages : 0], turn_empty[kDeterministic ? kStages : 0];
+    int ticket;
     bool finite[kFlags][4 * kConsumers];  // whether the scores of each warp are (see all_finite)
     alignas(16) char work[kByRequest ? sizeof(Work) : 0];
   };
@@ -114,6 +124,10 @@ struct BackwardByGradient : Barriers<Delay> {
       init(shared.d_o_empty[i], 4);
       init(shared.p_ds_full[i], 4 * kConsumers);
       init(shared.ds_empty[i], 4);
+      if constexpr (kDeterministic) {
+        init(shared.turn_full[i], 4);
+        init(shared.turn_empty[i], 1);
+      }
     }
     ptx::fence_mbarrier_init();
   }
@@ -282,13 +296,14 @@ struct BackwardByGradient : Barriers<Delay> {
     x1 = second;
   }
 
-  // Adds dV or dK to the accumulators of a shared block of keys.
+  // Puts dV or dK into the accumulators of a shared block of keys: stores it in this part's slice
+  // if deterministic, else adds it.
   static __device__ __forceinline__ void add_to_others(float* sums, const BackwardArguments& a,
                                                        const Work& work,
                                                        const float (&sum)[kPanels][kSumFloats]) {
     const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    float* block = sums + backward::row_of_sums(a, work, false) * kHeadDim;
+    float* block = sums + backward::row_of_sums(a, work, kDeterministic) * kHeadDim;
 #pragma unroll
     for (int row = 0; row < kBlockKv; row += kWarpRows) {
       if (work.first_key + row >= work.rows_of_sums(a)) break;
@@ -301,8 +316,12 @@ struct BackwardByGradient : Barriers<Delay> {
           transpose(v[0], v[1]);
           transpose(v[2], v[3]);
           const int column = panel * 64 + warp * 16 + half * 8;
-          backward::add_to_accumulator(block + (row / 16 * kHeadDim + column) / 8 * kTileFloats,
-                                       lane, v);
+          float* tile = block + (row / 16 * kHeadDim + column) / 8 * kTileFloats;
+          if constexpr (kDeterministic) {
+            backward::store_accumulator(tile, lane, v);
+          } else {
+            backward::add_to_accumulator(tile, lane, v);
+          }
         }
       }
     }
@@ -332,39 +351,6 @@ struct BackwardByGradient : Barriers<Delay> {
 
   // ---- The warpgroup that computes dQ
 
-  // Thread 0 also issues the TMA loads: K and V once; Q with the logsumexp, and dO with D, for each
-  // block of queries.
-  struct Loads : BackwardBlockLoads<BackwardByGradient> {
-    using Blocks = BackwardBlockLoads<BackwardByGradient>;
-    using Blocks::Blocks, Blocks::shared, Blocks::work;
-    int loaded = 0;  // blocks of queries
-
-    __device__ void first() {
-      Blocks::k();
-      Blocks::v();
-      ptx::griddepcontrol_wait();
-      q();
-      d_o();
-    }
-    // Loads the next block if its buffers are empty.
-    __device__ void next_if_empty() {
-      const Place at(loaded);
-      if (loaded < work.steps && is_full(shared.q_empty[at.stage], at.parity ^ 1) &&
-          is_full(shared.d_o_empty[at.stage], at.parity ^ 1)) {
-        q();
-        d_o();
-      }
-    }
-
-   private:
-    __device__ void q() { Blocks::q(Place(loaded).stage); }
-    __device__ void d_o() {
-      Blocks::d_o(Place(loaded).stage);
-      this->step.advance(work);
-      ++loaded;
-    }
-  };
-
   // Starts dQ = dS K for kDqColumns columns of K. A warp has its 16 rows of dS in registers.
   static __device__ __forceinline__ void issue_dq(float (&dq)[kDqFloats],
                                                   const uint32_t (&ds)[kBlockKv / 16][4],
@@ -379,35 +365,60 @@ struct BackwardByGradient : Barriers<Delay> {
     ptx::wgmma_commit_group();
   }
 
-  static __device__ void load_and_sum_dq(const BackwardArguments& a, Shared& shared,
-                                         const Work& work) {
-    if (work.steps == 0) return;
-    const bool leads = threadIdx.x == 0;
-    const int warp = static_cast<int>(threadIdx.x) / 32;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    Loads loads(a, shared, work);
-    if (leads) {
-      loads.first();
-      loads.next_if_empty();
+  // The turn of the thread block at a block of dQ, where deterministic: thread blocks add in the
+  // order of their keys.
+  struct Turn {
+    const unsigned* turn;
+    unsigned mine, seen;
+
+    __device__ __forceinline__ Turn(const BackwardArguments& a, const Work& work, const Step& step,
+                                    const Block& block) {
+      if constexpr (kDeterministic) {
+        turn = reinterpret_cast<const unsigned*>(a.turns + block.first_row / backward::kTurnRows);
+        mine = work.turn(step.block);
+        seen = ~0u;
+      }
     }
-    __syncwarp();
+    __device__ __forceinline__ void look() {
+      if constexpr (kDeterministic) seen = ptx::ld_relaxed_gpu(turn);
+    }
+    __device__ __forceinline__ void await() {
+      if constexpr (kDeterministic) {
+        Delay::before_barrier();
+        while (!__all_sync(~0u, seen == mine)) look();
+      }
+    }
+    // To a producer's warp, which passes it.
+    __device__ __forceinline__ void hand_on(Shared& shared, const Place& at) {
+      if constexpr (kDeterministic) {
+        wait(shared.turn_empty[at.stage], at.parity ^ 1);
+        __syncwarp();  // all lanes have added
+        release(shared.turn_full[at.stage]);
+      }
+    }
+  };
+
+  static __device__ void sum_dq(const BackwardArguments& a, Shared& shared, const Work& work) {
+    if (work.steps == 0) return;
+    const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
     const auto k = matrix_at(shared, offsetof(Shared, k), kKvPanelBytes);
     Step step(work);
     wait(shared.k_full[0], 0);
     for (int i = 0; i < work.steps; ++i, step.advance(work)) {
       const Place at(i);
       const Block block(a, work, step);
-      while (!is_full(shared.p_ds_full[at.stage], at.parity)) {
-        if (leads) loads.next_if_empty();
-      }
-      __syncwarp();
+      wait(shared.p_ds_full[at.stage], at.parity);
       bool finite = true;
       if (block.masked) {
 #pragma unroll
         for (int x = 0; x < 4 * kConsumers; ++x) finite &= shared.finite[i % kFlags][x];
       }
+      Turn turn(a, work, step, block);
       if (!finite) {
+        turn.await();
         add_seen_keys(a, shared, work, block, shared.ds[at.stage]);
+        turn.hand_on(shared, at);
         __syncwarp();
         release(shared.ds_empty[at.stage]);
         continue;
@@ -425,6 +436,7 @@ struct BackwardByGradient : Barriers<Delay> {
       float* tiles = a.dq_sums + (block.first_row + warp * kWarpRows) * kHeadDim;
       float dq[2][kDqFloats];
       issue_dq(dq[0], ds, k);
+      turn.look();
 #pragma unroll
       for (int part = 0; part < kDqParts; ++part) {
         if (part + 1 < kDqParts) {
@@ -436,8 +448,7 @@ struct BackwardByGradient : Barriers<Delay> {
           ptx::wgmma_wait_group<0>();
         }
         ptx::keep_here(dq[part % 2]);
-        if (leads && part % 2 == 0) loads.next_if_empty();
-        __syncwarp();
+        if (part == 0) turn.await();
 #pragma unroll
         for (int j = 0; j < kDqColumns / 8; ++j) {
           const float* x = dq[part % 2] + 4 * j;
@@ -446,6 +457,7 @@ struct BackwardByGradient : Barriers<Delay> {
                                        values);
         }
       }
+      turn.hand_on(shared, at);
     }
     release(shared.k_empty);
   }
@@ -457,7 +469,7 @@ struct BackwardByGradient : Barriers<Delay> {
     const SeenKeys<Work, kBlockKv> seen(a, work, block.first_query);
     float* tiles = a.dq_sums + block.first_row * kHeadDim;
 #pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x); i < kBlockQ * kHeadDim; i += 128) {
+    for (int i = static_cast<int>(threadIdx.x) % 128; i < kBlockQ * kHeadDim; i += 128) {
       const int row = i / kHeadDim, column = i % kHeadDim;
       float sum = 0;
 #pragma unroll 1
@@ -469,16 +481,53 @@ struct BackwardByGradient : Barriers<Delay> {
     }
   }
 
+  // ---- The producer's warps, a thread each
+
+  static __device__ void load(const BackwardArguments& a, Shared& shared, const Work& work) {
+    if (work.steps == 0) return;
+    BackwardBlockLoads<BackwardByGradient> loads(a, shared, work);
+    loads.k();
+    loads.v();
+    ptx::griddepcontrol_wait();
+    for (int i = 0; i < work.steps; ++i, loads.step.advance(work)) {
+      const Place at(i);
+      wait(shared.q_empty[at.stage], at.parity ^ 1);
+      loads.q(at.stage);
+      wait(shared.d_o_empty[at.stage], at.parity ^ 1);
+      loads.d_o(at.stage);
+    }
+  }
+
+  // Passes the turn at each block once the sums are in memory. dQ's warpgroup itself goes on.
+  static __device__ void pass_turns(const BackwardArguments& a, Shared& shared, const Work& work) {
+    Step step(work);
+    for (int i = 0; i < work.steps; ++i, step.advance(work)) {
+      const Place at(i);
+      const int64_t row = backward::row_of_query(a, work, step.head, step.block * kBlockQ);
+      wait(shared.turn_full[at.stage], at.parity);
+      arrive(shared.turn_empty[at.stage]);
+      ptx::fence_acq_rel_gpu();
+      ptx::st_relaxed_gpu(reinterpret_cast<unsigned*>(a.turns + row / backward::kTurnRows),
+                          static_cast<unsigned>(work.turn(step.block) + 1));
+    }
+  }
+
   static __device__ __forceinline__ void run_roles(const BackwardArguments& a, Shared& shared,
                                                    const Work& work) {
     // The shuffle tells the compiler that the warpgroup index is the same in all lanes.
     const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
     if (warpgroup == 0) {
+      ptx::setmaxnreg_dec<kProducerRegisters>();
+      if (threadIdx.x == 0) load(a, shared, work);
+      if constexpr (kDeterministic) {
+        if (threadIdx.x == 32) pass_turns(a, shared, work);
+      }
+    } else if (warpgroup == 1) {
       ptx::setmaxnreg_dec<kDqRegisters>();
-      load_and_sum_dq(a, shared, work);
+      sum_dq(a, shared, work);
     } else {
       ptx::setmaxnreg_inc<kConsumerRegisters>();
-      consume(a, shared, work, warpgroup - 1);
+      consume(a, shared, work, warpgroup - 2);
     }
   }
 };

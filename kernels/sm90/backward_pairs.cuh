@@ -9,7 +9,7 @@
 //
 // The warpgroups of a thread block have different roles, and hand P and dS over in shared memory:
 //   0  one thread loads Q and dO, another sends dS to the pair's other thread block; in the
-//      deterministic kernel, two more pass turns at dQ (pass_turns);
+//      deterministic kernel, a third one passes turns at dQ;
 //   1  computes S and dP, and from them P and dS;
 //   2 and 3  each sum half of the columns of dK and dV, and a quarter of the columns of dQ.
 // The tensor cores therefore work for 2 and 3 while 1 computes exponentials. Its own chain is the
@@ -106,8 +106,7 @@ struct BackwardPairs : Barriers<Delay> {
     Block blocks[2];  // that P and dS belong to, for the summers
     // Where deterministic: the pair's turns at these blocks; a summer's sums have been added.
     int turns[kDeterministic ? 2 : 0];
-    uint64_t turn_full[kDeterministic ? kSummers : 0][2],
-        turn_empty[kDeterministic ? kSummers : 0][2];
+    uint64_t turn_full[kDeterministic ? 2 : 0], turn_empty[kDeterministic ? 2 : 0];
     int ticket;
     alignas(16) char work[sizeof(Work)];
   };
@@ -130,9 +129,9 @@ struct BackwardPairs : Barriers<Delay> {
       init(shared.ds_full[i], 4);
       init(shared.ds_peer_full[i], 1);
       init(shared.ds_empty[i], 2 * kSummerWarps);
-      for (int summer = 0; summer < (kDeterministic ? kSummers : 0); ++summer) {
-        init(shared.turn_full[summer][i], 4);
-        init(shared.turn_empty[summer][i], 1);
+      if constexpr (kDeterministic) {
+        init(shared.turn_full[i], kSummerWarps);
+        init(shared.turn_empty[i], 1);
       }
     }
     ptx::fence_mbarrier_init();
@@ -277,11 +276,10 @@ struct BackwardPairs : Barriers<Delay> {
   }
 
   // Where deterministic, pairs add to a block of dQ in the order of their keys: the turn at the
-  // columns of each summer. `row` is the first row of the block in the workspace.
-  static __device__ __forceinline__ int* turn_at(const BackwardArguments& a, int64_t row,
-                                                 int summer) {
-    static_assert(2 * kSummers <= kBlockQ / backward::kTurnRows);
-    return a.turns + row / backward::kTurnRows + kSummers * ptx::cluster_ctarank() + summer;
+  // columns of this thread block. `row` is the first row of the block in the workspace.
+  static __device__ __forceinline__ int* turn_at(const BackwardArguments& a, int64_t row) {
+    static_assert(2 <= kBlockQ / backward::kTurnRows);
+    return a.turns + row / backward::kTurnRows + ptx::cluster_ctarank();
   }
   static __device__ __forceinline__ int look(const int* turn) {
     return static_cast<int>(ptx::ld_relaxed_gpu(reinterpret_cast<const unsigned*>(turn)));
@@ -334,7 +332,7 @@ struct BackwardPairs : Barriers<Delay> {
     int mine = 0, seen = 0;   // turns at that block: the pair's, and the one last seen
     const auto look_whose_turn = [&] {
       const int64_t row = int64_t{unsent / (kHeadDim / 8) - warp()} * kWarpRows;
-      seen = look(turn_at(a, row, summer));
+      seen = look(turn_at(a, row));
     };
     const auto await_turn = [&] {
       Delay::before_barrier();
@@ -343,9 +341,9 @@ struct BackwardPairs : Barriers<Delay> {
     };
     const auto hand_on_turn = [&](int i) {
       const Place at(i);
-      wait(shared.turn_empty[summer][at.stage], at.parity ^ 1);
+      wait(shared.turn_empty[at.stage], at.parity ^ 1);
       __syncwarp();  // all lanes have added
-      release(shared.turn_full[summer][at.stage]);
+      release(shared.turn_full[at.stage]);
     };
     const auto add_unsent = [&](int i) {
       if (unsent == kNone) return;
@@ -503,18 +501,17 @@ struct BackwardPairs : Barriers<Delay> {
     }
   }
 
-  // Passes the turn at each block once a summer's sums are in memory. The summer itself goes on: a
-  // fence waits longer than its products take.
-  static __device__ void pass_turns(const BackwardArguments& a, Shared& shared, const Work& work,
-                                    int summer) {
+  // Passes the turn at each block once the summers' sums are in memory. They themselves go on: a
+  // fence waits longer than their products take.
+  static __device__ void pass_turns(const BackwardArguments& a, Shared& shared, const Work& work) {
     Step step(work);
     for (int i = 0; i < work.steps; ++i, step.advance(work)) {
       const Place at(i);
       const int64_t row = backward::row_of_query(a, work, step.head, step.block * kBlockQ);
-      wait(shared.turn_full[summer][at.stage], at.parity);
-      arrive(shared.turn_empty[summer][at.stage]);
+      wait(shared.turn_full[at.stage], at.parity);
+      arrive(shared.turn_empty[at.stage]);
       ptx::fence_acq_rel_gpu();
-      ptx::st_relaxed_gpu(reinterpret_cast<unsigned*>(turn_at(a, row, summer)),
+      ptx::st_relaxed_gpu(reinterpret_cast<unsigned*>(turn_at(a, row)),
                           static_cast<unsigned>(work.turn(step.block) + 1));
     }
   }
@@ -528,7 +525,7 @@ struct BackwardPairs : Barriers<Delay> {
       if (threadIdx.x == 0 && work.steps > 0) load(a, shared, work);
       if (threadIdx.x == 32) send_ds(shared, work);
       if constexpr (kDeterministic) {
-        if (threadIdx.x == 64 || threadIdx.x == 96) pass_turns(a, shared, work, warp() - 2);
+        if (threadIdx.x == 64) pass_turns(a, shared, work);
       }
     } else if (warpgroup == 1) {
       ptx::setmaxnreg_dec<kScorerRegisters>();

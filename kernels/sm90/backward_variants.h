@@ -20,12 +20,11 @@ constexpr Variant<BackwardArguments> backward_variant() {
   return variant;
 }
 
-template <int kHeadDim, int kBlockKv, bool kByRequest>
+template <int kHeadDim, int kBlockKv, bool kDeterministic, bool kByRequest>
 constexpr Variant<BackwardArguments> backward_variant_by_gradient() {
-  using Half = BackwardByGradient<__half, kHeadDim, kBlockKv, kByRequest>;
-  return variant_of<Half>(
-      backward_kernel<Half>,
-      backward_kernel<BackwardByGradient<__nv_bfloat16, kHeadDim, kBlockKv, kByRequest>>);
+  using Half = BackwardByGradient<__half, kHeadDim, kBlockKv, kDeterministic, kByRequest>;
+  using Bf16 = BackwardByGradient<__nv_bfloat16, kHeadDim, kBlockKv, kDeterministic, kByRequest>;
+  return variant_of<Half>(backward_kernel<Half>, backward_kernel<Bf16>);
 }
 
 template <bool kDeterministic, bool kByRequest>
@@ -41,16 +40,10 @@ constexpr Variant<BackwardArguments> backward_variant_of_pairs() {
 // One of each head_dim.
 template <bool kDeterministic, bool kByRequest>
 constexpr std::array<Variant<BackwardArguments>, 5> backward_variants() {
-  const auto at_192 = [] {
-    if constexpr (kDeterministic) {
-      return backward_variant<backward_config(192, true, kByRequest)>();
-    } else {
-      return backward_variant_by_gradient<192, 80, kByRequest>();
-    }
-  };
   return {backward_variant<backward_config(64, kDeterministic, kByRequest)>(),
           backward_variant<backward_config(96, kDeterministic, kByRequest)>(),
-          backward_variant<backward_config(128, kDeterministic, kByRequest)>(), at_192(),
+          backward_variant<backward_config(128, kDeterministic, kByRequest)>(),
+          backward_variant_by_gradient<192, 80, kDeterministic, kByRequest>(),
           backward_variant_of_pairs<kDeterministic, kByRequest>()};
 }
 

@@ -198,14 +198,6 @@ TEST(BackwardSplit, TakesMemoryInProportionToTheLength) {
   EXPECT_THAT(kSm90Backward.variant(at), testing::HasSubstr(std::to_string(parts) + " parts"));
 }
 
-// Each kernel is compiled for blocks of its own, which the number of parts depends on.
-TEST(BackwardSplit, ChoosesBlocksOfTheKernelItself) {
-  const DeviceInfo device = hopper();
-  const Problem p = problem(1, 32, 1, 2048, 192, Mask::none);
-  EXPECT_EQ(kSm90Backward.choose(p, device).kv, 80);
-  EXPECT_EQ(kSm90BackwardDeterministic.choose(p, device).kv, 64);
-}
-
 }  // namespace
 }  // namespace backward
 }  // namespace flashbench::kernels

@@ -55,12 +55,13 @@ std::vector<Sample> samples() {
   const Delayed d64 = delayed<__nv_bfloat16, backward_config(64)>();
   const Delayed d96 = delayed<__half, backward_config(96)>();
   const Delayed d128 = delayed<__half, backward_config(128)>();
-  const Delayed d192 = delayed<BackwardByGradient<__half, 192, 80, false, RandomDelay>>();
+  const Delayed d192 = delayed<BackwardByGradient<__half, 192, 80, false, false, RandomDelay>>();
   const Delayed d256 = delayed_pairs<__nv_bfloat16>();
   const Delayed ordered_64 = delayed<__half, backward_config(64, true)>();
   const Delayed ordered_96 = delayed<__nv_bfloat16, backward_config(96, true)>();
   const Delayed ordered_128 = delayed<__nv_bfloat16, backward_config(128, true)>();
-  const Delayed ordered_192 = delayed<__half, backward_config(192, true)>();
+  const Delayed ordered_192 =
+      delayed<BackwardByGradient<__half, 192, 80, true, false, RandomDelay>>(true);
   const Delayed ordered_256 = delayed_pairs<__nv_bfloat16, true>();
   const auto problem = [](Dtype dtype, Mask mask, int64_t q_len, int64_t kv_len, int64_t head_dim) {
     Problem p = grouped_problem(dtype, mask, 2, q_len, kv_len, head_dim);
@@ -134,7 +135,7 @@ std::vector<Sample> samples() {
           {requests(Dtype::fp16, Mask::causal_top_left, Layout::bhsd, 128),
            delayed<__half, backward_config(128, false, true)>()},
           {requests(Dtype::fp16, Mask::none, Layout::ragged, 192),
-           delayed<BackwardByGradient<__half, 192, 80, true, RandomDelay>>()},
+           delayed<BackwardByGradient<__half, 192, 80, false, true, RandomDelay>>()},
           {requests(Dtype::bf16, Mask::causal_bottom_right, Layout::ragged, 256),
            delayed_pairs<__nv_bfloat16, false, true>()},
           {windowed(problem(Dtype::bf16, Mask::causal_bottom_right, 500, 700, 256), 180),
@@ -143,6 +144,8 @@ std::vector<Sample> samples() {
            delayed<__half, backward_config(64, true, true)>()},
           {requests(Dtype::bf16, Mask::none, Layout::ragged, 128),
            delayed<__nv_bfloat16, backward_config(128, true, true)>()},
+          {requests(Dtype::fp16, Mask::causal_bottom_right, Layout::ragged, 192),
+           delayed<BackwardByGradient<__half, 192, 80, true, true, RandomDelay>>(true)},
           {requests(Dtype::fp16, Mask::causal_bottom_right, Layout::ragged, 256),
            delayed_pairs<__half, true, true>()},
           {windowed(problem(Dtype::fp16, Mask::causal_bottom_right, 500, 700, 256), 180),
