@@ -61,7 +61,6 @@ struct BackwardByGradient : Barriers<Delay> {
 
   // Shapes per consumer: S and dP [kBlockQ, kSKeys]; dV^T or dK^T in panels [64, kBlockKv].
   static constexpr int kSKeys = kBlockKv / kConsumers;
-  static constexpr int kKeyColumns = kHeadDim;  // of dK and dV
   static constexpr int kPanels = kHeadDim / 64;
   static_assert(kHeadDim % 64 == 0 && kBlockKv % 16 == 0);
 

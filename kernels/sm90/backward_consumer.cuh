@@ -1,5 +1,5 @@
 // A consumer of the backward pass's main kernel for Hopper: loops over the blocks of queries, and
-// sums dK and dV of its keys or columns.
+// sums dK and dV of its keys.
 #pragma once
 
 #include <cuda.h>
@@ -26,12 +26,11 @@ namespace flashbench::kernels::sm90 {
 template <typename T, BackwardConfig kConfig, typename Delay>
 struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   using Shapes = BackwardShapes<kConfig, Delay>;
-  using Shapes::kHeadDim, Shapes::kStages, Shapes::kHalfColumns, Shapes::kDqWarpgroup,
-      Shapes::kHasWriters, Shapes::kDOStages, Shapes::kConsumerThreads, Shapes::kKeyColumns,
-      Shapes::kKvPanelBytes, Shapes::kKvBytes, Shapes::kQPanelBytes, Shapes::kQBytes,
-      Shapes::kDsBytes, Shapes::kSFloats, Shapes::kKeyFloats, Shapes::kSteps, Shapes::kDqFloats,
-      Shapes::kDqTiles, Shapes::kTileFloats, Shapes::kDqPieces, Shapes::stored_column,
-      Shapes::kByRequest, Shapes::kFlags, Shapes::kAddsInHalves, Shapes::kDqInTurn, Shapes::d_stage;
+  using Shapes::kHeadDim, Shapes::kStages, Shapes::kDqWarpgroup, Shapes::kHasWriters,
+      Shapes::kConsumerThreads, Shapes::kKvPanelBytes, Shapes::kKvBytes, Shapes::kQPanelBytes,
+      Shapes::kQBytes, Shapes::kDsBytes, Shapes::kSFloats, Shapes::kKeyFloats, Shapes::kSteps,
+      Shapes::kDqFloats, Shapes::kDqTiles, Shapes::kTileFloats, Shapes::kByRequest, Shapes::kFlags,
+      Shapes::kAddsInHalves, Shapes::kDqInTurn, Shapes::d_stage;
   using typename Shapes::Writers, typename Shapes::Queue, typename Shapes::Work,
       typename Shapes::Rows, typename Shapes::Shared, typename Shapes::Step, typename Shapes::Block;
   using Barriers<Delay>::wait, Barriers<Delay>::release;
@@ -68,10 +67,10 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       const Block block(a, work, step);
 
       wait(shared.q_full[stage], ring.parity);
-      Products::issue_transposed(s, k_rows, operands.q_rows.advance(stage * kQBytes));
+      Products::issue_transposed(s, k_rows, operands.q.advance(stage * kQBytes));
       ptx::wgmma_commit_group();
       wait(shared.d_o_full[stage], ring.parity);
-      Products::issue_transposed(dp, v_rows, operands.d_o_rows.advance(stage * kQBytes));
+      Products::issue_transposed(dp, v_rows, operands.d_o.advance(stage * kQBytes));
       ptx::wgmma_commit_group();
 
       ptx::wgmma_wait_group<1>();  // S
@@ -80,7 +79,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       Scores::exponentiate(s, Statistic{shared.logsumexp[stage], part.first_query}, a.scale_log2);
       if (block.masked) Visible(a, work, part, block).select(s);
       Products::round(s, p);
-      Products::issue_sum(dv, p, operands.d_o_columns.advance(stage * kQBytes));
+      Products::issue_sum(dv, p, operands.d_o.advance(stage * kQBytes));
       ptx::wgmma_commit_group();
 
       ptx::wgmma_wait_group<1>();  // dP
@@ -93,26 +92,26 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       Delay::before_barrier();
       finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
       if (i > 0) {  // after the fence of dS
-        Writers::hand_over(*shared.dq_writers, part.lane, i - 1, 0);
+        Writers::hand_over(*shared.dq_writers, part.lane, i - 1);
       }
 
       Products::issue_dq(dq, operands.ds.advance(buffer * kDsBytes), operands.k_columns);
       ptx::wgmma_commit_group();
       ptx::wgmma_wait_group<1>();  // dV, whose operand P takes registers
       release(part.lane, shared.d_o_empty[stage]);
-      Products::issue_sum(dk, ds, operands.q_columns.advance(stage * kQBytes));
+      Products::issue_sum(dk, ds, operands.q.advance(stage * kQBytes));
       ptx::wgmma_commit_group();
       ptx::wgmma_wait_group<1>();  // dQ
       ptx::keep_here(dq);
       if (finite) {
-        Dq::template stage<0, 1>(shared, part, i, dq);
+        Dq::stage(shared, part, i, dq);
       } else {
-        Dq::stage_seen_keys(a, shared, work, part, block, i, 0, shared.ds[buffer]);
+        Dq::stage_seen_keys(a, shared, work, part, block, i, shared.ds[buffer]);
       }
       ptx::wgmma_wait_group<0>();
       release(part.lane, shared.q_empty[stage]);
     }
-    Dq::template hand_over<0, 1>(shared, part, work.steps - 1);
+    Dq::hand_over(shared, part, work.steps - 1);
   }
 
   // The same where this warp adds dQ to memory, in halves. K and V are the n-th; `ring` is the
@@ -137,12 +136,12 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       const int stage = ring.stage;  // of Q, dO and dS
       const Block block(a, work, step);
 
-      Products::issue_transposed(s, operands.k_rows, operands.q_rows.advance(stage * kQBytes));
+      Products::issue_transposed(s, operands.k_rows, operands.q.advance(stage * kQBytes));
       ptx::wgmma_commit_group();
       const StatisticInRegisters l(Statistic{shared.logsumexp[stage], part.first_query});
       wait(shared.d_o_full[stage], ring.parity);
       if (has_second_half) Dq::template add<kDqTiles / 2, kDqTiles>(tiles, part, second_half);
-      Products::issue_transposed(dp, operands.v_rows, operands.d_o_rows.advance(stage * kQBytes));
+      Products::issue_transposed(dp, operands.v_rows, operands.d_o.advance(stage * kQBytes));
       ptx::wgmma_commit_group();
 
       ptx::wgmma_wait_group<1>();  // S
@@ -159,7 +158,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       Products::round(dp, ds);
       Products::store_operand(ds, shared.ds[stage], part);
       Products::round(s, p);
-      Products::issue_sum(dv, p, operands.d_o_columns.advance(stage * kQBytes));
+      Products::issue_sum(dv, p, operands.d_o.advance(stage * kQBytes));
       ptx::wgmma_commit_group();
       ptx::fence_proxy_async();
       Delay::before_barrier();
@@ -169,7 +168,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       ptx::wgmma_commit_group();
       ptx::wgmma_wait_group<1>();  // dV
       release(part.lane, shared.d_o_empty[stage]);
-      Products::issue_sum(dk, ds, operands.q_columns.advance(stage * kQBytes));
+      Products::issue_sum(dk, ds, operands.q.advance(stage * kQBytes));
       ptx::wgmma_commit_group();
       ptx::wgmma_wait_group<1>();  // dQ
       ptx::keep_here(dq);
@@ -238,10 +237,10 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       const int stage = ring.stage, buffer = results.stage;
       const auto add_block = [&]<bool kMasked>() {
         wait(shared.q_full[stage], ring.parity);
-        Products::issue_transposed(s, operands.k_rows, operands.q_rows.advance(stage * kQBytes));
+        Products::issue_transposed(s, operands.k_rows, operands.q.advance(stage * kQBytes));
         ptx::wgmma_commit_group();
         wait(shared.d_o_full[stage], ring.parity);
-        Products::issue_transposed(dp, operands.v_rows, operands.d_o_rows.advance(stage * kQBytes));
+        Products::issue_transposed(dp, operands.v_rows, operands.d_o.advance(stage * kQBytes));
         ptx::wgmma_commit_group();
 
         ptx::wgmma_wait_group<1>();  // S
@@ -268,9 +267,9 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         release(part.lane, shared.ds_full[buffer]);
 
         await_turn(part);
-        Products::issue_sum(dv, p, operands.d_o_columns.advance(stage * kQBytes));
+        Products::issue_sum(dv, p, operands.d_o.advance(stage * kQBytes));
         ptx::wgmma_commit_group();
-        Products::issue_sum(dk, ds, operands.q_columns.advance(stage * kQBytes));
+        Products::issue_sum(dk, ds, operands.q.advance(stage * kQBytes));
         ptx::wgmma_commit_group();
         // Meanwhile, since S of the next block is issued right after these products.
         ring.advance();
@@ -294,103 +293,13 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     pass_turn(part);
   }
 
-  // Loops over all blocks of queries: sums this consumer's columns of dK and dV, and computes its
-  // columns of dQ for the writers.
-  static __device__ __forceinline__ void sum_half_of_columns(const BackwardArguments& a,
-                                                             Shared& shared, const Work& work,
-                                                             const Part& part,
-                                                             float (&dk)[kKeyFloats],
-                                                             float (&dv)[kKeyFloats]) {
-    const Operands operands(shared, part);
-    float s[kSFloats], dp[kSFloats], dq[kDqFloats];
-    uint32_t p[kSteps][4], ds[kSteps][4];
-    bool kept = false;  // whether the previous block's second half of dQ has yet to be staged
-    RingPosition<kStages> q_ring;
-    RingPosition<kDOStages> d_o_ring;
-    Step step(work);
-    wait(shared.k_full[0], 0);
-    wait(shared.v_full[0], 0);
-    for (int i = 0; i < work.steps; ++i) {
-      const int q = q_ring.stage, d_o = d_o_ring.stage, buffer = i % 2;
-      const Block block(a, work, step);
-      const Visible visible(a, work, part, block);
-
-      wait(shared.q_full[q], q_ring.parity);
-      Products::issue_transposed(s, operands.k_rows, operands.q_rows.advance(q * kQBytes));
-      ptx::wgmma_commit_group();
-      wait(shared.d_o_full[d_o], d_o_ring.parity);
-      Products::issue_transposed(dp, operands.v_rows, operands.d_o_rows.advance(d_o * kQBytes));
-      ptx::wgmma_commit_group();
-
-      ptx::wgmma_wait_group<1>();  // S
-      ptx::keep_here(s);
-      bool finite = !block.masked || all_finite(s);
-      Scores::exponentiate(s, Statistic{shared.logsumexp[q], part.first_query}, a.scale_log2);
-      if (block.masked) visible.select(s);
-      Products::round(s, p);
-      if (kept) Dq::stage<1, 2>(shared, part, i - 1, dq);
-      Products::store_operand(p, shared.p[buffer], part);
-      ptx::fence_proxy_async();
-
-      ptx::wgmma_wait_group<0>();  // dP
-      ptx::keep_here(dp);
-      Scores::multiply_by(s, dp, Statistic{shared.d[d_o], part.first_query});
-      if (block.masked) visible.select(dp);
-      Products::round(dp, ds);
-      Products::store_operand(ds, shared.ds[buffer], part);
-      ptx::fence_proxy_async();
-      Delay::before_barrier();
-      finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
-      if (kept) {  // after the fence of P
-        Writers::hand_over(*shared.dq_writers, part.lane, i - 1, 1);
-      }
-
-      Products::issue_sum(dv, operands.p.advance(buffer * kDsBytes),
-                          operands.d_o_columns.advance(d_o * kQBytes));
-      ptx::wgmma_commit_group();
-      Products::issue_dq(dq, operands.ds.advance(buffer * kDsBytes), operands.k_columns);
-      ptx::wgmma_commit_group();
-      Products::issue_sum(dk, operands.ds.advance(buffer * kDsBytes),
-                          operands.q_columns.advance(q * kQBytes));
-      ptx::wgmma_commit_group();
-      ptx::wgmma_wait_group<2>();  // dV
-      release(part.lane, shared.d_o_empty[d_o]);
-      ptx::wgmma_wait_group<1>();  // dQ
-      ptx::keep_here(dq);
-      kept = finite;
-      if (finite) {
-        Dq::stage<0, 1>(shared, part, i, dq);
-        Dq::hand_over<0, 1>(shared, part, i);
-      } else {
-#pragma unroll 1
-        for (int piece = 0; piece < kDqPieces; ++piece) {
-          Dq::stage_seen_keys(a, shared, work, part, block, i, piece, shared.ds[buffer]);
-          ptx::fence_proxy_async();
-          __syncwarp();
-          Writers::hand_over(*shared.dq_writers, part.lane, i, piece);
-        }
-      }
-      ptx::wgmma_wait_group<0>();
-      release(part.lane, shared.q_empty[q]);
-      q_ring.advance();
-      d_o_ring.advance();
-      step.advance(work);
-    }
-    if (kept) {
-      Dq::stage<1, 2>(shared, part, work.steps - 1, dq);
-      Dq::hand_over<1, 2>(shared, part, work.steps - 1);
-    }
-  }
-
   // Stores this warp's rows of dK or dV, times `scale`. They go through the shared memory of the
   // same rows of K or V (`keys`), from where TMA copies them.
   template <typename Rows>
   static __device__ __forceinline__ void store(const CUtensorMap& tensor, const Rows& rows,
                                                char* keys, const Work& work, const Part& part,
                                                const float (&sum)[kKeyFloats], float scale) {
-    const uint32_t staged = ptx::shared_address(keys) +
-                            stored_column(part.first_key_column) / 64 * kKvPanelBytes +
-                            part.warp_key * kRowBytes;
+    const uint32_t staged = ptx::shared_address(keys) + part.warp_key * kRowBytes;
     send_rows<T>(sum, {scale, scale}, staged, kKvPanelBytes, tensor, rows,
                  work.first_key + part.warp_key);
   }
@@ -401,9 +310,9 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
                                                        const Work& work, const Part& part,
                                                        const float (&sum)[kKeyFloats]) {
     const int64_t row = backward::row_of_sums(a, work, kConfig.deterministic) + part.warp_key;
-    float* tiles = sums + row * kHeadDim + part.first_key_column / 8 * kTileFloats;
+    float* tiles = sums + row * kHeadDim;
 #pragma unroll
-    for (int j = 0; j < kKeyColumns / 8; ++j) {
+    for (int j = 0; j < kHeadDim / 8; ++j) {
       const float v[4] = {sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]};
       if constexpr (kConfig.deterministic) {
         backward::store_accumulator(tiles + j * kTileFloats, part.lane, v);
@@ -505,8 +414,6 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         begin_turns(part);
         sum_half_of_keys_in_turns(a, shared, work, part, 0, rings, dk, dv);
         end_turns(part);
-      } else if constexpr (kHalfColumns) {
-        sum_half_of_columns(a, shared, work, part, dk, dv);
       } else if constexpr (kAddsInHalves) {
         RingPosition<kStages> ring;
         wait(shared.k_full[0], 0);
@@ -524,14 +431,12 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       return;
     }
     ptx::barrier_sync(kBarrier, kConsumerThreads);  // the other may still read K and V
-    store(a.dv[kHalfColumns ? part.consumer : 0], Rows{a}.key_gradients(work, a.dv_steps), shared.v,
-          work, part, dv, 1);
+    store(a.dv[0], Rows{a}.key_gradients(work, a.dv_steps), shared.v, work, part, dv, 1);
     if constexpr (kDqWarpgroup) {
       const int last = work.steps - 1;  // its dQ reads K, too
       if (last >= 0) wait(shared.ds_empty[last % 2], last / 2 & 1);
     }
-    store(a.dk[kHalfColumns ? part.consumer : 0], Rows{a}.key_gradients(work, a.dk_steps), shared.k,
-          work, part, dk, a.scale);
+    store(a.dk[0], Rows{a}.key_gradients(work, a.dk_steps), shared.k, work, part, dk, a.scale);
     if (part.lane == 0) ptx::cp_async_bulk_wait_group_read_0();
   }
 };

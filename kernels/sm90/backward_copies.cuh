@@ -18,13 +18,11 @@ namespace flashbench::kernels::sm90 {
 template <BackwardConfig kConfig, typename Delay>
 struct BackwardCopies : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   using Shapes = BackwardShapes<kConfig, Delay>;
-  using Shapes::kStages, Shapes::kDOStages, Shapes::kBlockKv, Shapes::kPanels, Shapes::kKvBytes,
-      Shapes::kKvPanelBytes;
+  using Shapes::kStages, Shapes::kBlockKv, Shapes::kPanels, Shapes::kKvBytes, Shapes::kKvPanelBytes;
   using typename Shapes::Shared, typename Shapes::Work, typename Shapes::Queue,
       typename Shapes::Rows;
   using Barriers<Delay>::wait, Barriers<Delay>::release;
   using Loads = BackwardBlockLoads<Shapes>;
-  static_assert(kStages == kDOStages);
 
   static __device__ __forceinline__ bool leads() { return threadIdx.x % 32 == 0; }
 

@@ -20,10 +20,9 @@ namespace flashbench::kernels::sm90 {
 template <typename T, BackwardConfig kConfig, typename Delay>
 struct BackwardDq : BackwardShapes<kConfig, Delay> {
   using Shapes = BackwardShapes<kConfig, Delay>;
-  using Shapes::kHeadDim, Shapes::kBlockQ, Shapes::kHalfColumns, Shapes::kBlockKv,
-      Shapes::kDqWarpgroup, Shapes::kHasWriters, Shapes::kQPanelBytes, Shapes::kKvPanelBytes,
-      Shapes::kDqRows, Shapes::kDqColumns, Shapes::kDqFloats, Shapes::kDqTiles, Shapes::kTileFloats,
-      Shapes::stored_column, Shapes::kFlags;
+  using Shapes::kHeadDim, Shapes::kBlockQ, Shapes::kBlockKv, Shapes::kDqWarpgroup,
+      Shapes::kHasWriters, Shapes::kQPanelBytes, Shapes::kKvPanelBytes, Shapes::kDqRows,
+      Shapes::kDqColumns, Shapes::kDqFloats, Shapes::kDqTiles, Shapes::kTileFloats, Shapes::kFlags;
   using typename Shapes::Writers, typename Shapes::Work, typename Shapes::Shared,
       typename Shapes::Block;
   using Part = typename BackwardProducts<T, kConfig, Delay>::Part;
@@ -61,9 +60,8 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
     float sum = 0;
 #pragma unroll 1
     for (int key = seen.first_of(row); key < seen.end_of(row); ++key) {
-      sum += (kHalfColumns ? element<T>(ds, kQPanelBytes, key, row)
-                           : element<T>(ds, kQPanelBytes, row, key)) *
-             element<T>(keys, kKvPanelBytes, key, stored_column(column));
+      sum += element<T>(ds, kQPanelBytes, row, key) *
+             element<T>(keys, kKvPanelBytes, key, Shapes::stored_column(column));
     }
     return sum;
   }
@@ -105,52 +103,41 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
     }
   }
 
-  // Stages pieces [kFirst, kEnd) of this consumer's part of dQ for the writers.
-  template <int kFirst, int kEnd>
+  // Stages this consumer's part of dQ for the writers.
   static __device__ __forceinline__ void stage(Shared& shared, const Part& part, int step,
                                                const float (&dq)[kDqFloats]) {
-    constexpr int kTiles = Writers::kPartTiles;
+    float* tiles = Writers::room_for(*shared.dq_writers, step) +
+                   (part.warp * kHeadDim + part.first_dq_column) / 8 * kTileFloats +
+                   backward::accumulator_index(part.lane, 0);
 #pragma unroll
-    for (int piece = kFirst; piece < kEnd; ++piece) {
-      float* tiles = Writers::room_for(*shared.dq_writers, part.consumer, step, piece) +
-                     part.warp * Writers::kPieceColumns / 8 * kTileFloats +
-                     backward::accumulator_index(part.lane, 0);
-#pragma unroll
-      for (int j = 0; j < kTiles; ++j) {
-        if (!is_in_head(part.first_dq_column + 8 * j)) break;
-        const float* v = dq + 4 * (piece * kTiles + j);
-        *reinterpret_cast<float4*>(tiles + j * kTileFloats) = {v[0], v[1], v[2], v[3]};
-      }
+    for (int j = 0; j < kDqTiles; ++j) {
+      if (!is_in_head(part.first_dq_column + 8 * j)) break;
+      const float* v = dq + 4 * j;
+      *reinterpret_cast<float4*>(tiles + j * kTileFloats) = {v[0], v[1], v[2], v[3]};
     }
   }
 
-  // Stages a piece of dQ computed by sum_seen_keys.
+  // Stages it, computed by sum_seen_keys.
   static __device__ __forceinline__ void stage_seen_keys(const BackwardArguments& a, Shared& shared,
                                                          const Work& work, const Part& part,
-                                                         const Block& block, int step, int piece,
+                                                         const Block& block, int step,
                                                          const char* ds) {
-    constexpr int kColumns = Writers::kPartColumns;
     const SeenKeys seen(a, work, block.first_query);
-    const int first_column = part.first_dq_column + piece * kColumns;
-    float* tiles = Writers::room_for(*shared.dq_writers, part.consumer, step, piece);
+    float* tiles = Writers::room_for(*shared.dq_writers, step);
 #pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x) % 128; i < kBlockQ * kColumns; i += 128) {
-      const int row = i / kColumns, column = i % kColumns;
-      if (!is_in_head(first_column + column)) continue;
-      *backward::accumulator_of<Writers::kPieceColumns>(tiles, row, column) =
-          sum_seen_keys(shared.k, ds, seen, row, first_column + column);
+    for (int i = static_cast<int>(threadIdx.x) % 128; i < kBlockQ * kDqColumns; i += 128) {
+      const int row = i / kDqColumns, column = part.first_dq_column + i % kDqColumns;
+      if (!is_in_head(column)) continue;
+      *backward::accumulator_of<kHeadDim>(tiles, row, column) =
+          sum_seen_keys(shared.k, ds, seen, row, column);
     }
   }
 
-  // Hands staged pieces to the writers, where no fence and barrier have followed the staging.
-  template <int kFirst, int kEnd>
+  // Hands it to the writers, where no fence and barrier have followed the staging.
   static __device__ __forceinline__ void hand_over(Shared& shared, const Part& part, int step) {
     ptx::fence_proxy_async();
     __syncwarp();
-#pragma unroll
-    for (int piece = kFirst; piece < kEnd; ++piece) {
-      Writers::hand_over(*shared.dq_writers, part.lane, step, piece);
-    }
+    Writers::hand_over(*shared.dq_writers, part.lane, step);
   }
 };
 

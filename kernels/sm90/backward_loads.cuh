@@ -57,7 +57,7 @@ struct BackwardBlockLoads {
                        uint64_t& full) const {
     const uint32_t barrier = ptx::shared_address(&full);
     ptx::mbarrier_arrive_expect_tx(barrier, Shapes::kKvBytes);
-    load_rows<Shapes::kPanels, Shapes::kKvPanelBytes, Shapes::kKeyColumns>(
+    load_rows<Shapes::kPanels, Shapes::kKvPanelBytes>(
         tensor, to, barrier, Rows{a}.keys(work, steps), first_key, ptx::CachePolicy::evict_first);
   }
   __device__ void queries(const CUtensorMap& tensor, const RowSteps& steps, char* to,
@@ -66,7 +66,7 @@ struct BackwardBlockLoads {
     const uint32_t barrier = ptx::shared_address(&full);
     constexpr int kStatisticsBytes = Shapes::kBlockQ * static_cast<int>(sizeof(float));
     ptx::mbarrier_arrive_expect_tx(barrier, Shapes::kQBytes + kStatisticsBytes);
-    load_rows<Shapes::kPanels, Shapes::kQPanelBytes, Shapes::kKeyColumns>(
+    load_rows<Shapes::kPanels, Shapes::kQPanelBytes>(
         tensor, to, barrier, Rows{a}.queries(work, steps, step.head),
         Rows{a}.query_0() + step.block * Shapes::kBlockQ, ptx::CachePolicy::evict_last);
     ptx::cp_async_bulk_tensor_2d(ptx::shared_address(to_statistics), statistics,
@@ -84,7 +84,7 @@ struct BackwardLoads : BackwardBlockLoads<BackwardShapes<kConfig, Delay>>, Barri
   using Barriers<Delay>::wait;
 
   RingPosition<Shapes::kStages> q_ring;
-  RingPosition<Shapes::kDOStages> d_o_ring;
+  RingPosition<Shapes::kStages> d_o_ring;
 
   __device__ void first() {
     Blocks::k();

@@ -20,54 +20,43 @@ namespace flashbench::kernels::sm90 {
 template <typename T, BackwardConfig kConfig, typename Delay>
 struct BackwardProducts : BackwardShapes<kConfig, Delay> {
   using Shapes = BackwardShapes<kConfig, Delay>;
-  using Shapes::kHeadDim, Shapes::kBlockQ, Shapes::kHalfColumns, Shapes::kBlockKv,
-      Shapes::kKeysInRegisters, Shapes::kSQueries, Shapes::kKeyColumns, Shapes::kQPanelBytes,
-      Shapes::kKvPanelBytes, Shapes::kKvBytes, Shapes::kKBuffers, Shapes::kVBuffers,
-      Shapes::kSFloats, Shapes::kKeyFloats, Shapes::kSteps, Shapes::kDqColumns, Shapes::kDqFloats,
-      Shapes::stored_column;
+  using Shapes::kHeadDim, Shapes::kBlockQ, Shapes::kBlockKv, Shapes::kKeysInRegisters,
+      Shapes::kQPanelBytes, Shapes::kKvPanelBytes, Shapes::kKvBytes, Shapes::kKBuffers,
+      Shapes::kVBuffers, Shapes::kSFloats, Shapes::kKeyFloats, Shapes::kSteps, Shapes::kDqColumns,
+      Shapes::kDqFloats;
   using typename Shapes::Shared;
 
   // The part of a block that a thread works on. Rows and columns count from the start of the block.
   struct Part {
     int consumer, warp, lane;
     int first_row;                      // its consumer's first key
-    int first_q_row;                    // its consumer's first query
     int warp_key;                       // its warp's first key
     int first_query;                    // its own first query
-    int first_key_column;               // its consumer's first column of dK and dV
     int first_dq_row, first_dq_column;  // start of its warpgroup's part of dQ
-    // Offset in a buffer of dS or P of the row that it addresses in stmatrix. stmatrix stores 16
-    // keys of its warp.
+    // Offset in a buffer of dS of the row that it addresses in stmatrix, which stores 16 keys of
+    // its warp, transposed.
     uint32_t ds_store;
 
     __device__ explicit Part(int consumer_, int thread = static_cast<int>(threadIdx.x))
         : consumer(consumer_),
           warp(thread / 32 % 4),
           lane(thread % 32),
-          first_row(kHalfColumns ? 0 : kConsumerRows * consumer),
-          first_q_row(kHalfColumns ? kSQueries * consumer : 0),
+          first_row(kConsumerRows * consumer),
           warp_key(first_row + kWarpRows * warp),
-          first_query(first_q_row + lane % 4 * 2),
-          first_key_column(kHalfColumns ? kKeyColumns * consumer : 0),
+          first_query(lane % 4 * 2),
           first_dq_row(0),
           first_dq_column(kDqColumns * consumer) {
-      if constexpr (kHalfColumns) {
-        const int row = lane % 16, chunk = kSQueries / 8 * consumer + lane / 16;
-        ds_store = (warp_key + row) * kRowBytes + (chunk ^ row % 8) * 16;
-      } else {  // transposed
-        const int row = lane / 16 * 8 + lane % 8, chunk = 2 * warp + lane / 8 % 2;
-        ds_store = consumer * kQPanelBytes + row * kRowBytes + (chunk ^ lane % 8) * 16;
-      }
+      const int row = lane / 16 * 8 + lane % 8, chunk = 2 * warp + lane / 8 % 2;
+      ds_store = consumer * kQPanelBytes + row * kRowBytes + (chunk ^ lane % 8) * 16;
     }
   };
 
   // The operands of a consumer's products.
   struct Operands {
-    ptx::WgmmaMatrix k_rows, v_rows;          // its keys
-    ptx::WgmmaMatrix q_rows, d_o_rows;        // its queries of S and dP
-    ptx::WgmmaMatrix q_columns, d_o_columns;  // its columns of dK and dV
-    ptx::WgmmaMatrix k_columns;               // its columns of dQ
-    ptx::WgmmaMatrix ds, p;
+    ptx::WgmmaMatrix k_rows, v_rows;  // its keys
+    ptx::WgmmaMatrix q, d_o;
+    ptx::WgmmaMatrix k_columns;  // its columns of dQ
+    ptx::WgmmaMatrix ds;
 
     // Of the n-th block of keys.
     __device__ Operands(const Shared& shared, const Part& part, unsigned n = 0)
@@ -77,17 +66,12 @@ struct BackwardProducts : BackwardShapes<kConfig, Delay> {
     __device__ Operands(const Shared& shared, const Part& part, int k, int v)
         : k_rows(of(shared, offsetof(Shared, k), kKvPanelBytes, part.first_row).advance(k)),
           v_rows(of(shared, offsetof(Shared, v), kKvPanelBytes, part.first_row).advance(v)),
-          q_rows(of(shared, offsetof(Shared, q), kQPanelBytes, part.first_q_row)),
-          d_o_rows(of(shared, offsetof(Shared, d_o), kQPanelBytes, part.first_q_row)),
-          q_columns(of(shared, offsetof(Shared, q), kQPanelBytes, 0,
-                       stored_column(part.first_key_column))),
-          d_o_columns(of(shared, offsetof(Shared, d_o), kQPanelBytes, 0,
-                         stored_column(part.first_key_column))),
-          k_columns(
-              of(shared, offsetof(Shared, k), kKvPanelBytes, 0, stored_column(part.first_dq_column))
-                  .advance(k)),
-          ds(of(shared, offsetof(Shared, ds), kQPanelBytes)),
-          p(of(shared, offsetof(Shared, p), kQPanelBytes)) {}
+          q(of(shared, offsetof(Shared, q), kQPanelBytes)),
+          d_o(of(shared, offsetof(Shared, d_o), kQPanelBytes)),
+          k_columns(of(shared, offsetof(Shared, k), kKvPanelBytes, 0,
+                       Shapes::stored_column(part.first_dq_column))
+                        .advance(k)),
+          ds(of(shared, offsetof(Shared, ds), kQPanelBytes)) {}
 
     // The matrix at `offset` in shared memory, starting at this row and column. All matrices derive
     // from one address, so that the compiler needs few registers for them.
@@ -126,15 +110,15 @@ struct BackwardProducts : BackwardShapes<kConfig, Delay> {
     }
   }
 
-  // Starts product = A B^T for A [64, kHeadDim] and B [kSQueries, kHeadDim].
+  // Starts product = A B^T for A [64, kHeadDim] and B [kBlockQ, kHeadDim].
   static __device__ __forceinline__ void issue_transposed(float (&product)[kSFloats], const Keys& a,
                                                           ptx::WgmmaMatrix b) {
     ptx::keep_here(product);
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kHeadDim / 16; ++step) {
-      using Product = ptx::Wgmma<kSQueries>;
-      const int column = stored_column(step * 16), panel = column / 64, bytes = column % 64 * 2;
+      using Product = ptx::Wgmma<kBlockQ>;
+      const int panel = step / 4, bytes = step % 4 * 32;
       const ptx::WgmmaMatrix queries = b.advance(panel * kQPanelBytes + bytes);
       if constexpr (kKeysInRegisters) {
         Product::template multiply_registers<T, ptx::RowsAlong::k>(product, a.words[step], queries,
@@ -146,26 +130,15 @@ struct BackwardProducts : BackwardShapes<kConfig, Delay> {
     }
   }
 
-  // Starts sum += A B for A [64, kBlockQ] in registers and B [kBlockQ, kKeyColumns].
+  // Starts sum += A B for A [64, kBlockQ] in registers and B [kBlockQ, kHeadDim].
   static __device__ __forceinline__ void issue_sum(float (&sum)[kKeyFloats],
                                                    const uint32_t (&a)[kSteps][4],
                                                    ptx::WgmmaMatrix b) {
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      ptx::Wgmma<kKeyColumns>::template multiply_registers<T>(sum, a[step],
-                                                              b.advance(step * 16 * kRowBytes));
-    }
-  }
-
-  // The same for A in shared memory.
-  static __device__ __forceinline__ void issue_sum(float (&sum)[kKeyFloats], ptx::WgmmaMatrix a,
-                                                   ptx::WgmmaMatrix b) {
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < kBlockQ / 16; ++step) {
-      ptx::Wgmma<kKeyColumns>::template multiply_shared<T, ptx::RowsAlong::k, ptx::RowsAlong::mn>(
-          sum, a.advance(step * 32), b.advance(step * 16 * kRowBytes), true);
+      ptx::Wgmma<kHeadDim>::template multiply_registers<T>(sum, a[step],
+                                                           b.advance(step * 16 * kRowBytes));
     }
   }
 
@@ -176,15 +149,9 @@ struct BackwardProducts : BackwardShapes<kConfig, Delay> {
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kBlockKv / 16; ++step) {
-      using Product = ptx::Wgmma<kDqColumns>;
-      const ptx::WgmmaMatrix keys = k.advance(step * 16 * kRowBytes);
-      if constexpr (kHalfColumns) {
-        Product::template multiply_shared<T, ptx::RowsAlong::mn, ptx::RowsAlong::mn>(
-            dq, ds.advance(step * 16 * kRowBytes), keys, step != 0);
-      } else {
-        Product::template multiply_shared<T, ptx::RowsAlong::k, ptx::RowsAlong::mn>(
-            dq, ds.advance(step / 4 * kQPanelBytes + step % 4 * 32), keys, step != 0);
-      }
+      ptx::Wgmma<kDqColumns>::template multiply_shared<T, ptx::RowsAlong::k, ptx::RowsAlong::mn>(
+          dq, ds.advance(step / 4 * kQPanelBytes + step % 4 * 32), k.advance(step * 16 * kRowBytes),
+          step != 0);
     }
   }
 
@@ -197,17 +164,13 @@ struct BackwardProducts : BackwardShapes<kConfig, Delay> {
     }
   }
 
-  // Stores dS or P for the products that read it from shared memory.
+  // Stores dS for the product that reads it from shared memory.
   static __device__ __forceinline__ void store_operand(const uint32_t (&operand)[kSteps][4],
                                                        const char* buffer, const Part& part) {
     const uint32_t to = ptx::shared_address(buffer) + part.ds_store;
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
-      if constexpr (kHalfColumns) {
-        ptx::stmatrix_x4(to ^ i * 32, operand[i]);
-      } else {
-        ptx::stmatrix_x4_trans(to + i * 16 * kRowBytes, operand[i]);
-      }
+      ptx::stmatrix_x4_trans(to + i * 16 * kRowBytes, operand[i]);
     }
   }
 };

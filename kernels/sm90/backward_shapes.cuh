@@ -16,7 +16,7 @@
 namespace flashbench::kernels::sm90 {
 
 struct BackwardConfig {
-  int head_dim;                // 64, 96, 128; 192 if deterministic
+  int head_dim;                // 64, 96 or 128
   int block_q;                 // queries per step: 64, or 128 with dq_warpgroup at equal lengths
   int stages;                  // buffers for blocks of Q in shared memory
   bool dq_warpgroup = false;   // producer's warpgroup computes dQ; head_dim 64
@@ -44,9 +44,7 @@ struct BackwardShapes {
   static constexpr int kBlockQ = kConfig.block_q;
   static constexpr int kStages = kConfig.stages;
   static constexpr int kConsumers = 2;
-  // Whether a consumer owns half of the columns instead of half of the keys.
-  static constexpr bool kHalfColumns = kHeadDim > 128;
-  static constexpr int kBlockKv = kHalfColumns ? kConsumerRows : kConsumers * kConsumerRows;
+  static constexpr int kBlockKv = kConsumers * kConsumerRows;
   static constexpr bool kDqWarpgroup = kConfig.dq_warpgroup;
   static_assert(!kDqWarpgroup || kHeadDim == 64);
   // Whether K and V, the left operands of S and dP, are kept in registers.
@@ -55,7 +53,6 @@ struct BackwardShapes {
   // backward_dq_writers.cuh.
   static constexpr bool kDqInTurn = kConfig.deterministic && kDqWarpgroup;
   static constexpr bool kHasWriters = kConfig.deterministic && !kDqWarpgroup;
-  static_assert(kHasWriters || !kHalfColumns);
   // Whether a consumer adds a block's dQ to memory in two halves, at different times.
   static constexpr bool kAddsInHalves = !kHasWriters && !kDqWarpgroup;
   // Whether thread blocks are persistent (see backward_queue.cuh). Where all warps compute, they
@@ -65,11 +62,10 @@ struct BackwardShapes {
   // (see backward_dq_warpgroup.cuh).
   static constexpr bool kHasCopiers = kPersistent && !kDqWarpgroup;
   static constexpr int kKBuffers = kPersistent ? 2 : 1, kVBuffers = kHasCopiers ? 2 : 1;
-  static constexpr int kDOStages = kHalfColumns ? 1 : kStages;  // buffers for blocks of dO
   // Buffers for D. The consumers have read it when they hand dS over, a block before they are done
   // with dO.
-  static constexpr int kDStages = kDqInTurn ? 2 : kDOStages;
-  static __device__ __forceinline__ int d_stage(const RingPosition<kDOStages>& d_o) {
+  static constexpr int kDStages = kDqInTurn ? 2 : kStages;
+  static __device__ __forceinline__ int d_stage(const RingPosition<kStages>& d_o) {
     return kDqInTurn ? (d_o.stage ^ static_cast<int>(d_o.parity)) % 2 : d_o.stage;
   }
   static constexpr int kThreads = 128 * (1 + kConsumers);
@@ -79,41 +75,33 @@ struct BackwardShapes {
   static constexpr int kConsumerRegisters = kDqWarpgroup ? 224 : 240;
   static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= kWarpgroupRegisters);
 
-  // Shapes per consumer: S^T [64 keys, kSQueries], dK and dV [64 keys, kKeyColumns].
-  static constexpr int kSQueries = kHalfColumns ? kBlockQ / kConsumers : kBlockQ;
-  static constexpr int kKeyColumns = kHalfColumns ? kHeadDim / kConsumers : kHeadDim;
-
-  // Each consumer's columns begin at a panel boundary; what they leave of their last panel is
-  // unused.
-  static constexpr int kKeyPanels = (kKeyColumns + 63) / 64;
-  static constexpr int kPanels = kHeadDim / kKeyColumns * kKeyPanels;
+  // Half of the last panel is unused at head_dim 96.
+  static constexpr int kPanels = (kHeadDim + 63) / 64;
   static constexpr int kQPanelBytes = kBlockQ * kRowBytes;
   static constexpr int kKvPanelBytes = kBlockKv * kRowBytes;
   static constexpr int kQBytes = kPanels * kQPanelBytes;
   static constexpr int kKvBytes = kPanels * kKvPanelBytes;
   static constexpr int kDsBytes = kBlockKv / 64 * kQPanelBytes;
 
-  // Registers per thread.
-  static constexpr int kSFloats = kSQueries / 2;
-  static constexpr int kKeyFloats = kKeyColumns / 2;
-  static constexpr int kSteps = kSQueries / 16;  // of 16 queries in P^T and dS^T as left operands
+  // Registers per thread, for S^T [64 keys, kBlockQ] and for dK and dV [64 keys, kHeadDim].
+  static constexpr int kSFloats = kBlockQ / 2;
+  static constexpr int kKeyFloats = kHeadDim / 2;
+  static constexpr int kSteps = kBlockQ / 16;  // of 16 queries in P^T and dS^T as left operands
 
   // A consumer computes half of the columns of dQ; those from head_dim on are zeros. If dQ has a
   // warpgroup, this computes one part after the other, each with as many columns as its registers
   // hold.
   static constexpr int kDqRows = kDqWarpgroup ? kConsumerRows : kBlockQ;
-  static constexpr int kDqColumns = kDqWarpgroup   ? 32
-                                    : kHalfColumns ? kKeyColumns
-                                                   : kPanels * 64 / kConsumers;
+  static constexpr int kDqColumns = kDqWarpgroup ? 32 : kPanels * 64 / kConsumers;
   static constexpr int kDqFloats = kDqColumns / 2;
   static constexpr int kDqTiles = kDqColumns / 8;  // 16 queries x 8 columns each
   static constexpr int kTileFloats = 128;
-  static constexpr int kDqPieces = kHalfColumns ? 2 : 1;  // per step, for the writers
-  using Writers = DqWriters<kHeadDim, kBlockQ, kDqColumns, kDqPieces, Delay>;
+  using Writers = DqWriters<kHeadDim, kBlockQ, Delay>;
 
-  // The position in shared memory of a column of K, V, Q or dO.
+  // The position in shared memory of a column of K: its number. Without this arithmetic ptxas
+  // orders the loop at head_dim 128 in another way, which was 1% slower.
   static __device__ constexpr int stored_column(int column) {
-    return column / kKeyColumns * kKeyPanels * 64 + column % kKeyColumns;
+    return column / kHeadDim * kPanels * 64 + column % kHeadDim;
   }
 
   static constexpr bool kByRequest = kConfig.by_request;
@@ -142,10 +130,8 @@ struct BackwardShapes {
     alignas(1024) char k[kKBuffers * kKvBytes];
     alignas(1024) char v[kVBuffers * kKvBytes];
     alignas(1024) char q[kStages][kQBytes];
-    alignas(1024) char d_o[kDOStages][kQBytes];
-    // dS [queries, keys]; with kHalfColumns, dS^T and P^T [keys, queries].
-    alignas(1024) char ds[2][kDsBytes];
-    alignas(1024) char p[kHalfColumns ? 2 : 0][kDsBytes];
+    alignas(1024) char d_o[kStages][kQBytes];
+    alignas(1024) char ds[2][kDsBytes];  // [queries, keys]
     typename Writers::Shared dq_writers[kHasWriters ? 1 : 0];
     // With kDqInTurn: each warp's rows of the first half of a block of dQ.
     alignas(128) float dq_half[kDqInTurn ? 4 : 0][kWarpRows * kHeadDim];
@@ -161,8 +147,8 @@ struct BackwardShapes {
     uint64_t ds_full[kDqWarpgroup ? 2 : 0], ds_empty[kDqWarpgroup ? 2 : 0];
     uint64_t ds_half_read[kDqInTurn ? 1 : 0];
     bool finite[kDqWarpgroup && kFlags ? 2 : 0][4 * kConsumers];
-    uint64_t q_full[kStages], q_empty[kStages];          // Q and the logsumexp
-    uint64_t d_o_full[kDOStages], d_o_empty[kDOStages];  // dO and D
+    uint64_t q_full[kStages], q_empty[kStages];      // Q and the logsumexp
+    uint64_t d_o_full[kStages], d_o_empty[kStages];  // dO and D
     int ticket;
     alignas(16) char work[kByRequest ? sizeof(Work) : 0];
   };
@@ -188,8 +174,6 @@ struct BackwardShapes {
     for (int i = 0; i < kStages; ++i) {
       init(shared.q_full[i], 1);
       init(shared.q_empty[i], kWarps);
-    }
-    for (int i = 0; i < kDOStages; ++i) {
       init(shared.d_o_full[i], 1);
       init(shared.d_o_empty[i], kWarps);
     }

@@ -165,8 +165,7 @@ struct ForwardProducer : Barriers<Delay> {
                               int row, ptx::CachePolicy policy) {
     const uint32_t barrier = ptx::shared_address(&full);
     ptx::mbarrier_arrive_expect_tx(barrier, kPanels * kPanelBytes);
-    load_rows<kPanels, kPanelBytes, kPanels * kPanelColumns, kPanelColumns>(tensor, to, barrier,
-                                                                            rows, row, policy);
+    load_rows<kPanels, kPanelBytes, kPanelColumns>(tensor, to, barrier, rows, row, policy);
   }
 
   // Loads a block of keys of V. If V is transposed, by the launch before, they are one box.

@@ -122,17 +122,14 @@ struct RowsOfRequest {
   }
 };
 
-// Loads a block of rows into shared memory, panel by panel; `barrier` counts the bytes. The first
-// of each `kPartColumns` columns begins a panel.
-template <int kPanels, int kPanelBytes, int kPartColumns = kPanels * 64, int kPanelColumns = 64,
-          typename Rows>
+// Loads a block of rows into shared memory, panel by panel; `barrier` counts the bytes.
+template <int kPanels, int kPanelBytes, int kPanelColumns = 64, typename Rows>
 __device__ __forceinline__ void load_rows(const CUtensorMap& map, char* to, uint32_t barrier,
                                           const Rows& rows, int row, ptx::CachePolicy policy) {
-  constexpr int kPartPanels = (kPartColumns + kPanelColumns - 1) / kPanelColumns;
 #pragma unroll
   for (int panel = 0; panel < kPanels; ++panel) {
-    const int column = panel / kPartPanels * kPartColumns + panel % kPartPanels * kPanelColumns;
-    rows.load(ptx::shared_address(to) + panel * kPanelBytes, map, column, row, barrier, policy);
+    rows.load(ptx::shared_address(to) + panel * kPanelBytes, map, panel * kPanelColumns, row,
+              barrier, policy);
   }
 }
 
