@@ -149,15 +149,18 @@ int choose_parts(const Launch& at) {
 //
 // If thread blocks go backwards, those of one head that run at once form a chain, in which a delay
 // of one delays all behind it. So few of a head should run at once: as few as memory is fast enough
-// for, since only they share what they read and add to.
+// for, since only they share what they read and add to. Without a mask they are all equally long,
+// and what some fall behind they never make up for: more of a head run at once, so that the L2 cache
+// holds what lies between the first and the last.
 int64_t section_heads(const Launch& at, int64_t parts, bool backwards) {
   const Problem p = is_by_request(at.problem) ? all_requests_as_one(at.problem) : at.problem;
   if (p.mask == Mask::none && !backwards) return 1;
   constexpr int64_t kSectionBytes = int64_t{32} << 20;
   const int64_t heads = p.batch * p.kv_heads * parts;
   const int64_t at_once = slots(at) / divide_up(p.kv_len, at.blocks.kv);
-  constexpr int64_t kColumns = 16;  // by measurement: 4 of a head at head_dim 64, 16 at 256
-  const int64_t few_at_once = backwards ? slots(at) * kColumns / compiled_head_dim(p.head_dim) : 1;
+  // By measurement: with a mask, 4 of a head at head_dim 64, 16 at 256.
+  const int64_t columns = p.is_masked() ? 16 : 8;
+  const int64_t few_at_once = backwards ? slots(at) * columns / compiled_head_dim(p.head_dim) : 1;
   const int64_t most = std::clamp<int64_t>(
       std::max({kSectionBytes * parts / group_bytes(p), at_once, few_at_once}), 1, heads);
   return divide_up(heads, divide_up(heads, most));
