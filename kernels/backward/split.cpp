@@ -150,8 +150,8 @@ int choose_parts(const Launch& at) {
 // If thread blocks go backwards, those of one head that run at once form a chain, in which a delay
 // of one delays all behind it. So few of a head should run at once: as few as memory is fast enough
 // for, since only they share what they read and add to. Without a mask they are all equally long,
-// and what some fall behind they never make up for: more of a head run at once, so that the L2 cache
-// holds what lies between the first and the last.
+// and what some fall behind they never make up for: more of a head run at once, so that the L2
+// cache holds what lies between the first and the last.
 int64_t section_heads(const Launch& at, int64_t parts, bool backwards) {
   const Problem p = is_by_request(at.problem) ? all_requests_as_one(at.problem) : at.problem;
   if (p.mask == Mask::none && !backwards) return 1;
