@@ -23,7 +23,8 @@ int choose_parts(const Launch&);
 int64_t section_heads(const Launch&, int64_t parts, bool backwards);
 
 // Whether thread blocks that go backwards can rotate (work.cuh): they all run at once, so that each
-// may wait for any other, see all queries, and have no more blocks of keys than of queries.
+// may wait for any other, see all queries, and have no more blocks of keys than of queries. Two
+// such launches must not share a GPU: each could wait for room that the other has.
 bool rotates(const Launch&, int64_t parts);
 
 }  // namespace flashbench::kernels::backward
