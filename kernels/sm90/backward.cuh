@@ -26,7 +26,8 @@
 // 64, the warps that compute it (see backward_dq_in_turn.cuh).
 //
 // At 192 and 256, where dK and dV of 64 keys exceed the registers of a consumer, the kernels have
-// roles of their own: see backward_by_gradient.cuh (192) and backward_pairs.cuh (256).
+// roles of their own: see backward_by_gradient.cuh (192) and backward_pairs.cuh (256), and how they
+// pass turns in backward_dq_turns.cuh.
 //
 // The parts: backward_shapes.cuh has the sizes and shared memory that follow from a configuration,
 // backward_arguments.cuh the arguments and the entry, backward_loads.cuh the producer,

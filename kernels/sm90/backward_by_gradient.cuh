@@ -8,7 +8,7 @@
 // both consumers and a third warpgroup read them. This warpgroup computes dQ and adds it to memory,
 // which takes about as long as all products of a block: no consumer waits for it. In the
 // deterministic kernel it adds in the order of the thread blocks' keys, and a thread of the
-// producer's warpgroup passes the turn.
+// producer's warpgroup passes the turn (see backward_dq_turns.cuh).
 //
 // A consumer issues the sum of one block of queries right before S and dP of the next block. The
 // tensor cores therefore work while it computes exponentials, and only stand still between the end
@@ -24,17 +24,15 @@
 #include "kernels/ptx/barrier.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
-#include "kernels/ptx/fence.h"
 #include "kernels/ptx/griddepcontrol.h"
-#include "kernels/ptx/ld.h"
 #include "kernels/ptx/ldmatrix.h"
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/setmaxnreg.h"
 #include "kernels/ptx/shared_address.h"
-#include "kernels/ptx/st.h"
 #include "kernels/ptx/stmatrix.h"
 #include "kernels/ptx/wgmma.h"
 #include "kernels/sm90/backward_arguments.cuh"
+#include "kernels/sm90/backward_dq_turns.cuh"
 #include "kernels/sm90/backward_finite.cuh"
 #include "kernels/sm90/backward_keys_of_queries.cuh"
 #include "kernels/sm90/backward_loads.cuh"
@@ -45,7 +43,7 @@ namespace flashbench::kernels::sm90 {
 template <typename T, int kColumns, int kKeys, bool kInOrder = false, bool kForRequests = false,
           typename Delay = NoDelay>
 struct BackwardByGradient : Barriers<Delay> {
-  using Barriers<Delay>::arrive, Barriers<Delay>::wait;
+  using Barriers<Delay>::wait;
 
   static constexpr bool kByRequest = kForRequests;
   static constexpr bool kDeterministic = kInOrder, kPairs = false, kSharesWork = kByRequest;
@@ -86,6 +84,7 @@ struct BackwardByGradient : Barriers<Delay> {
                          backward::Work<kBlockQ, kBlockKv, kDeterministic>>;
   using Rows = BackwardRows<kByRequest>;
   using Step = backward::Step;
+  using Turns = DqTurns<Delay>;
   using Block = BackwardBlock<kBlockQ, kBlockKv>;
 
   struct Shared {
@@ -102,8 +101,7 @@ struct BackwardByGradient : Barriers<Delay> {
     uint64_t q_full[kStages], q_empty[kStages];      // Q and the logsumexp
     uint64_t d_o_full[kStages], d_o_empty[kStages];  // dO and D
     uint64_t p_ds_full[kStages], ds_empty[kStages];
-    // Where deterministic: a block of dQ has been added.
-    uint64_t turn_full[kDeterministic ? kStages : 0], turn_empty[kDeterministic ? kStages : 0];
+    typename Turns::Shared dq_turns[kDeterministic ? 1 : 0];
     int ticket;
     bool finite[kFlags][4 * kConsumers];  // whether the scores of each warp are (see all_finite)
     alignas(16) char work[kByRequest ? sizeof(Work) : 0];
@@ -123,11 +121,8 @@ struct BackwardByGradient : Barriers<Delay> {
       init(shared.d_o_empty[i], 4);
       init(shared.p_ds_full[i], 4 * kConsumers);
       init(shared.ds_empty[i], 4);
-      if constexpr (kDeterministic) {
-        init(shared.turn_full[i], 4);
-        init(shared.turn_empty[i], 1);
-      }
     }
+    if constexpr (kDeterministic) Turns::initialise_barriers(shared.dq_turns[0], 4);
     ptx::fence_mbarrier_init();
   }
 
@@ -364,35 +359,26 @@ struct BackwardByGradient : Barriers<Delay> {
     ptx::wgmma_commit_group();
   }
 
-  // The turn of the thread block at a block of dQ, where deterministic: thread blocks add in the
-  // order of their keys.
+  // The turn of the thread block at a block of dQ, where deterministic.
   struct Turn {
-    const unsigned* turn;
-    unsigned mine, seen;
+    const int* turn;
+    int mine, seen;
 
     __device__ __forceinline__ Turn(const BackwardArguments& a, const Work& work, const Step& step,
                                     const Block& block) {
       if constexpr (kDeterministic) {
-        turn = reinterpret_cast<const unsigned*>(a.turns + block.first_row / backward::kTurnRows);
+        turn = Turns::at(a, block.first_row, 0);
         mine = work.turn(step.block);
-        seen = ~0u;
+        seen = -1;
       }
     }
     __device__ __forceinline__ void look() {
-      if constexpr (kDeterministic) seen = ptx::ld_relaxed_gpu(turn);
+      if constexpr (kDeterministic) seen = Turns::look(turn);
     }
     __device__ __forceinline__ void await() {
       if constexpr (kDeterministic) {
         Delay::before_barrier();
         while (!__all_sync(~0u, seen == mine)) look();
-      }
-    }
-    // To a producer's warp, which passes it.
-    __device__ __forceinline__ void hand_on(Shared& shared, const Place& at) {
-      if constexpr (kDeterministic) {
-        wait(shared.turn_empty[at.stage], at.parity ^ 1);
-        __syncwarp();  // all lanes have added
-        release(shared.turn_full[at.stage]);
       }
     }
   };
@@ -417,7 +403,7 @@ struct BackwardByGradient : Barriers<Delay> {
       if (!finite) {
         turn.await();
         add_seen_keys(a, shared, work, block, shared.ds[at.stage]);
-        turn.hand_on(shared, at);
+        if constexpr (kDeterministic) Turns::hand_on(shared.dq_turns[0], i);
         __syncwarp();
         release(shared.ds_empty[at.stage]);
         continue;
@@ -456,7 +442,7 @@ struct BackwardByGradient : Barriers<Delay> {
                                        values);
         }
       }
-      turn.hand_on(shared, at);
+      if constexpr (kDeterministic) Turns::hand_on(shared.dq_turns[0], i);
     }
     release(shared.k_empty);
   }
@@ -480,7 +466,7 @@ struct BackwardByGradient : Barriers<Delay> {
     }
   }
 
-  // ---- The producer's warps, a thread each
+  // ---- The producer
 
   static __device__ void load(const BackwardArguments& a, Shared& shared, const Work& work) {
     if (work.steps == 0) return;
@@ -497,20 +483,6 @@ struct BackwardByGradient : Barriers<Delay> {
     }
   }
 
-  // Passes the turn at each block once the sums are in memory. dQ's warpgroup itself goes on.
-  static __device__ void pass_turns(const BackwardArguments& a, Shared& shared, const Work& work) {
-    Step step(work);
-    for (int i = 0; i < work.steps; ++i, step.advance(work)) {
-      const Place at(i);
-      const int64_t row = backward::row_of_query(a, work, step.head, step.block * kBlockQ);
-      wait(shared.turn_full[at.stage], at.parity);
-      arrive(shared.turn_empty[at.stage]);
-      ptx::fence_acq_rel_gpu();
-      ptx::st_relaxed_gpu(reinterpret_cast<unsigned*>(a.turns + row / backward::kTurnRows),
-                          static_cast<unsigned>(work.turn(step.block) + 1));
-    }
-  }
-
   static __device__ __forceinline__ void run_roles(const BackwardArguments& a, Shared& shared,
                                                    const Work& work) {
     // The shuffle tells the compiler that the warpgroup index is the same in all lanes.
@@ -519,7 +491,7 @@ struct BackwardByGradient : Barriers<Delay> {
       ptx::setmaxnreg_dec<kProducerRegisters>();
       if (threadIdx.x == 0) load(a, shared, work);
       if constexpr (kDeterministic) {
-        if (threadIdx.x == 32) pass_turns(a, shared, work);
+        if (threadIdx.x == 32) Turns::template pass_all<kBlockQ>(a, shared.dq_turns[0], work, 0);
       }
     } else if (warpgroup == 1) {
       ptx::setmaxnreg_dec<kDqRegisters>();

@@ -9,7 +9,7 @@
 //
 // The warpgroups of a thread block have different roles, and hand P and dS over in shared memory:
 //   0  one thread loads Q and dO, another sends dS to the pair's other thread block; in the
-//      deterministic kernel, a third one passes turns at dQ;
+//      deterministic kernel, a third one passes turns at dQ (see backward_dq_turns.cuh);
 //   1  computes S and dP, and from them P and dS;
 //   2 and 3  each sum half of the columns of dK and dV, and a quarter of the columns of dQ.
 // The tensor cores therefore work for 2 and 3 while 1 computes exponentials. Its own chain is the
@@ -26,15 +26,13 @@
 #include "kernels/ptx/barrier.h"
 #include "kernels/ptx/cluster.h"
 #include "kernels/ptx/ex2.h"
-#include "kernels/ptx/fence.h"
 #include "kernels/ptx/griddepcontrol.h"
-#include "kernels/ptx/ld.h"
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/setmaxnreg.h"
 #include "kernels/ptx/shared_address.h"
-#include "kernels/ptx/st.h"
 #include "kernels/ptx/wgmma.h"
 #include "kernels/sm90/backward_arguments.cuh"
+#include "kernels/sm90/backward_dq_turns.cuh"
 #include "kernels/sm90/backward_finite.cuh"
 #include "kernels/sm90/backward_keys_of_queries.cuh"
 #include "kernels/sm90/backward_loads.cuh"
@@ -44,7 +42,7 @@ namespace flashbench::kernels::sm90 {
 
 template <typename T, bool kInOrder = false, bool kForRequests = false, typename Delay = NoDelay>
 struct BackwardPairs : Barriers<Delay> {
-  using Barriers<Delay>::arrive, Barriers<Delay>::wait;
+  using Barriers<Delay>::wait;
 
   static constexpr bool kByRequest = kForRequests;
   static constexpr bool kDeterministic = kInOrder, kPairs = true, kSharesWork = true,
@@ -83,6 +81,7 @@ struct BackwardPairs : Barriers<Delay> {
                          backward::Work<kBlockQ, kPairKv, kDeterministic>>;
   using Rows = BackwardRows<kByRequest>;
   using Step = backward::Step;
+  using Turns = DqTurns<Delay>;  // a thread block has half of the columns of dQ
   using Block = BackwardBlock<kBlockQ, kPairKv>;
 
   struct Shared {
@@ -104,9 +103,9 @@ struct BackwardPairs : Barriers<Delay> {
     // A buffer of dS is empty when both thread blocks have used it.
     uint64_t ds_full[2], ds_peer_full[2], ds_empty[2];
     Block blocks[2];  // that P and dS belong to, for the summers
-    // Where deterministic: the pair's turns at these blocks; a summer's sums have been added.
+    // Where deterministic: the pair's turns at these blocks.
     int turns[kDeterministic ? 2 : 0];
-    uint64_t turn_full[kDeterministic ? 2 : 0], turn_empty[kDeterministic ? 2 : 0];
+    typename Turns::Shared dq_turns[kDeterministic ? 1 : 0];
     int ticket;
     alignas(16) char work[sizeof(Work)];
   };
@@ -129,11 +128,8 @@ struct BackwardPairs : Barriers<Delay> {
       init(shared.ds_full[i], 4);
       init(shared.ds_peer_full[i], 1);
       init(shared.ds_empty[i], 2 * kSummerWarps);
-      if constexpr (kDeterministic) {
-        init(shared.turn_full[i], kSummerWarps);
-        init(shared.turn_empty[i], 1);
-      }
     }
+    if constexpr (kDeterministic) Turns::initialise_barriers(shared.dq_turns[0], kSummerWarps);
     ptx::fence_mbarrier_init();
   }
 
@@ -275,16 +271,6 @@ struct BackwardPairs : Barriers<Delay> {
     }
   }
 
-  // Where deterministic, pairs add to a block of dQ in the order of their keys: the turn at the
-  // columns of this thread block. `row` is the first row of the block in the workspace.
-  static __device__ __forceinline__ int* turn_at(const BackwardArguments& a, int64_t row) {
-    static_assert(2 <= kBlockQ / backward::kTurnRows);
-    return a.turns + row / backward::kTurnRows + ptx::cluster_ctarank();
-  }
-  static __device__ __forceinline__ int look(const int* turn) {
-    return static_cast<int>(ptx::ld_relaxed_gpu(reinterpret_cast<const unsigned*>(turn)));
-  }
-
   // Adds a warp's part of a block of dQ, computed key by key from dS and K in shared memory.
   static __device__ __forceinline__ void add_seen_keys(const BackwardArguments& a,
                                                        const Shared& shared, const Work& work,
@@ -332,24 +318,18 @@ struct BackwardPairs : Barriers<Delay> {
     int mine = 0, seen = 0;   // turns at that block: the pair's, and the one last seen
     const auto look_whose_turn = [&] {
       const int64_t row = int64_t{unsent / (kHeadDim / 8) - warp()} * kWarpRows;
-      seen = look(turn_at(a, row));
+      seen = Turns::look(Turns::at(a, row, ptx::cluster_ctarank()));
     };
     const auto await_turn = [&] {
       Delay::before_barrier();
       while (!__all_sync(~0u, seen == mine)) look_whose_turn();
       mine = seen = 0;  // frees their registers
     };
-    const auto hand_on_turn = [&](int i) {
-      const Place at(i);
-      wait(shared.turn_empty[at.stage], at.parity ^ 1);
-      __syncwarp();  // all lanes have added
-      release(shared.turn_full[at.stage]);
-    };
     const auto add_unsent = [&](int i) {
       if (unsent == kNone) return;
       if constexpr (kDeterministic) await_turn();
       add(a, unsent, dq);
-      if constexpr (kDeterministic) hand_on_turn(i);
+      if constexpr (kDeterministic) Turns::hand_on(shared.dq_turns[0], i);
     };
     const int steps = work.steps;
     wait(shared.k_full[0], 0);
@@ -393,7 +373,7 @@ struct BackwardPairs : Barriers<Delay> {
       if (masked && !__all_sync(~0u, all_finite(dq))) {
         if constexpr (kDeterministic) await_turn();
         add_seen_keys(a, shared, work, summer, at.stage);
-        if constexpr (kDeterministic) hand_on_turn(i);
+        if constexpr (kDeterministic) Turns::hand_on(shared.dq_turns[0], i);
         unsent = kNone;
       }
       __syncwarp();  // all lanes have read dS and the block
@@ -501,21 +481,6 @@ struct BackwardPairs : Barriers<Delay> {
     }
   }
 
-  // Passes the turn at each block once the summers' sums are in memory. They themselves go on: a
-  // fence waits longer than their products take.
-  static __device__ void pass_turns(const BackwardArguments& a, Shared& shared, const Work& work) {
-    Step step(work);
-    for (int i = 0; i < work.steps; ++i, step.advance(work)) {
-      const Place at(i);
-      const int64_t row = backward::row_of_query(a, work, step.head, step.block * kBlockQ);
-      wait(shared.turn_full[at.stage], at.parity);
-      arrive(shared.turn_empty[at.stage]);
-      ptx::fence_acq_rel_gpu();
-      ptx::st_relaxed_gpu(reinterpret_cast<unsigned*>(turn_at(a, row)),
-                          static_cast<unsigned>(work.turn(step.block) + 1));
-    }
-  }
-
   static __device__ __forceinline__ void run_roles(const BackwardArguments& a, Shared& shared,
                                                    const Work& work) {
     // The shuffle tells the compiler that the warpgroup index is the same in all lanes.
@@ -525,7 +490,9 @@ struct BackwardPairs : Barriers<Delay> {
       if (threadIdx.x == 0 && work.steps > 0) load(a, shared, work);
       if (threadIdx.x == 32) send_ds(shared, work);
       if constexpr (kDeterministic) {
-        if (threadIdx.x == 64) pass_turns(a, shared, work);
+        if (threadIdx.x == 64) {
+          Turns::template pass_all<kBlockQ>(a, shared.dq_turns[0], work, ptx::cluster_ctarank());
+        }
       }
     } else if (warpgroup == 1) {
       ptx::setmaxnreg_dec<kScorerRegisters>();
