@@ -43,23 +43,24 @@ class KeyGate {
   virtual void finished(RowRange) const {}
 };
 
-// One GPU's share of a problem that several have: some of the queries, and inputs that arrive while
-// the kernel runs. Q, O and the logsumexp have all queries, of which the rows of others are not
-// written. K and V have the keys that the queries see, from the first on.
+// One GPU's share of a problem that several have: some of the queries. Q, O and the logsumexp have
+// all queries, of which the rows of others are not written. K and V have the keys that the queries
+// see, from the first on. While the launch computes, it fetches the rows of Q, K and V that other
+// GPUs have.
 struct Share {
   std::array<RowRange, 2> queries;  // ascending, without a row of both
 
-  // Rows of Q, K and V that are from the start in tensors of all tokens, and do not arrive.
+  // Q, K and V in the memory of all GPUs. The launch reads `own_rows` there, and copies the others
+  // to the Q, K and V of its inputs; all of Q is read where the inputs have it if `all_q` is null.
+  ConstTensorView all_q = {}, all_k = {}, all_v = {};
   std::array<RowRange, 2> own_rows = {};
-  ConstTensorView own_q = {}, own_k = {}, own_v = {};
 
-  // What else the kernel reads arrives in parts: `part_rows` rows of `part_heads` K/V heads, and of
-  // the query heads that share them. The first heads come first, and of them the last rows of K.
-  // Word i of `arrived`, in the GPU's memory, is `run` once parts 0 to i are there.
-  int64_t part_rows = 0, part_heads = 0;
-  const uint32_t* arrived = nullptr;
-  uint32_t run = 0;
+  // kShareProgressBytes of the GPU's memory, which the launch clears first.
+  void* progress = nullptr;
+  // Whether there is anything to fetch; else the inputs have these rows, of an earlier launch.
+  bool fetches = true;
 };
+inline constexpr size_t kShareProgressBytes = 512;
 
 // Outputs that are parts of sums, so that they are fp32 whatever the dtype: O or dQ; dK and dV.
 struct Fp32Outputs {

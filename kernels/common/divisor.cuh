@@ -16,11 +16,12 @@ class Divisor {
     multiplier_ = static_cast<uint32_t>(((uint64_t{1} << shift_) + divisor - 1) / divisor);
   }
 
+  __host__ __device__ int divisor() const { return static_cast<int>(divisor_); }
   __host__ __device__ int quotient(int dividend) const {
     return static_cast<int>(uint64_t{static_cast<uint32_t>(dividend)} * multiplier_ >> shift_);
   }
   __host__ __device__ int remainder(int dividend) const {
-    return dividend - quotient(dividend) * static_cast<int>(divisor_);
+    return dividend - quotient(dividend) * divisor();
   }
 
  private:

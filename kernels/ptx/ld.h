@@ -15,18 +15,21 @@ __device__ __forceinline__ uint4 ld_shared_v4(uint32_t address) {
   return v;
 }
 
-// Loads a value stored with st_release_gpu by any thread of the GPU. Earlier writes of that thread
-// are then visible.
+// Loads 16 bytes that this thread reads once, in the order of the program.
+__device__ __forceinline__ uint4 ld_no_allocate_v4(const uint4* address) {
+  uint4 v;
+  asm volatile("ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(address)
+               : "memory");
+  return v;
+}
+
+// Loads a value that any thread of the GPU stored with st_release_gpu, or added to with
+// red_release_gpu_add. Earlier writes of that thread are then visible.
 __device__ __forceinline__ int ld_acquire_gpu(const int* address) {
   int value;
   asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
-  return value;
-}
-
-// Loads a value that a copy engine or another GPU writes. What it wrote before is then visible.
-__device__ __forceinline__ unsigned ld_acquire_sys(const unsigned* address) {
-  unsigned value;
-  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
   return value;
 }
 

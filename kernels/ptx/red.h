@@ -1,4 +1,4 @@
-// red.add: adds floats to global memory. The order among threads is undefined.
+// red.add: adds to global memory. The order among threads is undefined.
 #pragma once
 
 namespace flashbench::ptx {
@@ -13,6 +13,12 @@ __device__ __forceinline__ void red_add_v4_f32(float* address, const float (&v)[
                :
                : "l"(address), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3])
                : "memory");
+}
+
+// Adds with release order: a thread that reads the sum with ld_acquire_gpu sees all earlier writes
+// of this thread, and those that it has seen.
+__device__ __forceinline__ void red_release_gpu_add(int* address, int value) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" : : "l"(address), "r"(value) : "memory");
 }
 
 }  // namespace flashbench::ptx

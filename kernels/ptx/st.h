@@ -18,6 +18,14 @@ __device__ __forceinline__ void st_shared_v4(uint32_t address, float a, float b,
                : "memory");
 }
 
+// Stores 16 bytes in the order of the program.
+__device__ __forceinline__ void st_v4(uint4* address, uint4 v) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
+}
+
 // Stores with release order: a thread that reads the value with ld_acquire_gpu sees all earlier
 // writes of this thread.
 __device__ __forceinline__ void st_release_gpu(int* address, int value) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "attention/pages.h"
+#include "device/cuda_call.h"
 #include "kernels/attention.h"
 #include "kernels/common/blocks.h"
 #include "kernels/common/fused_forward.h"
@@ -142,8 +143,58 @@ Arguments common_arguments(const Launch& at, const Outputs& out, void* workspace
               static_cast<uint32_t>(std::min(p.page_size.value_or(kMaxLength), kMaxLength)))};
 }
 
-void set_share(Arguments& a, const Share& share, int64_t keys, BlockSizes blocks) {
-  a.kv_len = static_cast<int>(keys);
+// Rows of `from` for those of `to`; strides in words of 16 bytes.
+Fetch::Tensor fetched_tensor(const ConstTensorView& from, const ConstTensorView& to) {
+  const int64_t word = 16 / element_size(from.dtype);
+  return {.from = static_cast<const uint4*>(from.data),
+          .to = static_cast<uint4*>(const_cast<void*>(to.data)),
+          .from_batch = from.batch_stride / word,
+          .from_head = from.head_stride / word,
+          .to_batch = to.batch_stride / word,
+          .to_head = to.head_stride / word,
+          .from_row = static_cast<int>(from.row_stride / word),
+          .to_row = static_cast<int>(to.row_stride / word)};
+}
+
+// The parts have the heads of a section, so that thread blocks come to what arrives together, and
+// as few rows as the number of parts allows, but whole blocks of keys.
+Fetch fetch_of(const Share& share, const Inputs& in, int section_heads, int heads_per_kv_head) {
+  constexpr int kBlocksOfKeys = 128;
+  const auto divide_up = [](int a, int b) { return (a + b - 1) / b; };
+  const auto divisor = [](int n) { return Divisor(static_cast<uint32_t>(n)); };
+  Fetch f{.tensors = {fetched_tensor(share.all_k, in.k), fetched_tensor(share.all_v, in.v)},
+          .has_q = share.all_q.data != nullptr,
+          .rows = static_cast<int>(in.k.length),
+          .heads = static_cast<int>(in.k.batch * in.k.heads),
+          .row_words = static_cast<int>(in.k.head_dim * element_size(in.k.dtype) / 16)};
+  if (f.has_q) f.tensors[2] = fetched_tensor(share.all_q, in.q);
+
+  f.part_heads = section_heads / heads_per_kv_head;
+  f.part_heads *= divide_up(divide_up(f.heads, f.part_heads), Fetch::kMostParts);
+  const int head_parts = divide_up(f.heads, f.part_heads);
+  const int blocks = divide_up(f.rows, kBlocksOfKeys);
+  const int part_rows = divide_up(blocks, Fetch::kMostParts / head_parts) * kBlocksOfKeys;
+  const int row_parts = divide_up(f.rows, part_rows);
+
+  const int tensor_heads = f.has_q ? 2 + heads_per_kv_head : 2;
+  const int across = f.part_heads * tensor_heads;
+  const int part_slices = across * (part_rows / Fetch::kSliceRows);
+  f.slices = share.fetches ? part_slices * head_parts * row_parts : 0;
+  f.kv_heads = divisor(static_cast<int>(in.k.heads));
+  f.tensor_heads = divisor(tensor_heads);
+  f.across_slices = divisor(across);
+  f.part_slices = divisor(part_slices);
+  f.row_parts = divisor(row_parts);
+  f.part_rows = divisor(part_rows);
+
+  static_assert(kShareProgressBytes >= (1 + Fetch::kMostParts) * sizeof(int));
+  f.taken = static_cast<int*>(share.progress);
+  f.there = f.taken + 1;
+  return f;
+}
+
+void set_share(Arguments& a, const Share& share, const Inputs& in, BlockSizes blocks) {
+  a.kv_len = static_cast<int>(in.k.length);
   a.q_blocks = 0;
   for (size_t i = 0; i < share.queries.size(); ++i) {
     const RowRange& own = share.queries[i];
@@ -154,20 +205,14 @@ void set_share(Arguments& a, const Share& share, int64_t keys, BlockSizes blocks
   a.own_rows_of_warps = std::ranges::all_of(share.queries, [](const RowRange& own) {
     return own.first % kWarpRows == 0 && own.end % kWarpRows == 0;
   });
-  const auto as_int = [](int64_t n) { return static_cast<int>(n); };
   for (size_t i = 0; i < share.own_rows.size(); ++i) {
-    a.in_place[i] = {as_int(share.own_rows[i].first), as_int(share.own_rows[i].end)};
+    a.in_place[i] = {static_cast<int>(share.own_rows[i].first),
+                     static_cast<int>(share.own_rows[i].end)};
   }
-  if (share.own_k.data != nullptr) {
-    a.own_q = tensor_map(share.own_q, kConsumerRows);
-    a.own_k = tensor_map(share.own_k, blocks.kv);
-    a.own_v = tensor_map(share.own_v, blocks.kv);
-  }
-  a.arrived = share.arrived;
-  a.run = share.run;
-  a.part_rows = as_int(share.part_rows);
-  a.row_parts = as_int((keys + share.part_rows - 1) / share.part_rows);
-  a.part_heads = as_int(share.part_heads);
+  a.all_q = tensor_map(share.all_q.data == nullptr ? in.q : share.all_q, kConsumerRows);
+  a.all_k = tensor_map(share.all_k, blocks.kv);
+  a.all_v = tensor_map(share.all_v, blocks.kv);
+  a.fetch = fetch_of(share, in, a.section_heads, a.heads_per_kv_head);
 }
 
 Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void* workspace) {
@@ -178,13 +223,13 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
   a.v = tensor_map(in.v, at.blocks.kv);
   if (!at.fp32_outputs.of_queries) a.staged_o = tensor_map(out.o, kWarpRows);
   a.diagonal = static_cast<int>(diagonal(p));
+  a.batch_heads = static_cast<int>(p.batch * p.q_heads);
+  a.section_heads = static_cast<int>(section_heads(p, at.blocks, at.device));
   if (at.share == nullptr) {
     a.missing_rows = static_cast<int>(missing_rows(p, at.blocks));
   } else {
-    set_share(a, *at.share, in.k.length, at.blocks);
+    set_share(a, *at.share, in, at.blocks);
   }
-  a.batch_heads = static_cast<int>(p.batch * p.q_heads);
-  a.section_heads = static_cast<int>(section_heads(p, at.blocks, at.device));
   return a;
 }
 
@@ -227,6 +272,10 @@ void launch(const Launch& given, const Inputs& in, const Outputs& out, void* wor
       thread_blocks_at_once(compiled_head_dim(variants(at), p.head_dim), at.blocks.q);
   const Arguments a = is_by_request(p) ? arguments_by_request(at, in, out, workspace)
                                        : arguments(at, in, out, workspace);
+  if (at.share != nullptr) {
+    FLASHBENCH_CUDA(cudaMemsetAsync(at.share->progress, 0, kShareProgressBytes,
+                                    static_cast<cudaStream_t>(stream.cuda)));
+  }
   launch_kernel(kernel_at(at), std::min(tiles(p, a.q_blocks), at_once * at.device.threads), a,
                 stream);
 }

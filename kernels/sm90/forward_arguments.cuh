@@ -30,7 +30,7 @@ struct Config {
   bool fp32_o = false;
   // Whether the first block of queries of a head may lack rows; see missing_rows().
   bool first_lacks_rows = false;
-  // For a share of the queries, whose keys arrive meanwhile (kernels::Share).
+  // For a share of the queries, whose keys are fetched meanwhile (kernels::Share).
   bool shared = false;
 };
 
@@ -73,6 +73,36 @@ struct RowSpan {
   int first, end;
 };
 
+// What a launch for a share fetches (kernels::Share), in parts. A part has `part_rows` rows of
+// `part_heads` K/V heads of all requests, and of the query heads that share them. The first heads
+// come first, and of them the last rows. Warps take it in slices of up to kSliceRows rows of one
+// head of one tensor, of which some may be empty.
+struct Fetch {
+  static constexpr int kSliceRows = 32, kMostParts = 63;
+
+  // Strides in words of 16 bytes.
+  struct Tensor {
+    const uint4* from;
+    uint4* to;
+    int64_t from_batch, from_head, to_batch, to_head;
+    int from_row, to_row;
+  };
+  Tensor tensors[3];  // K, V, Q
+  bool has_q;         // whether Q is fetched, too
+  int rows, heads;    // all of K, of all requests
+  int row_words;      // of 16 bytes
+  int part_heads;
+  Divisor part_rows{1};
+  int slices;                // 0: everything is there
+  Divisor kv_heads{1};       // of a request
+  Divisor tensor_heads{1};   // heads of K, V and Q that go with a K/V head
+  Divisor across_slices{1};  // of a part, with the same rows
+  Divisor part_slices{1};
+  Divisor row_parts{1};  // with the same heads
+  int* taken;            // slices
+  int* there;            // slices of each part
+};
+
 struct Arguments {
   CUtensorMap q, k, v, staged_o;  // of [batch, heads, rows, head_dim]
   void* o;
@@ -105,17 +135,14 @@ struct Arguments {
   // Only if shared (kernels::Share).
   QueryRange own[2];       // ascending
   bool own_rows_of_warps;  // whether the rows of a warp are all of the share, or none
-  RowSpan in_place[2];     // of own_q, own_k and own_v; whole blocks
-  CUtensorMap own_q, own_k, own_v;
-  const unsigned* arrived;
-  unsigned run;
-  int part_rows, row_parts;  // as many as kv_len has
-  int part_heads;            // of K and V
+  RowSpan in_place[2];     // of all_q, all_k and all_v; whole blocks
+  CUtensorMap all_q, all_k, all_v;
+  Fetch fetch;
 
   // The number of keys that a query sees, if positive; else it sees none.
   __device__ int visible_keys(int query) const { return min(kv_len, query + diagonal + 1); }
 
-  // Whether a block of rows is in own_q, own_k and own_v.
+  // Whether a block of rows is read from all_q, all_k and all_v.
   __device__ bool has_in_place(int first_row) const {
     const auto has = [&](const RowSpan& rows) {
       return rows.first <= first_row && first_row < rows.end;

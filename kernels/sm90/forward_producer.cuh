@@ -1,5 +1,6 @@
 // The producer of the forward kernels for Hopper: one warp takes tiles and loads their K and V,
-// another loads Q, both by TMA and as far ahead as shared memory has room.
+// another loads Q, both by TMA and as far ahead as shared memory has room. Of a share, the two
+// other warps fetch what these load.
 #pragma once
 
 #include <cuda.h>
@@ -11,6 +12,7 @@
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/shared_address.h"
 #include "kernels/sm90/forward_arguments.cuh"
+#include "kernels/sm90/forward_share_fetch.cuh"
 #include "kernels/sm90/forward_share_inputs.cuh"
 #include "kernels/sm90/roles.cuh"
 
@@ -34,6 +36,9 @@ struct ForwardProducer : Barriers<Delay> {
   static __device__ __forceinline__ void produce(const Arguments& a, Shared& shared) {
     if (threadIdx.x < (kByRequest ? 32 : 1)) produce_kv(a, shared);
     if (threadIdx.x == 32) produce_q(a, shared);
+    if constexpr (Shapes::kShared) {
+      if (threadIdx.x >= 64) ShareFetch<Shapes::kHeadDim, Delay>::run(a);
+    }
   }
 
   // Takes tiles, publishes them in the ring, and loads their K and V. It takes a tile only when the
@@ -72,7 +77,7 @@ struct ForwardProducer : Barriers<Delay> {
                                                        const Tile& tile, Ring& ring,
                                                        [[maybe_unused]] ShareInputs& inputs) {
     const int kv_head = tile.head / a.heads_per_kv_head;
-    if constexpr (Shapes::kShared) inputs.begin_head(a, kv_head);
+    if constexpr (Shapes::kShared) inputs.begin_head(a, tile.batch, kv_head);
     [[maybe_unused]] RowPlace place;
     const auto k_rows = Tiles::kv_rows(a.k_steps, tile, kv_head);
     const auto v_rows = Tiles::kv_rows(a.v_steps, tile, kv_head);
@@ -81,9 +86,9 @@ struct ForwardProducer : Barriers<Delay> {
       const CUtensorMap *k = &a.k, *v = &a.v;
       if constexpr (Shapes::kShared) {
         if (block * kBlockKv < place.from) place = inputs.locate(a, block * kBlockKv);
-        if (place.own) {
-          k = &a.own_k;
-          v = &a.own_v;
+        if (place.in_place) {
+          k = &a.all_k;
+          v = &a.all_v;
         }
       }
       wait(shared.k_empty[ring.stage], ring.parity ^ 1);
@@ -143,13 +148,16 @@ struct ForwardProducer : Barriers<Delay> {
       if (tile.kv_blocks == Tiles::kNoTile) return;
       if (tile.kv_blocks == 0) continue;
       const auto rows = Tiles::q_rows(a, tile);
-      if constexpr (Shapes::kShared) inputs.begin_head(a, tile.head / a.heads_per_kv_head);
+      if constexpr (Shapes::kShared) {
+        inputs.begin_head(a, tile.batch, tile.head / a.heads_per_kv_head);
+      }
       prefetch_q(a, rows, tile);
       for (int i = 0; i < kConsumers; ++i) {
         const int row = tile.first_query + kConsumerRows * i;
         const CUtensorMap* q = &a.q;
         if constexpr (Shapes::kShared) {
-          if (row >= tile.begin && inputs.locate(a, row).own) q = &a.own_q;
+          const bool fetched = a.fetch.has_q && row >= tile.begin;
+          if (!fetched || inputs.locate(a, row).in_place) q = &a.all_q;
         }
         wait(shared.q_empty[i], parity ^ 1);
         copy<kQPanelBytes>(*q, shared.q[i], shared.q_full[i], rows, row,
@@ -183,8 +191,8 @@ struct ForwardProducer : Barriers<Delay> {
     }
   }
 
-  // Prefetches Q into the L2 cache while shared memory has no room for it; of a share, what is in
-  // the GPU's own tensors.
+  // Prefetches Q into the L2 cache while shared memory has no room for it; of a share, what is not
+  // fetched.
   template <typename Rows>
   static __device__ void prefetch_q(const Arguments& a, const Rows& rows, const Tile& tile) {
 #pragma unroll
@@ -192,7 +200,7 @@ struct ForwardProducer : Barriers<Delay> {
       const int column = i % kPanels * kPanelColumns;
       const int row = tile.first_query + i / kPanels * kConsumerRows;
       if constexpr (Shapes::kShared) {
-        if (a.has_in_place(row)) rows.prefetch(a.own_q, column, row);
+        if (!a.fetch.has_q || a.has_in_place(row)) rows.prefetch(a.all_q, column, row);
       } else {
         rows.prefetch(a.q, column, row);
       }

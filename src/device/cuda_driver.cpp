@@ -26,7 +26,6 @@ class Driver {
     file_.find(driver_.map_memory, "cuMemMap");
     file_.find(driver_.unmap_memory, "cuMemUnmap");
     file_.find(driver_.set_access, "cuMemSetAccess");
-    file_.find(driver_.write_value, "cuStreamWriteValue32_v2");
     file_.find(driver_.error_name, "cuGetErrorName");
     file_.find(driver_.error_string, "cuGetErrorString");
     if (!file_.error().empty()) throw std::runtime_error("the CUDA driver: " + file_.error());

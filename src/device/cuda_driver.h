@@ -23,7 +23,6 @@ struct CudaDriver {
   decltype(&cuMemMap) map_memory = nullptr;
   decltype(&cuMemUnmap) unmap_memory = nullptr;
   decltype(&cuMemSetAccess) set_access = nullptr;
-  decltype(&cuStreamWriteValue32) write_value = nullptr;
   decltype(&cuGetErrorName) error_name = nullptr;
   decltype(&cuGetErrorString) error_string = nullptr;
 };

@@ -8,7 +8,6 @@
 
 #include "device/cuda.h"
 #include "device/cuda_call.h"
-#include "device/cuda_driver.h"
 #include "device/cuda_gpu.h"
 #include "device/cuda_ranks.h"
 #include "device/nccl_ranks.h"
@@ -84,8 +83,6 @@ class Pulls {
       pull.done.hold_up(compute);
     }
   }
-  bool any() const { return used_ > 0; }  // in this run
-  cudaStream_t last_stream() const { return pulls_.at(used_ - 1)->stream; }
   void begin_run() { used_ = 0; }
 
  private:
@@ -120,7 +117,6 @@ class CudaGroup final : public DeviceGroup {
       for (auto& event : state(rank).at_barrier) {
         event = std::make_unique<CudaEvent>(CudaEvent::Use::order);
       }
-      state(rank).arrivals = allocate(rank, kArrivalWords * sizeof(uint32_t));
     }
   }
 
@@ -136,7 +132,6 @@ class CudaGroup final : public DeviceGroup {
   void run(const std::function<void(int)>& body) override {
     const auto main = static_cast<cudaStream_t>(device_.stream().cuda);
     require_no_capture(main);
-    ++run_;
     barrier_.begin();
     gpus_.fork(main, ranks());
     // As many threads as ranks, so that ranks that wait for each other all run.
@@ -182,14 +177,6 @@ class CudaGroup final : public DeviceGroup {
     state(rank).pulls.hold_up(pull, gpus_.compute(rank));
   }
 
-  Arrivals arrivals(int rank) override { return {state(rank).arrivals.as<const uint32_t>(), run_}; }
-  void announce(int rank, int word) override {
-    const State& own = state(rank);
-    const auto address = reinterpret_cast<CUdeviceptr>(own.arrivals.as<uint32_t>() + word);
-    const cudaStream_t stream = own.pulls.any() ? own.pulls.last_stream() : gpus_.compute(rank);
-    FLASHBENCH_CUDA_DRIVER(write_value, stream, address, run_, CU_STREAM_WRITE_VALUE_DEFAULT);
-  }
-
   void set_mark(int, int) override { without_marks(); }
   void when_done(int rank, const std::function<void()>& call) override {
     watch_.when_done(rank, gpus_.compute(rank), call);
@@ -212,7 +199,6 @@ class CudaGroup final : public DeviceGroup {
  private:
   struct State {
     Pulls pulls;
-    Buffer arrivals;  // poison until the first run, which has another number
     std::array<std::unique_ptr<CudaEvent>, 2> at_barrier;
     size_t barriers = 0;  // of this run
   };
@@ -263,7 +249,6 @@ class CudaGroup final : public DeviceGroup {
   bool has_run_ = false;
   RankBarrier barrier_;
   std::vector<State> states_;
-  uint32_t run_ = 0;
   StreamWatch watch_;
   ThreadPool runners_;
 };

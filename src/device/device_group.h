@@ -75,19 +75,6 @@ class DeviceGroup {
   // Waits for this pull of the rank, and all before it. Any thread of the rank may call it.
   virtual void wait(int rank, int64_t pull) = 0;
 
-  // For kernels of a rank of GPUs that wait for pulls: words in the rank's memory, and what
-  // announce() writes in this run, which is different in each. Null on a host.
-  struct Arrivals {
-    const uint32_t* words = nullptr;
-    uint32_t run = 0;
-  };
-  static constexpr int kArrivalWords = 256;
-  virtual Arrivals arrivals(int rank) = 0;
-
-  // Writes a word of arrivals() once the rank's last pull has ended; before its first one, once its
-  // work so far has.
-  virtual void announce(int rank, int word) = 0;
-
   // Sets a mark, from 0, of this run: others may pull what the rank has written. Any thread of the
   // rank may call it.
   virtual void set_mark(int rank, int mark) = 0;

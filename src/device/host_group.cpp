@@ -134,11 +134,6 @@ class HostGroup final : public DeviceGroup {
   void wait(int rank, int64_t pull) override { engines_[index(rank)]->wait(pull); }
   void when_done(int, const std::function<void()>& call) override { call(); }
 
-  Arrivals arrivals(int) override { return {}; }
-  void announce(int, int) override {
-    throw std::logic_error("kernels of a host wait for pulls themselves");
-  }
-
   void set_mark(int rank, int mark) override {
     const std::lock_guard lock(mutex_);
     marks_.emplace(rank, mark);

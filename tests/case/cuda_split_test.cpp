@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -224,9 +223,10 @@ HostOutputs outputs_of(Session& session, const Problem& p, const DeviceInputs& i
   return outputs.to_host();
 }
 
-// Long enough that one GPU, a chunk and a share run with the same block sizes.
+// Of so many blocks that one GPU, a chunk and a share run with the same block sizes: a chunk has two
+// blocks of 192 queries for each multiprocessor of an H100 or an H200.
 Problem long_problem(Mask mask, int64_t head_dim, int64_t chunk) {
-  Problem p{.dtype = Dtype::bf16, .mask = mask, .q_heads = 4, .kv_heads = 2};
+  Problem p{.dtype = Dtype::bf16, .mask = mask, .q_heads = 12, .kv_heads = 4};
   p.q_len = p.kv_len = 4 * chunk;
   p.head_dim = head_dim;
   p.gpus = 2;
@@ -250,8 +250,6 @@ TEST(CudaSplit, OutputsEqualThoseOfOneGpuBitForBit) {
         // A share reads its own keys in place if chunks are multiples of 128.
         const int64_t chunk = head_dim == 64 ? 4160 : 4224;
         Problem p = long_problem(mask, head_dim, chunk);
-        p.q_heads = 16;  // so many that ulysses pulls them in groups
-        p.kv_heads = 8;
         const Problem alone = p.of_one_device();
         const HostTensors host(p, {}, pool);
         const DeviceInputs inputs(*device, p, Placement::contiguous, host.inputs());
@@ -269,45 +267,18 @@ TEST(CudaSplit, OutputsEqualThoseOfOneGpuBitForBit) {
   }
 }
 
-// Pulls come late, each behind copies of random size.
-class LatePulls final : public WrappedGroup {
- public:
-  explicit LatePulls(std::unique_ptr<DeviceGroup> group) : WrappedGroup(std::move(group)) {
-    for (int rank = 0; rank < ranks(); ++rank) {
-      from_.push_back(allocate(rank, kMostBytes));
-      to_.push_back(allocate(rank, kMostBytes));
-      random_.emplace_back(rank);
-    }
-  }
-  int64_t pull(int rank, int from, std::vector<RowCopy> copies, int mark) override {
-    const auto r = static_cast<size_t>(rank);
-    const auto next = (r + 1) % from_.size();  // a copy of own memory is a kernel
-    const size_t bytes = random_[r]() % kMostBytes;
-    copies.insert(copies.begin(), RowCopy{to_[r].data(), from_[next].data(), bytes});
-    return WrappedGroup::pull(rank, from, std::move(copies), mark);
-  }
-
- private:
-  static constexpr size_t kMostBytes = size_t{64} << 20;
-  std::vector<Buffer> from_, to_;
-  std::vector<std::minstd_rand> random_;  // by rank: each has a thread
-};
-
-// What a launch reads before it has arrived is of the run before, which had other inputs.
-TEST(CudaSplit, AShareWaitsForItsPartsHoweverLateTheyAre) {
+// What a launch reads before it has fetched it is of the run before, which had other inputs.
+TEST(CudaSplit, AShareReadsNothingBeforeItHasFetchedIt) {
   if (const auto why = why_no_cuda()) GTEST_SKIP() << *why;
-  constexpr int kRuns = 100;
+  constexpr size_t kRuns = 100;
   const auto kernels = kernels::all_kernels();
   const auto kernel = std::ranges::find(kernels, "sm90_forward", &kernels::AttentionKernel::name);
   for (const auto& device : pairs_of_ranks()) {
     ThreadPool pool(8);
     Problem p = long_problem(Mask::causal_bottom_right, 128, 4224);
-    p.q_heads = 8;
-    p.kv_heads = 4;
     if (const auto why = (*kernel)->why_unsupported(p.of_one_device(), device->info())) {
       GTEST_SKIP() << *why;
     }
-    const SplitParts parts{.kernel = *kernel, .tokens = TokenSplit::of(p)};
     const auto gather = provider("tiled:gather").prepare(p, *device);
     std::vector<DeviceInputs> inputs;
     std::vector<HostOutputs> expected;
@@ -318,11 +289,9 @@ TEST(CudaSplit, AShareWaitsForItsPartsHoweverLateTheyAre) {
     }
     EXPECT_FALSE(expected[0] == expected[1]);
     for (const char* name : {"tiled:gated", "tiled:ulysses"}) {
-      const SplitKind& kind = *std::ranges::find(kSplitKinds, name, &SplitKind::name);
-      const auto late =
-          make_split_session(kind, parts, p, std::make_unique<LatePulls>(make_group(*device, 2)));
+      const auto share = provider(name).prepare(p, *device);
       for (size_t run = 0; run < kRuns; ++run) {
-        ASSERT_TRUE(outputs_of(*late, p, inputs[run % 2], *device) == expected[run % 2])
+        ASSERT_TRUE(outputs_of(*share, p, inputs[run % 2], *device) == expected[run % 2])
             << name << " run " << run
             << (device->info().ranks_share_gpus ? " on one GPU" : " on two");
       }

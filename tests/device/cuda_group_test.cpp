@@ -107,37 +107,6 @@ TEST_P(CudaGroups, TensorsOfSeveralRanksBeginWithAPage) {
   EXPECT_EQ(shared.damaged_guard_bytes(), 0);
 }
 
-// A word is written behind the pulls before it, with a number of the run.
-TEST_P(CudaGroups, AnnouncePullsInWordsOfTheRank) {
-  constexpr size_t kValues = 1 << 20;
-  std::vector<Buffer> from, to;
-  for (int rank = 0; rank < ranks_; ++rank) {
-    from.push_back(of_rank(rank, std::vector<int>(kValues, rank)));
-    to.push_back(group_->allocate(rank, kValues * sizeof(int)));
-  }
-  uint32_t last = 0;
-  for (int run = 0; run < 3; ++run) {
-    group_->run([&](int rank) {
-      const auto r = static_cast<size_t>(rank), next = (r + 1) % static_cast<size_t>(ranks_);
-      group_->pull(rank, rank, {{to[r].data(), from[r].data(), from[r].bytes()}});
-      group_->announce(rank, 3);
-      group_->pull(rank, static_cast<int>(next), {{to[r].data(), from[next].data(), 4}});
-      group_->announce(rank, DeviceGroup::kArrivalWords - 1);
-    });
-    device_->synchronize();
-    for (int rank = 0; rank < ranks_; ++rank) {
-      const DeviceGroup::Arrivals arrivals = group_->arrivals(rank);
-      EXPECT_NE(arrivals.run, last);
-      for (const int word : {3, DeviceGroup::kArrivalWords - 1}) {
-        uint32_t found = 0;
-        device_->copy_to_host(&found, arrivals.words + word, sizeof(found));
-        EXPECT_EQ(found, arrivals.run) << word;
-      }
-    }
-    last = group_->arrivals(0).run;
-  }
-}
-
 // Copies of own memory, then of the neighbour's, which is of this run and not of the one before.
 TEST_P(CudaGroups, PullsFollowTheWorkBeforeThem) {
   constexpr size_t kValues = 1 << 20;

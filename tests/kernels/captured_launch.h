@@ -7,7 +7,6 @@
 #include <cstddef>
 
 #include "device/cuda_call.h"
-#include "tests/kernels/cuda_problem.h"
 
 namespace flashbench::kernels {
 
@@ -17,11 +16,11 @@ struct CapturedLaunch {
   dim3 grid;
 };
 
-// Of a problem's last launch.
-template <typename Arguments>
-CapturedLaunch<Arguments> captured_launch(const CudaProblem& problem, cudaStream_t stream) {
+// Of the last kernel that launch() queues to the stream.
+template <typename Arguments, typename Launch>
+CapturedLaunch<Arguments> captured_launch(const Launch& launch, cudaStream_t stream) {
   FLASHBENCH_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  problem.launch();
+  launch();
   cudaGraph_t graph = nullptr;
   FLASHBENCH_CUDA(cudaStreamEndCapture(stream, &graph));
   size_t count = 1;

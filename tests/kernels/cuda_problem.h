@@ -83,6 +83,7 @@ class CudaProblem {
     kernel_.launch(launch, inputs_.view(), outputs.view(), workspace_.data(), stream_);
   }
   Inputs host_inputs() const { return host_.inputs(); }
+  Inputs inputs() const { return inputs_.view(); }
   DeviceOutputs& outputs() { return outputs_; }
 
  private:

@@ -22,7 +22,7 @@ template <typename Arguments, typename Check>
 void expect_no_bit_changes(Device& device, const Problem& problem, CudaProblem& one,
                            const CudaKernel<Arguments>& delayed, const Check& check_first) {
   const auto stream = static_cast<cudaStream_t>(device.stream().cuda);
-  const auto captured = captured_launch<Arguments>(one, stream);
+  const auto captured = captured_launch<Arguments>([&] { one.launch(); }, stream);
   const int64_t all_thread_blocks = captured.grid.x;
   const auto hash_of_run = [&](unsigned warpgroups, unsigned run, int64_t thread_blocks) {
     one.outputs().poison();

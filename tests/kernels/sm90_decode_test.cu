@@ -407,7 +407,7 @@ TEST_P(CudaSm90DecodeDelays, ChangeNoBit) {
   ASSERT_EQ(facts[0].dynamic_shared_bytes, delayed.kernel.shared_bytes) << "no such variant";
   CudaProblem one(*device, kSm90Decode, p, delayed.blocks);
   const auto stream = static_cast<cudaStream_t>(device->stream().cuda);
-  const auto captured = captured_launch<DecodeArguments>(one, stream);
+  const auto captured = captured_launch<DecodeArguments>([&] { one.launch(); }, stream);
   const ClusterGrid grid{.x = captured.grid.x,
                          .y = captured.grid.y,
                          .z = captured.grid.z,

@@ -1,13 +1,15 @@
-// Memory bounds all of this: a warp takes a row, its lanes the columns. Rows may begin at any
-// element, those of parts to be merged at multiples of 16 bytes.
+// Memory, or links, bound all of this: a warp takes a row, its lanes the columns. Rows may begin at
+// any element, those of parts to be merged at multiples of 16 bytes.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "attention/problem.h"
 #include "device/cuda_call.h"
 #include "kernels/common/convert.cuh"
+#include "kernels/common/divisor.cuh"
 #include "kernels/common/with_type.cuh"
 #include "providers/split/row_work.h"
 
@@ -74,15 +76,6 @@ struct Fill {
   float value;
   __device__ void operator()(int64_t b, int64_t h, int64_t row, int lane, int columns) const {
     for (int i = lane; i < columns; i += 32) to.at(b, h, row)[i] = value;
-  }
-};
-
-// The rows are of 16-byte words.
-struct Copy {
-  Rows<const uint4> from;
-  Rows<uint4> to;
-  __device__ void operator()(int64_t b, int64_t h, int64_t row, int lane, int words) const {
-    for (int i = lane; i < words; i += 32) to.at(b, h, row)[i] = from.at(b, h, row)[i];
   }
 };
 
@@ -202,6 +195,71 @@ struct MergeParts {
   }
 };
 
+// As many copies as one launch takes, in words of a type.
+template <typename Word>
+struct WordCopies {
+  struct One {
+    const Word* from;
+    Word* to;
+    int64_t from_pitch, to_pitch;  // in words
+    int rows, row_words;
+    kernels::Divisor by_row_words{1};
+  };
+  static constexpr size_t kMost = 64;
+  One copies[kMost];
+};
+
+// The blocks of a row of the grid do one copy.
+template <typename Word>
+__global__ void __launch_bounds__(kThreads)
+    copy_kernel(const __grid_constant__ WordCopies<Word> all) {
+  const auto& copy = all.copies[blockIdx.y];
+  const int words = copy.rows * copy.row_words, stride = static_cast<int>(gridDim.x) * kThreads;
+  for (int i = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x); i < words;
+       i += stride) {
+    const int row = copy.by_row_words.quotient(i), word = i - row * copy.row_words;
+    copy.to[row * copy.to_pitch + word] = copy.from[row * copy.from_pitch + word];
+  }
+}
+
+// Whether words of so many bytes make up the copy.
+bool has_words(const RowCopy& copy, size_t bytes) {
+  const auto address = [](const void* p) { return reinterpret_cast<uintptr_t>(p); };
+  return (address(copy.to) | address(copy.from) | copy.width | copy.to_pitch | copy.from_pitch) %
+             bytes ==
+         0;
+}
+
+template <typename Word>
+void launch_copies(std::span<const RowCopy> copies, Stream stream) {
+  constexpr size_t kBytes = sizeof(Word);
+  WordCopies<Word> all{};
+  std::ranges::transform(copies, all.copies, [](const RowCopy& copy) {
+    const auto row_words = static_cast<int>(copy.width / kBytes);
+    return typename WordCopies<Word>::One{static_cast<const Word*>(copy.from),
+                                          static_cast<Word*>(copy.to),
+                                          static_cast<int64_t>(copy.from_pitch / kBytes),
+                                          static_cast<int64_t>(copy.to_pitch / kBytes),
+                                          static_cast<int>(copy.height),
+                                          row_words,
+                                          kernels::Divisor(static_cast<uint32_t>(row_words))};
+  });
+  constexpr unsigned kBlocks = 132 * 8;  // as many as an H100 runs at once
+  const auto count = static_cast<unsigned>(copies.size());
+  copy_kernel<<<dim3((kBlocks + count - 1) / count, count), kThreads, 0,
+                static_cast<cudaStream_t>(stream.cuda)>>>(all);
+  FLASHBENCH_CUDA(cudaGetLastError());
+}
+
+template <typename Word>
+void launch_all(std::span<const RowCopy> copies, Stream stream) {
+  while (!copies.empty()) {
+    const size_t count = std::min(copies.size(), WordCopies<Word>::kMost);
+    launch_copies<Word>(copies.first(count), stream);
+    copies = copies.subspan(count);
+  }
+}
+
 // Rows of one element that lie side by side, as rows of several where their number allows.
 template <typename Data>
 BasicTensorView<Data> with_wide_rows(BasicTensorView<Data> t) {
@@ -214,27 +272,18 @@ BasicTensorView<Data> with_wide_rows(BasicTensorView<Data> t) {
   return t;
 }
 
-// The same rows, of elements of 16 bytes.
-template <typename Data>
-BasicTensorView<Data> in_words(BasicTensorView<Data> t) {
-  const int64_t elements = 16 / element_size(t.dtype);
-  t.head_dim /= elements;
-  t.row_stride /= elements;
-  t.head_stride /= elements;
-  t.batch_stride /= elements;
-  return t;
-}
-
 class CudaRowWork final : public RowWork {
  public:
   void fill(const TensorView& t, float value, Stream stream) const override {
     launch_for_rows(t, Fill{floats(t), value}, stream);
   }
-  void copy(const ConstTensorView& from, const TensorView& to, Stream stream) const override {
-    const ConstTensorView source = in_words(from);
-    const TensorView target = in_words(to);
-    launch_for_rows(target, Copy{rows_of_type<const uint4>(source), rows_of_type<uint4>(target)},
-                    stream);
+  void copy(const std::vector<RowCopy>& copies, Stream stream) const override {
+    std::vector<RowCopy> wide, narrow;
+    for (const RowCopy& copy : copies) {
+      (has_words(copy, sizeof(uint4)) ? wide : narrow).push_back(copy);
+    }
+    launch_all<uint4>(wide, stream);
+    launch_all<unsigned short>(narrow, stream);
   }
   void add(const TensorView& sum, const ConstTensorView& part, Stream stream) const override {
     launch_for_rows(sum, Add{floats(sum), floats(part)}, stream);

@@ -54,11 +54,14 @@ class HostRowWork final : public RowWork {
     });
   }
 
-  void copy(const ConstTensorView& from, const TensorView& to, Stream stream) const override {
-    for_each_row(to, stream, [&](int64_t b, int64_t h, int64_t row) {
-      std::memcpy(row_of(to, b, h, row), row_of(from, b, h, row),
-                  static_cast<size_t>(to.head_dim * element_size(to.dtype)));
-    });
+  void copy(const std::vector<RowCopy>& copies, Stream stream) const override {
+    for (const RowCopy& copy : copies) {
+      stream.threads->parallel_for(static_cast<int64_t>(copy.height), [&](int64_t row, int) {
+        const auto i = static_cast<size_t>(row);
+        std::memcpy(static_cast<std::byte*>(copy.to) + i * copy.to_pitch,
+                    static_cast<const std::byte*>(copy.from) + i * copy.from_pitch, copy.width);
+      });
+    }
   }
 
   void add(const TensorView& sum, const ConstTensorView& part, Stream stream) const override {

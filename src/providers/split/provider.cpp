@@ -55,8 +55,6 @@ class CountingGroup final : public DeviceGroup {
   void run(const std::function<void(int)>&) override { never(); }
   int64_t pull(int, int, std::vector<RowCopy>, int) override { never(); }
   void wait(int, int64_t) override { never(); }
-  Arrivals arrivals(int) override { never(); }
-  void announce(int, int) override { never(); }
   void set_mark(int, int) override { never(); }
   void barrier(int) override { never(); }
   void when_done(int, const std::function<void()>&) override { never(); }

@@ -214,13 +214,22 @@ int64_t Rank::pull_from(const std::vector<RowsFrom>& sources) {
 }
 
 void Rank::fetch(const std::vector<RowsFrom>& sources) {
-  if (part_ == GroupPart::computing) return;
+  std::vector<RowCopy> all;
   for (const RowsFrom& source : sources) {
-    for (const auto& [from, to] : source.rows) {
-      rows_->copy(from, to, stream());
-      count_read(source.owner, from);
-    }
+    const std::vector<RowCopy> copies = copies_from(source);
+    all.insert(all.end(), copies.begin(), copies.end());
   }
+  rows_->copy(all, stream());
+}
+
+void Rank::compute_share(const Problem& p, const Inputs& in, const Outputs& out,
+                         kernels::Share share, const std::vector<RowsFrom>& fetched) {
+  if (part_ == GroupPart::copying) return fetch(fetched);
+  for (const RowsFrom& source : fetched) {
+    for (const auto& [from, to] : source.rows) count_read(source.owner, from);
+  }
+  share.fetches = part_ == GroupPart::everything;
+  compute(p, in, out, nullptr, &share);
 }
 
 int64_t Rank::exchange(const std::vector<NcclSend>& sends,

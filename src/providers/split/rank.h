@@ -107,10 +107,21 @@ class Rank {
     return tokens().tokens % (tokens().chunks() * parts_.kernel->share_rows) == 0;
   }
 
+  // Rows of another rank, and where they go.
+  struct RowsFrom {
+    int owner;
+    std::vector<std::pair<ConstTensorView, TensorView>> rows;
+  };
+
   // Runs the kernel, on a CPU with a gate and on a GPU for a share if there is one; nothing while
   // only copies are made.
   void compute(const Problem&, const Inputs&, const Outputs&,
                const kernels::KeyGate* gate = nullptr, const kernels::Share* share = nullptr) const;
+
+  // Runs the kernel for a share, which fetches these rows of other ranks itself. While only copies
+  // are made, another kernel does, with the whole GPU.
+  void compute_share(const Problem&, const Inputs&, const Outputs&, kernels::Share,
+                     const std::vector<RowsFrom>& fetched);
 
   // Work on rows of this rank's memory (providers/split/row_work.h); nothing while only copies are
   // made.
@@ -132,17 +143,10 @@ class Rank {
   int64_t pull(int owner, const std::vector<std::pair<ConstTensorView, TensorView>>& rows,
                int mark = DeviceGroup::kNoMark);
   // The same from several other ranks at once.
-  struct RowsFrom {
-    int owner;
-    std::vector<std::pair<ConstTensorView, TensorView>> rows;
-  };
   int64_t pull_from(const std::vector<RowsFrom>&);
-  // The same rows by kernels, before what is computed from here on. While nothing else runs they
+  // Copies the rows by a kernel, before what is computed from here on. While nothing else runs they
   // are there sooner: a copy engine takes some 9 us to begin with each tensor.
   void fetch(const std::vector<RowsFrom>&);
-  // Writes a word for kernels that wait, behind the last pull; before the first one, behind what
-  // was computed or fetched.
-  void announce(int word) const { group_.announce(number_, word); }
   // Sends to other ranks and receives from them by NCCL, beside what is computed from here on.
   // Nothing while only computing. Returns what to wait for.
   int64_t exchange(const std::vector<NcclSend>&, const std::vector<NcclReceive>&);

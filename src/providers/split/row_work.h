@@ -1,4 +1,5 @@
-// Work on rows of fp32 in the memory of a rank, beside the attention kernels: partial results.
+// Work on rows in the memory of a rank, beside the attention kernels: fp32 partial results, and
+// rows of other ranks.
 #pragma once
 
 #include <memory>
@@ -6,6 +7,7 @@
 
 #include "attention/tensors.h"
 #include "device/device.h"
+#include "device/device_group.h"
 #include "providers/split/merge.h"
 
 namespace flashbench {
@@ -22,8 +24,8 @@ class RowWork {
 
   virtual void fill(const TensorView&, float value, Stream) const = 0;
 
-  // Copies rows, maybe of another rank, whose addresses and strides are multiples of 16 bytes.
-  virtual void copy(const ConstTensorView& from, const TensorView& to, Stream) const = 0;
+  // Copies rows, maybe of other ranks.
+  virtual void copy(const std::vector<RowCopy>&, Stream) const = 0;
 
   // Adds fp32 to fp32.
   virtual void add(const TensorView& sum, const ConstTensorView& part, Stream) const = 0;

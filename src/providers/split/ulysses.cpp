@@ -1,6 +1,7 @@
 // ulysses: from a part of the tokens of all heads to all tokens of a part of the heads. A rank
-// pulls its heads in groups and computes each while the next ones arrive. The kernels store the
-// results where they belong, in the memory of the tokens' owner.
+// pulls its heads in groups and computes each while the next ones arrive; a GPU fetches the first
+// group by a kernel. The kernels store the results where they belong, in the memory of the tokens'
+// owner.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -51,14 +52,21 @@ class Ulysses final : public SplitAlgorithm {
 
   void run(Rank& rank, const Inputs& in, const Outputs& out) override {
     const std::vector<Group>& groups = groups_[static_cast<size_t>(rank.number())];
-    std::vector<int64_t> pulls;
-    for (const Group& group : groups) pulls.push_back(pull_heads(rank, group, in));
+    const bool fetches_first = rank.group().info(rank.number()).kind == DeviceKind::cuda;
     const int steps = 2 * static_cast<int>(groups.size());
+    const auto begin = [&](size_t group, int step, StepWork work) {
+      rank.begin({2 * static_cast<int>(group) + step, steps, work, {groups[group].q_heads}});
+    };
+    begin(0, 1, StepWork::pull_heads);
+    if (fetches_first) rank.fetch(rows_of_group(rank, groups.front(), in));
+    std::vector<int64_t> pulls(groups.size());
+    for (size_t i = fetches_first ? 1 : 0; i < groups.size(); ++i) {
+      pulls[i] = pull_heads(rank, groups[i], in);
+    }
     for (size_t i = 0; i < groups.size(); ++i) {
-      const int step = 2 * static_cast<int>(i) + 1;
-      rank.begin({step, steps, StepWork::pull_heads, {groups[i].q_heads}});
+      if (i > 0) begin(i, 1, StepWork::pull_heads);
       rank.wait(pulls[i]);
-      rank.begin({step + 1, steps, StepWork::attend_heads, {groups[i].q_heads}});
+      begin(i, 2, StepWork::attend_heads);
       attend(rank, groups[i], out);
     }
   }
@@ -84,15 +92,24 @@ class Ulysses final : public SplitAlgorithm {
     return group;
   }
 
-  // From each rank its tokens. The next rank is the first, so that not all begin with the same.
-  static int64_t pull_heads(Rank& rank, const Group& group, const Inputs& in) {
-    std::vector<Rank::RowsFrom> others;
-    for (int i = 1; i < rank.group().ranks(); ++i) {
+  // From each rank its tokens. The next rank is the first, so that not all begin with the same, and
+  // the rank itself the last.
+  static std::vector<Rank::RowsFrom> rows_of_group(const Rank& rank, const Group& group,
+                                                   const Inputs& in) {
+    std::vector<Rank::RowsFrom> sources;
+    for (int i = 1; i <= rank.group().ranks(); ++i) {
       const int owner = (rank.number() + i) % rank.group().ranks();
-      others.push_back(rows_from(rank, owner, group, in));
+      sources.push_back(rows_from(rank, owner, group, in));
     }
+    return sources;
+  }
+
+  static int64_t pull_heads(Rank& rank, const Group& group, const Inputs& in) {
+    std::vector<Rank::RowsFrom> others = rows_of_group(rank, group, in);
+    const Rank::RowsFrom own = std::move(others.back());
+    others.pop_back();
     rank.pull_from(others);
-    return rank.pull_from({rows_from(rank, rank.number(), group, in)});
+    return rank.pull_from({own});
   }
 
   static Rank::RowsFrom rows_from(const Rank& rank, int owner, const Group& group,

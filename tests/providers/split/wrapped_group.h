@@ -21,8 +21,6 @@ class WrappedGroup : public DeviceGroup {
     return group_->pull(rank, from, std::move(copies), mark);
   }
   void wait(int rank, int64_t pull) override { group_->wait(rank, pull); }
-  Arrivals arrivals(int rank) override { return group_->arrivals(rank); }
-  void announce(int rank, int word) override { group_->announce(rank, word); }
   void set_mark(int rank, int mark) override { group_->set_mark(rank, mark); }
   void barrier(int rank) override { group_->barrier(rank); }
   void when_done(int rank, const std::function<void()>& call) override {
