@@ -43,4 +43,21 @@ int64_t section_heads(const Problem& p, const BlockSizes& blocks, const DeviceIn
   return (heads + sections - 1) / sections * p.heads_per_kv_head();
 }
 
+// The numbers, for each thread block, are those that simulated launches have chosen: 11 to 60
+// lengths of tiles, times that vary by 3%.
+ItemOrder tile_order(const Problem& p, int64_t tiles, int64_t section_heads, int64_t at_once) {
+  const auto blocks = static_cast<double>(at_once);
+  const double tiles_each = static_cast<double>(tiles) / blocks;
+  const bool from_long_to_short =
+      p.mask != Mask::none && !p.has_window() &&
+      4 * p.visible_keys(0).size() <= p.visible_keys(p.q_len - 1).size();
+  if (!from_long_to_short || section_heads < p.batch * p.q_heads || !has_own_order(tiles_each)) {
+    return {};
+  }
+  const double first = std::clamp(1.06 - 0.62 * (tiles_each - 2), 0.0, 1.0);
+  const double ahead = 0.85 * (tiles_each - 2);
+  return {static_cast<int>(first * blocks), static_cast<int>(at_once),
+          static_cast<int>(ahead * blocks)};
+}
+
 }  // namespace flashbench::kernels

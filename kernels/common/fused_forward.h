@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/attention.h"
+#include "kernels/common/sections.cuh"
 
 namespace flashbench::kernels {
 
@@ -17,5 +18,18 @@ int64_t fused_forward_requested_bytes(const Launch&, int64_t missing_rows);
 // with the longest of a section, and they finish together only if the last section has enough of
 // them.
 int64_t section_heads(const Problem&, const BlockSizes&, const DeviceInfo&);
+
+// The order of the tiles of a launch whose thread blocks, as many as `at_once`, take a tile when
+// they are done with the one before, and end together. With a causal mask the first tiles are the
+// longest, which is the best order if there are many. Of two or three for each thread block, most
+// would have two of about the same sum, and some a third. So only some begin with the longest, the
+// others with short ones, and all have a middle one in between.
+ItemOrder tile_order(const Problem&, int64_t tiles, int64_t section_heads, int64_t at_once);
+
+// Whether this order is another than that of lengths, with a causal mask and all heads in a
+// section.
+constexpr bool has_own_order(double tiles_each) {
+  return tiles_each >= 2.1 && tiles_each <= 3.1;
+}
 
 }  // namespace flashbench::kernels

@@ -3,6 +3,8 @@
 // first block of every head comes first, then the second block of every head, and so on.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 namespace flashbench::kernels {
 
 struct SectionItem {
@@ -14,9 +16,22 @@ __host__ __device__ __forceinline__ SectionItem item_in_sections(int index, int 
                                                                  int section_heads, int blocks) {
   const int section = index / (section_heads * blocks);
   const int first_head = section * section_heads;
-  const int heads_here = min(section_heads, heads - first_head);
+  const int heads_left = heads - first_head;
+  const int heads_here = section_heads < heads_left ? section_heads : heads_left;
   const int within = index - first_head * blocks;
   return {first_head + within % heads_here, within / heads_here};
 }
+
+// Another order of all items: the `ahead` items that follow the `held_back` from `first` on come
+// before these.
+struct ItemOrder {
+  int first = 0, held_back = 0, ahead = 0;
+
+  __host__ __device__ __forceinline__ int item(int index) const {
+    const int i = index - first;
+    if (i < 0 || i >= held_back + ahead) return index;
+    return i < ahead ? index + held_back : index - ahead;
+  }
+};
 
 }  // namespace flashbench::kernels

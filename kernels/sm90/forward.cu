@@ -34,6 +34,10 @@ constexpr std::array kVariants{
     forward_variant<configuration(192, 128, 80, 2)>(),
     forward_variant<configuration(256, 128, 64, 2)>(),
     forward_variant<configuration(256, 128, 80, 2)>(),
+    // For problems of few blocks of queries.
+    forward_variant<configuration(64, 128, 128, 2)>(),
+    forward_variant<configuration(96, 128, 128, 2)>(),
+    forward_variant<configuration(128, 128, 128, 2)>(),
     // For short problems.
     forward_variant<configuration(64, 64, 64, 2)>(),
     forward_variant<configuration(64, 64, 80, 2)>(),
@@ -215,7 +219,9 @@ void set_share(Arguments& a, const Share& share, const Inputs& in, BlockSizes bl
   a.fetch = fetch_of(share, in, a.section_heads, a.heads_per_kv_head);
 }
 
-Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void* workspace) {
+// `at_once`: how many thread blocks a GPU runs.
+Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
+                    int64_t at_once) {
   const Problem& p = at.problem;
   Arguments a = common_arguments(at, out, workspace);
   a.q = tensor_map(in.q, kConsumerRows);
@@ -229,6 +235,9 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
     a.missing_rows = static_cast<int>(missing_rows(p, at.blocks));
   } else {
     set_share(a, *at.share, in, at.blocks);
+  }
+  if (at.share == nullptr || at.share->queries.front().empty()) {
+    a.order = tile_order(p, tiles(p, a.q_blocks), a.section_heads, at_once);
   }
   return a;
 }
@@ -269,15 +278,15 @@ void launch(const Launch& given, const Inputs& in, const Outputs& out, void* wor
   const Launch at = with_blocks_there_are(given);
   const Problem& p = at.problem;
   const int64_t at_once =
+      at.device.threads *
       thread_blocks_at_once(compiled_head_dim(variants(at), p.head_dim), at.blocks.q);
   const Arguments a = is_by_request(p) ? arguments_by_request(at, in, out, workspace)
-                                       : arguments(at, in, out, workspace);
+                                       : arguments(at, in, out, workspace, at_once);
   if (at.share != nullptr) {
     FLASHBENCH_CUDA(cudaMemsetAsync(at.share->progress, 0, kShareProgressBytes,
                                     static_cast<cudaStream_t>(stream.cuda)));
   }
-  launch_kernel(kernel_at(at), std::min(tiles(p, a.q_blocks), at_once * at.device.threads), a,
-                stream);
+  launch_kernel(kernel_at(at), std::min(tiles(p, a.q_blocks), at_once), a, stream);
 }
 
 }  // namespace

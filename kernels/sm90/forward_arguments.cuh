@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/common/divisor.cuh"
+#include "kernels/common/sections.cuh"
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/setmaxnreg.h"
 #include "kernels/sm90/forward_blocks.h"
@@ -112,6 +113,7 @@ struct Arguments {
   int diagonal;      // query i sees keys 0 to i + diagonal
   int missing_rows;  // the first block of queries of a head begins with query -missing_rows
   int q_blocks, batch_heads, section_heads;
+  ItemOrder order;
   unsigned* last_taken;  // see take_tile; starts at UINT_MAX
   float scale_log2;      // takes Q K^T to the softmax's exponents in base 2
 

@@ -20,8 +20,8 @@ constexpr int thread_blocks_at_once(int head_dim, int block_q) {
 // one that lacks rows; otherwise, and by request, the last one lacks them.
 int64_t missing_rows(const Problem&, const BlockSizes&);
 
-// Returns the block sizes with the shortest predicted time: `long_blocks`, which are best for long
-// problems, or one of `candidates` with 64 queries.
+// Returns the block sizes with the shortest predicted time: `long_blocks`, which are best for large
+// problems, or one of `candidates` with fewer queries.
 BlockSizes shortest_blocks(const Problem&, const DeviceInfo&,
                            std::span<const BlockSizes> candidates, const BlockSizes& long_blocks);
 

@@ -196,6 +196,7 @@ struct Family {
     a.q_blocks = static_cast<int>(q_blocks(p, at.blocks.q));
     a.batch_heads = static_cast<int>(p.batch * p.q_heads);
     a.section_heads = static_cast<int>(section_heads(p, at.blocks, at.device));
+    a.order = tile_order(p, tiles(p, at.blocks.q), a.section_heads, at.device.threads);
     a.last_taken = static_cast<unsigned*>(workspace);
     a.scale_log2 = static_cast<float>(scale * std::numbers::log2e_v<double>);
     a.q_descales = in.q.descales;

@@ -90,15 +90,16 @@ struct ForwardTiles {
     }
   }
 
-  // The last blocks of queries come first: with a causal mask they see the most keys. A tile by
-  // request has no queries if its slot is empty.
+  // The last blocks of queries come first: with a causal mask they see the most keys. `order` may
+  // change that. A tile by request has no queries if its slot is empty.
   static __device__ Tile tile_at(const Arguments& a, int index) {
     if constexpr (kByRequest) {
       return request_tile_at(a, index);
     } else if constexpr (kConfig.shared) {
-      return share_tile_at(a, index);
+      return share_tile_at(a, a.order.item(index));
     } else {
-      const SectionItem item = item_in_sections(index, a.batch_heads, a.section_heads, a.q_blocks);
+      const SectionItem item =
+          item_in_sections(a.order.item(index), a.batch_heads, a.section_heads, a.q_blocks);
       const int missing_rows = kConfig.first_lacks_rows ? a.missing_rows : 0;
       const int first_query = (a.q_blocks - 1 - item.block) * kBlockQ - missing_rows;
       return {item.head / a.heads, item.head % a.heads, first_query,

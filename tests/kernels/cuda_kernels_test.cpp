@@ -155,7 +155,8 @@ TEST(TunedBlocks, AreOnesThatTheirKernelHas) {
     const DeviceInfo device = gpu(row.compute_capability);
     Problem p = problem(row.pass, Dtype::bf16, row.causal ? Mask::causal_top_left : Mask::none,
                         row.head_dim);
-    p.q_len = p.kv_len = 8192;  // long: short problems have other blocks
+    p.q_len = p.kv_len = 8192;  // large: small problems have other blocks
+    p.batch = 64;
     SCOPED_TRACE(std::string(row.family) + " " + std::to_string(row.compute_capability) + " " +
                  p.id());
     bool found = false;

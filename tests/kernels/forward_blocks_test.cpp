@@ -34,7 +34,7 @@ BlockSizes chosen(const Problem& p) {
 
 constexpr Mask kBothMasks[] = {Mask::none, Mask::causal_bottom_right};
 
-TEST(ForwardBlocks, LongProblemsFillAMultiprocessorWithOneThreadBlock) {
+TEST(ForwardBlocks, LargeProblemsFillAMultiprocessorWithOneThreadBlock) {
   for (const Mask mask : kBothMasks) {
     for (const int64_t head_dim : {64, 96, 128}) {
       for (const int64_t length : {2048, 8192, 1 << 20}) {
@@ -45,11 +45,20 @@ TEST(ForwardBlocks, LongProblemsFillAMultiprocessorWithOneThreadBlock) {
   }
 }
 
+// 176 blocks of 192 queries are two waves of a GPU with 132 multiprocessors, and so are 256 of 128.
+TEST(ForwardBlocks, ProblemsOfFewBlocksHaveSmallerOnes) {
+  for (const int64_t head_dim : {64, 72, 128}) {
+    EXPECT_EQ(chosen(problem(1, 16, 2048, head_dim, Mask::none)).q, 128) << head_dim;
+    EXPECT_EQ(chosen(problem(1, 12, 2048, head_dim, Mask::none)).q, 192) << head_dim;
+    EXPECT_EQ(chosen(problem(1, 4, 8192, head_dim, Mask::causal_bottom_right)).q, 128) << head_dim;
+  }
+}
+
 TEST(ForwardBlocks, ShortProblemsShareMultiprocessors) {
   for (const Mask mask : kBothMasks) {
     for (const int64_t head_dim : {64, 80, 128}) {
       for (const int64_t batch : {1, 8, 32}) {
-        for (const int64_t length : {1, 16, 77, 128, 197}) {
+        for (const int64_t length : {1, 16, 64, 77}) {
           const Problem p = problem(batch, 12, length, head_dim, mask);
           EXPECT_EQ(chosen(p).q, 64) << p.id();
         }

@@ -3,6 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+#include <queue>
+#include <set>
+#include <vector>
+
 namespace flashbench::kernels {
 namespace {
 
@@ -71,6 +77,70 @@ TEST(FusedForward, RequestsFewerKeysIfTheFirstBlockOfACausalMaskLacksRows) {
   };
   EXPECT_EQ(keys(0), 128 + 256 + 300);
   EXPECT_EQ(keys(80), 48 + 176 + 300);
+}
+
+// When thread blocks that take one tile after the other have done all, in key blocks; each tile
+// costs one more. Tiles are as long as their order by length says, in that of `order`.
+double end_of_launch(int64_t q_blocks, int64_t heads, int64_t at_once, const ItemOrder& order) {
+  std::priority_queue<double, std::vector<double>, std::greater<>> free(
+      {}, std::vector<double>(static_cast<size_t>(at_once)));
+  double end = 0;
+  for (int index = 0; index < q_blocks * heads; ++index) {
+    const int64_t key_blocks = q_blocks - order.item(index) / heads;
+    const double done = free.top() + 1 + static_cast<double>(key_blocks);
+    free.pop();
+    free.push(done);
+    end = std::max(end, done);
+  }
+  return end;
+}
+
+ItemOrder order_of(int64_t q_blocks, int64_t heads, Mask mask = Mask::causal_bottom_right) {
+  const Problem p = problem(mask, q_blocks * 128, heads);
+  return tile_order(p, q_blocks * heads, heads, 132);
+}
+
+// Than in the order of lengths. That happens to be the best for some numbers of tiles in between.
+TEST(TileOrder, EndsSoonerWithTwoOrThreeTilesForEachThreadBlock) {
+  double gains = 0;
+  int count = 0;
+  for (const int64_t q_blocks : {11, 22, 43, 86}) {
+    for (int64_t heads = 2; heads <= 48; ++heads) {
+      const double each = static_cast<double>(q_blocks * heads) / 132;
+      if (!has_own_order(each)) continue;
+      const double gain = end_of_launch(q_blocks, heads, 132, {}) /
+                          end_of_launch(q_blocks, heads, 132, order_of(q_blocks, heads));
+      EXPECT_GT(gain, 0.94) << q_blocks << " blocks of " << heads << " heads";
+      gains += gain;
+      ++count;
+    }
+  }
+  EXPECT_GT(gains / count, 1.03);
+}
+
+TEST(TileOrder, HasEveryTileOnce) {
+  for (int64_t heads = 1; heads <= 64; ++heads) {
+    const ItemOrder order = order_of(22, heads);
+    std::set<int> items;
+    for (int index = 0; index < 22 * heads; ++index) items.insert(order.item(index));
+    EXPECT_EQ(items.size(), static_cast<size_t>(22 * heads));
+    EXPECT_EQ(*items.rbegin(), 22 * heads - 1);
+  }
+}
+
+TEST(TileOrder, IsThatOfLengthsWhereItIsTheBest) {
+  const auto is_plain = [](const ItemOrder& order) {
+    return order.held_back == 0 || order.ahead == 0;
+  };
+  EXPECT_FALSE(is_plain(order_of(22, 16)));
+  EXPECT_TRUE(is_plain(order_of(22, 16, Mask::none)));  // all are alike
+  EXPECT_TRUE(is_plain(order_of(22, 12)));              // two for each thread block
+  EXPECT_TRUE(is_plain(order_of(22, 24)));              // four
+  const Problem p = problem(Mask::causal_bottom_right, 22 * 128, 16);
+  EXPECT_TRUE(is_plain(tile_order(p, 22 * 16, 8, 132)));  // two sections
+  Problem prefill = p;
+  prefill.kv_len *= 4;  // tiles are about alike
+  EXPECT_TRUE(is_plain(tile_order(prefill, 22 * 16, 16, 132)));
 }
 
 }  // namespace
