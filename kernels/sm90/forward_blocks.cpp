@@ -19,7 +19,7 @@ struct TileCosts {
 
 TileCosts tile_costs(int64_t head_dim, const BlockSizes& blocks) {
   const bool small = head_dim <= 64;
-  if (blocks.q == 64) return small ? TileCosts{3100, 0, 0.577} : TileCosts{2860, 900, 0.966};
+  if (blocks.q == 64) return small ? TileCosts{2900, 100, 0.575} : TileCosts{2860, 900, 0.966};
   if (blocks.q == 128) return small ? TileCosts{2810, 800, 0.768} : TileCosts{3330, 220, 0.68};
   return small ? TileCosts{3120, 400, 0.682} : TileCosts{3930, 80, 0.85};
 }

@@ -223,8 +223,8 @@ HostOutputs outputs_of(Session& session, const Problem& p, const DeviceInputs& i
   return outputs.to_host();
 }
 
-// Of so many blocks that one GPU, a chunk and a share run with the same block sizes: a chunk has two
-// blocks of 192 queries for each multiprocessor of an H100 or an H200.
+// Of so many blocks that one GPU, a chunk and a share run with the same block sizes: a chunk has
+// two blocks of 192 queries for each multiprocessor of an H100 or an H200.
 Problem long_problem(Mask mask, int64_t head_dim, int64_t chunk) {
   Problem p{.dtype = Dtype::bf16, .mask = mask, .q_heads = 12, .kv_heads = 4};
   p.q_len = p.kv_len = 4 * chunk;
