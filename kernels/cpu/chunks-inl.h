@@ -2,7 +2,9 @@
 // Each row of K and V is read once, converted in registers, and multiplied by every query, so that
 // memory sets the pace. Memory is fastest from front to back, and the heads of a row may lie beside
 // each other, so a tile of keys is computed for one head after the other while the next tile is
-// prefetched row by row. Highway includes this file once per target.
+// prefetched row by row, a few rows before each block of products: a core has room for some twenty
+// cache lines on their way, and waits when they are asked for in one burst. Highway includes this
+// file once per target.
 #if defined(FLASHBENCH_KERNELS_CPU_CHUNKS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FLASHBENCH_KERNELS_CPU_CHUNKS_INL_H_
 #undef FLASHBENCH_KERNELS_CPU_CHUNKS_INL_H_
@@ -33,33 +35,39 @@ constexpr size_t kBlockQueries = 4;
 constexpr size_t kBlockQueries = 2;
 #endif
 constexpr size_t kBlockKeys = 4;
+constexpr size_t kBlockVectors = 4;
+
+// Keys of V between two prefetches.
+constexpr size_t kPrefetchKeys = 8;
 
 constexpr size_t kTileKeys = kChunkTile;
 
 // The score of a key that a query does not see.
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
-// Where the rows of a tile lie. Behind the last, up to a whole block, its address stands again.
+// Where the rows of a tile lie: each `offset` bytes behind its address, so that the heads of a row
+// can share it. Behind the last row, up to a whole block, its address stands again.
 struct TileRows {
-  std::array<const void*, kTileKeys> row;
+  std::array<const char*, kTileKeys> address;
   size_t count;
+  int64_t offset = 0;
+
+  const void* operator[](size_t row) const { return address[row] + offset; }
 };
 
 // Rows [first, first + count) of a head.
 HWY_INLINE void point_to_rows(const ConstTensorView& t, int64_t b, int64_t h, int64_t first,
                               size_t count, TileRows& to) {
   const int64_t row_bytes = t.row_stride * element_size(t.dtype);
-  int64_t run_end = first;
-  const char* from = nullptr;
-  for (size_t i = 0; i < count; ++i, ++first, from += row_bytes) {
-    if (first == run_end) {
-      from = static_cast<const char*>(row_address(t, b, h, first));
-      run_end = t.end_of_run(first);
-    }
-    to.row[i] = from;
+  const int64_t end = first + static_cast<int64_t>(count);
+  size_t i = 0;
+  while (first < end) {
+    const auto* from = static_cast<const char*>(row_address(t, b, h, first));
+    const int64_t run_end = std::min(end, t.end_of_run(first));
+    for (; first < run_end; ++first, from += row_bytes) to.address[i++] = from;
   }
   to.count = count;
-  for (size_t i = count; i % kBlockKeys != 0; ++i) to.row[i] = to.row[count - 1];
+  for (; i % kBlockKeys != 0; ++i) to.address[i] = to.address[count - 1];
 }
 
 template <Dtype kDtype>
@@ -103,25 +111,22 @@ HWY_INLINE void join_pairs(float* row, size_t columns) {
   }
 }
 
-// kVectors vectors of a row, from `column` on. If `kPaired`, in the order of split_pairs: a bf16 is
+// Vector `number` of a row, from `column` on. If `kPaired`, in the order of split_pairs: a bf16 is
 // the upper half of a float, so that a shift and a mask give both of a pair.
-template <Dtype kDtype, bool kPaired, size_t kVectors>
-HWY_INLINE void load_vectors(const void* row, size_t column, Vector* to) {
+template <Dtype kDtype, bool kPaired>
+HWY_INLINE Vector load_vector(const void* row, size_t column, size_t number) {
 #if HWY_TARGET != HWY_SCALAR
   if constexpr (kPaired) {
     const FloatTag d;
     const hn::RebindToUnsigned<FloatTag> du;
     const hn::Repartition<uint16_t, FloatTag> dh;
-    for (size_t i = 0; i < kVectors; i += 2) {
-      const auto* at = static_cast<const uint16_t*>(row) + column + i * kLanes;
-      const auto pairs = hn::BitCast(du, hn::LoadU(dh, at));
-      to[i] = hn::BitCast(d, hn::ShiftLeft<16>(pairs));
-      to[i + 1] = hn::BitCast(d, hn::And(pairs, hn::Set(du, 0xffff0000u)));
-    }
-    return;
+    const auto* at = static_cast<const uint16_t*>(row) + column + number / 2 * 2 * kLanes;
+    const auto pairs = hn::BitCast(du, hn::LoadU(dh, at));
+    return hn::BitCast(
+        d, number % 2 == 0 ? hn::ShiftLeft<16>(pairs) : hn::And(pairs, hn::Set(du, 0xffff0000u)));
   }
 #endif
-  for (size_t i = 0; i < kVectors; ++i) to[i] = load_vector<kDtype>(row, column + i * kLanes);
+  return load_vector<kDtype>(row, column + number * kLanes);
 }
 
 #if HWY_TARGET != HWY_SCALAR
@@ -157,24 +162,26 @@ HWY_INLINE void store_sums(const Vector* sums, float* HWY_RESTRICT to) {
 #endif
 }
 
-// Scores of kQueries queries, kRowStride apart, and a block of keys.
+// Scores of kQueries queries, kRowStride apart, and the block of keys from `first` on.
 template <Dtype kDtype, bool kPaired, size_t kQueries>
-HWY_INLINE void dot_block(const float* HWY_RESTRICT q, const void* const* rows, size_t columns,
-                          float* HWY_RESTRICT scores) {
+HWY_INLINE void dot_block(const float* HWY_RESTRICT q, const TileRows& keys, size_t first,
+                          size_t columns, float* HWY_RESTRICT scores) {
   const FloatTag d;
   std::array<Vector, kQueries * kBlockKeys> sums;
   sums.fill(hn::Zero(d));
+  std::array<const void*, kBlockKeys> rows;
+  for (size_t i = 0; i < kBlockKeys; ++i) rows[i] = keys[first + i];
   constexpr size_t kVectors = kPaired ? 2 : 1;
   for (size_t column = 0; column < columns; column += kVectors * kLanes) {
-    std::array<std::array<Vector, kVectors>, kBlockKeys> key;
-    for (size_t k = 0; k < kBlockKeys; ++k) {
-      load_vectors<kDtype, kPaired, kVectors>(rows[k], column, key[k].data());
-    }
     for (size_t c = 0; c < kVectors; ++c) {
+      std::array<Vector, kBlockKeys> key;
+      for (size_t k = 0; k < kBlockKeys; ++k) {
+        key[k] = load_vector<kDtype, kPaired>(rows[k], column, c);
+      }
       for (size_t i = 0; i < kQueries; ++i) {
         const Vector query = hn::Load(d, q + i * kRowStride + column + c * kLanes);
         for (size_t k = 0; k < kBlockKeys; ++k) {
-          sums[i * kBlockKeys + k] = hn::MulAdd(query, key[k][c], sums[i * kBlockKeys + k]);
+          sums[i * kBlockKeys + k] = hn::MulAdd(query, key[k], sums[i * kBlockKeys + k]);
         }
       }
     }
@@ -184,22 +191,31 @@ HWY_INLINE void dot_block(const float* HWY_RESTRICT q, const void* const* rows, 
   }
 }
 
-// scores [queries, kTileKeys] = Q K^T. Calls prefetch() once for each key.
+// How many blocks so many queries are: whole ones, and one for each query left.
+constexpr size_t query_blocks(size_t queries) {
+  return queries / kBlockQueries + queries % kBlockQueries;
+}
+
+// scores [queries, kTileKeys] = Q K^T. Calls prefetch() before each block.
 template <Dtype kDtype, bool kPaired, typename Prefetch>
 HWY_INLINE void dot_tile(const float* q, size_t queries, const TileRows& k, size_t columns,
                          float* scores, const Prefetch& prefetch) {
   for (size_t key = 0; key < k.count; key += kBlockKeys) {
-    for (size_t i = 0; i < kBlockKeys; ++i) prefetch();
     size_t i = 0;
     for (; i + kBlockQueries <= queries; i += kBlockQueries) {
-      dot_block<kDtype, kPaired, kBlockQueries>(q + i * kRowStride, &k.row[key], columns,
+      prefetch();
+      dot_block<kDtype, kPaired, kBlockQueries>(q + i * kRowStride, k, key, columns,
                                                 scores + i * kTileKeys + key);
     }
     for (; i < queries; ++i) {
-      dot_block<kDtype, kPaired, 1>(q + i * kRowStride, &k.row[key], columns,
+      prefetch();
+      dot_block<kDtype, kPaired, 1>(q + i * kRowStride, k, key, columns,
                                     scores + i * kTileKeys + key);
     }
   }
+}
+constexpr size_t dot_tile_prefetches(size_t queries) {
+  return kTileKeys / kBlockKeys * query_blocks(queries);
 }
 
 // One step of the online softmax of a query: turns its scores of a tile, in base 2, into
@@ -235,14 +251,18 @@ HWY_INLINE void add_block(const float* HWY_RESTRICT p, const TileRows& v, size_t
   const FloatTag d;
   std::array<Vector, kQueries * kVectors> sums;
   sums.fill(hn::Zero(d));
-  for (size_t key = from; key < to; ++key) {
+  for (size_t key = from; key < to;) {
     prefetch();
-    std::array<Vector, kVectors> value;
-    load_vectors<kDtype, kPaired, kVectors>(v.row[key], column, value.data());
-    for (size_t i = 0; i < kQueries; ++i) {
-      const Vector weight = hn::Set(d, p[i * kTileKeys + key]);
+    for (const size_t end = std::min(key + kPrefetchKeys, to); key < end; ++key) {
+      std::array<Vector, kVectors> value;
       for (size_t c = 0; c < kVectors; ++c) {
-        sums[i * kVectors + c] = hn::MulAdd(weight, value[c], sums[i * kVectors + c]);
+        value[c] = load_vector<kDtype, kPaired>(v[key], column, c);
+      }
+      for (size_t i = 0; i < kQueries; ++i) {
+        const Vector weight = hn::Set(d, p[i * kTileKeys + key]);
+        for (size_t c = 0; c < kVectors; ++c) {
+          sums[i * kVectors + c] = hn::MulAdd(weight, value[c], sums[i * kVectors + c]);
+        }
       }
     }
   }
@@ -254,26 +274,24 @@ HWY_INLINE void add_block(const float* HWY_RESTRICT p, const TileRows& v, size_t
   }
 }
 
-// All columns. Calls prefetch() once for each key.
+// The vectors of a block of columns behind the last whole one.
+template <bool kPaired>
+constexpr size_t kLeftVectors = kPaired ? 2 : 1;
+
+// All columns.
 template <Dtype kDtype, bool kPaired, size_t kQueries, typename Prefetch>
 HWY_INLINE void add_queries(const float* p, const TileRows& v, size_t from, size_t to,
                             size_t columns, const float* rescale, float* o, size_t o_stride,
                             const Prefetch& prefetch) {
-  constexpr size_t kVectors = 4, kLeft = kPaired ? 2 : 1;
-  const auto nothing = [] {};
+  constexpr size_t kLeft = kLeftVectors<kPaired>;
   size_t column = 0;
-  if (columns >= kVectors * kLanes) {
-    add_block<kDtype, kPaired, kQueries, kVectors>(p, v, from, to, 0, rescale, o, o_stride,
-                                                   prefetch);
-    column = kVectors * kLanes;
-  }
-  for (; column + kVectors * kLanes <= columns; column += kVectors * kLanes) {
-    add_block<kDtype, kPaired, kQueries, kVectors>(p, v, from, to, column, rescale, o, o_stride,
-                                                   nothing);
+  for (; column + kBlockVectors * kLanes <= columns; column += kBlockVectors * kLanes) {
+    add_block<kDtype, kPaired, kQueries, kBlockVectors>(p, v, from, to, column, rescale, o,
+                                                        o_stride, prefetch);
   }
   for (; column < columns; column += kLeft * kLanes) {
     add_block<kDtype, kPaired, kQueries, kLeft>(p, v, from, to, column, rescale, o, o_stride,
-                                                nothing);
+                                                prefetch);
   }
 }
 
@@ -296,49 +314,51 @@ HWY_INLINE void load_few_queries(const ConstTensorView& q, const ConstTensorView
   }
 }
 
-// A tile's rows of head at.first_head + head, of which `first` are those of the first head. If a
-// row is no whole number of vectors, they are copied to fp32 and padded with zeros.
-HWY_INLINE void rows_of_head(const ConstTensorView& t, const TileRows& first, int64_t head,
-                             float* copy, TileRows& to) {
-  const int64_t offset = head * t.head_stride * element_size(t.dtype);
+// A tile's rows of head at.first_head + head: `first`, those of the first head, with the offset of
+// this one. If a row is no whole number of vectors, `copied`, whose rows are copied to fp32 and
+// padded with zeros.
+HWY_INLINE const TileRows& rows_of_head(const ConstTensorView& t, int64_t head, float* copy,
+                                        TileRows& first, TileRows& copied) {
+  first.offset = head * t.head_stride * element_size(t.dtype);
+  if (copy == nullptr) return first;
   const auto columns = static_cast<size_t>(t.head_dim);
-  to.count = first.count;
+  copied.count = first.count;
   for (size_t i = 0; i < round_up(first.count, kBlockKeys); ++i) {
-    to.row[i] = static_cast<const char*>(first.row[i]) + offset;
-    if (copy == nullptr) continue;
     float* row = copy + i * kRowStride;
-    load_row(to.row[i], t.dtype, columns, row);
+    load_row(first[i], t.dtype, columns, row);
     std::fill(row + columns, row + round_up(columns, kLanes), 0.0f);
-    to.row[i] = row;
+    copied.address[i] = reinterpret_cast<const char*>(row);
   }
+  return copied;
 }
 
 // O = O * rescale + P V of all queries that share a head. A key that a query does not see must not
-// reach it even if V holds Inf or NaN: seen(row) are the tile's keys that it sees.
+// reach it even if V holds Inf or NaN: seen(row) are the tile's keys that it sees. Calls prefetch()
+// before every kPrefetchKeys keys of a block.
 template <Dtype kDtype, bool kPaired, typename Seen, typename Prefetch>
 HWY_INLINE void add_tile(const float* p, size_t rows, const Seen& seen, bool all_see_all,
                          const TileRows& v, size_t columns, const float* rescale, float* o,
                          size_t o_stride, const Prefetch& prefetch) {
-  const auto nothing = [] {};
-  const auto all = v.count;
   size_t row = 0;
-  if (all_see_all && rows >= kBlockQueries) {
-    add_queries<kDtype, kPaired, kBlockQueries>(p, v, 0, all, columns, rescale, o, o_stride,
-                                                prefetch);
-    for (row = kBlockQueries; row + kBlockQueries <= rows; row += kBlockQueries) {
-      add_queries<kDtype, kPaired, kBlockQueries>(p + row * kTileKeys, v, 0, all, columns,
+  if (all_see_all) {
+    for (; row + kBlockQueries <= rows; row += kBlockQueries) {
+      add_queries<kDtype, kPaired, kBlockQueries>(p + row * kTileKeys, v, 0, v.count, columns,
                                                   rescale + row, o + row * o_stride, o_stride,
-                                                  nothing);
+                                                  prefetch);
     }
-  } else {
-    for (size_t i = 0; i < all; ++i) prefetch();
   }
   for (; row < rows; ++row) {
     const RowRange keys = seen(row);
     add_queries<kDtype, kPaired, 1>(p + row * kTileKeys, v, static_cast<size_t>(keys.first),
                                     static_cast<size_t>(keys.end), columns, rescale + row,
-                                    o + row * o_stride, o_stride, nothing);
+                                    o + row * o_stride, o_stride, prefetch);
   }
+}
+template <bool kPaired>
+constexpr size_t add_tile_prefetches(size_t queries, size_t columns) {
+  const size_t vectors = columns / kLanes;
+  return kTileKeys / kPrefetchKeys * query_blocks(queries) *
+         (vectors / kBlockVectors + vectors % kBlockVectors / kLeftVectors<kPaired>);
 }
 
 template <Dtype kDtype, bool kPaired = false>
@@ -349,18 +369,15 @@ void attend_tiles(const Problem& p, const Inputs& in, const KeyChunk& at, bool c
   const size_t columns = round_up(static_cast<size_t>(p.head_dim), kLanes);
   const size_t value_columns = round_up(static_cast<size_t>(p.value_dim()), kLanes);
   const auto o_stride = static_cast<size_t>(to.value_stride);
-  const int64_t second_tile = at.keys.first + kChunkTile;
-  RowPrefetcher next_k(in.k, at.batch, at.first_head, at.heads, second_tile,
-                       at.keys.end - second_tile);
-  RowPrefetcher next_v(in.v, at.batch, at.first_head, at.heads, second_tile,
-                       at.keys.end - second_tile);
-  const auto prefetch_k = [&]() HWY_ATTR { next_k.step(); };
-  const auto prefetch_v = [&]() HWY_ATTR { next_v.step(); };
+  // The rows of the next tile that each prefetch asks for, so that none is left at this one's end.
+  const auto rows_each = [](size_t times) { return (kTileKeys + times - 1) / times; };
+  const size_t k_step = rows_each(dot_tile_prefetches(rows));
+  const size_t v_step = rows_each(add_tile_prefetches<kPaired>(rows, value_columns));
 
   std::array<RowRange, kFewQueries> visible, seen;
   for (size_t i = 0; i < queries; ++i) visible[i] = p.visible_keys(static_cast<int64_t>(i));
   const auto seen_by = [&](size_t row) { return seen[row % queries]; };
-  TileRows first_k, first_v, k, v;
+  TileRows first_k, first_v, copied_k, copied_v;
   for (int64_t first = at.keys.first; first < at.keys.end; first += kChunkTile) {
     const int64_t count = std::min(kChunkTile, at.keys.end - first);
     bool all_see_all = true;
@@ -371,16 +388,23 @@ void attend_tiles(const Problem& p, const Inputs& in, const KeyChunk& at, bool c
     }
     point_to_rows(in.k, at.batch, at.first_head, first, static_cast<size_t>(count), first_k);
     point_to_rows(in.v, at.batch, at.first_head, first, static_cast<size_t>(count), first_v);
+
+    const int64_t next = first + count, next_count = std::min(kChunkTile, at.keys.end - next);
+    RowPrefetcher next_k(in.k, at.batch, at.first_head, at.heads, next, next_count);
+    RowPrefetcher next_v(in.v, at.batch, at.first_head, at.heads, next, next_count);
+    const auto prefetch_k = [&]() HWY_ATTR { next_k.step(k_step); };
+    const auto prefetch_v = [&]() HWY_ATTR { next_v.step(v_step); };
+
     for (int64_t head = 0; head < at.heads; ++head) {
       const int64_t result = at.first_result + head * at.results_per_head;
-      rows_of_head(in.k, first_k, head, copied ? s.k : nullptr, k);
+      const TileRows& k = rows_of_head(in.k, head, copied ? s.k : nullptr, first_k, copied_k);
       dot_tile<kDtype, kPaired>(s.q + static_cast<size_t>(head) * rows * kRowStride, rows, k,
                                 columns, s.scores, prefetch_k);
       for (size_t row = 0; row < rows; ++row) {
         s.rescale[row] = softmax_tile(s.scores + row * kTileKeys, seen_by(row),
                                       to.maximum(result) + row, to.sum(result) + row);
       }
-      rows_of_head(in.v, first_v, head, copied ? s.v : nullptr, v);
+      const TileRows& v = rows_of_head(in.v, head, copied ? s.v : nullptr, first_v, copied_v);
       add_tile<kDtype, kPaired>(s.scores, rows, seen_by, all_see_all, v, value_columns, s.rescale,
                                 to.o(result), o_stride, prefetch_v);
     }

@@ -6,6 +6,7 @@
 #include "inputs/random_value.h"
 #include "measure/ceilings.h"
 #include "measure/host_fma.h"
+#include "measure/host_read.h"
 
 namespace flashbench {
 
@@ -97,9 +98,9 @@ std::vector<CeilingWork> host_ceilings(Device& device) {
   const auto read = [streams, &pool] {
     pool.parallel_for(pool.threads(), [&](int64_t item, int thread) {
       const auto [begin, end] = part(kStreamBytes / 8, item, pool.threads());
-      uint64_t sum = 0;
-      for (int64_t i = begin; i < end; ++i) sum += streams->from.as<uint64_t>()[i];
-      streams->sums[static_cast<size_t>(thread) * 8] += sum;
+      HostReader reader;
+      reader.add(streams->from.as<std::byte>() + begin * 8, (end - begin) * 8);
+      streams->sums[static_cast<size_t>(thread) * 8] += reader.sum();
     });
   };
 

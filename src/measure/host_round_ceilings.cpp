@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
+#include "measure/host_read.h"
 #include "measure/round_ceilings.h"
 
 namespace flashbench {
@@ -13,29 +15,23 @@ constexpr int64_t kPartBytes = int64_t{256} << 10;
 constexpr int32_t kMostRows = 1 << 16;
 constexpr size_t kLine = 8;  // words of a cache line, so that threads write to lines of their own
 
-// The sum of the words of a row; a row is a multiple of 8 elements, and aligned to an element only.
-uint64_t sum_of(const std::byte* row, int64_t bytes) {
-  uint64_t sum = 0;
-  for (int64_t i = 0; i < bytes; i += 8) {
-    uint64_t word;
-    std::memcpy(&word, row + i, sizeof(word));
-    sum += word;
-  }
-  return sum;
-}
-
-// Calls row(address, bytes) for each row of each head of the part. Rows in one piece that lie
-// without gaps are one.
+// Calls row(address, bytes) for each row of each head of the part; a row of all heads that lies
+// without gaps is one.
 template <typename Data, typename Row>
 void for_rows(const BasicTensorView<Data>& t, const StreamPart& part, const Row& row) {
   using Byte = std::conditional_t<std::is_const_v<Data>, const std::byte, std::byte>;
   const int64_t element = element_size(t.dtype), bytes = t.head_dim * element;
   const bool heads_touch = t.head_stride == t.head_dim;
-  for (int64_t r = part.first; r < part.first + part.rows; ++r) {
-    for (int64_t h = 0; h < (heads_touch ? 1 : t.heads); ++h) {
-      row(static_cast<Byte*>(t.data) + t.offset(part.request, h, r) * element,
-          heads_touch ? bytes * t.heads : bytes);
+  const int64_t heads = heads_touch ? 1 : t.heads, end = part.first + part.rows;
+  for (int64_t first = part.first; first < end;) {
+    const int64_t run_end = std::min(end, t.end_of_run(first));
+    for (int64_t h = 0; h < heads; ++h) {
+      Byte* at = static_cast<Byte*>(t.data) + t.offset(part.request, h, first) * element;
+      for (int64_t r = first; r < run_end; ++r, at += t.row_stride * element) {
+        row(at, heads_touch ? bytes * t.heads : bytes);
+      }
     }
+    first = run_end;
   }
 }
 
@@ -55,9 +51,9 @@ struct HostStream {
     const ConstTensorView& tensor = part.tensor == StreamPart::q   ? in.q
                                     : part.tensor == StreamPart::k ? in.k
                                                                    : in.v;
-    uint64_t sum = 0;
-    for_rows(tensor, part, [&](const std::byte* row, int64_t bytes) { sum += sum_of(row, bytes); });
-    sums[static_cast<size_t>(thread) * kLine] += sum;
+    HostReader reader;
+    for_rows(tensor, part, [&](const std::byte* row, int64_t bytes) { reader.add(row, bytes); });
+    sums[static_cast<size_t>(thread) * kLine] += reader.sum();
   }
 };
 

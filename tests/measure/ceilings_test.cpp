@@ -1,8 +1,12 @@
 #include "measure/ceilings.h"
 #include "measure/host_fma.h"
+#include "measure/host_read.h"
 #include "measure/pipes.h"
 
 #include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
 
 namespace flashbench {
 namespace {
@@ -47,6 +51,28 @@ TEST(HostFma, DoesTheWorkThatItClaims) {
   const double lanes = host_fma::flops(1) / 20;
   EXPECT_NEAR(host_fma::run(100), 10 * lanes, 1e-4 * lanes);
   EXPECT_LT(host_fma::run(1), 9.9 * lanes);
+}
+
+// Rows of every length around a vector and a piece, few and many, anywhere in memory.
+TEST(HostReader, ReadsEveryWordOfEveryRowOnce) {
+  std::vector<std::byte> memory(size_t{1} << 16);
+  for (size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<std::byte>(i * i >> 3);
+  for (const int64_t bytes : {0, 8, 56, 64, 72, 128, 248, 256, 264, 512, 1000, 4096}) {
+    for (const int64_t rows : {0, 1, 3, 4, 5, 8, 9, 15}) {
+      HostReader reader;
+      uint64_t expected = 0;
+      for (int64_t row = 0; row < rows; ++row) {
+        const std::byte* from = memory.data() + row * (bytes + 2);  // not aligned
+        reader.add(from, bytes);
+        for (int64_t byte = 0; byte < bytes; byte += 8) {
+          uint64_t word;
+          std::memcpy(&word, from + byte, sizeof(word));
+          expected += word;
+        }
+      }
+      EXPECT_EQ(reader.sum(), expected) << rows << " rows of " << bytes << " bytes";
+    }
+  }
 }
 
 TEST(Pipes, AreThoseOfTheWhitepapers) {
