@@ -11,7 +11,7 @@ if(FLASHBENCH_WERROR)
 endif()
 if(FLASHBENCH_SANITIZE)
   target_compile_options(flashbench_options INTERFACE
-    -fsanitize=${FLASHBENCH_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+    -fsanitize=${FLASHBENCH_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(flashbench_options INTERFACE -fsanitize=${FLASHBENCH_SANITIZE})
 endif()
 
