@@ -214,6 +214,7 @@ HWY_INLINE void dot_tile(const float* q, size_t queries, const TileRows& k, size
     }
   }
 }
+// How often it does so in a whole tile.
 constexpr size_t dot_tile_prefetches(size_t queries) {
   return kTileKeys / kBlockKeys * query_blocks(queries);
 }
@@ -354,6 +355,7 @@ HWY_INLINE void add_tile(const float* p, size_t rows, const Seen& seen, bool all
                                     o + row * o_stride, o_stride, prefetch);
   }
 }
+// How often it does so in a whole tile that all queries see.
 template <bool kPaired>
 constexpr size_t add_tile_prefetches(size_t queries, size_t columns) {
   const size_t vectors = columns / kLanes;
