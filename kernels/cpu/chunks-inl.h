@@ -70,6 +70,41 @@ HWY_INLINE void point_to_rows(const ConstTensorView& t, int64_t b, int64_t h, in
   for (; i % kBlockKeys != 0; ++i) to.address[i] = to.address[count - 1];
 }
 
+// Prefetches the next tile from memory or the last-level cache into L2, some heads' rows at a time,
+// and the heads of a row one after the other. Of a row of an odd number of cache lines one more is
+// asked for, which mostly is the next row's.
+class TilePrefetcher {
+ public:
+  TilePrefetcher(const ConstTensorView& t, int64_t heads, const TileRows& rows)
+      : rows_(rows),
+        row_bytes_(t.head_dim * element_size(t.dtype)),
+        head_stride_(t.head_stride * element_size(t.dtype)),
+        end_offset_(heads * head_stride_) {}
+
+  HWY_INLINE void step(size_t count) {
+    for (; count > 0 && row_ < rows_.count; --count) {
+      const char* at = rows_.address[row_] + offset_;
+      for (const char* const end = at + row_bytes_; at < end; at += 2 * kLineBytes) {
+        __builtin_prefetch(at, 0, 2);
+        __builtin_prefetch(at + kLineBytes, 0, 2);
+      }
+      offset_ += head_stride_;
+      if (offset_ == end_offset_) {
+        offset_ = 0;
+        ++row_;
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t kLineBytes = 64;
+
+  const TileRows& rows_;
+  int64_t row_bytes_, head_stride_, end_offset_;
+  size_t row_ = 0;
+  int64_t offset_ = 0;  // of the next head in the row
+};
+
 template <Dtype kDtype>
 HWY_INLINE Vector load_vector(const void* row, size_t column) {
   const FloatTag d;
@@ -78,6 +113,10 @@ HWY_INLINE Vector load_vector(const void* row, size_t column) {
   } else if constexpr (kDtype == Dtype::e4m3) {
     const hn::RebindToUnsigned<FloatTag> du;
     return e4m3_to_float(d, load_bytes(du, static_cast<const uint8_t*>(row) + column));
+  } else if constexpr (kDtype == Dtype::fp16 && HWY_TARGET != HWY_SCALAR) {
+    // An instruction. Highway's own code, without one, takes infinities and NaN for numbers.
+    const hn::Rebind<hwy::float16_t, FloatTag> dh;
+    return hn::PromoteTo(d, hn::LoadU(dh, static_cast<const hwy::float16_t*>(row) + column));
   } else {
     const hn::Rebind<uint16_t, FloatTag> dh;
     const hn::RebindToUnsigned<FloatTag> du;
@@ -252,21 +291,24 @@ HWY_INLINE void add_block(const float* HWY_RESTRICT p, const TileRows& v, size_t
   const FloatTag d;
   std::array<Vector, kQueries * kVectors> sums;
   sums.fill(hn::Zero(d));
-  for (size_t key = from; key < to;) {
-    prefetch();
-    for (const size_t end = std::min(key + kPrefetchKeys, to); key < end; ++key) {
-      std::array<Vector, kVectors> value;
+  const auto add_key = [&](size_t key) HWY_ATTR {
+    std::array<Vector, kVectors> value;
+    for (size_t c = 0; c < kVectors; ++c) {
+      value[c] = load_vector<kDtype, kPaired>(v[key], column, c);
+    }
+    for (size_t i = 0; i < kQueries; ++i) {
+      const Vector weight = hn::Set(d, p[i * kTileKeys + key]);
       for (size_t c = 0; c < kVectors; ++c) {
-        value[c] = load_vector<kDtype, kPaired>(v[key], column, c);
-      }
-      for (size_t i = 0; i < kQueries; ++i) {
-        const Vector weight = hn::Set(d, p[i * kTileKeys + key]);
-        for (size_t c = 0; c < kVectors; ++c) {
-          sums[i * kVectors + c] = hn::MulAdd(weight, value[c], sums[i * kVectors + c]);
-        }
+        sums[i * kVectors + c] = hn::MulAdd(weight, value[c], sums[i * kVectors + c]);
       }
     }
+  };
+  size_t key = from;
+  for (; key + kPrefetchKeys <= to; key += kPrefetchKeys) {
+    prefetch();
+    for (size_t i = 0; i < kPrefetchKeys; ++i) add_key(key + i);  // unrolled
   }
+  for (; key < to; ++key) add_key(key);
   for (size_t i = 0; i < kQueries; ++i) {
     for (size_t c = 0; c < kVectors; ++c) {
       float* at = o + i * o_stride + column + c * kLanes;
@@ -335,7 +377,7 @@ HWY_INLINE const TileRows& rows_of_head(const ConstTensorView& t, int64_t head, 
 
 // O = O * rescale + P V of all queries that share a head. A key that a query does not see must not
 // reach it even if V holds Inf or NaN: seen(row) are the tile's keys that it sees. Calls prefetch()
-// before every kPrefetchKeys keys of a block.
+// before every whole kPrefetchKeys keys of a block.
 template <Dtype kDtype, bool kPaired, typename Seen, typename Prefetch>
 HWY_INLINE void add_tile(const float* p, size_t rows, const Seen& seen, bool all_see_all,
                          const TileRows& v, size_t columns, const float* rescale, float* o,
@@ -379,8 +421,16 @@ void attend_tiles(const Problem& p, const Inputs& in, const KeyChunk& at, bool c
   std::array<RowRange, kFewQueries> visible, seen;
   for (size_t i = 0; i < queries; ++i) visible[i] = p.visible_keys(static_cast<int64_t>(i));
   const auto seen_by = [&](size_t row) { return seen[row % queries]; };
-  TileRows first_k, first_v, copied_k, copied_v;
-  for (int64_t first = at.keys.first; first < at.keys.end; first += kChunkTile) {
+  std::array<TileRows, 2> rows_k, rows_v;  // of this tile and the next, in turn
+  TileRows copied_k, copied_v;
+  const auto point_to_tile = [&](size_t turn, int64_t first) {
+    const auto count = static_cast<size_t>(std::min(kChunkTile, at.keys.end - first));
+    point_to_rows(in.k, at.batch, at.first_head, first, count, rows_k[turn]);
+    point_to_rows(in.v, at.batch, at.first_head, first, count, rows_v[turn]);
+  };
+  point_to_tile(0, at.keys.first);
+  size_t turn = 0;
+  for (int64_t first = at.keys.first; first < at.keys.end; first += kChunkTile, turn ^= 1) {
     const int64_t count = std::min(kChunkTile, at.keys.end - first);
     bool all_see_all = true;
     for (size_t i = 0; i < queries; ++i) {
@@ -388,25 +438,22 @@ void attend_tiles(const Problem& p, const Inputs& in, const KeyChunk& at, bool c
                  std::clamp<int64_t>(visible[i].end - first, 0, count)};
       all_see_all = all_see_all && seen[i].size() == count;
     }
-    point_to_rows(in.k, at.batch, at.first_head, first, static_cast<size_t>(count), first_k);
-    point_to_rows(in.v, at.batch, at.first_head, first, static_cast<size_t>(count), first_v);
-
-    const int64_t next = first + count, next_count = std::min(kChunkTile, at.keys.end - next);
-    RowPrefetcher next_k(in.k, at.batch, at.first_head, at.heads, next, next_count);
-    RowPrefetcher next_v(in.v, at.batch, at.first_head, at.heads, next, next_count);
+    point_to_tile(turn ^ 1, first + count);
+    TilePrefetcher next_k(in.k, at.heads, rows_k[turn ^ 1]);
+    TilePrefetcher next_v(in.v, at.heads, rows_v[turn ^ 1]);
     const auto prefetch_k = [&]() HWY_ATTR { next_k.step(k_step); };
     const auto prefetch_v = [&]() HWY_ATTR { next_v.step(v_step); };
 
     for (int64_t head = 0; head < at.heads; ++head) {
       const int64_t result = at.first_result + head * at.results_per_head;
-      const TileRows& k = rows_of_head(in.k, head, copied ? s.k : nullptr, first_k, copied_k);
+      const TileRows& k = rows_of_head(in.k, head, copied ? s.k : nullptr, rows_k[turn], copied_k);
       dot_tile<kDtype, kPaired>(s.q + static_cast<size_t>(head) * rows * kRowStride, rows, k,
                                 columns, s.scores, prefetch_k);
       for (size_t row = 0; row < rows; ++row) {
         s.rescale[row] = softmax_tile(s.scores + row * kTileKeys, seen_by(row),
                                       to.maximum(result) + row, to.sum(result) + row);
       }
-      const TileRows& v = rows_of_head(in.v, head, copied ? s.v : nullptr, first_v, copied_v);
+      const TileRows& v = rows_of_head(in.v, head, copied ? s.v : nullptr, rows_v[turn], copied_v);
       add_tile<kDtype, kPaired>(s.scores, rows, seen_by, all_see_all, v, value_columns, s.rescale,
                                 to.o(result), o_stride, prefetch_v);
     }

@@ -214,9 +214,9 @@ HWY_INLINE void store_rows(const float* from, size_t stride, float scale, size_t
   }
 }
 
-// Prefetches rows of the next tile from memory or the last-level cache into L2, some heads' rows
-// each step, and the heads [h, h + heads) of a row one after the other. There is time for a few
-// cache lines between two blocks of a product, but not for all of them in one burst.
+// Prefetches rows of the next tile from memory or the last-level cache into L2, a head's row each
+// step, and the heads [h, h + heads) of a row one after the other. There is time for a few cache
+// lines between two blocks of a product, but not for all of them in one burst.
 class RowPrefetcher {
  public:
   RowPrefetcher(const ConstTensorView& t, int64_t b, int64_t h, int64_t heads, int64_t first,
@@ -225,21 +225,17 @@ class RowPrefetcher {
     if (row_ < end_) begin_run();
   }
 
-  void step(size_t count = 1) {
-    for (; count > 0 && row_ < end_; --count) {
-      const char* next = row_start_ + head_ * head_bytes_;
-      for (int64_t byte = 0; byte < row_bytes_; byte += 64) __builtin_prefetch(next + byte, 0, 2);
-      next_row();
-    }
-  }
-
- private:
-  void next_row() {
+  void step() {
+    if (row_ == end_) return;
+    const char* next = row_start_ + head_ * head_bytes_;
+    for (int64_t byte = 0; byte < row_bytes_; byte += 64) __builtin_prefetch(next + byte, 0, 2);
     if (++head_ < heads_) return;
     head_ = 0;
     row_start_ += stride_;
     if (++row_ == run_end_ && row_ < end_) begin_run();
   }
+
+ private:
   void begin_run() {
     row_start_ = static_cast<const char*>(row_address(t_, b_, h_, row_));
     run_end_ = t_.end_of_run(row_);

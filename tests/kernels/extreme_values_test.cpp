@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "attention/half.h"
 #include "tests/kernels/run_kernel.h"
 
 namespace flashbench::kernels {
@@ -85,6 +86,35 @@ TEST(ExtremeValues, OneKeyReturnsItsValue) {
       for (int64_t c = 0; c < 16; ++c) ASSERT_EQ(out.o(0, 0, 2, c), 0.1f * static_cast<float>(c));
       ASSERT_NEAR(out.logsumexp(0, 0, 2), score, 1e-6 * std::abs(score));
     });
+  }
+}
+
+// Every 16-bit number: 2^16 of them as the values of 64 batches of 64 heads.
+TEST(ExtremeValues, OneKeyReturnsEveryNumberOfItsDtype) {
+  for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
+    for (const int64_t q_len : {1, 17}) {  // by chunks of keys, by tiles of queries
+      Problem p = forward_problem(q_len, 1);
+      p.dtype = dtype;
+      p.batch = p.q_heads = p.kv_heads = 64;
+      const auto number = [&](int64_t b, int64_t h, int64_t column) {
+        const auto bits = static_cast<uint16_t>((b * 64 + h) * 16 + column);
+        return load_element(&bits, dtype, 0);
+      };
+      RandomInputs inputs(p);
+      inputs.fill(2,
+                  [&](int64_t b, int64_t h, auto, int64_t column) { return number(b, h, column); });
+      for_every_forward(inputs, [&](const CheckedOutputs& out) {
+        for (int64_t b = 0; b < 64; ++b) {
+          for (int64_t h = 0; h < 64; ++h) {
+            for (int64_t column = 0; column < 16; ++column) {
+              const float expected = number(b, h, column), found = out.o(b, h, q_len - 1, column);
+              ASSERT_TRUE(std::isnan(expected) ? std::isnan(found) : found == expected)
+                  << name(dtype) << " " << expected << " " << found;
+            }
+          }
+        }
+      });
+    }
   }
 }
 
