@@ -113,8 +113,8 @@ HWY_INLINE Vector load_vector(const void* row, size_t column) {
   } else if constexpr (kDtype == Dtype::e4m3) {
     const hn::RebindToUnsigned<FloatTag> du;
     return e4m3_to_float(d, load_bytes(du, static_cast<const uint8_t*>(row) + column));
-  } else if constexpr (kDtype == Dtype::fp16 && HWY_TARGET != HWY_SCALAR) {
-    // An instruction. Highway's own code, without one, takes infinities and NaN for numbers.
+  } else if constexpr (kDtype == Dtype::fp16 && HWY_CAP_GE256) {
+    // An instruction of AVX2. Highway's code without one takes infinities and NaN for numbers.
     const hn::Rebind<hwy::float16_t, FloatTag> dh;
     return hn::PromoteTo(d, hn::LoadU(dh, static_cast<const hwy::float16_t*>(row) + column));
   } else {
