@@ -192,8 +192,8 @@ void backward_chunk(const Problem& whole, const Inputs& in, const Outputs& out, 
         load_rows(in.d_o, b, h, row, static_cast<size_t>(q.rows), s.d_o, kRowStride);
         const int64_t next_row = row + tile.queries;
         const int64_t next_rows = std::min(tile.queries, queries.end - next_row);
-        RowPrefetcher next_q(in.q, b, h, 1, next_row, next_rows);
-        RowPrefetcher next_d_o(in.d_o, b, h, 1, next_row, next_rows);
+        RowPrefetcher next_q(in.q, b, h, next_row, next_rows);
+        RowPrefetcher next_d_o(in.d_o, b, h, next_row, next_rows);
         const auto prefetch = [&]() HWY_ATTR {
           next_q.step();
           next_d_o.step();

@@ -190,8 +190,8 @@ void forward_tile(const Problem& whole, const Inputs& in, const Outputs& out, co
 
     const int64_t next_key = first_key + most_keys;
     const int64_t next_keys = std::min(most_keys, seen.end - next_key);
-    RowPrefetcher next_k(in.k, b, kv_head, 1, next_key, next_keys);
-    RowPrefetcher next_v(in.v, b, kv_head, 1, next_key, next_keys);
+    RowPrefetcher next_k(in.k, b, kv_head, next_key, next_keys);
+    RowPrefetcher next_v(in.v, b, kv_head, next_key, next_keys);
     const auto prefetch = [&]() HWY_ATTR {
       next_k.step();
       next_v.step();

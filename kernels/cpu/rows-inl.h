@@ -214,23 +214,21 @@ HWY_INLINE void store_rows(const float* from, size_t stride, float scale, size_t
   }
 }
 
-// Prefetches rows of the next tile from memory or the last-level cache into L2, a head's row each
-// step, and the heads [h, h + heads) of a row one after the other. There is time for a few cache
-// lines between two blocks of a product, but not for all of them in one burst.
+// Prefetches rows of a head's next tile from memory or the last-level cache into L2, one each step.
+// There is time for a few cache lines between two blocks of a product, but not for all of them in
+// one burst.
 class RowPrefetcher {
  public:
-  RowPrefetcher(const ConstTensorView& t, int64_t b, int64_t h, int64_t heads, int64_t first,
-                int64_t rows)
-      : t_(t), b_(b), h_(h), heads_(heads), row_(first), end_(first + std::max<int64_t>(rows, 0)) {
+  RowPrefetcher(const ConstTensorView& t, int64_t b, int64_t h, int64_t first, int64_t rows)
+      : t_(t), b_(b), h_(h), row_(first), end_(first + std::max<int64_t>(rows, 0)) {
     if (row_ < end_) begin_run();
   }
 
   void step() {
     if (row_ == end_) return;
-    const char* next = row_start_ + head_ * head_bytes_;
-    for (int64_t byte = 0; byte < row_bytes_; byte += 64) __builtin_prefetch(next + byte, 0, 2);
-    if (++head_ < heads_) return;
-    head_ = 0;
+    for (int64_t byte = 0; byte < row_bytes_; byte += 64) {
+      __builtin_prefetch(row_start_ + byte, 0, 2);
+    }
     row_start_ += stride_;
     if (++row_ == run_end_ && row_ < end_) begin_run();
   }
@@ -242,9 +240,8 @@ class RowPrefetcher {
   }
 
   const ConstTensorView& t_;
-  int64_t b_, h_, heads_, head_ = 0, row_, end_, run_end_ = 0;
+  int64_t b_, h_, row_, end_, run_end_ = 0;
   int64_t stride_ = t_.row_stride * element_size(t_.dtype);
-  int64_t head_bytes_ = t_.head_stride * element_size(t_.dtype);
   int64_t row_bytes_ = t_.head_dim * element_size(t_.dtype);
   const char* row_start_ = nullptr;
 };
