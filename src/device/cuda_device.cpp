@@ -191,9 +191,9 @@ class CudaDevice final : public Device {
   double seconds_behind(const std::function<void()>& launch) override {
     launch();
     FLASHBENCH_CUDA(cudaStreamSynchronize(stream_));
-    const auto start = std::chrono::steady_clock::now();
-    synchronize();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double until_done = seconds_to_synchronize();
+    const double when_idle = seconds_to_synchronize();  // what the call takes, of each GPU
+    return std::max(0.0, until_done - when_idle);
   }
 
   // The first run triggers lazy loading, which would wait for a held stream.
@@ -300,6 +300,12 @@ class CudaDevice final : public Device {
 
   static std::string version(int number) {
     return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+  }
+
+  double seconds_to_synchronize() {
+    const auto start = std::chrono::steady_clock::now();
+    synchronize();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
   // The median of a few calls: the time of the call, not of its work.
