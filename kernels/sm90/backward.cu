@@ -23,13 +23,22 @@
 namespace flashbench::kernels::sm90 {
 namespace {
 
-template <bool kDeterministic>
-constexpr std::array kVariants = backward_variants<kDeterministic, false>();
+constexpr std::array kDeterministicVariants = backward_variants<true, false>();
+
+// Vision transformers have heads of 72 and 80.
+constexpr std::array kVariants = [] {
+  const auto all = backward_variants<false, false>();
+  std::array<Variant<BackwardArguments>, all.size() + 1> with_80{
+      backward_variant<backward_config(80)>()};
+  std::ranges::copy(all, with_80.begin() + 1);
+  return with_80;
+}();
 
 template <bool kDeterministic>
 std::span<const Variant<BackwardArguments>> variants(const Problem& p) {
   if (is_by_request(p)) return backward_variants_by_request(kDeterministic);
-  return kVariants<kDeterministic>;
+  if (kDeterministic) return kDeterministicVariants;
+  return kVariants;
 }
 
 // Rows [first, end) of a tensor.

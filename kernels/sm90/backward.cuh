@@ -8,9 +8,9 @@
 // products of a block. S and dP are computed transposed. Up to head_dim 128 each consumer owns half
 // of the keys. The accumulator fragments of P^T and dS^T, once rounded, are then the left operands
 // of dV and dK, and dS goes to shared memory only for dQ. Each consumer computes half of the
-// columns of dQ, over all keys of the block. dP runs during the exponentials, dV during the
-// computation of dS, and dK while dQ is added to memory. At 96 and 128, unless deterministic, half
-// of dQ is added later, while the next S runs.
+// columns of dQ, over all keys of the block; at 80 and 96 the first 64 or the others. dP runs
+// during the exponentials, dV during the computation of dS, and dK while dQ is added to memory. At
+// 80 to 128, unless deterministic, half of dQ is added later, while the next S runs.
 //
 // At head_dim 64 the producer's warpgroup computes dQ, and a block has 128 queries. The consumers
 // therefore need not wait for each other. They take turns instead: one computes exponentials while
@@ -76,8 +76,10 @@ struct Backward : BackwardShapes<kConfig, Delay> {
       ptx::setmaxnreg_inc<Shapes::kConsumerRegisters>();
       if constexpr (Shapes::kDqWarpgroup) {
         Consumer::consume_all_in_turns(a, shared, warp / 4 - 1);
+      } else if (Shapes::kDqColumnsOfLast < Shapes::kDqColumns && warp / 4 == 2) {
+        Consumer::template consume_all<Shapes::kDqColumnsOfLast>(a, shared, 1);
       } else {
-        Consumer::consume_all(a, shared, warp / 4 - 1);
+        Consumer::template consume_all<Shapes::kDqColumns>(a, shared, warp / 4 - 1);
       }
     }
   }

@@ -30,7 +30,8 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       Shapes::kConsumerThreads, Shapes::kKvPanelBytes, Shapes::kKvBytes, Shapes::kQPanelBytes,
       Shapes::kQBytes, Shapes::kDsBytes, Shapes::kSFloats, Shapes::kKeyFloats, Shapes::kSteps,
       Shapes::kDqFloats, Shapes::kDqTiles, Shapes::kTileFloats, Shapes::kByRequest, Shapes::kFlags,
-      Shapes::kAddsInHalves, Shapes::kDqInTurn, Shapes::d_stage;
+      Shapes::kSumsColumns, Shapes::kDqColumns, Shapes::kAddsInHalves, Shapes::kDqInTurn,
+      Shapes::d_stage;
   using typename Shapes::Writers, typename Shapes::Queue, typename Shapes::Work,
       typename Shapes::Rows, typename Shapes::Shared, typename Shapes::Step, typename Shapes::Block;
   using Barriers<Delay>::wait, Barriers<Delay>::release;
@@ -120,12 +121,15 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   // Additions to memory take long to issue, and whatever goes through shared memory waits behind
   // them: loads, stores and tests of barriers. A block's dQ is therefore added in two halves, one
   // while dK is computed, the other while S of the next block is. What comes next is read before.
+  // `kOwnDqColumns`: the columns of dQ that this consumer computes.
+  template <int kOwnDqColumns>
   static __device__ __forceinline__ void sum_half_of_keys_adding_in_halves(
       const BackwardArguments& a, Shared& shared, const Work& work, const Part& part, unsigned n,
       RingPosition<kStages>& ring, float (&dk)[kKeyFloats], float (&dv)[kKeyFloats]) {
     static_assert(kStages == 2);
+    constexpr int kTiles = kOwnDqColumns / 8, kHalfFloats = kOwnDqColumns / 4;
     const Operands operands(shared, part, n);
-    float s[kSFloats], dp[kSFloats], dq[kDqFloats], second_half[kDqFloats / 2];
+    float s[kSFloats], dp[kSFloats], dq[2 * kHalfFloats], second_half[kHalfFloats];
     uint32_t p[kSteps][4], ds[kSteps][4];
     float* tiles = nullptr;  // of the block before
     bool has_second_half = false;
@@ -140,7 +144,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       ptx::wgmma_commit_group();
       const StatisticInRegisters l(Statistic{shared.logsumexp[stage], part.first_query});
       wait(shared.d_o_full[stage], ring.parity);
-      if (has_second_half) Dq::template add<kDqTiles / 2, kDqTiles>(tiles, part, second_half);
+      if (has_second_half) Dq::template add<kTiles / 2, kTiles>(tiles, part, second_half);
       Products::issue_transposed(dp, operands.v_rows, operands.d_o.advance(stage * kQBytes));
       ptx::wgmma_commit_group();
 
@@ -179,15 +183,15 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       }
       ring.advance();
       if (i + 1 < work.steps) wait(shared.q_full[ring.stage], ring.parity);
-      if (finite) Dq::template add<0, kDqTiles / 2>(tiles, part, dq);
+      if (finite) Dq::template add<0, kTiles / 2>(tiles, part, dq);
       ptx::wgmma_wait_group<0>();
       release(part.lane, shared.q_empty[stage]);
       // Out of dQ's registers: to ptxas they are in use until the next wait for products. Adding -0
       // changes no value, and is no copy that ptxas would remove.
 #pragma unroll
-      for (int x = 0; x < kDqFloats / 2; ++x) second_half[x] = dq[kDqFloats / 2 + x] + minus_zero;
+      for (int x = 0; x < kHalfFloats; ++x) second_half[x] = dq[kHalfFloats + x] + minus_zero;
     }
-    if (has_second_half) Dq::template add<kDqTiles / 2, kDqTiles>(tiles, part, second_half);
+    if (has_second_half) Dq::template add<kTiles / 2, kTiles>(tiles, part, second_half);
   }
 
   // The consumers take turns to issue products: one computes exponentials while the tensor cores
@@ -310,7 +314,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
                                                        const Work& work, const Part& part,
                                                        const float (&sum)[kKeyFloats]) {
     const int64_t row = backward::row_of_sums(a, work, kConfig.deterministic) + part.warp_key;
-    float* tiles = sums + row * kHeadDim;
+    float* tiles = sums + row * kSumsColumns;
 #pragma unroll
     for (int j = 0; j < kHeadDim / 8; ++j) {
       const float v[4] = {sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]};
@@ -324,6 +328,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
 
   // Computes one work item after the other. A copying warp stores dK and dV (see
   // backward_copies.cuh).
+  template <int kOwnDqColumns>
   static __device__ void consume_all(const BackwardArguments& a, Shared& shared, int consumer) {
     Work work;
     RingPosition<kStages> ring;
@@ -336,8 +341,8 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       wait(shared.v_full[keys.stage], keys.parity);
       // Each part derives its positions from tid again: registers have no room to keep them.
       if (work.steps > 0) {
-        sum_half_of_keys_adding_in_halves(a, shared, work, Part(consumer, ptx::tid_x()), n, ring,
-                                          dk, dv);
+        sum_half_of_keys_adding_in_halves<kOwnDqColumns>(
+            a, shared, work, Part(consumer, ptx::tid_x()), n, ring, dk, dv);
       }
       ptx::keep_here(dk);
       ptx::keep_here(dv);
@@ -418,7 +423,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         RingPosition<kStages> ring;
         wait(shared.k_full[0], 0);
         wait(shared.v_full[0], 0);
-        sum_half_of_keys_adding_in_halves(a, shared, work, part, 0, ring, dk, dv);
+        sum_half_of_keys_adding_in_halves<kDqColumns>(a, shared, work, part, 0, ring, dk, dv);
       } else {
         sum_half_of_keys(a, shared, work, part, dk, dv);
       }

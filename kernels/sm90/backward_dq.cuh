@@ -22,7 +22,8 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
   using Shapes = BackwardShapes<kConfig, Delay>;
   using Shapes::kHeadDim, Shapes::kBlockQ, Shapes::kBlockKv, Shapes::kDqWarpgroup,
       Shapes::kHasWriters, Shapes::kQPanelBytes, Shapes::kKvPanelBytes, Shapes::kDqRows,
-      Shapes::kDqColumns, Shapes::kDqFloats, Shapes::kDqTiles, Shapes::kTileFloats, Shapes::kFlags;
+      Shapes::kDqColumns, Shapes::kDqFloats, Shapes::kDqTiles, Shapes::kTileFloats, Shapes::kFlags,
+      Shapes::kSumsColumns;
   using typename Shapes::Writers, typename Shapes::Work, typename Shapes::Shared,
       typename Shapes::Block;
   using Part = typename BackwardProducts<T, kConfig, Delay>::Part;
@@ -30,8 +31,8 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
   // The accumulators of a warp's part of a block of dQ.
   static __device__ __forceinline__ float* accumulators(const BackwardArguments& a,
                                                         const Part& part, const Block& block) {
-    return a.dq_sums + block.first_row * kHeadDim +
-           ((part.first_dq_row / kWarpRows + part.warp) * kHeadDim + part.first_dq_column) / 8 *
+    return a.dq_sums + block.first_row * kSumsColumns +
+           ((part.first_dq_row / kWarpRows + part.warp) * kSumsColumns + part.first_dq_column) / 8 *
                kTileFloats;
   }
 
@@ -71,7 +72,7 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
                                                        const Work& work, const Part& part,
                                                        const Block& block, const char* ds) {
     const SeenKeys seen(a, work, block.first_query);
-    float* tiles = a.dq_sums + block.first_row * kHeadDim;
+    float* tiles = a.dq_sums + block.first_row * kSumsColumns;
     // Without flags, each warp does so for its own rows.
     constexpr bool kAlone = kDqWarpgroup && !kFlags;
     constexpr int kWarpElements = kWarpRows * kDqColumns;
@@ -83,7 +84,7 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
       const int row = part.first_dq_row + i / kDqColumns;
       const int column = part.first_dq_column + i % kDqColumns;
       if (!is_in_head(column)) continue;
-      atomicAdd(backward::accumulator_of<kHeadDim>(tiles, row, column),
+      atomicAdd(backward::accumulator_of<kSumsColumns>(tiles, row, column),
                 sum_seen_keys(keys, ds, seen, row, column));
     }
   }

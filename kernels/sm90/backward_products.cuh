@@ -22,8 +22,7 @@ struct BackwardProducts : BackwardShapes<kConfig, Delay> {
   using Shapes = BackwardShapes<kConfig, Delay>;
   using Shapes::kHeadDim, Shapes::kBlockQ, Shapes::kBlockKv, Shapes::kKeysInRegisters,
       Shapes::kQPanelBytes, Shapes::kKvPanelBytes, Shapes::kKvBytes, Shapes::kKBuffers,
-      Shapes::kVBuffers, Shapes::kSFloats, Shapes::kKeyFloats, Shapes::kSteps, Shapes::kDqColumns,
-      Shapes::kDqFloats;
+      Shapes::kVBuffers, Shapes::kSFloats, Shapes::kKeyFloats, Shapes::kSteps, Shapes::kDqColumns;
   using typename Shapes::Shared;
 
   // The part of a block that a thread works on. Rows and columns count from the start of the block.
@@ -142,14 +141,15 @@ struct BackwardProducts : BackwardShapes<kConfig, Delay> {
     }
   }
 
-  // Starts dQ = dS K for kDqColumns columns of K.
-  static __device__ __forceinline__ void issue_dq(float (&dq)[kDqFloats], ptx::WgmmaMatrix ds,
+  // Starts dQ = dS K for 2 kFloats columns of K.
+  template <int kFloats>
+  static __device__ __forceinline__ void issue_dq(float (&dq)[kFloats], ptx::WgmmaMatrix ds,
                                                   ptx::WgmmaMatrix k) {
     ptx::keep_here(dq);
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kBlockKv / 16; ++step) {
-      ptx::Wgmma<kDqColumns>::template multiply_shared<T, ptx::RowsAlong::k, ptx::RowsAlong::mn>(
+      ptx::Wgmma<2 * kFloats>::template multiply_shared<T, ptx::RowsAlong::k, ptx::RowsAlong::mn>(
           dq, ds.advance(step / 4 * kQPanelBytes + step % 4 * 32), k.advance(step * 16 * kRowBytes),
           step != 0);
     }

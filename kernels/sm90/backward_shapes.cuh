@@ -16,7 +16,7 @@
 namespace flashbench::kernels::sm90 {
 
 struct BackwardConfig {
-  int head_dim;                // 64, 96 or 128
+  int head_dim;                // 64, 80, 96 or 128
   int block_q;                 // queries per step: 64, or 128 with dq_warpgroup at equal lengths
   int stages;                  // buffers for blocks of Q in shared memory
   bool dq_warpgroup = false;   // producer's warpgroup computes dQ; head_dim 64
@@ -75,7 +75,7 @@ struct BackwardShapes {
   static constexpr int kConsumerRegisters = kDqWarpgroup ? 224 : 240;
   static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= kWarpgroupRegisters);
 
-  // Half of the last panel is unused at head_dim 96.
+  // A part of the last panel is unused at head_dim 80 and 96.
   static constexpr int kPanels = (kHeadDim + 63) / 64;
   static constexpr int kQPanelBytes = kBlockQ * kRowBytes;
   static constexpr int kKvPanelBytes = kBlockKv * kRowBytes;
@@ -88,11 +88,18 @@ struct BackwardShapes {
   static constexpr int kKeyFloats = kHeadDim / 2;
   static constexpr int kSteps = kBlockQ / 16;  // of 16 queries in P^T and dS^T as left operands
 
-  // A consumer computes half of the columns of dQ; those from head_dim on are zeros. If dQ has a
-  // warpgroup, this computes one part after the other, each with as many columns as its registers
-  // hold.
+  // Columns of the accumulators in memory.
+  static constexpr int kSumsColumns = (kHeadDim + 31) / 32 * 32;
+  static_assert(!kHasWriters || kSumsColumns == kHeadDim);
+
+  // A consumer computes half of the columns of dQ, rounded up to a panel; those from head_dim on
+  // are zeros. Where thread blocks are persistent, the last consumer computes only as many as the
+  // accumulators have. If dQ has a warpgroup, this computes one part after the other, each with as
+  // many columns as its registers hold.
   static constexpr int kDqRows = kDqWarpgroup ? kConsumerRows : kBlockQ;
   static constexpr int kDqColumns = kDqWarpgroup ? 32 : kPanels * 64 / kConsumers;
+  static constexpr int kDqColumnsOfLast =
+      kSumsColumns % kDqColumns == 0 ? kDqColumns : kSumsColumns % kDqColumns;
   static constexpr int kDqFloats = kDqColumns / 2;
   static constexpr int kDqTiles = kDqColumns / 8;  // 16 queries x 8 columns each
   static constexpr int kTileFloats = 128;

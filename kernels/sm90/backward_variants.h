@@ -37,7 +37,7 @@ constexpr Variant<BackwardArguments> backward_variant_of_pairs() {
   return variant;
 }
 
-// One of each head_dim.
+// One of each head_dim that any of them serves.
 template <bool kDeterministic, bool kByRequest>
 constexpr std::array<Variant<BackwardArguments>, 5> backward_variants() {
   return {backward_variant<backward_config(64, kDeterministic, kByRequest)>(),

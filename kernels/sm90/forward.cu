@@ -27,6 +27,7 @@ namespace {
 constexpr std::array kVariants{
     forward_variant<configuration(64, 192, 128, 2)>(),
     forward_variant<configuration(64, 192, 64, 4)>(),
+    forward_variant<configuration(80, 192, 64, 4)>(),
     forward_variant<configuration(96, 192, 64, 4)>(),
     forward_variant<configuration(128, 192, 64, 4)>(),
     forward_variant<configuration(128, 192, 80, 3)>(),
@@ -36,11 +37,14 @@ constexpr std::array kVariants{
     forward_variant<configuration(256, 128, 80, 2)>(),
     // For problems of few blocks of queries.
     forward_variant<configuration(64, 128, 128, 2)>(),
+    forward_variant<configuration(80, 128, 128, 2)>(),
     forward_variant<configuration(96, 128, 128, 2)>(),
     forward_variant<configuration(128, 128, 128, 2)>(),
     // For short problems.
     forward_variant<configuration(64, 64, 64, 2)>(),
     forward_variant<configuration(64, 64, 80, 2)>(),
+    forward_variant<configuration(80, 64, 64, 2)>(),
+    forward_variant<configuration(80, 64, 80, 2)>(),
     forward_variant<configuration(96, 64, 64, 2)>(),
     forward_variant<configuration(96, 64, 80, 2)>(),
     forward_variant<configuration(128, 64, 64, 2)>(),
@@ -102,7 +106,8 @@ std::vector<BlockSizes> candidates(const Problem& p, const DeviceInfo& device) {
 
 BlockSizes choose(const Problem& p, const DeviceInfo& device) {
   const std::vector<BlockSizes> fitting = candidates(p, device);
-  return shortest_blocks(p, device, fitting, choose_blocks("sm90", p, device, fitting));
+  return shortest_blocks(p, device, compiled_head_dim(variants(p), p.head_dim), fitting,
+                         choose_blocks("sm90", p, device, fitting));
 }
 
 CudaKernel<Arguments> kernel_at(const Launch& at) {

@@ -17,7 +17,7 @@
 namespace flashbench::kernels::sm90 {
 
 struct Config {
-  int head_dim;  // multiple of 32
+  int head_dim;  // multiple of 16
   int block_q;   // kConsumerRows for each consumer
   int block_kv;  // multiple of 16
   int stages;    // buffers for blocks of K, and as many for V, in shared memory

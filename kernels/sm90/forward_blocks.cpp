@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/common/blocks.h"
 #include "kernels/common/fused_forward.h"
 #include "kernels/common/requests.h"
 
@@ -43,10 +42,9 @@ double end_of_tiles(double longest, double shortest, double tiles_each) {
 }
 
 // The first block of a head lacks `missing_rows` rows.
-double predicted_clocks(const Problem& p, const DeviceInfo& device, const BlockSizes& blocks,
-                        int64_t missing_rows) {
+double predicted_clocks(const Problem& p, const DeviceInfo& device, int head_dim,
+                        const BlockSizes& blocks, int64_t missing_rows) {
   constexpr double kMultiplyAddsPerClock = 2048;  // per multiprocessor, 16-bit tensor cores
-  const int head_dim = compiled_head_dim(p.head_dim);
   const TileCosts costs = tile_costs(head_dim, blocks);
   const int64_t heads = p.batch * p.q_heads;
   const int64_t tiles = heads * divide_up(p.q_len, blocks.q);
@@ -83,7 +81,7 @@ int64_t missing_rows(const Problem& p, const BlockSizes& blocks) {
   return (divide_up(p.q_len, blocks.q) * blocks.q - p.q_len) / kWarpRows * kWarpRows;
 }
 
-BlockSizes shortest_blocks(const Problem& p, const DeviceInfo& device,
+BlockSizes shortest_blocks(const Problem& p, const DeviceInfo& device, int head_dim,
                            std::span<const BlockSizes> candidates, const BlockSizes& long_blocks) {
   // With more tiles, the large blocks are the best, but for short requests. Blocks of 64 queries
   // are slower than predicted at long ones.
@@ -93,7 +91,7 @@ BlockSizes shortest_blocks(const Problem& p, const DeviceInfo& device,
   const int64_t tiles = p.batch * p.q_heads * divide_up(average.q_len, long_blocks.q);
   if (average.q_len > short_request && tiles > kMostTilesEach * device.threads) return long_blocks;
   const auto clocks_with = [&](const BlockSizes& blocks) {
-    return predicted_clocks(average, device, blocks, missing_rows(p, blocks));
+    return predicted_clocks(average, device, head_dim, blocks, missing_rows(p, blocks));
   };
   BlockSizes best = long_blocks;
   double least = clocks_with(long_blocks);

@@ -22,7 +22,7 @@ struct ForwardShapes {
   static constexpr int kStages = kConfig.stages;
   static constexpr int kConsumers = kBlockQ / kConsumerRows;
   static constexpr int kThreads = 128 * (1 + kConsumers);
-  static_assert(kHeadDim % 32 == 0 && kBlockKv % 16 == 0);
+  static_assert(kHeadDim % 16 == 0 && kBlockKv % 16 == 0);
   static constexpr bool kByRequest = kConfig.by_request;
   static constexpr bool kShared = kConfig.shared;
   // Whether ForwardWalk::first_seen is a variable, even if it is 0 at equal lengths.

@@ -142,7 +142,7 @@ TEST_P(CudaCandidates, AreRightInPages) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(HeadDim, CudaCandidates, testing::Values(64, 80, 128, 192, 256),
+INSTANTIATE_TEST_SUITE_P(HeadDim, CudaCandidates, testing::Values(64, 80, 96, 128, 192, 256),
                          testing::PrintToStringParamName());
 
 }  // namespace

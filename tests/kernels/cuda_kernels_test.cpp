@@ -120,7 +120,7 @@ TEST(CudaKernelFacts, FitAMultiprocessor) {
   for (const AttentionKernel* kernel : cuda_kernels()) {
     for (const Dtype dtype : kDtypes) {
       if (dtype == Dtype::e4m3 && !kernel->knows_e4m3) continue;
-      for (const int64_t head_dim : {32, 64, 96, 128, 192, 256}) {
+      for (const int64_t head_dim : {32, 64, 80, 96, 128, 192, 256}) {
         Problem p = problem(kernel->pass, dtype, Mask::none, head_dim);
         if (kernel->family.starts_with("sm90_decode")) p.q_len = 3;
         if (kernel->why_unsupported(p, device->info())) continue;

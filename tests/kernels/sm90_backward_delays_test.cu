@@ -53,6 +53,7 @@ struct Sample {
 
 std::vector<Sample> samples() {
   const Delayed d64 = delayed<__nv_bfloat16, backward_config(64)>();
+  const Delayed d80 = delayed<__nv_bfloat16, backward_config(80)>();
   const Delayed d96 = delayed<__half, backward_config(96)>();
   const Delayed d128 = delayed<__half, backward_config(128)>();
   const Delayed d192 = delayed<BackwardByGradient<__half, 192, 80, false, false, RandomDelay>>();
@@ -92,6 +93,7 @@ std::vector<Sample> samples() {
   };
   return {{many_heads(Dtype::bf16, Mask::none, 650, 64), d64, false},
           {many_heads(Dtype::fp16, Mask::causal_bottom_right, 70, 96), d96, false},
+          {many_heads(Dtype::bf16, Mask::none, 330, 80), d80, false},
           {many_heads(Dtype::fp16, Mask::none, 70, 128), d128, false},
           {many_heads(Dtype::fp16, Mask::none, 330, 192), d192, false},
           {many_heads(Dtype::bf16, Mask::causal_bottom_right, 70, 256), d256, false},
@@ -100,7 +102,9 @@ std::vector<Sample> samples() {
           {problem(Dtype::bf16, Mask::none, 1, 1, 64), d64, false},
           {problem(Dtype::bf16, Mask::causal_bottom_right, 601, 700, 56), d64},
           {problem(Dtype::fp16, Mask::none, 301, 420, 96), d96},
-          {problem(Dtype::fp16, Mask::causal_bottom_right, 330, 300, 80), d96},
+          {problem(Dtype::fp16, Mask::causal_bottom_right, 330, 300, 88), d96},
+          {problem(Dtype::bf16, Mask::none, 301, 420, 80), d80},
+          {problem(Dtype::bf16, Mask::causal_bottom_right, 330, 300, 72), d80},
           {problem(Dtype::fp16, Mask::none, 300, 777, 128), d128},
           {problem(Dtype::fp16, Mask::causal_top_left, 333, 500, 120), d128},
           {problem(Dtype::fp16, Mask::causal_bottom_right, 600, 450, 128), d128},

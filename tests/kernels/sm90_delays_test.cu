@@ -45,6 +45,7 @@ std::vector<Sample> samples() {
   const Delayed d64 = delayed<__nv_bfloat16, configuration(64, 192, 128, 2)>();
   const Delayed d64_short = delayed<__nv_bfloat16, configuration(64, 64, 64, 2)>();
   const Delayed d64_few = delayed<__half, configuration(64, 128, 128, 2)>();
+  const Delayed d80 = delayed<__half, configuration(80, 192, 64, 4)>();
   const Delayed d96_few = delayed<__nv_bfloat16, configuration(96, 128, 128, 2)>();
   const Delayed d128 = delayed<__half, configuration(128, 192, 64, 4)>();
   const Delayed d128_few = delayed<__half, configuration(128, 128, 128, 2)>();
@@ -67,7 +68,9 @@ std::vector<Sample> samples() {
       {grouped_problem(Dtype::bf16, kBottom, 2, 1601, 1700, 64), d64},
       {grouped_problem(Dtype::bf16, kBottom, 2, 197, 300, 64), d64_short},
       {grouped_problem(Dtype::fp16, Mask::none, 2, 300, 901, 64), d64_few},
-      {grouped_problem(Dtype::bf16, kBottom, 2, 700, 800, 72), d96_few},
+      {grouped_problem(Dtype::bf16, kBottom, 2, 700, 800, 96), d96_few},
+      {grouped_problem(Dtype::fp16, kBottom, 2, 700, 800, 72), d80},
+      {grouped_problem(Dtype::fp16, Mask::none, 2, 257, 500, 80), d80},
       {grouped_problem(Dtype::fp16, kTop, 2, 257, 400, 128), d128_short},
       {grouped_problem(Dtype::fp16, kBottom, 2, 1000, 1100, 128), d128_few},
       {grouped_problem(Dtype::fp16, Mask::none, 2, 300, 777, 128), d128},
