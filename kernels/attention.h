@@ -68,6 +68,15 @@ struct Fp32Outputs {
   bool any() const { return of_queries || of_keys; }
 };
 
+// Sums in fp32 to which launches of the backward pass add dK and dV in place of writing them:
+// several launches, also on several GPUs, each with some of the queries. Their order is that of the
+// kernel. Whoever has them sets them to zero first.
+struct KeySums {
+  float *dk = nullptr, *dv = nullptr;  // [batch * kv_heads, rows, AttentionKernel::key_sum_columns]
+  int64_t rows = 0;                    // the length of the keys, rounded up to kKeySumRows
+};
+inline constexpr int64_t kKeySumRows = 128, kKeySumBlock = 64;
+
 // What to run, on which device, and with which tiling. Only tunable kernels use `blocks`.
 struct Launch {
   const Problem& problem;
@@ -87,6 +96,9 @@ struct Launch {
 
   // What is asked of the outputs' views. Only for kernels that know it.
   Fp32Outputs fp32_outputs = {};
+
+  // Null: dK and dV are written. Only for kernels with store_key_sums.
+  const KeySums* key_sums = nullptr;
 };
 
 struct AttentionKernel {
@@ -135,6 +147,12 @@ struct AttentionKernel {
   // For a GPU kernel: the resources of each CUDA kernel that it launches, in launch order. Null on
   // a CPU. Throws CudaError.
   std::vector<KernelFacts> (*facts)(const Launch&) = nullptr;
+
+  // For a kernel that knows Launch::key_sums: the columns of their rows, and what makes dK and dV
+  // of all keys of these sums, but only of blocks of kKeySumBlock keys that begin with one of
+  // `keys`. The launch's problem has all keys. Null for all other kernels.
+  int64_t (*key_sum_columns)(const Problem&) = nullptr;
+  void (*store_key_sums)(const Launch&, RowRange keys, const Outputs&, Stream) = nullptr;
 
   // Makes all launches of the pass; all of it is timed. The workspace is aligned to 256 bytes on a
   // GPU and to 64 bytes on a CPU. Before a session's first launch all of it is kPoisonByte; after

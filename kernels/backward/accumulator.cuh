@@ -30,6 +30,15 @@ __device__ __forceinline__ void add_to_accumulator(float* tile, int lane, const 
   }
 }
 
+// The same to a tile of dK or dV, to which other GPUs may add, too (kernels::KeySums).
+__device__ __forceinline__ void add_to_key_sums(float* tile, int lane, const float (&v)[4]) {
+  if constexpr (ptx::has_sm_90()) {
+    ptx::red_sys_add_v4_f32(tile + accumulator_index(lane, 0), v);
+  } else {
+    for (int i = 0; i < 4; ++i) ptx::red_sys_add_f32(tile + accumulator_index(lane, i), v[i]);
+  }
+}
+
 // Stores to a tile that no other thread block adds to.
 __device__ __forceinline__ void store_accumulator(float* tile, int lane, const float (&v)[4]) {
   if constexpr (ptx::has_sm_90()) {

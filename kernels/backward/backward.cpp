@@ -13,6 +13,8 @@
 namespace flashbench::kernels::backward {
 namespace {
 
+static_assert(kRowPadding == kKeySumRows);
+
 constexpr size_t align_up(size_t bytes) {
   return (bytes + 255) / 256 * 256;
 }
@@ -62,8 +64,8 @@ struct Workspace {
   size_t bytes = 0;
 };
 
-int slices(int parts, bool deterministic) {
-  if (parts == 1) return 0;
+int slices(const Launch& at, int parts, bool deterministic) {
+  if (parts == 1 || at.key_sums != nullptr) return 0;
   return deterministic ? parts : 1;
 }
 
@@ -118,15 +120,39 @@ void launch_last(const Launch& at, const Arguments& args, Stream stream, Start s
   launch_kernel(rows.kernel, (query_rows + key_rows) / rows.rows, args, stream, start);
 }
 
+void store_key_sums(const Launch& at, RowRange keys, const Outputs& out, Stream stream) {
+  const Problem& p = at.problem;
+  const auto block = [](int64_t row) {
+    return static_cast<int>((row + kKeySumBlock - 1) / kKeySumBlock);
+  };
+  const int first = block(keys.first), count = block(keys.end) - first;
+  if (count == 0) return;
+  KeyConversion conversion{{}, first, count};
+  Arguments& args = conversion.args;
+  args.dk = strided(out.dk);
+  args.dv = strided(out.dv);
+  args.dk_sums = at.key_sums->dk;
+  args.dv_sums = at.key_sums->dv;
+  args.slices = 1;
+  args.batch = static_cast<int>(p.batch);
+  args.kv_heads = static_cast<int>(p.kv_heads);
+  args.kv_len = static_cast<int>(p.kv_len);
+  args.head_dim = static_cast<int>(p.head_dim);
+  args.padded_kv = static_cast<int>(at.key_sums->rows);
+  args.scale = static_cast<float>(p.softmax_scale());
+  launch_kernel(convert_keys(p), 2 * p.batch * p.kv_heads * count, conversion, stream);
+}
+
 size_t workspace_bytes(const Launch& at, bool deterministic) {
-  return Workspace(at.problem, slices(choose_parts(at), deterministic), nullptr).bytes;
+  return Workspace(at.problem, slices(at, choose_parts(at), deterministic), nullptr).bytes;
 }
 
 Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
                     bool deterministic) {
   const Problem& p = at.problem;
   const int parts = choose_parts(at);
-  const Workspace space(p, slices(parts, deterministic), workspace);
+  const KeySums* const sums = at.key_sums;
+  const Workspace space(p, slices(at, parts, deterministic), workspace);
   const double scale = p.softmax_scale();
   const bool by_request = is_by_request(p);
   const int64_t key_blocks = by_request ? block_slots(p.kv_tokens(), p.batch, at.blocks.kv)
@@ -145,9 +171,9 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
           .d = space.d,
           .turns = space.turns,
           .tickets = space.tickets,
-          .dk_sums = space.dk_sums,
-          .dv_sums = space.dv_sums,
-          .slices = slices(parts, deterministic),
+          .dk_sums = sums != nullptr ? sums->dk : space.dk_sums,
+          .dv_sums = sums != nullptr ? sums->dv : space.dv_sums,
+          .slices = slices(at, parts, deterministic),
           .zeros = deterministic ? 0 : static_cast<int64_t>(space.key_floats),
           .batch = by_request ? 1 : static_cast<int>(p.batch),
           .q_heads = static_cast<int>(p.q_heads),
@@ -157,8 +183,11 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
           .kv_len = static_cast<int>(p.kv_len),
           .head_dim = static_cast<int>(p.head_dim),
           .padded_q = static_cast<int>(by_request ? query_rows(p) : padded(p.q_len)),
-          .padded_kv = static_cast<int>(by_request ? key_rows(p) : padded(p.kv_len)),
+          .padded_kv = static_cast<int>(by_request        ? key_rows(p)
+                                        : sums != nullptr ? sums->rows
+                                                          : padded(p.kv_len)),
           .parts = parts,
+          .adds_keys = parts > 1 || sums != nullptr,
           .key_blocks = static_cast<int>(key_blocks),
           .section_heads = static_cast<int>(section_heads(at, parts, false)),
           .key_end = by_request ? 0 : static_cast<int>(p.seen_keys().end),

@@ -46,7 +46,8 @@ struct Arguments {
   int64_t zeros;  // number of floats of dk_sums, and of dv_sums, to set to zero
 
   int batch, q_heads, kv_heads, group, q_len, kv_len, head_dim, padded_q, padded_kv;
-  int parts;  // thread blocks that share a block of keys
+  int parts;      // thread blocks that share a block of keys
+  int adds_keys;  // whether dK and dV are added to sums: other parts, or other launches, do so too
   int key_blocks;
   int section_heads;  // in a section (sections.cuh), counted in parts of K/V heads
   int key_end;        // no query sees this key or a later one
@@ -71,6 +72,13 @@ RowKernel dot_do_o(const Problem&);
 constexpr int kDotBlocks = 5;  // thread blocks of dot_do_o that share a multiprocessor
 RowKernel convert(const Launch&);
 
+// Blocks of kKeySumBlock keys of each head whose dK and dV one launch makes from sums.
+struct KeyConversion {
+  Arguments args;
+  int first, count;  // of the blocks of a head
+};
+CudaKernel<KeyConversion> convert_keys(const Problem&);
+
 // If deterministic, each part of a block of keys has its own accumulators.
 size_t workspace_bytes(const Launch&, bool deterministic);
 Arguments arguments(const Launch&, const Inputs&, const Outputs&, void* workspace,
@@ -81,6 +89,7 @@ void launch_first(const Launch&, const Arguments&, Stream);
 int64_t work_items(const Arguments&);
 int64_t main_thread_blocks(const Launch&, const Arguments&, bool persistent);
 void launch_last(const Launch&, const Arguments&, Stream, Start);
+void store_key_sums(const Launch&, RowRange keys, const Outputs&, Stream);
 // Describes the block sizes and, if blocks of keys are shared, the number of parts.
 std::string describe_main(const Launch&);
 

@@ -19,7 +19,7 @@ namespace flashbench::kernels::backward {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kRows = 64;  // per thread block
+constexpr int kRows = kKeySumBlock;  // per thread block
 
 // Transposes 4 x 4 words among four lanes: x[j] of lane l goes to x[l] of lane j.
 __device__ __forceinline__ void transpose_among_four(uint32_t (&x)[4]) {
@@ -173,7 +173,39 @@ __global__ void __launch_bounds__(kThreads)
       is_dk ? span : span - kv_spans, slice_floats);
 }
 
+// Converts dK and dV of some blocks of keys of all heads.
+template <typename Element, int kHeadDim>
+__global__ void __launch_bounds__(kThreads)
+    backward_convert_keys(const __grid_constant__ KeyConversion conversion) {
+  const Arguments& args = conversion.args;
+  const int of_each = args.batch * args.kv_heads * conversion.count;
+  const bool is_dk = static_cast<int>(blockIdx.x) < of_each;
+  const int index = static_cast<int>(blockIdx.x) - (is_dk ? 0 : of_each);
+  const int span = index / conversion.count * (args.padded_kv / kRows) + conversion.first +
+                   index % conversion.count;
+  convert_span<Element, kHeadDim, false>(args,
+                                         {is_dk ? args.dk_sums : args.dv_sums,
+                                          is_dk ? args.dk : args.dv,
+                                          args.kv_heads,
+                                          args.kv_len,
+                                          args.padded_kv,
+                                          args.slices,
+                                          is_dk ? args.scale : 1.0f,
+                                          {},
+                                          false},
+                                         span, 0);
+}
+
 }  // namespace
+
+CudaKernel<KeyConversion> convert_keys(const Problem& p) {
+  return with_compiled_head_dim(p.head_dim, [&]<int kHeadDim>() -> CudaKernel<KeyConversion> {
+    return {"sm80_backward_convert_keys",
+            for_half(p.dtype, backward_convert_keys<__half, kHeadDim>,
+                     backward_convert_keys<__nv_bfloat16, kHeadDim>),
+            kThreads};
+  });
+}
 
 RowKernel convert(const Launch& at) {
   const Problem& p = at.problem;

@@ -6,6 +6,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/backward/backward.h"
+#include "kernels/common/blocks.h"
 #include "kernels/common/launch.h"
 
 namespace flashbench::kernels::backward {
@@ -43,6 +44,8 @@ struct Family {
     launch_last(at, shared, stream, Main::kStart);
   }
 
+  static int64_t key_sum_columns(const Problem& p) { return compiled_head_dim(p.head_dim); }
+
   // Blocks are tuned for the kernel that is not deterministic.
   static constexpr AttentionKernel descriptor() {
     return {.name = Main::kName,
@@ -60,6 +63,8 @@ struct Family {
             .workspace_bytes = workspace_bytes,
             .requested_bytes = requested_bytes,
             .facts = facts,
+            .key_sum_columns = Main::kDeterministic ? nullptr : key_sum_columns,
+            .store_key_sums = Main::kDeterministic ? nullptr : store_key_sums,
             .launch = launch};
   }
 };

@@ -427,7 +427,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
     }
     ptx::cp_async_wait_group<0>();
   }
-  if (args.parts > 1) {
+  if (args.adds_keys) {
     float* tiles = (owns_dv ? args.dv_sums : args.dk_sums) +
                    (row_of_sums(args, work, kDeterministic) + key_warp_kv * 64) * B::kHeadDim +
                    key_warp_d * 2 * 128;
@@ -439,7 +439,7 @@ __global__ void __launch_bounds__(B::kThreads, B::kBlocksPerSm)
         if constexpr (kDeterministic) {
           backward::store_accumulator(tiles + tile * 128, lane, sum[m][n]);
         } else {
-          backward::add_to_accumulator(tiles + tile * 128, lane, sum[m][n]);
+          backward::add_to_key_sums(tiles + tile * 128, lane, sum[m][n]);
         }
       }
     }

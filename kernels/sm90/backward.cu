@@ -89,6 +89,7 @@ BackwardArguments common_arguments(const Launch& at, const backward::Arguments& 
       .padded_q = shared.padded_q,
       .padded_kv = shared.padded_kv,
       .parts = shared.parts,
+      .adds_keys = shared.adds_keys,
       .diagonal = shared.diagonal,
       .key_blocks = shared.key_blocks,
       .section_heads = static_cast<int>(backward::section_heads(at, shared.parts, deterministic)),
@@ -111,7 +112,7 @@ BackwardArguments arguments(const Launch& at, const Inputs& in, const Outputs& o
   a.k = tensor_map(rows(in.k, 0, shared.key_end), own_keys(at.blocks));
   a.v = tensor_map(rows(in.v, 0, shared.key_end), own_keys(at.blocks));
   a.first_live = static_cast<int>(first_live);
-  if (shared.parts > 1) return a;  // the main kernel stores neither dK nor dV
+  if (shared.adds_keys) return a;  // the main kernel stores neither dK nor dV
   const auto dk = stored_columns(out.dk, at.blocks), dv = stored_columns(out.dv, at.blocks);
   for (size_t i = 0; i < 2; ++i) {
     a.dk[i] = tensor_map(dk[i], kWarpRows);

@@ -27,6 +27,7 @@ struct BackwardArguments {
   int *turns, *tickets;
   int batch, q_heads, kv_heads, group, q_len, key_end, padded_q, padded_kv;
   int parts;       // thread blocks that share a block of keys
+  int adds_keys;   // whether dK and dV are added to sums
   int first_live;  // queries before this one see no key
   int diagonal;    // query q sees keys 0 to q + diagonal
   int key_blocks, section_heads;

@@ -314,7 +314,7 @@ struct BackwardByGradient : Barriers<Delay> {
           if constexpr (kDeterministic) {
             backward::store_accumulator(tile, lane, v);
           } else {
-            backward::add_to_accumulator(tile, lane, v);
+            backward::add_to_key_sums(tile, lane, v);
           }
         }
       }
@@ -333,7 +333,7 @@ struct BackwardByGradient : Barriers<Delay> {
     if (work.steps > 0) sum_gradient(a, shared, work, consumer, sum);
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel) ptx::keep_here(sum[panel]);
-    if (a.parts > 1) {
+    if (a.adds_keys) {
       add_to_others(sums_dv ? a.dv_sums : a.dk_sums, a, work, sum);
       return;
     }

@@ -321,7 +321,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       if constexpr (kConfig.deterministic) {
         backward::store_accumulator(tiles + j * kTileFloats, part.lane, v);
       } else {
-        backward::add_to_accumulator(tiles + j * kTileFloats, part.lane, v);
+        backward::add_to_key_sums(tiles + j * kTileFloats, part.lane, v);
       }
     }
   }
@@ -350,7 +350,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       const Part part(consumer, thread);
       Delay::before_barrier();
       ptx::barrier_sync(kBarrier, kConsumerThreads);  // the other may still read K and dS
-      if (a.parts > 1) {
+      if (a.adds_keys) {
         add_to_others(a.dv_sums, a, work, part, dv);
         add_to_others(a.dk_sums, a, work, part, dk);
       } else {
@@ -388,7 +388,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       const Part part(consumer, thread);
       const auto [buffer, parity] = rings.results;
       wait(shared.ds_empty[buffer], parity ^ 1);
-      if (a.parts > 1) {
+      if (a.adds_keys) {
         add_to_others(a.dv_sums, a, work, part, dv);
         add_to_others(a.dk_sums, a, work, part, dk);
       } else {
@@ -430,7 +430,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     }
     ptx::keep_here(dk);
     ptx::keep_here(dv);
-    if (a.parts > 1) {
+    if (a.adds_keys) {
       add_to_others(a.dv_sums, a, work, part, dv);
       add_to_others(a.dk_sums, a, work, part, dk);
       return;

@@ -67,7 +67,7 @@ struct BackwardCopies : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     for (unsigned n = 0; Queue::next(*shared.queue, n, work); ++n) {
       const RingPlace<2> at(n);
       wait(shared.kv_staged[at.stage], at.parity);
-      if (a.parts == 1 && leads()) {
+      if (!a.adds_keys && leads()) {
         store(a.dv[0], Rows{a}.key_gradients(work, a.dv_steps), shared.v, at.stage, work);
         store(a.dk[0], Rows{a}.key_gradients(work, a.dk_steps), shared.k, at.stage, work);
         ptx::cp_async_bulk_commit_group();

@@ -83,7 +83,7 @@ struct BackwardDqWarpgroup : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       wait(shared.ds_full[results.stage], results.parity);
       if (loads) {
         ahead.after_result(n, work.steps, work.steps, done);
-        if (a.parts == 1) store_gradients(a, shared.ds[results.stage], work);
+        if (!a.adds_keys) store_gradients(a, shared.ds[results.stage], work);
       }
       release(part.lane, shared.ds_empty[results.stage]);
       results.advance();

@@ -410,7 +410,7 @@ struct BackwardPairs : Barriers<Delay> {
       if constexpr (kDeterministic) {
         backward::store_accumulator(tiles + j * kTileFloats, lane(), v);
       } else {
-        backward::add_to_accumulator(tiles + j * kTileFloats, lane(), v);
+        backward::add_to_key_sums(tiles + j * kTileFloats, lane(), v);
       }
     }
   }
@@ -426,7 +426,7 @@ struct BackwardPairs : Barriers<Delay> {
     if (work.steps > 0) sum_gradients(a, shared, work, summer, dk, dv);
     ptx::keep_here(dk);
     ptx::keep_here(dv);
-    if (a.parts > 1) {
+    if (a.adds_keys) {
       add_to_others(a.dv_sums, a, work, summer, dv);
       add_to_others(a.dk_sums, a, work, summer, dk);
       return;
@@ -497,7 +497,7 @@ struct BackwardPairs : Barriers<Delay> {
     } else if (warpgroup == 1) {
       ptx::setmaxnreg_dec<kScorerRegisters>();
       if (work.steps > 0) compute_scores(a, shared, work);
-      if (a.parts == 1) ptx::barrier_arrive(kKeysReadBarrier, kKeyReaders);
+      if (!a.adds_keys) ptx::barrier_arrive(kKeysReadBarrier, kKeyReaders);
     } else {
       ptx::setmaxnreg_inc<kSummerRegisters>();
       sum_and_store(a, shared, work, warpgroup - 2);

@@ -128,6 +128,9 @@ class CudaGroup final : public DeviceGroup {
   Buffer allocate(int rank, size_t bytes) override {
     return device_.allocate(bytes, MemoryUse::workspace, {{0, bytes, rank}});
   }
+  Buffer allocate_for_all(size_t bytes, const std::vector<OwnedBytes>& owned) override {
+    return device_.allocate(bytes, MemoryUse::workspace, owned);
+  }
 
   void run(const std::function<void(int)>& body) override {
     const auto main = static_cast<cudaStream_t>(device_.stream().cuda);

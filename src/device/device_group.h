@@ -42,6 +42,11 @@ class DeviceGroup {
 
   // Memory of the rank, as workspace. Called outside of run().
   virtual Buffer allocate(int rank, size_t bytes) = 0;
+  // Memory that every rank reads and writes: bytes that are of a rank are in its memory, by whole
+  // pages.
+  virtual Buffer allocate_for_all(size_t bytes, const std::vector<OwnedBytes>&) {
+    return allocate(0, bytes);
+  }
 
   // Calls body(rank) on a thread for each rank, all at once. Returns when all are done, their
   // copies too, and rethrows the exception of the rank that failed first.

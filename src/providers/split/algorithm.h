@@ -21,15 +21,20 @@ class SplitAlgorithm {
   // The work of one rank, on its thread. Of the case's tensors a rank reads and writes the rows of
   // its own tokens in place; what others have it pulls first.
   virtual void run(Rank&, const Inputs&, const Outputs&) = 0;
+
+  // Called outside of run(), before runs of this part: gets memory that others do not need.
+  virtual void prepare(GroupPart) {}
 };
 
 // Each pulls all keys and values, then computes its queries.
 std::unique_ptr<SplitAlgorithm> make_gather(const Ranks&);
 
 // The same, but a kernel starts at once and waits for each chunk of keys. On GPUs one launch has
-// all queries of a rank, and waits for smaller parts.
+// all queries of a rank, and waits for smaller parts; backward, launches read the keys of others
+// where they are, and add to sums there.
 std::unique_ptr<SplitAlgorithm> make_gated(const Ranks&);
 std::unique_ptr<SplitAlgorithm> make_gated_share(const Ranks&);
+std::unique_ptr<SplitAlgorithm> make_gated_backward(const Ranks&);
 
 // Each pulls all tokens of some heads and computes these heads. On GPUs one launch waits for parts
 // of them, forward and where chunks are whole blocks.
@@ -58,10 +63,16 @@ struct SplitKind {
   bool backward = false, splits_heads = false, splits_keys = false, gates = false, merges = false;
   bool nccl = false;  // its group is of make_nccl_group(): GPUs only
 
+  // Whether kernels add dK and dV to sums of all ranks (kernels::KeySums).
+  bool has_key_sums(Pass pass, DeviceKind device) const {
+    return gates && pass == Pass::backward && device == DeviceKind::cuda;
+  }
+
   // What the algorithm adds up or merges: O of a part of the keys, dQ likewise, dK and dV of a part
   // of the queries.
-  kernels::Fp32Outputs fp32_outputs(Pass pass) const {
-    return {.of_queries = merges, .of_keys = pass == Pass::backward && !splits_heads};
+  kernels::Fp32Outputs fp32_outputs(Pass pass, DeviceKind device) const {
+    const bool adds_keys = pass == Pass::backward && !splits_heads && !has_key_sums(pass, device);
+    return {.of_queries = merges, .of_keys = adds_keys};
   }
 };
 // Of all kinds of devices.

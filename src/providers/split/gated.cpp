@@ -226,8 +226,9 @@ class Gated final : public SplitAlgorithm {
 }  // namespace
 
 std::unique_ptr<SplitAlgorithm> make_gated(const Ranks& ranks) {
-  const bool on_gpus = ranks.front()->group().info(0).kind == DeviceKind::cuda;
-  return on_gpus ? make_gated_share(ranks) : std::make_unique<Gated>(ranks);
+  const Rank& any = *ranks.front();
+  if (any.group().info(0).kind == DeviceKind::cpu) return std::make_unique<Gated>(ranks);
+  return any.whole().pass == Pass::forward ? make_gated_share(ranks) : make_gated_backward(ranks);
 }
 
 }  // namespace flashbench

@@ -17,8 +17,13 @@ namespace {
 std::optional<std::string> why_no_use(const kernels::AttentionKernel& kernel, const SplitKind& kind,
                                       const Problem& p, const DeviceInfo& info) {
   const bool waits = info.kind == DeviceKind::cpu ? kernel.knows_gates : kernel.knows_shares;
-  if (kind.gates && !waits) return "it does not wait for keys that arrive";
-  if (kind.fp32_outputs(p.pass).any() && p.dtype != Dtype::fp32 && !kernel.knows_fp32_outputs) {
+  if (kind.has_key_sums(p.pass, info.kind)) {
+    if (kernel.store_key_sums == nullptr) return "it adds to no sums that several GPUs share";
+  } else if (kind.gates && !waits) {
+    return "it does not wait for keys that arrive";
+  }
+  if (kind.fp32_outputs(p.pass, info.kind).any() && p.dtype != Dtype::fp32 &&
+      !kernel.knows_fp32_outputs) {
     return "it gives no partial results in fp32";
   }
   if (p.head_dim_v && !kernel.knows_head_dim_v) return "it takes V and O as wide as Q and K only";
@@ -71,7 +76,7 @@ class CountingGroup final : public DeviceGroup {
 SplitParts parts_of(const SplitKind& kind, const Problem& p, const DeviceInfo& info) {
   std::string reasons;
   return {.kernel = find_kernel(kind, p, info, reasons),
-          .fp32_outputs = kind.fp32_outputs(p.pass),
+          .fp32_outputs = kind.fp32_outputs(p.pass, info.kind),
           .tokens = TokenSplit::of(p)};
 }
 

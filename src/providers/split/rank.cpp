@@ -154,6 +154,22 @@ void Rank::compute(const Problem& p, const Inputs& in, const Outputs& out,
   parts_.kernel->launch(launch, in, out, workspace_at(p), stream());
 }
 
+void Rank::compute_into_sums(const Problem& p, const Inputs& in, const TensorView& dq,
+                             const kernels::KeySums& sums) const {
+  if (part_ == GroupPart::copying || p.q_len == 0 || p.kv_len == 0) return;
+  kernels::Launch launch = launch_of(p);
+  launch.key_sums = &sums;
+  parts_.kernel->launch(launch, in, {.dq = dq}, workspace_at(p), stream());
+}
+
+void Rank::store_key_sums(const kernels::KeySums& sums, RowRange keys, const Outputs& out) const {
+  if (part_ == GroupPart::copying || keys.empty()) return;
+  const Problem p = whole_.of_one_device();
+  kernels::Launch launch = launch_of(p);
+  launch.key_sums = &sums;
+  parts_.kernel->store_key_sums(launch, keys, out, stream());
+}
+
 bool Rank::works_on_rows(const TensorView& t) const {
   return part_ != GroupPart::copying && t.elements() > 0;
 }
@@ -190,6 +206,11 @@ void Rank::count_read(int owner, const ConstTensorView& t) {
   pulled_bytes_[static_cast<size_t>(owner)] += t.elements() * element_size(t.dtype);
 }
 
+void Rank::count_added(int owner, const ConstTensorView& t) {
+  if (part_ == GroupPart::computing || owner == number_) return;
+  pushed_bytes_ += t.elements() * element_size(t.dtype);
+}
+
 std::vector<RowCopy> Rank::copies_from(const RowsFrom& source) {
   std::vector<RowCopy> copies;
   if (part_ == GroupPart::computing) return copies;
@@ -218,6 +239,17 @@ void Rank::fetch(const std::vector<RowsFrom>& sources) {
   for (const RowsFrom& source : sources) {
     const std::vector<RowCopy> copies = copies_from(source);
     all.insert(all.end(), copies.begin(), copies.end());
+  }
+  rows_->copy(all, stream());
+}
+
+void Rank::copy(const std::vector<RowsFrom>& sources) const {
+  std::vector<RowCopy> all;
+  for (const RowsFrom& source : sources) {
+    for (const auto& [from, to] : source.rows) {
+      const std::vector<RowCopy> copies = copies_of(from, to);
+      all.insert(all.end(), copies.begin(), copies.end());
+    }
   }
   rows_->copy(all, stream());
 }

@@ -123,6 +123,15 @@ class Rank {
   void compute_share(const Problem&, const Inputs&, const Outputs&, kernels::Share,
                      const std::vector<RowsFrom>& fetched);
 
+  // Runs the kernel of the backward pass, which writes dQ and adds dK and dV to the sums; nothing
+  // while only copies are made.
+  void compute_into_sums(const Problem&, const Inputs&, const TensorView& dq,
+                         const kernels::KeySums&) const;
+  // Makes dK and dV of the whole problem of the sums, from one of `keys` to the next rank's;
+  // nothing while only copies are made.
+  void store_key_sums(const kernels::KeySums&, RowRange keys, const Outputs&) const;
+  int64_t key_sum_columns() const { return parts_.kernel->key_sum_columns(whole_); }
+
   // Work on rows of this rank's memory (providers/split/row_work.h); nothing while only copies are
   // made.
   void fill(const TensorView&, float value) const;
@@ -135,8 +144,9 @@ class Rank {
   // nothing while only computing, because it is what takes the place of copies.
   void merge_parts(const std::vector<PartialRows>& parts, const TensorView& o,
                    const TensorView& logsumexp);
-  // Counts a tensor of another rank that a kernel of this one reads.
+  // Counts a tensor of another rank that a kernel of this one reads, or adds to.
   void count_read(int owner, const ConstTensorView&);
+  void count_added(int owner, const ConstTensorView&);
 
   // Pulls rows of `from` on the copy engine, with a mark once the owner has set that. Nothing while
   // only computing. Returns what to wait for.
@@ -147,6 +157,8 @@ class Rank {
   // Copies the rows by a kernel, before what is computed from here on. While nothing else runs they
   // are there sooner: a copy engine takes some 9 us to begin with each tensor.
   void fetch(const std::vector<RowsFrom>&);
+  // The same whatever part of the run is made, and not counted.
+  void copy(const std::vector<RowsFrom>&) const;
   // Sends to other ranks and receives from them by NCCL, beside what is computed from here on.
   // Nothing while only computing. Returns what to wait for.
   int64_t exchange(const std::vector<NcclSend>&, const std::vector<NcclReceive>&);
@@ -162,6 +174,7 @@ class Rank {
   void only(GroupPart part) { part_ = part; }
   GroupPart part() const { return part_; }
   std::vector<int64_t>& pulled_bytes() { return pulled_bytes_; }
+  int64_t& pushed_bytes() { return pushed_bytes_; }
 
  private:
   void show_waiting() const;
@@ -190,6 +203,7 @@ class Rank {
   std::vector<Workspace> workspaces_;
   GroupPart part_ = GroupPart::everything;
   std::vector<int64_t> pulled_bytes_;  // from each rank, in this run
+  int64_t pushed_bytes_ = 0;           // to others
   StepBoard* board_ = nullptr;
 };
 

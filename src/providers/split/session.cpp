@@ -23,7 +23,10 @@ class SplitSession final : public Session, public GroupSession {
   }
 
   void run(const Inputs& in, const Outputs& out) override {
-    for (const auto& rank : ranks_) std::ranges::fill(rank->pulled_bytes(), 0);
+    for (const auto& rank : ranks_) {
+      std::ranges::fill(rank->pulled_bytes(), 0);
+      rank->pushed_bytes() = 0;
+    }
     group_->run([&](int number) {
       Rank& rank = *ranks_[static_cast<size_t>(number)];
       try {
@@ -49,6 +52,7 @@ class SplitSession final : public Session, public GroupSession {
     for (const auto& rank : ranks_) rank->show_on(board);
   }
   void only(GroupPart part) override {
+    algorithm_->prepare(part);
     for (const auto& rank : ranks_) rank->only(part);
   }
   int gpus_at_work() const override {
@@ -61,6 +65,7 @@ class SplitSession final : public Session, public GroupSession {
   std::vector<int64_t> sent_bytes() const override {
     std::vector<int64_t> sent(ranks_.size());
     for (size_t to = 0; to < ranks_.size(); ++to) {
+      sent[to] += ranks_[to]->pushed_bytes();
       for (size_t from = 0; from < ranks_.size(); ++from) {
         if (from != to) sent[from] += ranks_[to]->pulled_bytes()[from];
       }

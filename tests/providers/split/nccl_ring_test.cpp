@@ -32,7 +32,8 @@ class GroupWithFakeNccl final : public WrappedGroup {
 
 std::unique_ptr<Session> ring_session(const SplitKind& kind, const Problem& p,
                                       std::unique_ptr<DeviceGroup> group) {
-  SplitParts parts{.fp32_outputs = kind.fp32_outputs(p.pass), .tokens = TokenSplit::of(p)};
+  SplitParts parts{.fp32_outputs = kind.fp32_outputs(p.pass, DeviceKind::cuda),
+                   .tokens = TokenSplit::of(p)};
   for (const kernels::AttentionKernel* kernel : kernels::all_kernels()) {
     if (kernel->device == DeviceKind::cpu && kernel->pass == p.pass) parts.kernel = kernel;
   }

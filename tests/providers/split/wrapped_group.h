@@ -16,6 +16,9 @@ class WrappedGroup : public DeviceGroup {
   const DeviceInfo& info(int rank) const override { return group_->info(rank); }
   Stream stream(int rank) override { return group_->stream(rank); }
   Buffer allocate(int rank, size_t bytes) override { return group_->allocate(rank, bytes); }
+  Buffer allocate_for_all(size_t bytes, const std::vector<OwnedBytes>& owned) override {
+    return group_->allocate_for_all(bytes, owned);
+  }
   void run(const std::function<void(int)>& body) override { group_->run(body); }
   int64_t pull(int rank, int from, std::vector<RowCopy> copies, int mark) override {
     return group_->pull(rank, from, std::move(copies), mark);
