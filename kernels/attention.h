@@ -148,9 +148,9 @@ struct AttentionKernel {
   // a CPU. Throws CudaError.
   std::vector<KernelFacts> (*facts)(const Launch&) = nullptr;
 
-  // For a kernel that knows Launch::key_sums: the columns of their rows, and what makes dK and dV
-  // of all keys of these sums, but only of blocks of kKeySumBlock keys that begin with one of
-  // `keys`. The launch's problem has all keys. Null for all other kernels.
+  // For a kernel that knows Launch::key_sums: the columns of their rows; and what rounds the sums
+  // of a problem with all keys to dK and dV, in blocks of kKeySumBlock keys, of which it takes
+  // those that begin with one of `keys`. Null for all other kernels.
   int64_t (*key_sum_columns)(const Problem&) = nullptr;
   void (*store_key_sums)(const Launch&, RowRange keys, const Outputs&, Stream) = nullptr;
 

@@ -127,6 +127,7 @@ class CudaDevice final : public Device {
       info_.ranks = static_cast<int>(gpus.size());
       info_.rank_gpus = gpus;
       info_.ranks_share_gpus = different(gpus).size() < gpus.size();
+      info_.ranks_add_to_others = ranks_->add_to_others();
     }
     FLASHBENCH_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     FLASHBENCH_CUDA(cudaMalloc(reinterpret_cast<void**>(&result_), sizeof(*result_)));

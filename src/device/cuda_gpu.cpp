@@ -75,6 +75,13 @@ void enable_peer_access(int gpu, int other) {
   check_cuda(status, "cudaDeviceEnablePeerAccess", __FILE__, __LINE__);
 }
 
+bool adds_to_peer(int gpu, int other) {
+  int supported = 0;
+  FLASHBENCH_CUDA(
+      cudaDeviceGetP2PAttribute(&supported, cudaDevP2PAttrNativeAtomicSupported, gpu, other));
+  return supported != 0;
+}
+
 WorkOnGpu::WorkOnGpu(int gpu) {
   FLASHBENCH_CUDA(cudaGetDevice(&before_));
   FLASHBENCH_CUDA(cudaSetDevice(gpu));

@@ -18,6 +18,10 @@ std::string gpu_bus_id(int index);
 // through the host, silently and slowly.
 void enable_peer_access(int gpu, int other);
 
+// Whether a kernel of `gpu` can add to floats in the memory of the other: NVLink carries atomic
+// additions, PCIe does not.
+bool adds_to_peer(int gpu, int other);
+
 // Makes a GPU the one that this thread works with, until the end of the scope.
 class WorkOnGpu {
  public:

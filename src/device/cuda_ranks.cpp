@@ -21,6 +21,13 @@ CudaRanks::CudaRanks(const std::vector<int>& gpus) : gpus_(gpus), different_gpus
   forked_ = std::make_unique<CudaEvent>(CudaEvent::Use::order);
 }
 
+bool CudaRanks::add_to_others() const {
+  return std::ranges::all_of(different_gpus_, [&](int gpu) {
+    return std::ranges::all_of(different_gpus_,
+                               [&](int other) { return gpu == other || adds_to_peer(gpu, other); });
+  });
+}
+
 void CudaRanks::make_rank(int gpu) {
   const WorkOnGpu here(gpu);
   Rank rank;

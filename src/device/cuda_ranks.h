@@ -53,6 +53,9 @@ class CudaRanks {
   // Of the last run, which has ended: each rank's seconds from its own begin to its own end.
   std::vector<double> seconds() const;
 
+  // Whether each GPU can add to floats in the memory of the others.
+  bool add_to_others() const;
+
   void synchronize() const;
   void evict_caches_of_others(int gpu, size_t bytes);
   int64_t free_bytes() const;

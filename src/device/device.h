@@ -39,7 +39,8 @@ struct DeviceInfo {
   // nothing is gained by sharing.
   int ranks = 0;
   bool ranks_share_gpus = false;
-  std::vector<int> rank_gpus;  // the number of each rank's GPU, if --device names several
+  bool ranks_add_to_others = true;  // whether each GPU can add to the memory of the others
+  std::vector<int> rank_gpus;       // the number of each rank's GPU, if --device names several
 };
 
 // Where kernels run: a thread pool on a CPU; on a GPU a stream (cudaStream_t), with a pool for work

@@ -117,6 +117,10 @@ class SplitProvider final : public Provider {
           p.q_heads, p.kv_heads, *p.gpus);
     }
     if (auto why = why_too_few_gpus(p, info)) return why;
+    if (kind_.has_key_sums(p.pass, info.kind) && !info.ranks_add_to_others) {
+      return "it adds to the memory of other GPUs, and the links between these carry no atomic "
+             "additions";
+    }
     if (kind_.nccl) {
       if (const auto why = why_no_nccl(info, nccl_library())) return why;
     }

@@ -127,7 +127,7 @@ class Rank {
   // while only copies are made.
   void compute_into_sums(const Problem&, const Inputs&, const TensorView& dq,
                          const kernels::KeySums&) const;
-  // Makes dK and dV of the whole problem of the sums, from one of `keys` to the next rank's;
+  // Makes dK and dV of the sums, in blocks that begin with one of `keys` (see AttentionKernel);
   // nothing while only copies are made.
   void store_key_sums(const kernels::KeySums&, RowRange keys, const Outputs&) const;
   int64_t key_sum_columns() const { return parts_.kernel->key_sum_columns(whole_); }

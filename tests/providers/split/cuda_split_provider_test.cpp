@@ -108,6 +108,15 @@ TEST_F(CudaSplitProvider, SaysWhichKernelsCannotBeUsed) {
   EXPECT_EQ(why("tiled:ring", shared_problem(Pass::backward, Dtype::bf16, 2), ampere), "");
 }
 
+TEST_F(CudaSplitProvider, GatedBackwardNeedsLinksThatCarryAdditions) {
+  DeviceInfo info = hoppers(2);
+  info.ranks_add_to_others = false;
+  EXPECT_THAT(why("tiled:gated", shared_problem(Pass::backward, Dtype::bf16, 2), info),
+              HasSubstr("the links between these carry no atomic additions"));
+  EXPECT_EQ(why("tiled:gated", shared_problem(Pass::forward, Dtype::bf16, 2), info), "");
+  EXPECT_EQ(why("tiled:ulysses", shared_problem(Pass::backward, Dtype::bf16, 2), info), "");
+}
+
 TEST_F(CudaSplitProvider, KernelsWithAlignedRowsTakeNoOffset) {
   const Problem p = shared_problem(Pass::forward, Dtype::bf16, 2);
   const auto why_not =
