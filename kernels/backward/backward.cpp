@@ -120,29 +120,6 @@ void launch_last(const Launch& at, const Arguments& args, Stream stream, Start s
   launch_kernel(rows.kernel, (query_rows + key_rows) / rows.rows, args, stream, start);
 }
 
-void store_key_sums(const Launch& at, RowRange keys, const Outputs& out, Stream stream) {
-  const Problem& p = at.problem;
-  const auto block = [](int64_t row) {
-    return static_cast<int>((row + kKeySumBlock - 1) / kKeySumBlock);
-  };
-  const int first = block(keys.first), count = block(keys.end) - first;
-  if (count == 0) return;
-  KeyConversion conversion{{}, first, count};
-  Arguments& args = conversion.args;
-  args.dk = strided(out.dk);
-  args.dv = strided(out.dv);
-  args.dk_sums = at.key_sums->dk;
-  args.dv_sums = at.key_sums->dv;
-  args.slices = 1;
-  args.batch = static_cast<int>(p.batch);
-  args.kv_heads = static_cast<int>(p.kv_heads);
-  args.kv_len = static_cast<int>(p.kv_len);
-  args.head_dim = static_cast<int>(p.head_dim);
-  args.padded_kv = static_cast<int>(at.key_sums->rows);
-  args.scale = static_cast<float>(p.softmax_scale());
-  launch_kernel(convert_keys(p), 2 * p.batch * p.kv_heads * count, conversion, stream);
-}
-
 size_t workspace_bytes(const Launch& at, bool deterministic) {
   return Workspace(at.problem, slices(at, choose_parts(at), deterministic), nullptr).bytes;
 }
@@ -195,6 +172,17 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
           .scale = static_cast<float>(scale),
           .scale_log2 = static_cast<float>(scale * std::numbers::log2e),
           .requests = requests(at)};
+}
+
+void store_key_sums(const Launch& at, RowRange keys, const Outputs& out, Stream stream) {
+  const Problem& p = at.problem;
+  const auto block = [](int64_t row) {
+    return static_cast<int>((row + kKeySumBlock - 1) / kKeySumBlock);
+  };
+  const int first = block(keys.first), count = block(keys.end) - first;
+  if (count == 0) return;
+  launch_kernel(convert_keys(p), 2 * p.batch * p.kv_heads * count,
+                {arguments(at, {}, out, nullptr, false), first, count}, stream);
 }
 
 // First kernel: reads O, dO and L; writes D, L in base 2 and zeros in dQ's accumulators. Main

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/attention.h"
+#include "kernels/backward/backward.h"
 #include "tests/kernels/hopper.h"
 
 namespace flashbench::kernels {
@@ -197,6 +198,26 @@ TEST(BackwardSplit, TakesMemoryInProportionToTheLength) {
   EXPECT_LE(any_order, dq + slice + dq / 32);
   EXPECT_EQ(kSm90BackwardDeterministic.workspace_bytes(at), any_order + (parts - 1) * slice);
   EXPECT_THAT(kSm90Backward.variant(at), testing::HasSubstr(std::to_string(parts) + " parts"));
+}
+
+// Whether parts share keys or not.
+TEST(BackwardSplit, AddsToTheSumsOfItsCaller) {
+  const DeviceInfo device = hopper();
+  float dk = 0, dv = 0;
+  const KeySums sums{&dk, &dv, 4096};
+  for (const int64_t kv_heads : {1, 32}) {
+    const Problem p = problem(1, 32, kv_heads, 2000, 128, Mask::causal_bottom_right);
+    Launch at = launch(p, device);
+    EXPECT_EQ(arguments(at, {}, {}, nullptr, false).adds_keys, kv_heads == 1);
+    at.key_sums = &sums;
+    const Arguments args = arguments(at, {}, {}, nullptr, false);
+    EXPECT_TRUE(args.adds_keys);
+    EXPECT_EQ(args.dk_sums, &dk);
+    EXPECT_EQ(args.dv_sums, &dv);
+    EXPECT_EQ(args.padded_kv, 4096);
+    EXPECT_EQ(args.slices, 0);
+    EXPECT_EQ(args.zeros, 0);
+  }
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "device/page_owners.h"
 #include "providers/split/algorithm.h"
 #include "providers/split/all_keys.h"
 
@@ -16,38 +15,31 @@ namespace flashbench {
 
 namespace {
 
-// Sums of dK and dV for all tokens.
+// Sums of dK and dV for all tokens: fp32, in an order that the kernels know.
 struct GradientSums {
-  Buffer dk_buffer, dv_buffer;
-  TensorView dk, dv;  // fp32 [batch, kv_heads, rows, columns], of which the kernels know the order
+  RankTensor dk, dv;
 
   kernels::KeySums key_sums() const {
-    return {static_cast<float*>(dk.data), static_cast<float*>(dv.data), dk.length};
+    return {static_cast<float*>(dk.view().data), static_cast<float*>(dv.view().data),
+            dk.view().length};
   }
 };
 
-// `allocate` gets a buffer for a tensor like this view.
-template <typename Allocate>
-GradientSums make_sums(const Rank& rank, const Allocate& allocate) {
-  const Problem& p = rank.whole();
+// The rows of the sums of a head.
+int64_t sum_rows(const Rank& rank) {
   constexpr int64_t kRows = kernels::kKeySumRows;
-  TensorView view =
-      dense_view(static_cast<void*>(nullptr), Dtype::fp32, Layout::bhsd, p.batch, p.kv_heads,
-                 (p.kv_len + kRows - 1) / kRows * kRows, rank.key_sum_columns());
-  GradientSums sums{allocate(view), allocate(view), view, view};
-  sums.dk.data = sums.dk_buffer.data();
-  sums.dv.data = sums.dv_buffer.data();
-  return sums;
+  return (rank.whole().kv_len + kRows - 1) / kRows * kRows;
 }
 
 class GatedBackward final : public SplitAlgorithm {
  public:
-  explicit GatedBackward(const Ranks& ranks)
-      : sums_(make_sums(*ranks.front(), [&](const TensorView& view) {
-          const Rank& any = *ranks.front();
-          return any.group().allocate_for_all(bytes_of(view),
-                                              owned_bytes(view, 0, owned_rows(any.tokens())));
-        })) {
+  explicit GatedBackward(const Ranks& ranks) {
+    const Rank& any = *ranks.front();
+    const auto sums = [&] {
+      return any.tensor_for_all(Dtype::fp32, any.whole().kv_heads, sum_rows(any),
+                                any.key_sum_columns());
+    };
+    sums_ = {sums(), sums()};
     for (const auto& rank : ranks) {
       ranks_.push_back(rank.get());
       states_.push_back(make_state(*rank));
@@ -89,10 +81,6 @@ class GatedBackward final : public SplitAlgorithm {
     std::optional<Own> own;
   };
 
-  static size_t bytes_of(const TensorView& view) {
-    return static_cast<size_t>(view.elements() * element_size(view.dtype));
-  }
-
   static State make_state(Rank& rank) {
     State state;
     for (size_t i = 0; i < 2; ++i) {
@@ -105,11 +93,12 @@ class GatedBackward final : public SplitAlgorithm {
 
   static Own make_own(const Rank& rank) {
     const Problem& p = rank.whole();
-    return {rank.pulled_tensor(p.dtype, p.kv_heads, p.kv_len, p.head_dim),
-            rank.pulled_tensor(p.dtype, p.kv_heads, p.kv_len, p.value_dim()),
-            make_sums(rank, [&](const TensorView& view) {
-              return rank.group().allocate(rank.number(), bytes_of(view));
-            })};
+    const auto sums = [&] {
+      return rank.tensor(Dtype::fp32, p.kv_heads, sum_rows(rank), rank.key_sum_columns());
+    };
+    return {.k = rank.pulled_tensor(p.dtype, p.kv_heads, p.kv_len, p.head_dim),
+            .v = rank.pulled_tensor(p.dtype, p.kv_heads, p.kv_len, p.value_dim()),
+            .sums = {sums(), sums()}};
   }
 
   static void bring_keys(const Rank& rank, Own& own, const Inputs& in) {
@@ -120,9 +109,9 @@ class GatedBackward final : public SplitAlgorithm {
   // The last rows with those behind them, among which the kernels' order may put elements.
   void clear(const Rank& rank) const {
     for (RowRange rows : rank.own_rows()) {
-      if (!rows.empty() && rows.end == rank.tokens().tokens) rows.end = sums_.dk.length;
-      rank.fill(rows_of(sums_.dk, rows), 0);
-      rank.fill(rows_of(sums_.dv, rows), 0);
+      if (!rows.empty() && rows.end == rank.tokens().tokens) rows.end = sums_.dk.view().length;
+      rank.fill(rows_of(sums_.dk.view(), rows), 0);
+      rank.fill(rows_of(sums_.dv.view(), rows), 0);
     }
   }
 
@@ -163,8 +152,8 @@ class GatedBackward final : public SplitAlgorithm {
     for_others(rank, keys, [&](int owner, RowRange rows) {
       rank.count_read(owner, rows_of(in.k, rows));
       rank.count_read(owner, rows_of(in.v, rows));
-      rank.count_added(owner, rows_of(sums_.dk, rows));
-      rank.count_added(owner, rows_of(sums_.dv, rows));
+      rank.count_added(owner, rows_of(sums_.dk.view(), rows));
+      rank.count_added(owner, rows_of(sums_.dv.view(), rows));
     });
   }
 
@@ -174,8 +163,8 @@ class GatedBackward final : public SplitAlgorithm {
       sources.push_back({owner,
                          {{rows_of(in.k, rows), rows_of(own.k.view(), rows)},
                           {rows_of(in.v, rows), rows_of(own.v.view(), rows)},
-                          {rows_of(own.sums.dk, rows), rows_of(sums_.dk, rows)},
-                          {rows_of(own.sums.dv, rows), rows_of(sums_.dv, rows)}}});
+                          {rows_of(own.sums.dk.view(), rows), rows_of(sums_.dk.view(), rows)},
+                          {rows_of(own.sums.dv.view(), rows), rows_of(sums_.dv.view(), rows)}}});
     });
     rank.fetch(sources);
   }

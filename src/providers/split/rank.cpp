@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "device/page_owners.h"
+
 namespace flashbench {
 
 // Dimensions that lie dense on both sides are parts of a row, the next one makes rows, and the
@@ -78,6 +80,14 @@ std::array<RowRange, 2> Rank::rows_of_rank(int rank) const {
 
 RankTensor Rank::tensor(Dtype dtype, int64_t heads, int64_t length, int64_t head_dim) const {
   return {group_, number_, dtype, Layout::bhsd, whole_.batch, heads, length, head_dim};
+}
+
+RankTensor Rank::tensor_for_all(Dtype dtype, int64_t heads, int64_t length,
+                                int64_t head_dim) const {
+  const TensorView view = dense_view(static_cast<void*>(nullptr), dtype, Layout::bhsd, whole_.batch,
+                                     heads, length, head_dim);
+  const auto bytes = static_cast<size_t>(view.elements() * element_size(dtype));
+  return {group_.allocate_for_all(bytes, owned_bytes(view, 0, owned_rows(tokens()))), view};
 }
 
 RankTensor Rank::pulled_tensor(Dtype dtype, int64_t heads, int64_t length, int64_t head_dim) const {

@@ -57,6 +57,9 @@ class RankTensor {
   RankTensor() = default;
   RankTensor(DeviceGroup&, int rank, Dtype, Layout, int64_t batch, int64_t heads, int64_t length,
              int64_t head_dim);
+  RankTensor(Buffer buffer, TensorView view) : buffer_(std::move(buffer)), view_(view) {
+    view_.data = buffer_.data();
+  }
   const TensorView& view() const { return view_; }
   TensorView first_rows(int64_t rows) const { return rows_of(view_, {0, rows}); }
 
@@ -81,7 +84,9 @@ class Rank {
 
   // [batch, heads, length, head_dim], as kernels take a logsumexp.
   RankTensor tensor(Dtype, int64_t heads, int64_t length, int64_t head_dim) const;
-  // The same in the layout of the case, so that its rows come in large pieces.
+  // The same, for all ranks: each row is in the memory of its token's owner.
+  RankTensor tensor_for_all(Dtype, int64_t heads, int64_t length, int64_t head_dim) const;
+  // As tensor(), in the layout of the case, so that its rows come in large pieces.
   RankTensor pulled_tensor(Dtype, int64_t heads, int64_t length, int64_t head_dim) const;
 
   // The problem of these queries and keys. `diagonal`: the last query is that of the last key, and
