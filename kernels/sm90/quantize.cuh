@@ -107,10 +107,9 @@ inline __device__ void unpack(const uint4& packed, float* x) {
   }
 }
 
-// The largest of all threads' values, for all of them. Floats that are not negative have the order
-// of their bits.
-inline __device__ unsigned largest_of_block(unsigned value) {
-  __shared__ unsigned warps[32];
+// The largest of all threads' values, for all of them, by way of shared memory. Floats that are not
+// negative have the order of their bits.
+inline __device__ unsigned largest_of_block(unsigned value, unsigned (&warps)[32]) {
   const unsigned of_warp = __reduce_max_sync(~0u, value);
   if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = of_warp;
   __syncthreads();
@@ -123,7 +122,8 @@ inline __device__ unsigned largest_of_block(unsigned value) {
 // threads, each with its own magnitude.
 template <typename Block>
 __device__ void report_amax(const Block& block, float largest, unsigned parity) {
-  const unsigned all = largest_of_block(__float_as_uint(largest));
+  __shared__ unsigned warps[32];
+  const unsigned all = largest_of_block(__float_as_uint(largest), warps);
   if (threadIdx.x == 0) {
     ptx::st_relaxed_gpu(block.tensor.amaxes + block.number, all | parity << 31);
   }
@@ -156,8 +156,8 @@ class Quotient {
       while (amax >> 31 != parity);
       largest = max(largest, amax & ~(1u << 31));
     }
-    __syncthreads();  // report_amax has read the shared memory of largest_of_block
-    divisor_ = descale_of(largest_of_block(largest));
+    __shared__ unsigned warps[32];
+    divisor_ = descale_of(largest_of_block(largest, warps));
     inverse_ = 1 / divisor_;
     if (threadIdx.x == 0 && block.number == first) {
       tensor.descales[a.one_factor ? 0 : block.head] = divisor_;
@@ -388,8 +388,9 @@ struct QuantizeShared {
 };
 
 // Finds the largest magnitudes of heads, and rounds. All thread blocks of the launch run at the
-// same time, and there are as many as a head has blocks, or more. So each waits only for blocks
-// that others have begun, or will begin before they wait. Meanwhile its next ones are loaded.
+// same time, and there are as many as a head has blocks, or more. Each reports its next block
+// before it rounds one, so that the others have reported theirs by then, and it rarely waits. It
+// waits only for blocks that others have begun, or will begin before they wait.
 template <int kHeadDim>
 __global__ void __launch_bounds__(QuantizeShared<kHeadDim>::kThreads, quantizing_at_once(kHeadDim))
     quantize_heads_kernel(const __grid_constant__ QuantizeArguments a) {
@@ -398,8 +399,9 @@ __global__ void __launch_bounds__(QuantizeShared<kHeadDim>::kThreads, quantizing
   extern __shared__ __align__(16) char shared_memory[];
   Shared& shared = *reinterpret_cast<Shared*>(shared_memory);
   ptx::griddepcontrol_launch_dependents();
-  int to_load = static_cast<int>(blockIdx.x), load_stage = 0;
+  const int step = static_cast<int>(gridDim.x);
   const auto next_stage = [](int stage) { return stage + 1 == Shared::kStages ? 0 : stage + 1; };
+  int to_load = static_cast<int>(blockIdx.x), load_stage = 0;
   const auto begin_load = [&]() {
     if (to_load < a.blocks) {
       const Block block(a, to_load);
@@ -409,37 +411,41 @@ __global__ void __launch_bounds__(QuantizeShared<kHeadDim>::kThreads, quantizing
       });
     }
     ptx::cp_async_commit_group();
-    to_load += static_cast<int>(gridDim.x);
+    to_load += step;
     load_stage = next_stage(load_stage);
+  };
+  const auto packed = [&](int stage) {
+    Packed x;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) x.chunks[j] = shared.chunks[stage][j][threadIdx.x];
+    return x;
+  };
+  // Of the block that arrives next.
+  const unsigned parity = (__ldcg(a.launches) + 1) & 1;
+  const auto report = [&](int index, int stage) {
+    ptx::cp_async_wait_group<Shared::kStages - 2>();
+    if (index < a.blocks) report_amax(Block(a, index), largest_of(packed(stage)), parity);
   };
 
 #pragma unroll
   for (int i = 0; i < Shared::kStages - 1; ++i) begin_load();
-  const unsigned parity = (__ldcg(a.launches) + 1) & 1;
   int stage = 0;
+  report(static_cast<int>(blockIdx.x), stage);
 #pragma unroll 1
-  for (int i = static_cast<int>(blockIdx.x); i < a.blocks; i += static_cast<int>(gridDim.x)) {
-    ptx::cp_async_wait_group<Shared::kStages - 2>();
-    const auto packed = [&] {
-      Packed x;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) x.chunks[j] = shared.chunks[stage][j][threadIdx.x];
-      return x;
-    };
-    const Block block(a, i);
-    report_amax(block, largest_of(packed()), parity);
+  for (int i = static_cast<int>(blockIdx.x); i < a.blocks; i += step) {
     begin_load();
-
+    __syncthreads();  // all have read what the last searches and tile left in shared memory
+    report(i + step, next_stage(stage));
+    const Block block(a, i);
     const Quotient over(a, block, parity);
     if (block.is_v) {
-      store_keys(block, over, packed(), shared.tile);
+      store_keys(block, over, packed(stage), shared.tile);
     } else {
       store_row(block, over, [&](int j, float(&eight)[8]) {
         unpack(shared.chunks[stage][j][threadIdx.x], eight);
       });
     }
     stage = next_stage(stage);
-    __syncthreads();
   }
   if (threadIdx.x != 0) return;
   const unsigned last = gridDim.x - 1, before = atomicInc(a.ended, last);

@@ -31,7 +31,7 @@ void print(const Tuned& tuned) {
       fmt::print("  {:<44} {}\n", candidate.variant, candidate.reason);
       continue;
     }
-    fmt::print("  {:<44} {:8.3f} ms {:8.1f} TFLOP/s {:+6.1f}%{}\n", candidate.variant,
+    fmt::print("  {:<44} {:8.4g} ms {:8.1f} TFLOP/s {:+6.1f}%{}\n", candidate.variant,
                candidate.median * 1e3, tuned.problem.flops_convention() / candidate.median * 1e-12,
                (candidate.median / tuned.candidates.front().median - 1) * 100,
                candidate.blocks == tuned.best ? "  best" : "");
@@ -86,6 +86,12 @@ void add_tune(CLI::App& app, Invocation& invocation) {
       ->capture_default_str();
   command.add_option("--length", flags->options.length, "Length of queries and keys")
       ->transform(from_to(1, 1 << 20))
+      ->capture_default_str();
+  command.add_option("--tokens", flags->options.total_tokens, "Tokens of all sequences together")
+      ->transform(from_to(1, 1 << 24))
+      ->capture_default_str();
+  command.add_option("--hidden", flags->options.hidden, "Columns of all heads together")
+      ->transform(from_to(1, 1 << 16))
       ->capture_default_str();
   command
       .add_option("--table", flags->table,
