@@ -11,6 +11,8 @@ namespace {
 // multiprocessor; what a warp gets through, and what a multiprocessor gets through if others are
 // idle, with 16 rows and with more; those with a cache of bytes are taken to be the latter.
 constexpr double kMemoryRate = 34;
+// The share that memory delivers less if all but no multiprocessors read.
+constexpr double kLossOfFew = 0.06;
 constexpr double kWarpRate = 16.5, kLargestRate = 97;
 constexpr double kWarpRateOfMoreRows = 11, kLargestRateOfMoreRows = 56;
 
@@ -21,8 +23,12 @@ constexpr double kEnds = 1200, kClusterMerge = 600, kMemoryMerge = 1600, kMergeR
 // Of a unit. Powers of two alone: twelve splits were slower than eight and than sixteen.
 constexpr int kMostClusters = 16;
 
-// The time in which thread blocks at once read `bytes` each.
-double reading_ns(double thread_blocks, double bytes, double memory_rate, double rate) {
+// The time in which thread blocks at once read `bytes` each, at a rate of at most `rate`, on some
+// of the multiprocessors.
+double reading_ns(double thread_blocks, double bytes, double reading, double multiprocessors,
+                  double rate) {
+  const double idle = std::max(0.0, 1 - reading / multiprocessors);
+  const double memory_rate = kMemoryRate * multiprocessors * (1 - kLossOfFew * idle);
   return std::max(thread_blocks * bytes / memory_rate, bytes / rate);
 }
 
@@ -61,11 +67,10 @@ double predicted_ns(const Problem& p, const DeviceInfo& device, const BlockSizes
   const bool more_rows = blocks.q > 16 || p.kv_dtype;
   const double rate = std::min((more_rows ? kLargestRateOfMoreRows : kLargestRate) / sharing,
                                (more_rows ? kWarpRateOfMoreRows : kWarpRate) * blocks.warps);
-  const double memory_rate = kMemoryRate * multiprocessors;
   const double waves = std::floor(thread_blocks / slots);
   const double rest = thread_blocks - waves * slots;
-  double ns = waves * (reading_ns(slots, bytes, memory_rate, rate) + kEnds);
-  if (rest > 0) ns += reading_ns(rest, bytes, memory_rate, rate) + kEnds;
+  double ns = waves * (reading_ns(slots, bytes, slots / sharing, multiprocessors, rate) + kEnds);
+  if (rest > 0) ns += reading_ns(rest, bytes, rest / sharing, multiprocessors, rate) + kEnds;
   if (splits.cluster_size > 1) ns += kClusterMerge;
   if (splits.clusters > 1) {
     const double partial_bytes = rows * static_cast<double>(p.value_dim()) * sizeof(float);

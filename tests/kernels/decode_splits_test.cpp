@@ -46,6 +46,15 @@ TEST(DecodeSplits, AClusterSharesTheKeysOfAFewUnits) {
   }
 }
 
+// Half of the multiprocessors do not quite reach the rate of memory. That matters where many bytes
+// are read; where few are, merging in memory takes longer.
+TEST(DecodeSplits, ManyBytesAreReadByAllMultiprocessors) {
+  EXPECT_EQ(chosen(decoding(4, 4, 8, 32768)).count(), 4);
+  EXPECT_EQ(chosen(decoding(16, 16, 2, 32768)).count(), 4);
+  EXPECT_EQ(chosen(decoding(16, 8, 4, 32768)), (Splits{1, 2}));
+  EXPECT_EQ(chosen(decoding(4, 4, 8, 4096)), (Splits{1, 2}));
+}
+
 TEST(DecodeSplits, SeveralClustersShareThoseOfASingleUnit) {
   EXPECT_GT(chosen(decoding(1, 16, 1, 32768)).clusters, 2);
 }
