@@ -11,16 +11,24 @@ namespace {
 
 // The costs of a tile (a block of queries of one head) in clocks: to start and to end it, and for
 // each block of keys; and the share of the tensor cores' peak that its products reach. Fitted to
-// 154 problems of length 77 to 16384 on an H100 and an H200 (docs/kernel-log.md).
+// the choices that they make in 155 problems of length 77 to 8192, most of them on an H200
+// (docs/kernel-log.md), so that one alone means little.
 struct TileCosts {
   double ends, key_block, peak_share;
 };
 
 TileCosts tile_costs(int64_t head_dim, const BlockSizes& blocks) {
-  const bool small = head_dim <= 64;
-  if (blocks.q == 64) return small ? TileCosts{2900, 100, 0.575} : TileCosts{2860, 900, 0.966};
-  if (blocks.q == 128) return small ? TileCosts{2810, 800, 0.768} : TileCosts{3330, 220, 0.68};
-  return small ? TileCosts{3120, 400, 0.682} : TileCosts{3930, 80, 0.85};
+  if (head_dim <= 64) {
+    if (blocks.q == 64) return {1310, 180, 0.55};
+    if (blocks.q == 128) return {1990, 780, 0.719};
+    return blocks.kv == 64 ? TileCosts{2150, 270, 0.676} : TileCosts{2710, 290, 0.669};
+  }
+  if (head_dim <= 80) {
+    if (blocks.q == 64) return {2080, 180, 0.463};
+    return blocks.q == 128 ? TileCosts{3270, 24, 0.636} : TileCosts{4270, 2, 0.74};
+  }
+  if (blocks.q == 64) return {900, 280, 0.627};
+  return blocks.q == 128 ? TileCosts{2240, 0, 0.722} : TileCosts{4000, 73, 1};
 }
 
 constexpr int64_t divide_up(int64_t a, int64_t b) {
@@ -96,7 +104,9 @@ BlockSizes shortest_blocks(const Problem& p, const DeviceInfo& device, int head_
   BlockSizes best = long_blocks;
   double least = clocks_with(long_blocks);
   for (const BlockSizes& blocks : candidates) {
-    if (blocks.q >= long_blocks.q) continue;
+    const bool has_finer_keys =
+        head_dim <= 64 && blocks.q == long_blocks.q && blocks.kv < long_blocks.kv;
+    if (blocks.q >= long_blocks.q && !has_finer_keys) continue;
     if (blocks.q == 64 && average.q_len > kLongestOf64) continue;
     const double clocks = clocks_with(blocks);
     if (clocks >= least) continue;

@@ -54,6 +54,22 @@ TEST(ForwardBlocks, ProblemsOfFewBlocksHaveSmallerOnes) {
   }
 }
 
+// Blocks of 64 keys waste less on the diagonal than those of 128.
+TEST(ForwardBlocks, CausalProblemsOfAFewWavesHaveFinerKeys) {
+  const auto kv = [](int64_t length) {
+    return chosen(problem(4, 16, length, 64, Mask::causal_bottom_right)).kv;
+  };
+  EXPECT_EQ(kv(1024), 64);
+  EXPECT_EQ(kv(4096), 128);
+}
+
+TEST(ForwardBlocks, AFewShortHeadsAreSpreadOverMoreMultiprocessors) {
+  for (const int64_t head_dim : {72, 80}) {
+    EXPECT_EQ(chosen(problem(1, 16, 256, head_dim, Mask::none)).q, 64) << head_dim;
+    EXPECT_EQ(chosen(problem(8, 16, 256, head_dim, Mask::none)).q, 128) << head_dim;
+  }
+}
+
 TEST(ForwardBlocks, ShortProblemsShareMultiprocessors) {
   for (const Mask mask : kBothMasks) {
     for (const int64_t head_dim : {64, 80, 128}) {
