@@ -11,7 +11,7 @@ namespace {
 // multiprocessor; what a warp gets through, and what a multiprocessor gets through if others are
 // idle, with 16 rows and with more; those with a cache of bytes are taken to be the latter.
 constexpr double kMemoryRate = 34;
-// The share that memory delivers less if all but no multiprocessors read.
+// Memory delivers less if some multiprocessors do not read: by this times their share of all.
 constexpr double kLossOfFew = 0.06;
 constexpr double kWarpRate = 16.5, kLargestRate = 97;
 constexpr double kWarpRateOfMoreRows = 11, kLargestRateOfMoreRows = 56;
@@ -23,8 +23,8 @@ constexpr double kEnds = 1200, kClusterMerge = 600, kMemoryMerge = 1600, kMergeR
 // Of a unit. Powers of two alone: twelve splits were slower than eight and than sixteen.
 constexpr int kMostClusters = 16;
 
-// The time in which thread blocks at once read `bytes` each, at a rate of at most `rate`, on some
-// of the multiprocessors.
+// The time in which thread blocks at once read `bytes` each, at a rate of at most `rate`; `reading`
+// of the multiprocessors have some of them.
 double reading_ns(double thread_blocks, double bytes, double reading, double multiprocessors,
                   double rate) {
   const double idle = std::max(0.0, 1 - reading / multiprocessors);
