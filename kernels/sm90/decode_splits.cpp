@@ -11,10 +11,11 @@ namespace {
 // multiprocessor; what a warp gets through, and what a multiprocessor gets through if others are
 // idle, with 16 rows and with more; those with a cache of bytes are taken to be the latter.
 constexpr double kMemoryRate = 34;
-// Memory delivers less if some multiprocessors do not read: by this times their share of all.
-constexpr double kLossOfFew = 0.06;
 constexpr double kWarpRate = 16.5, kLargestRate = 97;
 constexpr double kWarpRateOfMoreRows = 11, kLargestRateOfMoreRows = 56;
+
+// Memory delivers less if some multiprocessors do not read: by this times their share of all.
+constexpr double kLossOfIdle = 0.06;
 
 // Nanoseconds: the start and end of a thread block that others do not hide, merges in a cluster and
 // in memory, and the rate at which a thread block merges partial results in memory.
@@ -22,15 +23,6 @@ constexpr double kEnds = 1200, kClusterMerge = 600, kMemoryMerge = 1600, kMergeR
 
 // Of a unit. Powers of two alone: twelve splits were slower than eight and than sixteen.
 constexpr int kMostClusters = 16;
-
-// The time in which thread blocks at once read `bytes` each, at a rate of at most `rate`; `reading`
-// of the multiprocessors have some of them.
-double reading_ns(double thread_blocks, double bytes, double reading, double multiprocessors,
-                  double rate) {
-  const double idle = std::max(0.0, 1 - reading / multiprocessors);
-  const double memory_rate = kMemoryRate * multiprocessors * (1 - kLossOfFew * idle);
-  return std::max(thread_blocks * bytes / memory_rate, bytes / rate);
-}
 
 // In portions. A thread block has at least so many tiles: with fewer, merging takes longer than
 // reading. No request is in more parts than this many by its length.
@@ -67,10 +59,15 @@ double predicted_ns(const Problem& p, const DeviceInfo& device, const BlockSizes
   const bool more_rows = blocks.q > 16 || p.kv_dtype;
   const double rate = std::min((more_rows ? kLargestRateOfMoreRows : kLargestRate) / sharing,
                                (more_rows ? kWarpRateOfMoreRows : kWarpRate) * blocks.warps);
+  const auto wave_ns = [&](double blocks_at_once) {
+    const double idle = std::max(0.0, 1 - blocks_at_once / sharing / multiprocessors);
+    const double memory_rate = kMemoryRate * multiprocessors * (1 - kLossOfIdle * idle);
+    return std::max(blocks_at_once * bytes / memory_rate, bytes / rate) + kEnds;
+  };
   const double waves = std::floor(thread_blocks / slots);
   const double rest = thread_blocks - waves * slots;
-  double ns = waves * (reading_ns(slots, bytes, slots / sharing, multiprocessors, rate) + kEnds);
-  if (rest > 0) ns += reading_ns(rest, bytes, rest / sharing, multiprocessors, rate) + kEnds;
+  double ns = waves * wave_ns(slots);
+  if (rest > 0) ns += wave_ns(rest);
   if (splits.cluster_size > 1) ns += kClusterMerge;
   if (splits.clusters > 1) {
     const double partial_bytes = rows * static_cast<double>(p.value_dim()) * sizeof(float);

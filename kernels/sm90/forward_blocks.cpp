@@ -10,9 +10,9 @@ namespace flashbench::kernels::sm90 {
 namespace {
 
 // The costs of a tile (a block of queries of one head) in clocks: to start and to end it, and for
-// each block of keys; and the share of the tensor cores' peak that its products reach. Fitted to
-// the choices that they make in 151 problems of length 77 to 8192, most of them on an H200
-// (docs/kernel-log.md), so that one alone means little.
+// each block of keys; and the share of the tensor cores' peak that its products reach. They are
+// fitted together, to choose the fastest blocks in 151 problems of length 77 to 8192, most of them
+// on an H200 (docs/kernel-log.md): a single one is no measurement.
 struct TileCosts {
   double ends, key_block, peak_share;
 };

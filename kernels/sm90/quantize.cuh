@@ -420,8 +420,8 @@ __global__ void __launch_bounds__(QuantizeShared<kHeadDim>::kThreads, quantizing
     for (int j = 0; j < 4; ++j) x.chunks[j] = shared.chunks[stage][j][threadIdx.x];
     return x;
   };
-  // Of the block that arrives next.
   const unsigned parity = (__ldcg(a.launches) + 1) & 1;
+  // Waits for the block that arrives next, and reports it.
   const auto report = [&](int index, int stage) {
     ptx::cp_async_wait_group<Shared::kStages - 2>();
     if (index < a.blocks) report_amax(Block(a, index), largest_of(packed(stage)), parity);
@@ -434,7 +434,7 @@ __global__ void __launch_bounds__(QuantizeShared<kHeadDim>::kThreads, quantizing
 #pragma unroll 1
   for (int i = static_cast<int>(blockIdx.x); i < a.blocks; i += step) {
     begin_load();
-    __syncthreads();  // all have read what the last searches and tile left in shared memory
+    __syncthreads();  // until all have read the shared memory of the searches and the tile
     report(i + step, next_stage(stage));
     const Block block(a, i);
     const Quotient over(a, block, parity);

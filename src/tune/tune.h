@@ -18,7 +18,7 @@ namespace flashbench {
 struct TuneOptions {
   // The head dimensions that kernels are compiled for: a table row for another one would never be
   // used.
-  std::vector<int64_t> head_dims{32, 64, 80, 96, 128, 192, 256};
+  std::vector<int64_t> head_dims{32, 64, 96, 128, 192, 256};
   std::vector<Mask> masks{Mask::none, Mask::causal_bottom_right};
   std::string family;            // empty: all tunable ones
   int64_t length = 4096;         // q_len and kv_len

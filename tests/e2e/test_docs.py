@@ -66,18 +66,7 @@ def test_links_lead_somewhere():
     assert len(pages) > 10 and broken == []
 
 
-def draw_one_plot_alone(copy):
-    """Drawing all of them takes a minute."""
-    script = copy / "scripts/docs"
-    lines = script.read_text(encoding="utf-8").splitlines(True)
-    begin, end = lines.index("PLOTS = [\n") + 1, lines.index("]\n")
-    kept = [line for line in lines[begin:end] if "ladder" in line]
-    assert len(kept) == 1
-    script.write_text("".join(lines[:begin] + kept + lines[end:]), encoding="utf-8")
-
-
 def test_what_was_changed_by_hand_is_noticed_and_written_once(copy, binary):
-    draw_one_plot_alone(copy)
     texts = {page: (copy / page).read_text(encoding="utf-8")
              for page in ("docs/kernels.md", "docs/cpu_kernels.md", "README.md")}
     rows = re.search(r"\d+ rows: \d+ ok", texts["README.md"]).group()

@@ -43,15 +43,13 @@ def test_adversarial_passes_for_every_cpu_provider(flashbench):
     assert {row["placement"] for row in rows} == {"", "strided", "offset"}
 
 
-# Each way to share factors repeats all cases, so that the variants have one alone.
-@pytest.mark.parametrize("provider, kinds", [("emulated", ["per_head", "per_tensor", "per_block"]),
-                                             ("emulated:fp22", ["per_tensor"]), ("emulated:o_e4m3", ["per_tensor"])])
+@pytest.mark.parametrize("provider, kinds", [("emulated", 3), ("emulated:fp22", 2), ("emulated:o_e4m3", 3)])
 def test_adversarial_of_bytes_passes_for_the_emulation(flashbench, provider, kinds):
-    process = flashbench("verify", "--suite", "adversarial", "--filter", "dtype=e4m3", "--filter", f"descale={'|'.join(kinds)}",
-                         "--providers", provider, "--csv", "-", "--quiet")
-    rows = rows_of(process.stdout)
-    assert len(rows) > 100 * len(kinds)
-    assert {row["descale"] or "per_head" for row in rows} == set(kinds)
+    process = flashbench("verify", "--suite", "adversarial", "--filter", "dtype=e4m3", "--providers",
+                         provider, "--csv", "-", "--quiet")
+    rows = [row for row in rows_of(process.stdout) if kinds == 3 or row["descale"] != "per_block"]
+    assert len(rows) > 100 * kinds
+    assert {row["descale"] for row in rows} == {"", "per_tensor", "per_block"} - ({"per_block"} if kinds == 2 else set())
     assert {row["status"] for row in rows} == {"ok"}
     assert {row["verified"] for row in rows} <= {"passed", "coarse"}
 
