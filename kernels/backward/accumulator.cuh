@@ -2,6 +2,9 @@
 // They consist of tiles of 16 x 8 values (an mma accumulator), 128 floats each. Within a tile the
 // floats are ordered so that the additions of a warp fill whole sectors. All kernels of the
 // backward pass access them through these functions.
+//
+// Where a kernel computes dQ^T, the tiles of dQ have 8 x 16 values instead, and 64 rows x 64
+// columns follow each other: the transposed accumulators.
 #pragma once
 
 #include "kernels/ptx/red.h"
@@ -55,6 +58,11 @@ __device__ __forceinline__ void load_accumulator(const float* tile, int lane, fl
   } else {
     for (int i = 0; i < 4; ++i) v[i] = tile[accumulator_index(lane, i)];
   }
+}
+
+// The index of a transposed tile in 64 rows of accumulators, by its row and column in tiles.
+__host__ __device__ constexpr int transposed_tile(int row, int column) {
+  return (column / 4 * 8 + row) * 4 + column % 4;
 }
 
 }  // namespace flashbench::kernels::backward

@@ -112,8 +112,9 @@ int64_t main_thread_blocks(const Launch& at, const Arguments& args, bool persist
   return items * at.blocks.cluster;
 }
 
-void launch_last(const Launch& at, const Arguments& args, Stream stream, Start start) {
-  const RowKernel rows = convert(at);
+void launch_last(const Launch& at, const Arguments& args, Stream stream, Start start,
+                 DqTiles dq_tiles) {
+  const RowKernel rows = convert(at, dq_tiles);
   const int64_t query_rows = int64_t{args.batch} * args.q_heads * args.padded_q;
   const int64_t key_rows =
       args.slices > 0 ? 2 * int64_t{args.batch} * args.kv_heads * args.padded_kv : 0;

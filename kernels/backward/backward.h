@@ -33,7 +33,9 @@ struct Arguments {
   const float* logsumexp;  // [batch, q_heads, q_len], base e
 
   // The workspace.
-  float* dq_sums;           // [batch * q_heads, padded_q / 16, padded head_dim / 8, 128]
+  // [batch * q_heads, padded_q / 16, padded head_dim / 8, 128], or with transposed tiles
+  // [batch * q_heads, padded_q / 64, padded head_dim / 64, 8, 4, 128]
+  float* dq_sums;
   float* logsumexp_base_2;  // [batch * q_heads, padded_q], +inf for rows that see no key
   float* d;                 // [batch * q_heads, padded_q]
   int* turns;               // [batch * q_heads, padded_q / kTurnRows]
@@ -70,7 +72,10 @@ struct RowKernel {
 };
 RowKernel dot_do_o(const Problem&);
 constexpr int kDotBlocks = 5;  // thread blocks of dot_do_o that share a multiprocessor
-RowKernel convert(const Launch&);
+// How the main kernel tiles the accumulators of dQ; see accumulator.cuh. Transposed tiles are
+// compiled for head_dim 128.
+enum class DqTiles { plain, transposed };
+RowKernel convert(const Launch&, DqTiles);
 
 // Blocks of kKeySumBlock keys of each head whose dK and dV one launch makes from sums.
 struct KeyConversion {
@@ -88,7 +93,7 @@ void launch_first(const Launch&, const Arguments&, Stream);
 // The main kernel's work items: one for each part of a block of keys of a K/V head.
 int64_t work_items(const Arguments&);
 int64_t main_thread_blocks(const Launch&, const Arguments&, bool persistent);
-void launch_last(const Launch&, const Arguments&, Stream, Start);
+void launch_last(const Launch&, const Arguments&, Stream, Start, DqTiles);
 void store_key_sums(const Launch&, RowRange keys, const Outputs&, Stream);
 // Describes the block sizes and, if blocks of keys are shared, the number of parts.
 std::string describe_main(const Launch&);

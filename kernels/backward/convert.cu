@@ -13,6 +13,7 @@
 #include "kernels/common/requests.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/griddepcontrol.h"
+#include "kernels/ptx/movmatrix.h"
 #include "kernels/ptx/target.h"
 
 namespace flashbench::kernels::backward {
@@ -32,6 +33,35 @@ __device__ __forceinline__ void transpose_among_four(uint32_t (&x)[4]) {
   exchange(x[2], x[3], 1);
   exchange(x[0], x[2], 2);
   exchange(x[1], x[3], 2);
+}
+
+// 16 rows x 32 columns: of each 8 columns, a lane l holds columns l%4 * 2 + {0, 1} of rows l/4 and
+// l/4 + 8. Transposed, each 8 x 8 of them are: it holds column l/4 of rows l%4 * 2 + {0, 1} and of
+// the rows 8 further.
+using Values = float[4][4];
+
+template <int kHeadDim>
+__device__ __forceinline__ void load_transposed(const float* sums, int unit, Values& v) {
+  constexpr int kUnitsOfRow = kHeadDim / 32;
+  const int row = unit / kUnitsOfRow * 2, column = unit % kUnitsOfRow * 2;  // in tiles of 8 x 16
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int lower = i / 2, right = i % 2;
+    float tile[4];
+    load_accumulator(sums + transposed_tile(row + lower, column + right) * 128, threadIdx.x % 32,
+                     tile);
+#pragma unroll
+    for (int x = 0; x < 4; ++x) v[2 * right + x / 2][2 * lower + x % 2] = tile[x];
+  }
+}
+
+// Transposes 8 x 8 of them.
+__device__ __forceinline__ void transpose(float& first, float& second) {
+  const uint32_t x = __float_as_uint(first), y = __float_as_uint(second);
+  const uint32_t low = ptx::movmatrix_trans(__byte_perm(x, y, 0x5410));
+  const uint32_t high = ptx::movmatrix_trans(__byte_perm(x, y, 0x7632));
+  first = __uint_as_float(__byte_perm(low, high, 0x5410));
+  second = __uint_as_float(__byte_perm(low, high, 0x7632));
 }
 
 // An output tensor and its accumulators.
@@ -75,11 +105,10 @@ __device__ __forceinline__ Rows rows_at(const Arguments& args, const Converted& 
   }
 }
 
-// Stores 16 rows x 32 columns in fp32, of which a lane holds rows `row` and `row` + 8, and 2 of
-// every 8 columns.
+// Stores values in fp32. A lane's first row is `row`.
 __device__ __forceinline__ void store_fp32(const Arguments& args, const Converted& c,
                                            const Rows& rows, float* to, int row, int first_column,
-                                           const float (&v)[4][4]) {
+                                           const Values& v) {
   const int column = first_column + threadIdx.x % 4 * 2;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -97,7 +126,7 @@ __device__ __forceinline__ void store_fp32(const Arguments& args, const Converte
 }
 
 // Converts a span of kRows rows of one head. A warp converts 16 rows x 32 columns at a time.
-template <typename Element, int kHeadDim, bool kByRequest>
+template <typename Element, int kHeadDim, bool kByRequest, bool kTransposed = false>
 __device__ __forceinline__ void convert_span(const Arguments& args, const Converted& c, int span,
                                              int64_t slice_floats) {
   constexpr int kUnits = kRows / 16 * (kHeadDim / 32);
@@ -110,10 +139,15 @@ __device__ __forceinline__ void convert_span(const Arguments& args, const Conver
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int unit = threadIdx.x / 32; unit < kUnits; unit += kThreads / 32) {
-    float v[4][4];
+    Values v;
+    if constexpr (kTransposed) {
+      load_transposed<kHeadDim>(sums, unit, v);
+    } else {
 #pragma unroll
-    for (int tile = 0; tile < 4; ++tile)
-      load_accumulator(sums + (unit * 4 + tile) * 128, lane, v[tile]);
+      for (int tile = 0; tile < 4; ++tile) {
+        load_accumulator(sums + (unit * 4 + tile) * 128, lane, v[tile]);
+      }
+    }
     for (int slice = 1; slice < c.slices; ++slice) {
 #pragma unroll
       for (int tile = 0; tile < 4; ++tile) {
@@ -124,6 +158,12 @@ __device__ __forceinline__ void convert_span(const Arguments& args, const Conver
       }
     }
     if constexpr (std::is_same_v<Element, float>) {
+      if constexpr (kTransposed) {
+        for (float(&tile)[4] : v) {
+          transpose(tile[0], tile[1]);
+          transpose(tile[2], tile[3]);
+        }
+      }
       store_fp32(args, c, rows, to, rows.first + unit / (kHeadDim / 32) * 16 + lane / 4,
                  unit % (kHeadDim / 32) * 32, v);
     } else {
@@ -135,6 +175,7 @@ __device__ __forceinline__ void convert_span(const Arguments& args, const Conver
         for (int tile = 0; tile < 4; ++tile) {
           x[tile] = ptx::cvt_rn_x2<Element>(v[tile][half * 2] * c.factor,
                                             v[tile][half * 2 + 1] * c.factor);
+          if constexpr (kTransposed) x[tile] = ptx::movmatrix_trans(x[tile]);
         }
         transpose_among_four(x);
         const int row = rows.first + unit / (kHeadDim / 32) * 16 + half * 8 + lane / 4;
@@ -148,14 +189,15 @@ __device__ __forceinline__ void convert_span(const Arguments& args, const Conver
 }
 
 // Converts dQ and then, where thread blocks share keys, dK and dV.
-template <typename QueryElement, typename KeyElement, int kHeadDim, bool kByRequest>
+template <typename QueryElement, typename KeyElement, int kHeadDim, bool kByRequest,
+          bool kDqTransposed = false>
 __global__ void __launch_bounds__(kThreads)
     backward_convert(const __grid_constant__ Arguments args) {
   if constexpr (ptx::has_sm_90()) ptx::griddepcontrol_wait();
   const int q_spans = args.batch * args.q_heads * (args.padded_q / kRows);
   int span = blockIdx.x;
   if (span < q_spans) {
-    convert_span<QueryElement, kHeadDim, kByRequest>(
+    convert_span<QueryElement, kHeadDim, kByRequest, kDqTransposed>(
         args,
         {args.dq_sums, args.dq, args.q_heads, args.q_len, args.padded_q, 1, args.scale,
          args.requests.queries, true},
@@ -207,21 +249,35 @@ CudaKernel<KeyConversion> convert_keys(const Problem& p) {
   });
 }
 
-RowKernel convert(const Launch& at) {
-  const Problem& p = at.problem;
-  return with_compiled_head_dim(p.head_dim, [&]<int kHeadDim>() -> RowKernel {
+namespace {
+
+template <int kHeadDim, bool kDqTransposed>
+auto convert_kernel(const Launch& at) {
+  const Dtype dtype = at.problem.dtype;
+  if (is_by_request(at.problem)) {
+    return for_half(dtype, backward_convert<__half, __half, kHeadDim, true, kDqTransposed>,
+                    backward_convert<__nv_bfloat16, __nv_bfloat16, kHeadDim, true, kDqTransposed>);
+  }
+  if (at.fp32_outputs.of_queries) {
+    return backward_convert<float, float, kHeadDim, false, kDqTransposed>;
+  }
+  if (at.fp32_outputs.of_keys) {
+    return for_half(dtype, backward_convert<__half, float, kHeadDim, false, kDqTransposed>,
+                    backward_convert<__nv_bfloat16, float, kHeadDim, false, kDqTransposed>);
+  }
+  return for_half(dtype, backward_convert<__half, __half, kHeadDim, false, kDqTransposed>,
+                  backward_convert<__nv_bfloat16, __nv_bfloat16, kHeadDim, false, kDqTransposed>);
+}
+
+}  // namespace
+
+RowKernel convert(const Launch& at, DqTiles dq_tiles) {
+  return with_compiled_head_dim(at.problem.head_dim, [&]<int kHeadDim>() -> RowKernel {
     const auto kernel = [&] {
-      if (is_by_request(p)) {
-        return for_half(p.dtype, backward_convert<__half, __half, kHeadDim, true>,
-                        backward_convert<__nv_bfloat16, __nv_bfloat16, kHeadDim, true>);
+      if constexpr (kHeadDim == 128) {
+        if (dq_tiles == DqTiles::transposed) return convert_kernel<kHeadDim, true>(at);
       }
-      if (at.fp32_outputs.of_queries) return backward_convert<float, float, kHeadDim, false>;
-      if (at.fp32_outputs.of_keys) {
-        return for_half(p.dtype, backward_convert<__half, float, kHeadDim, false>,
-                        backward_convert<__nv_bfloat16, float, kHeadDim, false>);
-      }
-      return for_half(p.dtype, backward_convert<__half, __half, kHeadDim, false>,
-                      backward_convert<__nv_bfloat16, __nv_bfloat16, kHeadDim, false>);
+      return convert_kernel<kHeadDim, false>(at);
     }();
     return {{"sm80_backward_convert", kernel, kThreads}, kRows};
   });

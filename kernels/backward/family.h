@@ -15,12 +15,12 @@ namespace flashbench::kernels::backward {
 // (kDeterministic) and knows windows and lengths (kKnowsRequests), whether it and the kernel behind
 // it start early (kStart), and which problems and blocks it takes (why_unsupported, candidates,
 // choose); and it gives the kernel of a launch (kernel), whether its thread blocks are persistent
-// (is_persistent), and its arguments (arguments).
+// (is_persistent), how it tiles the accumulators of dQ (dq_tiles), and its arguments (arguments).
 template <typename Main>
 struct Family {
   static std::vector<KernelFacts> facts(const Launch& at) {
     return {kernel_facts(dot_do_o(at.problem).kernel), kernel_facts(Main::kernel(at)),
-            kernel_facts(convert(at).kernel)};
+            kernel_facts(convert(at, Main::dq_tiles(at)).kernel)};
   }
 
   static std::string variant(const Launch& at) {
@@ -41,7 +41,7 @@ struct Family {
     launch_first(at, shared, stream);
     launch_kernel(Main::kernel(at), main_thread_blocks(at, shared, Main::is_persistent(at)),
                   Main::arguments(at, in, out, shared), stream, Main::kStart);
-    launch_last(at, shared, stream, Main::kStart);
+    launch_last(at, shared, stream, Main::kStart, Main::dq_tiles(at));
   }
 
   static int64_t key_sum_columns(const Problem& p) { return compiled_head_dim(p.head_dim); }

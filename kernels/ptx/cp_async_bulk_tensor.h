@@ -101,6 +101,11 @@ __device__ __forceinline__ void cp_async_bulk_wait_group_read_0() {
   asm volatile("cp.async.bulk.wait_group.read 0;" : : : "memory");
 }
 
+// The same for all but the latest of its groups.
+__device__ __forceinline__ void cp_async_bulk_wait_group_read_1() {
+  asm volatile("cp.async.bulk.wait_group.read 1;" : : : "memory");
+}
+
 // Waits until all of this thread's groups are complete, i.e. their writes have been made.
 __device__ __forceinline__ void cp_async_bulk_wait_group_0() {
   asm volatile("cp.async.bulk.wait_group 0;" : : : "memory");

@@ -58,6 +58,14 @@ class SwizzledMatrix {
     return moved;
   }
 
+  // The same, which all lanes have, in a form that the compiler computes once, here, and keeps in a
+  // uniform register. It would otherwise derive it from the address again at each use.
+  __device__ __forceinline__ SwizzledMatrix computed_here() const {
+    SwizzledMatrix computed = *this;
+    computed.low_ = __shfl_sync(~0u, low_, 0);
+    return computed;
+  }
+
   __device__ __forceinline__ uint64_t descriptor() const {
     constexpr uint64_t kEightRows = 8 * kRowBytes >> 4, kSwizzle = kRowBytes == 128 ? 1 : 2;
     return low_ | kEightRows << 32 | kSwizzle << 62;

@@ -38,6 +38,7 @@ struct BackwardMain {
   }
 
   static bool is_persistent(const Launch&) { return false; }
+  static backward::DqTiles dq_tiles(const Launch&) { return backward::DqTiles::plain; }
 
   static CudaKernel<backward::Arguments> kernel(const Launch& at) {
     return variant_at(main_variants(kDeterministic), at)

@@ -175,6 +175,11 @@ struct BackwardMain {
     return choose_blocks("sm90", p, device, candidates(p, device));
   }
 
+  static backward::DqTiles dq_tiles(const Launch& at) {
+    const auto& variant = variant_at(variants<kDeterministic>(at.problem), at);
+    return variant.transposes_dq ? backward::DqTiles::transposed : backward::DqTiles::plain;
+  }
+
   static bool is_persistent(const Launch& at) {
     return variant_at(variants<kDeterministic>(at.problem), at).persistent;
   }

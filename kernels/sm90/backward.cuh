@@ -9,8 +9,9 @@
 // of the keys. The accumulator fragments of P^T and dS^T, once rounded, are then the left operands
 // of dV and dK, and dS goes to shared memory only for dQ. Each consumer computes half of the
 // columns of dQ, over all keys of the block; at 80 and 96 the first 64 or the others. dP runs
-// during the exponentials, dV during the computation of dS, and dK while dQ is added to memory. At
-// 80 to 128, unless deterministic, half of dQ is added later, while the next S runs.
+// during the exponentials, dV during the computation of dS, and dK while dQ is added to memory.
+// Unless deterministic, at 80 and 96 half of dQ is added later, while the next S runs, and at 128
+// the consumers compute dQ^T, which goes through shared memory to another warp that adds it.
 //
 // At head_dim 64 the producer's warpgroup computes dQ, and a block has 128 queries. The consumers
 // therefore need not wait for each other. They take turns instead: one computes exponentials while
@@ -33,8 +34,8 @@
 // backward_arguments.cuh the arguments and the entry, backward_loads.cuh the producer,
 // backward_copies.cuh what takes its place in persistent thread blocks (backward_loads_ahead.cuh
 // at 64), backward_consumer.cuh a consumer's loops (on backward_products.cuh and
-// backward_scores.cuh), and backward_dq.cuh how dQ gets to memory (with backward_dq_warpgroup.cuh,
-// backward_dq_in_turn.cuh and backward_dq_writers.cuh).
+// backward_scores.cuh), and backward_dq.cuh how dQ gets to memory (with backward_dq_staging.cuh,
+// backward_dq_warpgroup.cuh, backward_dq_in_turn.cuh and backward_dq_writers.cuh).
 #pragma once
 
 #include "kernels/ptx/setmaxnreg.h"

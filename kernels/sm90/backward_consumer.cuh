@@ -15,6 +15,7 @@
 #include "kernels/ptx/wgmma.h"
 #include "kernels/sm90/backward_arguments.cuh"
 #include "kernels/sm90/backward_dq.cuh"
+#include "kernels/sm90/backward_dq_staging.cuh"
 #include "kernels/sm90/backward_finite.cuh"
 #include "kernels/sm90/backward_products.cuh"
 #include "kernels/sm90/backward_scores.cuh"
@@ -30,14 +31,14 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       Shapes::kConsumerThreads, Shapes::kKvPanelBytes, Shapes::kKvBytes, Shapes::kQPanelBytes,
       Shapes::kQBytes, Shapes::kDsBytes, Shapes::kSFloats, Shapes::kKeyFloats, Shapes::kSteps,
       Shapes::kDqFloats, Shapes::kDqTiles, Shapes::kTileFloats, Shapes::kByRequest, Shapes::kFlags,
-      Shapes::kSumsColumns, Shapes::kDqColumns, Shapes::kAddsInHalves, Shapes::kDqInTurn,
-      Shapes::d_stage;
+      Shapes::kSumsColumns, Shapes::kDqInTurn, Shapes::kDqTransposed, Shapes::d_stage;
   using typename Shapes::Writers, typename Shapes::Queue, typename Shapes::Work,
       typename Shapes::Rows, typename Shapes::Shared, typename Shapes::Step, typename Shapes::Block;
   using Barriers<Delay>::wait, Barriers<Delay>::release;
   using Products = BackwardProducts<T, kConfig, Delay>;
   using Scores = BackwardScores<T, kConfig, Delay>;
   using Dq = BackwardDq<T, kConfig, Delay>;
+  using DqStaging = BackwardDqStaging<kConfig, Delay>;
   using Keys = typename Products::Keys;
   using Operands = typename Products::Operands;
   using Part = typename Products::Part;
@@ -194,6 +195,73 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     if (has_second_half) Dq::template add<kTiles / 2, kTiles>(tiles, part, second_half);
   }
 
+  // The same where consumers stage dQ^T for the warp that adds it to memory. Between two blocks,
+  // when no product runs, a consumer only passes Q on and issues S: the operands are computed once,
+  // and the next Q is awaited before dK is.
+  static __device__ __forceinline__ void sum_half_of_keys_staging_dq(
+      const BackwardArguments& a, Shared& shared, const Work& work, const Part& part, unsigned n,
+      RingPosition<kStages>& ring, float (&dk)[kKeyFloats], float (&dv)[kKeyFloats]) {
+    static_assert(kStages == 2);
+    const Operands operands = Operands(shared, part, n).computed_here();
+    float s[kSFloats], dp[kSFloats], dq[kSFloats];
+    uint32_t p[kSteps][4], ds[kSteps][4];
+    Step step(work);
+    wait(shared.q_full[ring.stage], ring.parity);
+    for (int i = 0; i < work.steps; ++i, step.advance(work)) {
+      const int stage = ring.stage;  // of Q, dO and dS
+      const Block block(a, work, step);
+
+      Products::issue_transposed(s, operands.k_rows, operands.q.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+      const StatisticInRegisters l(Statistic{shared.logsumexp[stage], part.first_query});
+      wait(shared.d_o_full[stage], ring.parity);
+      Products::issue_transposed(dp, operands.v_rows, operands.d_o.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+
+      ptx::wgmma_wait_group<1>();  // S
+      ptx::keep_here(s);
+      bool finite = !block.masked || all_finite(s);
+      Scores::exponentiate(s, l, a.scale_log2);
+      if (block.masked) Visible(a, work, part, block).select(s);
+      const StatisticInRegisters d(Statistic{shared.d[stage], part.first_query});
+
+      ptx::wgmma_wait_group<0>();  // dP
+      ptx::keep_here(dp);
+      Scores::multiply_by(s, dp, d);
+      if (block.masked) Visible(a, work, part, block).select(dp);
+      Products::round(dp, ds);
+      Products::store_operand(ds, shared.ds[stage], part);
+      Products::round(s, p);
+      Products::issue_sum(dv, p, operands.d_o.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+      ptx::fence_proxy_async();
+      Delay::before_barrier();
+      finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
+
+      Products::issue_dq_transposed(dq, operands.ds.advance(stage * kDsBytes), operands.k_columns);
+      ptx::wgmma_commit_group();
+      if (i + 1 == work.steps) release(part.lane, shared.v_empty[0]);
+      ptx::wgmma_wait_group<1>();  // dV
+      release(part.lane, shared.d_o_empty[stage]);
+      Products::issue_sum(dk, ds, operands.q.advance(stage * kQBytes));
+      ptx::wgmma_commit_group();
+      ptx::wgmma_wait_group<1>();  // dQ
+      ptx::keep_here(dq);
+      DqStaging::await_room(part.consumer);
+      if (finite) {
+        DqStaging::stage(shared, part.consumer, part.warp, part.lane, dq);
+      } else {
+        Dq::stage_seen_keys_transposed(a, shared, shared.k + n % 2 * kKvBytes, work, part, block,
+                                       shared.ds[stage]);
+      }
+      DqStaging::hand_over(part.consumer);
+      ring.advance();
+      if (i + 1 < work.steps) wait(shared.q_full[ring.stage], ring.parity);
+      ptx::wgmma_wait_group<0>();  // dK
+      release(part.lane, shared.q_empty[stage]);
+    }
+  }
+
   // The consumers take turns to issue products: one computes exponentials while the tensor cores
   // work for the other. Consumer 0 has the first turn.
   static __device__ __forceinline__ void begin_turns(const Part& part) {
@@ -230,7 +298,8 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   static __device__ __forceinline__ void sum_half_of_keys_in_turns(
       const BackwardArguments& a, Shared& shared, const Work& work, const Part& part, unsigned n,
       Rings& rings, float (&dk)[kKeyFloats], float (&dv)[kKeyFloats]) {
-    const Operands operands(shared, part, n);
+    const Operands operands =
+        kDqInTurn ? Operands(shared, part, n) : Operands(shared, part, n).computed_here();
     float s[kSFloats], dp[kSFloats];
     uint32_t p[kSteps][4], ds[kSteps][4];
     auto& [ring, results] = rings;
@@ -338,16 +407,27 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
 #pragma unroll
       for (int i = 0; i < kKeyFloats; ++i) dk[i] = dv[i] = 0;
       wait(shared.k_full[keys.stage], keys.parity);
-      wait(shared.v_full[keys.stage], keys.parity);
+      if constexpr (kDqTransposed) {
+        wait(shared.v_full[0], n & 1);
+      } else {
+        wait(shared.v_full[keys.stage], keys.parity);
+      }
       // Each part derives its positions from tid again: registers have no room to keep them.
       if (work.steps > 0) {
-        sum_half_of_keys_adding_in_halves<kOwnDqColumns>(
-            a, shared, work, Part(consumer, ptx::tid_x()), n, ring, dk, dv);
+        const Part part(consumer, ptx::tid_x());
+        if constexpr (kDqTransposed) {
+          sum_half_of_keys_staging_dq(a, shared, work, part, n, ring, dk, dv);
+        } else {
+          sum_half_of_keys_adding_in_halves<kOwnDqColumns>(a, shared, work, part, n, ring, dk, dv);
+        }
       }
       ptx::keep_here(dk);
       ptx::keep_here(dv);
       const int thread = ptx::tid_x();
       const Part part(consumer, thread);
+      if constexpr (kDqTransposed) {
+        if (work.steps == 0) release(part.lane, shared.v_empty[0]);
+      }
       Delay::before_barrier();
       ptx::barrier_sync(kBarrier, kConsumerThreads);  // the other may still read K and dS
       if (a.adds_keys) {
@@ -355,7 +435,16 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         add_to_others(a.dk_sums, a, work, part, dk);
       } else {
         const uint32_t rows = keys.stage * kKvBytes + part.warp_key * kRowBytes;
-        stage_rows<T>(dv, {1, 1}, ptx::shared_address(shared.v) + rows, kKvPanelBytes, thread);
+        if constexpr (kDqTransposed) {
+          DqStaging::await_room(consumer);
+          stage_rows<T>(
+              dv, {1, 1},
+              ptx::shared_address(shared.dq[consumer]) + part.warp * kWarpRows * kRowBytes,
+              DqStaging::kDvPanelBytes, thread);
+          DqStaging::hand_over(consumer);
+        } else {
+          stage_rows<T>(dv, {1, 1}, ptx::shared_address(shared.v) + rows, kKvPanelBytes, thread);
+        }
         stage_rows<T>(dk, {a.scale, a.scale}, ptx::shared_address(shared.k) + rows, kKvPanelBytes,
                       thread);
         ptx::fence_proxy_async();
@@ -363,6 +452,8 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       __syncwarp();
       release(part.lane, shared.kv_staged[keys.stage]);
     }
+    // Leaves no thread behind at the barrier of a buffer.
+    if constexpr (kDqTransposed) DqStaging::await_room(consumer);
   }
 
   // The same in turns. The consumers hand dK and dV to the warpgroup that computes dQ, in the place
@@ -419,11 +510,6 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         begin_turns(part);
         sum_half_of_keys_in_turns(a, shared, work, part, 0, rings, dk, dv);
         end_turns(part);
-      } else if constexpr (kAddsInHalves) {
-        RingPosition<kStages> ring;
-        wait(shared.k_full[0], 0);
-        wait(shared.v_full[0], 0);
-        sum_half_of_keys_adding_in_halves<kDqColumns>(a, shared, work, part, 0, ring, dk, dv);
       } else {
         sum_half_of_keys(a, shared, work, part, dk, dv);
       }

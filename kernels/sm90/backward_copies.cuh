@@ -1,6 +1,7 @@
 // The copies of a persistent thread block of the backward pass's main kernel for Hopper (see
-// backward_queue.cuh). One warp loads Q and dO, one loads K and V, and one stores dK and dV. The
-// consumers therefore find the next work item loaded, and do not wait for the stores of the last.
+// backward_queue.cuh). One warp loads Q and dO, one loads K and V, and one stores dK and dV and, at
+// head_dim 128, adds dQ. The consumers therefore find the next work item loaded, and do not wait
+// for the stores of the last.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include "kernels/ptx/griddepcontrol.h"
 #include "kernels/ptx/shared_address.h"
 #include "kernels/sm90/backward_arguments.cuh"
+#include "kernels/sm90/backward_dq_staging.cuh"
 #include "kernels/sm90/backward_loads.cuh"
 #include "kernels/sm90/backward_shapes.cuh"
 #include "kernels/sm90/roles.cuh"
@@ -18,11 +20,13 @@ namespace flashbench::kernels::sm90 {
 template <BackwardConfig kConfig, typename Delay>
 struct BackwardCopies : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   using Shapes = BackwardShapes<kConfig, Delay>;
-  using Shapes::kStages, Shapes::kBlockKv, Shapes::kPanels, Shapes::kKvBytes, Shapes::kKvPanelBytes;
+  using Shapes::kStages, Shapes::kBlockKv, Shapes::kPanels, Shapes::kKvBytes, Shapes::kKvPanelBytes,
+      Shapes::kVBuffers, Shapes::kDqTransposed;
   using typename Shapes::Shared, typename Shapes::Work, typename Shapes::Queue,
       typename Shapes::Rows;
   using Barriers<Delay>::wait, Barriers<Delay>::release;
   using Loads = BackwardBlockLoads<Shapes>;
+  using DqStaging = BackwardDqStaging<kConfig, Delay>;
 
   static __device__ __forceinline__ bool leads() { return threadIdx.x % 32 == 0; }
 
@@ -52,23 +56,29 @@ struct BackwardCopies : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       const RingPlace<2> at(n);
       wait(shared.kv_empty[at.stage], at.parity ^ 1);
       const Loads loads(a, shared, work);
-      if (leads()) {
-        loads.k(at.stage);
-        loads.v(at.stage);
-      }
+      if (leads()) loads.k(at.stage);
+      if constexpr (kDqTransposed) wait(shared.v_empty[0], n & 1 ^ 1);
+      if (leads()) loads.v(n % kVBuffers);
       __syncwarp();
     }
   }
 
-  // Stores dK and dV, which the consumers have staged in place of K and V, unless other thread
-  // blocks share the keys.
+  // Stores dK and dV, which the consumers have staged, unless other thread blocks share the keys;
+  // with kDqTransposed, adds dQ before.
   static __device__ void store_gradients(const BackwardArguments& a, Shared& shared) {
     Work work;
+    if constexpr (kDqTransposed) DqStaging::begin();
     for (unsigned n = 0; Queue::next(*shared.queue, n, work); ++n) {
       const RingPlace<2> at(n);
+      if constexpr (kDqTransposed) {
+        DqStaging::add_all(a, shared, work);
+        if (!a.adds_keys) DqStaging::store_dv(a, shared, work);
+      }
       wait(shared.kv_staged[at.stage], at.parity);
       if (!a.adds_keys && leads()) {
-        store(a.dv[0], Rows{a}.key_gradients(work, a.dv_steps), shared.v, at.stage, work);
+        if constexpr (!kDqTransposed) {
+          store(a.dv[0], Rows{a}.key_gradients(work, a.dv_steps), shared.v, at.stage, work);
+        }
         store(a.dk[0], Rows{a}.key_gradients(work, a.dk_steps), shared.k, at.stage, work);
         ptx::cp_async_bulk_commit_group();
         ptx::cp_async_bulk_wait_group_read_0();

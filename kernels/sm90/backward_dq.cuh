@@ -11,6 +11,7 @@
 #include "kernels/ptx/cp_reduce_async_bulk.h"
 #include "kernels/ptx/shared_address.h"
 #include "kernels/sm90/backward_arguments.cuh"
+#include "kernels/sm90/backward_dq_staging.cuh"
 #include "kernels/sm90/backward_finite.cuh"
 #include "kernels/sm90/backward_products.cuh"
 #include "kernels/sm90/backward_shapes.cuh"
@@ -131,6 +132,19 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
       if (!is_in_head(column)) continue;
       *backward::accumulator_of<kHeadDim>(tiles, row, column) =
           sum_seen_keys(shared.k, ds, seen, row, column);
+    }
+  }
+
+  // The same of a consumer's columns of dQ where it stages dQ^T.
+  static __device__ __forceinline__ void stage_seen_keys_transposed(
+      const BackwardArguments& a, Shared& shared, const char* keys, const Work& work,
+      const Part& part, const Block& block, const char* ds) {
+    const SeenKeys seen(a, work, block.first_query);
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x) % 128; i < kBlockQ * kDqColumns; i += 128) {
+      const int row = i / kDqColumns, column = i % kDqColumns;
+      BackwardDqStaging<kConfig, Delay>::element(shared, part.consumer, row, column) =
+          sum_seen_keys(keys, ds, seen, row, part.first_dq_column + column);
     }
   }
 

@@ -72,6 +72,16 @@ struct BackwardProducts : BackwardShapes<kConfig, Delay> {
                         .advance(k)),
           ds(of(shared, offsetof(Shared, ds), kQPanelBytes)) {}
 
+    // All of them computed once (see WgmmaMatrix).
+    __device__ __forceinline__ Operands computed_here() const {
+      Operands computed = *this;
+      for (ptx::WgmmaMatrix* m : {&computed.k_rows, &computed.v_rows, &computed.q, &computed.d_o,
+                                  &computed.k_columns, &computed.ds}) {
+        *m = m->computed_here();
+      }
+      return computed;
+    }
+
     // The matrix at `offset` in shared memory, starting at this row and column. All matrices derive
     // from one address, so that the compiler needs few registers for them.
     static __device__ ptx::WgmmaMatrix of(const Shared& shared, int offset, int panel_bytes,
@@ -151,6 +161,20 @@ struct BackwardProducts : BackwardShapes<kConfig, Delay> {
     for (int step = 0; step < kBlockKv / 16; ++step) {
       ptx::Wgmma<2 * kFloats>::template multiply_shared<T, ptx::RowsAlong::k, ptx::RowsAlong::mn>(
           dq, ds.advance(step / 4 * kQPanelBytes + step % 4 * 32), k.advance(step * 16 * kRowBytes),
+          step != 0);
+    }
+  }
+
+  // Starts dQ^T = K^T dS^T for the 64 columns of K from `k` on.
+  static __device__ __forceinline__ void issue_dq_transposed(float (&dq)[kSFloats],
+                                                             ptx::WgmmaMatrix ds,
+                                                             ptx::WgmmaMatrix k) {
+    ptx::keep_here(dq);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kBlockKv / 16; ++step) {
+      ptx::Wgmma<kBlockQ>::template multiply_shared<T, ptx::RowsAlong::mn, ptx::RowsAlong::k>(
+          dq, k.advance(step * 16 * kRowBytes), ds.advance(step / 4 * kQPanelBytes + step % 4 * 32),
           step != 0);
     }
   }

@@ -53,15 +53,17 @@ struct BackwardShapes {
   // backward_dq_writers.cuh.
   static constexpr bool kDqInTurn = kConfig.deterministic && kDqWarpgroup;
   static constexpr bool kHasWriters = kConfig.deterministic && !kDqWarpgroup;
-  // Whether a consumer adds a block's dQ to memory in two halves, at different times.
-  static constexpr bool kAddsInHalves = !kHasWriters && !kDqWarpgroup;
+  // Whether consumers compute dQ^T and stage it in shared memory, from where TMA adds it to memory
+  // (see backward_dq_staging.cuh). Each has 64 columns.
+  static constexpr bool kDqTransposed = kHeadDim == 128 && !kConfig.deterministic;
   // Whether thread blocks are persistent (see backward_queue.cuh). Where all warps compute, they
   // have too few registers to find a request.
   static constexpr bool kPersistent = !kHasWriters && !(kDqWarpgroup && kConfig.by_request);
   // Whether the producer's warps copy for them alone (see backward_copies.cuh), or compute dQ, too
   // (see backward_dq_warpgroup.cuh).
   static constexpr bool kHasCopiers = kPersistent && !kDqWarpgroup;
-  static constexpr int kKBuffers = kPersistent ? 2 : 1, kVBuffers = kHasCopiers ? 2 : 1;
+  static constexpr int kKBuffers = kPersistent ? 2 : 1;
+  static constexpr int kVBuffers = kHasCopiers && !kDqTransposed ? 2 : 1;
   // Buffers for D. The consumers have read it when they hand dS over, a block before they are done
   // with dO.
   static constexpr int kDStages = kDqInTurn ? 2 : kStages;
@@ -140,6 +142,8 @@ struct BackwardShapes {
     alignas(1024) char d_o[kStages][kQBytes];
     alignas(1024) char ds[2][kDsBytes];  // [queries, keys]
     typename Writers::Shared dq_writers[kHasWriters ? 1 : 0];
+    // With kDqTransposed: each consumer's columns of a block of dQ, or its rows of dV.
+    alignas(1024) float dq[kDqTransposed ? kConsumers : 0][kBlockQ * 64];
     // With kDqInTurn: each warp's rows of the first half of a block of dQ.
     alignas(128) float dq_half[kDqInTurn ? 4 : 0][kWarpRows * kHeadDim];
     alignas(128) float logsumexp[kStages][kBlockQ];
@@ -147,8 +151,10 @@ struct BackwardShapes {
     typename Queue::Shared queue[kPersistent ? 1 : 0];
     LoadedBlock blocks[kDqInTurn ? kStages : 0];
     uint64_t k_full[kKBuffers], v_full[kVBuffers];
-    // With kHasCopiers: dK and dV are staged in place of K and V; these may be loaded again.
+    // With kHasCopiers: dK and dV are staged in place of K and V (with kDqTransposed, dV in place
+    // of dQ); these may be loaded again.
     uint64_t kv_staged[kHasCopiers ? 2 : 0], kv_empty[kHasCopiers ? 2 : 0];
+    uint64_t v_empty[kDqTransposed ? 1 : 0];
     // With kDqWarpgroup: the barriers of the buffers of dS and, with kFlags, whether the scores of
     // each warp are finite (see all_finite).
     uint64_t ds_full[kDqWarpgroup ? 2 : 0], ds_empty[kDqWarpgroup ? 2 : 0];
@@ -173,6 +179,7 @@ struct BackwardShapes {
       init(shared.kv_staged[i], kWarps);
       init(shared.kv_empty[i], 1);
     }
+    if constexpr (kDqTransposed) init(shared.v_empty[0], kWarps);
     if constexpr (kPersistent) Queue::initialise_barriers(*shared.queue);
     for (int i = 0; i < (kDqWarpgroup ? 2 : 0); ++i) {
       init(shared.ds_full[i], kWarps);

@@ -17,6 +17,7 @@ constexpr Variant<BackwardArguments> backward_variant() {
   auto variant =
       variant_of<Half>(backward_kernel<Half>, backward_kernel<Backward<__nv_bfloat16, kConfig>>);
   variant.persistent = Half::kPersistent;
+  variant.transposes_dq = Half::kDqTransposed;
   return variant;
 }
 

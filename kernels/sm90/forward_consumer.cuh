@@ -27,6 +27,12 @@ struct ForwardConsumer {
   static constexpr int kSFloats = Shapes::kSFloats, kOFloats = Shapes::kOFloats;
   static constexpr int kPSteps = Shapes::kPSteps;
 
+  // An operand in shared memory. Above head_dim 128 computing it once gains nothing, and spills.
+  static __device__ ptx::WgmmaMatrix operand(const void* shared, int panel_bytes) {
+    const ptx::WgmmaMatrix matrix(ptx::shared_address(shared), static_cast<uint32_t>(panel_bytes));
+    return kHeadDim <= 128 ? matrix.computed_here() : matrix;
+  }
+
   // Starts S = Q K^T.
   static __device__ void issue_qk(float (&s)[kSFloats], ptx::WgmmaMatrix q, ptx::WgmmaMatrix k) {
     ptx::keep_here(s);
@@ -60,9 +66,9 @@ struct ForwardConsumer {
     const int row_in_tile = kConsumerRows * consumer + kWarpRows * warp + lane / 4;
     typename Shapes::Ring k_ring, v_ring;
     ForwardWalk<Shapes, Delay> walk(a, shared, consumer, k_ring, v_ring);
-    const ptx::WgmmaMatrix q(ptx::shared_address(shared.q[consumer]), kQPanelBytes);
-    const ptx::WgmmaMatrix k(ptx::shared_address(shared.k), kKPanelBytes);
-    const ptx::WgmmaMatrix v(ptx::shared_address(shared.v), kKPanelBytes);
+    const ptx::WgmmaMatrix q = operand(shared.q[consumer], kQPanelBytes);
+    const ptx::WgmmaMatrix k = operand(shared.k, kKPanelBytes);
+    const ptx::WgmmaMatrix v = operand(shared.v, kKPanelBytes);
     constexpr int kKvBytes = Shapes::kPanels * kKPanelBytes;
 
     float s[kSFloats], o[kOFloats];

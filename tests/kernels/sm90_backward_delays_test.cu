@@ -95,6 +95,7 @@ std::vector<Sample> samples() {
           {many_heads(Dtype::fp16, Mask::causal_bottom_right, 70, 96), d96, false},
           {many_heads(Dtype::bf16, Mask::none, 330, 80), d80, false},
           {many_heads(Dtype::fp16, Mask::none, 70, 128), d128, false},
+          {many_heads(Dtype::fp16, Mask::causal_bottom_right, 330, 128), d128, false},
           {many_heads(Dtype::fp16, Mask::none, 330, 192), d192, false},
           {many_heads(Dtype::bf16, Mask::causal_bottom_right, 70, 256), d256, false},
           {many_heads(Dtype::fp16, Mask::causal_bottom_right, 650, 64), ordered_64, false},

@@ -1,0 +1,135 @@
+// How dQ gets to memory in the backward pass's main kernel for Hopper at head_dim 128: consumers
+// stage their columns of it in shared memory, and a warp has TMA add them to the accumulators. The
+// same buffers then take dV of the work item, which this warp stores.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/backward/accumulator.cuh"
+#include "kernels/backward/work.cuh"
+#include "kernels/ptx/barrier.h"
+#include "kernels/ptx/cp_async_bulk_tensor.h"
+#include "kernels/ptx/cp_reduce_async_bulk.h"
+#include "kernels/ptx/shared_address.h"
+#include "kernels/ptx/st.h"
+#include "kernels/sm90/backward_arguments.cuh"
+#include "kernels/sm90/backward_shapes.cuh"
+#include "kernels/sm90/roles.cuh"
+
+namespace flashbench::kernels::sm90 {
+
+template <BackwardConfig kConfig, typename Delay>
+struct BackwardDqStaging : BackwardShapes<kConfig, Delay> {
+  using Shapes = BackwardShapes<kConfig, Delay>;
+  using Shapes::kConsumers, Shapes::kBlockQ, Shapes::kSumsColumns, Shapes::kTileFloats;
+  using typename Shapes::Shared, typename Shapes::Work, typename Shapes::Rows,
+      typename Shapes::Step;
+
+  // ---- A consumer, all of whose threads call
+
+  // Waits until its buffer is free.
+  static __device__ __forceinline__ void await_room(int consumer) {
+    Delay::before_barrier();
+    ptx::barrier_sync(kRoomBarrier + consumer, kThreads);
+  }
+  // Passes on what it has staged.
+  static __device__ __forceinline__ void hand_over(int consumer) {
+    ptx::fence_proxy_async();
+    Delay::before_barrier();
+    ptx::barrier_arrive(kStagedBarrier + consumer, kThreads);
+  }
+
+  // Stages a warp's part of dQ^T: 16 columns of all queries.
+  template <int kFloats>
+  static __device__ __forceinline__ void stage(Shared& shared, int consumer, int warp, int lane,
+                                               const float (&dq)[kFloats]) {
+    const uint32_t to =
+        ptx::shared_address(shared.dq[consumer]) + warp * kTileBytes + lane * 4 * sizeof(float);
+#pragma unroll
+    for (int row = 0; row < kBlockQ / 8; ++row) {
+      const float* v = dq + 4 * row;
+      ptx::st_shared_v4(to + backward::transposed_tile(row, 0) * kTileBytes, v[0], v[1], v[2],
+                        v[3]);
+    }
+  }
+  // The place of an element of dQ among the staged ones. `column` counts from the consumer's first.
+  static __device__ __forceinline__ float& element(Shared& shared, int consumer, int row,
+                                                   int column) {
+    const int lane = column % 8 * 4 + row % 8 / 2, value = column % 16 / 8 * 2 + row % 2;
+    return shared.dq[consumer][backward::transposed_tile(row / 8, column / 16) * kTileFloats +
+                               backward::accumulator_index(lane, value)];
+  }
+
+  // ---- The warp that adds
+
+  // Offers both buffers for the first time.
+  static __device__ __forceinline__ void begin() {
+    for (int consumer = 0; consumer < kConsumers; ++consumer) offer_room(consumer);
+  }
+
+  // Adds all blocks of dQ of a work item.
+  static __device__ __forceinline__ void add_all(const BackwardArguments& a, Shared& shared,
+                                                 const Work& work) {
+    Step step(work);
+    for (int i = 0; i < work.steps; ++i, step.advance(work)) {
+      const int64_t row = backward::row_of_query(a, work, step.head, step.block * kBlockQ);
+      float* const block = a.dq_sums + row * kSumsColumns;
+      send_all(shared, [&](int consumer) {
+        constexpr int kFloats = kBlockQ * 64;
+        ptx::cp_reduce_async_bulk_add_f32(block + consumer * kFloats,
+                                          ptx::shared_address(shared.dq[consumer]),
+                                          kFloats * static_cast<int>(sizeof(float)));
+      });
+    }
+  }
+
+  // Stores dV of a work item.
+  static __device__ __forceinline__ void store_dv(const BackwardArguments& a, Shared& shared,
+                                                  const Work& work) {
+    const auto rows = Rows{a}.key_gradients(work, a.dv_steps);
+    send_all(shared, [&](int consumer) {
+      const uint32_t from = ptx::shared_address(shared.dq[consumer]);
+      const int first = work.first_key + consumer * kConsumerRows;
+#pragma unroll 1
+      for (int row = 0; row < kConsumerRows; row += kWarpRows) {
+        rows.store(a.dv[0], 0, first + row, from + row * kRowBytes);
+        rows.store(a.dv[0], 64, first + row, from + kDvPanelBytes + row * kRowBytes);
+      }
+    });
+  }
+
+  static constexpr int kDvPanelBytes = kConsumerRows * kRowBytes;
+
+ private:
+  // One of each for each consumer; see BackwardConsumer for the others.
+  static constexpr int kStagedBarrier = 4, kRoomBarrier = 6;
+  static constexpr int kThreads = 128 + 32;
+  static constexpr int kTileBytes = kTileFloats * static_cast<int>(sizeof(float));
+
+  static __device__ __forceinline__ void offer_room(int consumer) {
+    __syncwarp();
+    Delay::before_barrier();
+    ptx::barrier_arrive(kRoomBarrier + consumer, kThreads);
+  }
+
+  // Has the first lane send what each consumer has staged, and offers its buffer when that is read.
+  template <typename Send>
+  static __device__ __forceinline__ void send_all(Shared& shared, const Send& send) {
+    static_assert(kConsumers == 2);
+    for (int consumer = 0; consumer < kConsumers; ++consumer) {
+      Delay::before_barrier();
+      ptx::barrier_sync(kStagedBarrier + consumer, kThreads);
+      if (threadIdx.x % 32 == 0) {
+        send(consumer);
+        ptx::cp_async_bulk_commit_group();
+      }
+      __syncwarp();
+    }
+    ptx::cp_async_bulk_wait_group_read_1();
+    offer_room(0);
+    ptx::cp_async_bulk_wait_group_read_0();
+    offer_room(1);
+  }
+};
+
+}  // namespace flashbench::kernels::sm90
