@@ -65,4 +65,24 @@ __host__ __device__ constexpr int transposed_tile(int row, int column) {
   return (column / 4 * 8 + row) * 4 + column % 4;
 }
 
+// The same as accumulator_of() for 64 rows of transposed accumulators.
+__device__ __forceinline__ float* transposed_accumulator_of(float* tiles, int row, int column) {
+  const int lane = column % 8 * 4 + row % 8 / 2, value = column % 16 / 8 * 2 + row % 2;
+  return tiles + transposed_tile(row / 8, column / 16) * 128 + accumulator_index(lane, value);
+}
+
+// Transposes 8 x 8 values among the lanes. Lane l has row l / 4, columns l % 4 * 2 + {0, 1}.
+__device__ __forceinline__ void transpose_accumulators(float& x0, float& x1) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, from = lane % 4 * 8 + lane / 8;
+  const bool odd = lane / 4 % 2 != 0;
+  const auto received = [&](int lane_from) {
+    const float even_column = __shfl_sync(~0u, x0, lane_from);
+    const float odd_column = __shfl_sync(~0u, x1, lane_from);
+    return odd ? odd_column : even_column;
+  };
+  const float first = received(from), second = received(from + 4);
+  x0 = first;
+  x1 = second;
+}
+
 }  // namespace flashbench::kernels::backward

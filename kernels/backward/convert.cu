@@ -55,15 +55,6 @@ __device__ __forceinline__ void load_transposed(const float* sums, int unit, Val
   }
 }
 
-// Transposes 8 x 8 of them.
-__device__ __forceinline__ void transpose(float& first, float& second) {
-  const uint32_t x = __float_as_uint(first), y = __float_as_uint(second);
-  const uint32_t low = ptx::movmatrix_trans(__byte_perm(x, y, 0x5410));
-  const uint32_t high = ptx::movmatrix_trans(__byte_perm(x, y, 0x7632));
-  first = __uint_as_float(__byte_perm(low, high, 0x5410));
-  second = __uint_as_float(__byte_perm(low, high, 0x7632));
-}
-
 // An output tensor and its accumulators.
 struct Converted {
   const float* sums;  // accumulators of the first slice
@@ -160,8 +151,8 @@ __device__ __forceinline__ void convert_span(const Arguments& args, const Conver
     if constexpr (std::is_same_v<Element, float>) {
       if constexpr (kTransposed) {
         for (float(&tile)[4] : v) {
-          transpose(tile[0], tile[1]);
-          transpose(tile[2], tile[3]);
+          transpose_accumulators(tile[0], tile[1]);
+          transpose_accumulators(tile[2], tile[3]);
         }
       }
       store_fp32(args, c, rows, to, rows.first + unit / (kHeadDim / 32) * 16 + lane / 4,

@@ -96,14 +96,11 @@ __device__ __forceinline__ void cp_async_bulk_commit_group() {
   asm volatile("cp.async.bulk.commit_group;" : : : "memory");
 }
 
-// Waits until all of this thread's groups have read their shared memory, which may then be reused.
-__device__ __forceinline__ void cp_async_bulk_wait_group_read_0() {
-  asm volatile("cp.async.bulk.wait_group.read 0;" : : : "memory");
-}
-
-// The same for all but the latest of its groups.
-__device__ __forceinline__ void cp_async_bulk_wait_group_read_1() {
-  asm volatile("cp.async.bulk.wait_group.read 1;" : : : "memory");
+// Waits until at most `kPending` of this thread's latest groups have yet to read their shared
+// memory. That of the others may then be reused.
+template <int kPending = 0>
+__device__ __forceinline__ void cp_async_bulk_wait_group_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" : : "n"(kPending) : "memory");
 }
 
 // Waits until all of this thread's groups are complete, i.e. their writes have been made.

@@ -273,21 +273,7 @@ struct BackwardByGradient : Barriers<Delay> {
       }
     }
     ptx::cp_async_bulk_commit_group();
-    ptx::cp_async_bulk_wait_group_read_0();
-  }
-
-  // Transposes 8 x 8 values among the lanes. Lane l has row l / 4, columns l % 4 * 2 + {0, 1}.
-  static __device__ __forceinline__ void transpose(float& x0, float& x1) {
-    const int lane = static_cast<int>(threadIdx.x) % 32, from = lane % 4 * 8 + lane / 8;
-    const bool odd = lane / 4 % 2 != 0;
-    const auto received = [&](int lane_from) {
-      const float even_column = __shfl_sync(~0u, x0, lane_from);
-      const float odd_column = __shfl_sync(~0u, x1, lane_from);
-      return odd ? odd_column : even_column;
-    };
-    const float first = received(from), second = received(from + 4);
-    x0 = first;
-    x1 = second;
+    ptx::cp_async_bulk_wait_group_read();
   }
 
   // Puts dV or dK into the accumulators of a shared block of keys: stores it in this part's slice
@@ -307,8 +293,8 @@ struct BackwardByGradient : Barriers<Delay> {
         for (int half = 0; half < 2; ++half) {
           const float* x = sum[panel] + row / 2 + 2 * half;
           float v[4] = {x[0], x[1], x[4], x[5]};
-          transpose(v[0], v[1]);
-          transpose(v[2], v[3]);
+          backward::transpose_accumulators(v[0], v[1]);
+          backward::transpose_accumulators(v[2], v[3]);
           const int column = panel * 64 + warp * 16 + half * 8;
           float* tile = block + (row / 16 * kHeadDim + column) / 8 * kTileFloats;
           if constexpr (kDeterministic) {

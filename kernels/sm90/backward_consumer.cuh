@@ -31,7 +31,8 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       Shapes::kConsumerThreads, Shapes::kKvPanelBytes, Shapes::kKvBytes, Shapes::kQPanelBytes,
       Shapes::kQBytes, Shapes::kDsBytes, Shapes::kSFloats, Shapes::kKeyFloats, Shapes::kSteps,
       Shapes::kDqFloats, Shapes::kDqTiles, Shapes::kTileFloats, Shapes::kByRequest, Shapes::kFlags,
-      Shapes::kSumsColumns, Shapes::kDqInTurn, Shapes::kDqTransposed, Shapes::d_stage;
+      Shapes::kSumsColumns, Shapes::kDqInTurn, Shapes::kVBuffers, Shapes::kDqTransposed,
+      Shapes::d_stage;
   using typename Shapes::Writers, typename Shapes::Queue, typename Shapes::Work,
       typename Shapes::Rows, typename Shapes::Shared, typename Shapes::Step, typename Shapes::Block;
   using Barriers<Delay>::wait, Barriers<Delay>::release;
@@ -108,12 +109,41 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       if (finite) {
         Dq::stage(shared, part, i, dq);
       } else {
-        Dq::stage_seen_keys(a, shared, work, part, block, i, shared.ds[buffer]);
+        Dq::stage_seen_keys(a, shared, shared.k, work, part, block, i, shared.ds[buffer]);
       }
       ptx::wgmma_wait_group<0>();
       release(part.lane, shared.q_empty[stage]);
     }
     Dq::hand_over(shared, part, work.steps - 1);
+  }
+
+  // From S and dP of a block, in flight, to dS in shared memory, of both consumers, and dV in
+  // flight. Returns false if dQ has to be computed key by key: see backward_finite.cuh.
+  static __device__ __forceinline__ bool store_ds_and_issue_dv(
+      const BackwardArguments& a, Shared& shared, const Work& work, const Part& part,
+      const Operands& operands, const Block& block, int stage, const StatisticInRegisters& l,
+      float (&s)[kSFloats], float (&dp)[kSFloats], uint32_t (&ds)[kSteps][4],
+      float (&dv)[kKeyFloats]) {
+    ptx::wgmma_wait_group<1>();  // S
+    ptx::keep_here(s);
+    const bool finite = !block.masked || all_finite(s);
+    Scores::exponentiate(s, l, a.scale_log2);
+    if (block.masked) Visible(a, work, part, block).select(s);
+    const StatisticInRegisters d(Statistic{shared.d[stage], part.first_query});
+
+    ptx::wgmma_wait_group<0>();  // dP
+    ptx::keep_here(dp);
+    Scores::multiply_by(s, dp, d);
+    if (block.masked) Visible(a, work, part, block).select(dp);
+    Products::round(dp, ds);
+    Products::store_operand(ds, shared.ds[stage], part);
+    uint32_t p[kSteps][4];
+    Products::round(s, p);
+    Products::issue_sum(dv, p, operands.d_o.advance(stage * kQBytes));
+    ptx::wgmma_commit_group();
+    ptx::fence_proxy_async();
+    Delay::before_barrier();
+    return ptx::barrier_and(kBarrier, kConsumerThreads, finite);
   }
 
   // The same where this warp adds dQ to memory, in halves. K and V are the n-th; `ring` is the
@@ -131,7 +161,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     constexpr int kTiles = kOwnDqColumns / 8, kHalfFloats = kOwnDqColumns / 4;
     const Operands operands(shared, part, n);
     float s[kSFloats], dp[kSFloats], dq[2 * kHalfFloats], second_half[kHalfFloats];
-    uint32_t p[kSteps][4], ds[kSteps][4];
+    uint32_t ds[kSteps][4];
     float* tiles = nullptr;  // of the block before
     bool has_second_half = false;
     const float minus_zero = a.parts > 0 ? -0.0f : 0.0f;  // always -0; see second_half
@@ -149,25 +179,8 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       Products::issue_transposed(dp, operands.v_rows, operands.d_o.advance(stage * kQBytes));
       ptx::wgmma_commit_group();
 
-      ptx::wgmma_wait_group<1>();  // S
-      ptx::keep_here(s);
-      bool finite = !block.masked || all_finite(s);
-      Scores::exponentiate(s, l, a.scale_log2);
-      if (block.masked) Visible(a, work, part, block).select(s);
-      const StatisticInRegisters d(Statistic{shared.d[stage], part.first_query});
-
-      ptx::wgmma_wait_group<0>();  // dP
-      ptx::keep_here(dp);
-      Scores::multiply_by(s, dp, d);
-      if (block.masked) Visible(a, work, part, block).select(dp);
-      Products::round(dp, ds);
-      Products::store_operand(ds, shared.ds[stage], part);
-      Products::round(s, p);
-      Products::issue_sum(dv, p, operands.d_o.advance(stage * kQBytes));
-      ptx::wgmma_commit_group();
-      ptx::fence_proxy_async();
-      Delay::before_barrier();
-      finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
+      const bool finite =
+          store_ds_and_issue_dv(a, shared, work, part, operands, block, stage, l, s, dp, ds, dv);
 
       Products::issue_dq(dq, operands.ds.advance(stage * kDsBytes), operands.k_columns);
       ptx::wgmma_commit_group();
@@ -204,7 +217,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     static_assert(kStages == 2);
     const Operands operands = Operands(shared, part, n).computed_here();
     float s[kSFloats], dp[kSFloats], dq[kSFloats];
-    uint32_t p[kSteps][4], ds[kSteps][4];
+    uint32_t ds[kSteps][4];
     Step step(work);
     wait(shared.q_full[ring.stage], ring.parity);
     for (int i = 0; i < work.steps; ++i, step.advance(work)) {
@@ -218,27 +231,10 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       Products::issue_transposed(dp, operands.v_rows, operands.d_o.advance(stage * kQBytes));
       ptx::wgmma_commit_group();
 
-      ptx::wgmma_wait_group<1>();  // S
-      ptx::keep_here(s);
-      bool finite = !block.masked || all_finite(s);
-      Scores::exponentiate(s, l, a.scale_log2);
-      if (block.masked) Visible(a, work, part, block).select(s);
-      const StatisticInRegisters d(Statistic{shared.d[stage], part.first_query});
+      const bool finite =
+          store_ds_and_issue_dv(a, shared, work, part, operands, block, stage, l, s, dp, ds, dv);
 
-      ptx::wgmma_wait_group<0>();  // dP
-      ptx::keep_here(dp);
-      Scores::multiply_by(s, dp, d);
-      if (block.masked) Visible(a, work, part, block).select(dp);
-      Products::round(dp, ds);
-      Products::store_operand(ds, shared.ds[stage], part);
-      Products::round(s, p);
-      Products::issue_sum(dv, p, operands.d_o.advance(stage * kQBytes));
-      ptx::wgmma_commit_group();
-      ptx::fence_proxy_async();
-      Delay::before_barrier();
-      finite = ptx::barrier_and(kBarrier, kConsumerThreads, finite);
-
-      Products::issue_dq_transposed(dq, operands.ds.advance(stage * kDsBytes), operands.k_columns);
+      Products::issue_dq(dq, operands.ds.advance(stage * kDsBytes), operands.k_columns);
       ptx::wgmma_commit_group();
       if (i + 1 == work.steps) release(part.lane, shared.v_empty[0]);
       ptx::wgmma_wait_group<1>();  // dV
@@ -251,8 +247,8 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       if (finite) {
         DqStaging::stage(shared, part.consumer, part.warp, part.lane, dq);
       } else {
-        Dq::stage_seen_keys_transposed(a, shared, shared.k + n % 2 * kKvBytes, work, part, block,
-                                       shared.ds[stage]);
+        Dq::stage_seen_keys(a, shared, shared.k + n % 2 * kKvBytes, work, part, block, i,
+                            shared.ds[stage]);
       }
       DqStaging::hand_over(part.consumer);
       ring.advance();
@@ -403,15 +399,12 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     RingPosition<kStages> ring;
     for (unsigned n = 0; Queue::next(*shared.queue, n, work); ++n) {
       const RingPlace<2> keys(n);
+      const RingPlace<kVBuffers> values(n);
       float dk[kKeyFloats], dv[kKeyFloats];
 #pragma unroll
       for (int i = 0; i < kKeyFloats; ++i) dk[i] = dv[i] = 0;
       wait(shared.k_full[keys.stage], keys.parity);
-      if constexpr (kDqTransposed) {
-        wait(shared.v_full[0], n & 1);
-      } else {
-        wait(shared.v_full[keys.stage], keys.parity);
-      }
+      wait(shared.v_full[values.stage], values.parity);
       // Each part derives its positions from tid again: registers have no room to keep them.
       if (work.steps > 0) {
         const Part part(consumer, ptx::tid_x());
@@ -528,7 +521,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       if (last >= 0) wait(shared.ds_empty[last % 2], last / 2 & 1);
     }
     store(a.dk[0], Rows{a}.key_gradients(work, a.dk_steps), shared.k, work, part, dk, a.scale);
-    if (part.lane == 0) ptx::cp_async_bulk_wait_group_read_0();
+    if (part.lane == 0) ptx::cp_async_bulk_wait_group_read();
   }
 };
 

@@ -81,7 +81,7 @@ struct BackwardCopies : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         }
         store(a.dk[0], Rows{a}.key_gradients(work, a.dk_steps), shared.k, at.stage, work);
         ptx::cp_async_bulk_commit_group();
-        ptx::cp_async_bulk_wait_group_read_0();
+        ptx::cp_async_bulk_wait_group_read();
       }
       __syncwarp();
       release(static_cast<int>(threadIdx.x) % 32, shared.kv_empty[at.stage]);
@@ -92,15 +92,8 @@ struct BackwardCopies : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   static __device__ __forceinline__ void store(const CUtensorMap& tensor, const auto& rows,
                                                const char* staged, unsigned buffer,
                                                const Work& work) {
-    const uint32_t from = ptx::shared_address(staged) + buffer * kKvBytes;
-#pragma unroll 1
-    for (int row = 0; row < kBlockKv; row += kWarpRows) {
-#pragma unroll
-      for (int panel = 0; panel < kPanels; ++panel) {
-        rows.store(tensor, panel * 64, work.first_key + row,
-                   from + panel * kKvPanelBytes + row * kRowBytes);
-      }
-    }
+    store_rows<kPanels, kKvPanelBytes>(tensor, rows, work.first_key, kBlockKv,
+                                       ptx::shared_address(staged) + buffer * kKvBytes);
   }
 };
 

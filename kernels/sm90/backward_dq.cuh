@@ -11,7 +11,6 @@
 #include "kernels/ptx/cp_reduce_async_bulk.h"
 #include "kernels/ptx/shared_address.h"
 #include "kernels/sm90/backward_arguments.cuh"
-#include "kernels/sm90/backward_dq_staging.cuh"
 #include "kernels/sm90/backward_finite.cuh"
 #include "kernels/sm90/backward_products.cuh"
 #include "kernels/sm90/backward_shapes.cuh"
@@ -24,7 +23,7 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
   using Shapes::kHeadDim, Shapes::kBlockQ, Shapes::kBlockKv, Shapes::kDqWarpgroup,
       Shapes::kHasWriters, Shapes::kQPanelBytes, Shapes::kKvPanelBytes, Shapes::kDqRows,
       Shapes::kDqColumns, Shapes::kDqFloats, Shapes::kDqTiles, Shapes::kTileFloats, Shapes::kFlags,
-      Shapes::kSumsColumns;
+      Shapes::kSumsColumns, Shapes::kDqTransposed;
   using typename Shapes::Writers, typename Shapes::Work, typename Shapes::Shared,
       typename Shapes::Block;
   using Part = typename BackwardProducts<T, kConfig, Delay>::Part;
@@ -119,32 +118,23 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
     }
   }
 
-  // Stages it, computed by sum_seen_keys.
+  // Stages it, computed by sum_seen_keys, for the writers or, with kDqTransposed, for the warp that
+  // adds dQ. K is `keys`.
   static __device__ __forceinline__ void stage_seen_keys(const BackwardArguments& a, Shared& shared,
-                                                         const Work& work, const Part& part,
-                                                         const Block& block, int step,
-                                                         const char* ds) {
+                                                         const char* keys, const Work& work,
+                                                         const Part& part, const Block& block,
+                                                         int step, const char* ds) {
     const SeenKeys seen(a, work, block.first_query);
-    float* tiles = Writers::room_for(*shared.dq_writers, step);
+    float* const tiles =
+        kDqTransposed ? shared.dq[part.consumer] : Writers::room_for(*shared.dq_writers, step);
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x) % 128; i < kBlockQ * kDqColumns; i += 128) {
-      const int row = i / kDqColumns, column = part.first_dq_column + i % kDqColumns;
+      const int row = i / kDqColumns, own_column = i % kDqColumns;
+      const int column = part.first_dq_column + own_column;
       if (!is_in_head(column)) continue;
-      *backward::accumulator_of<kHeadDim>(tiles, row, column) =
-          sum_seen_keys(shared.k, ds, seen, row, column);
-    }
-  }
-
-  // The same of a consumer's columns of dQ where it stages dQ^T.
-  static __device__ __forceinline__ void stage_seen_keys_transposed(
-      const BackwardArguments& a, Shared& shared, const char* keys, const Work& work,
-      const Part& part, const Block& block, const char* ds) {
-    const SeenKeys seen(a, work, block.first_query);
-#pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x) % 128; i < kBlockQ * kDqColumns; i += 128) {
-      const int row = i / kDqColumns, column = i % kDqColumns;
-      BackwardDqStaging<kConfig, Delay>::element(shared, part.consumer, row, column) =
-          sum_seen_keys(keys, ds, seen, row, part.first_dq_column + column);
+      const float sum = sum_seen_keys(keys, ds, seen, row, column);
+      *(kDqTransposed ? backward::transposed_accumulator_of(tiles, row, own_column)
+                      : backward::accumulator_of<kHeadDim>(tiles, row, column)) = sum;
     }
   }
 

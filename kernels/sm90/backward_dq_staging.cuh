@@ -21,7 +21,8 @@ namespace flashbench::kernels::sm90 {
 template <BackwardConfig kConfig, typename Delay>
 struct BackwardDqStaging : BackwardShapes<kConfig, Delay> {
   using Shapes = BackwardShapes<kConfig, Delay>;
-  using Shapes::kConsumers, Shapes::kBlockQ, Shapes::kSumsColumns, Shapes::kTileFloats;
+  using Shapes::kConsumers, Shapes::kBlockQ, Shapes::kSumsColumns, Shapes::kTileFloats,
+      Shapes::kPanels;
   using typename Shapes::Shared, typename Shapes::Work, typename Shapes::Rows,
       typename Shapes::Step;
 
@@ -52,14 +53,6 @@ struct BackwardDqStaging : BackwardShapes<kConfig, Delay> {
                         v[3]);
     }
   }
-  // The place of an element of dQ among the staged ones. `column` counts from the consumer's first.
-  static __device__ __forceinline__ float& element(Shared& shared, int consumer, int row,
-                                                   int column) {
-    const int lane = column % 8 * 4 + row % 8 / 2, value = column % 16 / 8 * 2 + row % 2;
-    return shared.dq[consumer][backward::transposed_tile(row / 8, column / 16) * kTileFloats +
-                               backward::accumulator_index(lane, value)];
-  }
-
   // ---- The warp that adds
 
   // Offers both buffers for the first time.
@@ -88,13 +81,8 @@ struct BackwardDqStaging : BackwardShapes<kConfig, Delay> {
                                                   const Work& work) {
     const auto rows = Rows{a}.key_gradients(work, a.dv_steps);
     send_all(shared, [&](int consumer) {
-      const uint32_t from = ptx::shared_address(shared.dq[consumer]);
-      const int first = work.first_key + consumer * kConsumerRows;
-#pragma unroll 1
-      for (int row = 0; row < kConsumerRows; row += kWarpRows) {
-        rows.store(a.dv[0], 0, first + row, from + row * kRowBytes);
-        rows.store(a.dv[0], 64, first + row, from + kDvPanelBytes + row * kRowBytes);
-      }
+      store_rows<kPanels, kDvPanelBytes>(a.dv[0], rows, work.first_key + consumer * kConsumerRows,
+                                         kConsumerRows, ptx::shared_address(shared.dq[consumer]));
     });
   }
 
@@ -125,9 +113,9 @@ struct BackwardDqStaging : BackwardShapes<kConfig, Delay> {
       }
       __syncwarp();
     }
-    ptx::cp_async_bulk_wait_group_read_1();
+    ptx::cp_async_bulk_wait_group_read<1>();
     offer_room(0);
-    ptx::cp_async_bulk_wait_group_read_0();
+    ptx::cp_async_bulk_wait_group_read();
     offer_room(1);
   }
 };

@@ -176,7 +176,7 @@ struct BackwardDqWarpgroup : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         dk.store(a.dk[0], 0, work.first_key + row, from + kConsumerRows * kRowBytes);
       }
       ptx::cp_async_bulk_commit_group();
-      ptx::cp_async_bulk_wait_group_read_0();
+      ptx::cp_async_bulk_wait_group_read();
     }
     __syncwarp();
   }

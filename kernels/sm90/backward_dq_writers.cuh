@@ -85,7 +85,7 @@ struct DqWriters : Barriers<Delay> {
                                         ptx::shared_address(shared.blocks[at.stage]),
                                         sizeof shared.blocks[0]);
       ptx::cp_async_bulk_commit_group();
-      ptx::cp_async_bulk_wait_group_read_0();
+      ptx::cp_async_bulk_wait_group_read();
       arrive(shared.empty[at.stage]);
       ptx::cp_async_bulk_wait_group_0();
       Delay::before_barrier();

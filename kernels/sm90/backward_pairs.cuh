@@ -436,7 +436,7 @@ struct BackwardPairs : Barriers<Delay> {
     store(a.dv[summer], Rows{a}.key_gradients(work, a.dv_steps), shared.v, work, summer, dv, 1);
     store(a.dk[summer], Rows{a}.key_gradients(work, a.dk_steps), shared.k, work, summer, dk,
           a.scale);
-    if (lane() == 0) ptx::cp_async_bulk_wait_group_read_0();
+    if (lane() == 0) ptx::cp_async_bulk_wait_group_read();
   }
 
   // ---- Copies, by a thread each

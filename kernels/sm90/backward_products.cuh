@@ -22,7 +22,8 @@ struct BackwardProducts : BackwardShapes<kConfig, Delay> {
   using Shapes = BackwardShapes<kConfig, Delay>;
   using Shapes::kHeadDim, Shapes::kBlockQ, Shapes::kBlockKv, Shapes::kKeysInRegisters,
       Shapes::kQPanelBytes, Shapes::kKvPanelBytes, Shapes::kKvBytes, Shapes::kKBuffers,
-      Shapes::kVBuffers, Shapes::kSFloats, Shapes::kKeyFloats, Shapes::kSteps, Shapes::kDqColumns;
+      Shapes::kVBuffers, Shapes::kSFloats, Shapes::kKeyFloats, Shapes::kSteps, Shapes::kDqColumns,
+      Shapes::kDqTransposed;
   using typename Shapes::Shared;
 
   // The part of a block that a thread works on. Rows and columns count from the start of the block.
@@ -151,31 +152,26 @@ struct BackwardProducts : BackwardShapes<kConfig, Delay> {
     }
   }
 
-  // Starts dQ = dS K for 2 kFloats columns of K.
+  // Starts dQ = dS K for 2 kFloats columns of K or, with kDqTransposed, dQ^T = K^T dS^T for 64.
   template <int kFloats>
   static __device__ __forceinline__ void issue_dq(float (&dq)[kFloats], ptx::WgmmaMatrix ds,
                                                   ptx::WgmmaMatrix k) {
+    using ptx::RowsAlong;
     ptx::keep_here(dq);
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kBlockKv / 16; ++step) {
-      ptx::Wgmma<2 * kFloats>::template multiply_shared<T, ptx::RowsAlong::k, ptx::RowsAlong::mn>(
-          dq, ds.advance(step / 4 * kQPanelBytes + step % 4 * 32), k.advance(step * 16 * kRowBytes),
-          step != 0);
-    }
-  }
-
-  // Starts dQ^T = K^T dS^T for the 64 columns of K from `k` on.
-  static __device__ __forceinline__ void issue_dq_transposed(float (&dq)[kSFloats],
-                                                             ptx::WgmmaMatrix ds,
-                                                             ptx::WgmmaMatrix k) {
-    ptx::keep_here(dq);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < kBlockKv / 16; ++step) {
-      ptx::Wgmma<kBlockQ>::template multiply_shared<T, ptx::RowsAlong::mn, ptx::RowsAlong::k>(
-          dq, k.advance(step * 16 * kRowBytes), ds.advance(step / 4 * kQPanelBytes + step % 4 * 32),
-          step != 0);
+      const ptx::WgmmaMatrix ds_step = ds.advance(step / 4 * kQPanelBytes + step % 4 * 32);
+      const ptx::WgmmaMatrix k_step = k.advance(step * 16 * kRowBytes);
+      using Product = ptx::Wgmma<2 * kFloats>;
+      if constexpr (kDqTransposed) {
+        static_assert(2 * kFloats == kBlockQ);
+        Product::template multiply_shared<T, RowsAlong::mn, RowsAlong::k>(dq, k_step, ds_step,
+                                                                          step != 0);
+      } else {
+        Product::template multiply_shared<T, RowsAlong::k, RowsAlong::mn>(dq, ds_step, k_step,
+                                                                          step != 0);
+      }
     }
   }
 

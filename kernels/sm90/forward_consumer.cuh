@@ -143,7 +143,7 @@ struct ForwardConsumer {
       walk.release(shared.tile_empty[done]);
     }
     ptx::wgmma_wait_group<0>();
-    if (kConfig.stage_o && lane == 0) ptx::cp_async_bulk_wait_group_read_0();
+    if (kConfig.stage_o && lane == 0) ptx::cp_async_bulk_wait_group_read();
   }
 };
 

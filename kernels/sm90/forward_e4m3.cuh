@@ -330,7 +330,7 @@ struct ForwardE4m3 : E4m3Shapes<kConfig> {
     Output::store_logsumexp(a, tile, warp_row + lane / 4, rows, factor);
     factor[0] *= tile.v_descale;
     factor[1] *= tile.v_descale;
-    if (lane == 0) ptx::cp_async_bulk_wait_group_read_0();  // of the previous tile
+    if (lane == 0) ptx::cp_async_bulk_wait_group_read();  // of the previous tile
     __syncwarp();
     send_rows<__nv_bfloat16>(o, factor, ptx::shared_address(shared.o[4 * consumer + warp]),
                              Shapes::kOPanelBytes, a.staged_o, Tiles::o_rows(a, tile), warp_row,
@@ -443,7 +443,7 @@ struct ForwardE4m3 : E4m3Shapes<kConfig> {
       walk.release(shared.tile_empty[done]);
     }
     ptx::wgmma_wait_group<0>();
-    if (lane == 0) ptx::cp_async_bulk_wait_group_read_0();
+    if (lane == 0) ptx::cp_async_bulk_wait_group_read();
   }
 };
 

@@ -131,7 +131,7 @@ struct ForwardOutput {
   // Stores O by TMA, through the warp's part of shared memory.
   static __device__ void stage_o(const Arguments& a, const Tile& tile, char* stage, int warp_row,
                                  const float (&o)[kOFloats], const float (&inverse)[2]) {
-    if (threadIdx.x % 32 == 0) ptx::cp_async_bulk_wait_group_read_0();  // of the previous tile
+    if (threadIdx.x % 32 == 0) ptx::cp_async_bulk_wait_group_read();  // of the previous tile
     __syncwarp();
     send_rows<T>(o, inverse, ptx::shared_address(stage), kOPanelBytes, a.staged_o,
                  Tiles::o_rows(a, tile), warp_row);

@@ -133,6 +133,19 @@ __device__ __forceinline__ void load_rows(const CUtensorMap& map, char* to, uint
   }
 }
 
+// Has TMA store rows [row, row + count) from shared memory, 16 at a time, panel by panel.
+template <int kPanels, int kPanelBytes, typename Rows>
+__device__ __forceinline__ void store_rows(const CUtensorMap& map, const Rows& rows, int row,
+                                           int count, uint32_t from) {
+#pragma unroll 1
+  for (int i = 0; i < count; i += kWarpRows) {
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) {
+      rows.store(map, panel * 64, row + i, from + panel * kPanelBytes + i * kRowBytes);
+    }
+  }
+}
+
 // Rounds a warp's 16 rows of wgmma accumulators to T and stages them in shared memory at `staged`,
 // in panels `panel_bytes` apart. A thread's first row is multiplied by factor[0], its second by
 // factor[1]. A caller that is short of registers reads `thread`, its threadIdx.x, again.

@@ -594,7 +594,7 @@ __global__ void add_kernel(float* to, int count) {
   ptx::fence_proxy_async();
   ptx::cp_reduce_async_bulk_add_f32(to, ptx::shared_address(values), count * 4);
   ptx::cp_async_bulk_commit_group();
-  ptx::cp_async_bulk_wait_group_read_0();
+  ptx::cp_async_bulk_wait_group_read();
 }
 
 TEST_F(CudaPtxSm90, BulkReductionsAddToEachElementOnce) {
@@ -615,7 +615,7 @@ __global__ void store_kernel(const __grid_constant__ CUtensorMap tensor, Coordin
   ptx::cp_async_bulk_tensor_4d(tensor, at.column, at.row, at.head, at.batch,
                                ptx::shared_address(box));
   ptx::cp_async_bulk_commit_group();
-  ptx::cp_async_bulk_wait_group_read_0();
+  ptx::cp_async_bulk_wait_group_read();
 }
 
 // A tensor [2, 3, 40, 72]: boxes end within it, at its edges and beyond. A loaded box also begins
