@@ -6,6 +6,7 @@
 #include "kernels/common/blocks.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/requests.h"
+#include "kernels/common/sections.cuh"
 
 namespace flashbench::kernels::backward {
 namespace {
@@ -144,8 +145,9 @@ int choose_parts(const Launch& at) {
 
 // With a causal mask the first keys take the most work and should not come last: the first keys of
 // all heads of a section come first. The data that a section reads and adds to fits the L2 cache,
-// unless a larger section still runs all at once. Sections have about the same size, so that none
-// is only a tail.
+// unless a larger section still runs all at once. Sections have about the same size, and the last
+// one is no tail: it has two blocks of keys for each slot, which are as long as the longest, on
+// average, or as many as the others.
 //
 // If thread blocks go backwards, those of one head that run at once form a chain, in which a delay
 // of one delays all behind it. So few of a head should run at once: as few as memory is fast enough
@@ -157,13 +159,15 @@ int64_t section_heads(const Launch& at, int64_t parts, bool backwards) {
   if (p.mask == Mask::none && !backwards) return 1;
   constexpr int64_t kSectionBytes = int64_t{32} << 20;
   const int64_t heads = p.batch * p.kv_heads * parts;
-  const int64_t at_once = slots(at) / divide_up(p.kv_len, at.blocks.kv);
+  const int64_t key_blocks = divide_up(p.kv_len, at.blocks.kv);
+  const int64_t at_once = slots(at) / key_blocks;
   // By measurement: with a mask, 4 of a head at head_dim 64, 16 at 256.
   const int64_t columns = p.is_masked() ? 16 : 8;
   const int64_t few_at_once = backwards ? slots(at) * columns / compiled_head_dim(p.head_dim) : 1;
   const int64_t most = std::clamp<int64_t>(
       std::max({kSectionBytes * parts / group_bytes(p), at_once, few_at_once}), 1, heads);
-  return divide_up(heads, divide_up(heads, most));
+  const int64_t least = p.is_masked() ? divide_up(2 * slots(at), key_blocks) : 1;
+  return heads_of_section(heads, divide_up(heads, most), least);
 }
 
 }  // namespace flashbench::kernels::backward

@@ -35,12 +35,15 @@ int64_t section_heads(const Problem& p, const BlockSizes& blocks, const DeviceIn
   const double blocks_per_head =
       static_cast<double>((p.q_len + blocks.q - 1) / blocks.q * p.heads_per_kv_head());
   const auto l2_bytes = static_cast<double>(device.last_level_cache_bytes);
-  const double best = p.mask == Mask::none ? l2_bytes / 16 / bytes_per_head
-                                           : std::min(2.5 * device.threads / blocks_per_head,
-                                                      l2_bytes / 2 / bytes_per_head);
-  const double nearest = std::max(1.0, std::round(best));
-  const int64_t sections = std::max<int64_t>(1, std::llround(static_cast<double>(heads) / nearest));
-  return (heads + sections - 1) / sections * p.heads_per_kv_head();
+  const bool causal = p.mask != Mask::none;
+  const double two_blocks_each = 2 * device.threads / blocks_per_head;  // in heads
+  const double best = causal ? std::max(two_blocks_each, std::min(1.25 * two_blocks_each,
+                                                                  l2_bytes / 2 / bytes_per_head))
+                             : l2_bytes / 16 / bytes_per_head;
+  const auto rounded = [](double x) { return std::max<int64_t>(1, std::llround(x)); };
+  const int64_t sections = rounded(static_cast<double>(heads) / static_cast<double>(rounded(best)));
+  return heads_of_section(heads, sections, causal ? rounded(two_blocks_each) : 1) *
+         p.heads_per_kv_head();
 }
 
 // The numbers, for each thread block, are those that simulated launches have chosen: 11 to 60

@@ -5,6 +5,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <cstdint>
+
 namespace flashbench::kernels {
 
 struct SectionItem {
@@ -20,6 +23,17 @@ __host__ __device__ __forceinline__ SectionItem item_in_sections(int index, int 
   const int heads_here = section_heads < heads_left ? section_heads : heads_left;
   const int within = index - first_head * blocks;
   return {first_head + within % heads_here, within / heads_here};
+}
+
+// The number of heads in a section, if heads are divided into so many sections; into fewer if the
+// last one would have fewer heads than the others, and than `least`.
+inline int64_t heads_of_section(int64_t heads, int64_t sections, int64_t least) {
+  int64_t each = (heads + sections - 1) / sections;
+  while (heads - (sections - 1) * each < std::min(each, least)) {
+    --sections;
+    each = (heads + sections - 1) / sections;
+  }
+  return each;
 }
 
 // Another order of all items: the `ahead` items that follow the `held_back` from `first` on come

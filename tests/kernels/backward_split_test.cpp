@@ -151,6 +151,17 @@ TEST(BackwardSplit, MixesHeadsInEvenSections) {
   }
 }
 
+TEST(BackwardSplit, LeavesNoShortLastSection) {
+  const DeviceInfo device = hopper();
+  const auto section = [&](int64_t heads) {
+    const Problem p = problem(1, heads, heads, 8192, 128, Mask::causal_bottom_right);
+    return section_heads(launch(p, device), 1, false);
+  };
+  EXPECT_EQ(section(32), 4);  // 256 blocks of keys
+  EXPECT_EQ(section(10), 5);  // not 4, 4 and 2
+  EXPECT_EQ(section(13), 7);  // not 4, 4, 4 and 1
+}
+
 // Thread blocks of one head wait for each other: a delay of one delays all behind it.
 TEST(BackwardSplit, RunsFewThreadBlocksOfAHeadAtOnceIfTheyGoBackwards) {
   const DeviceInfo device = hopper();

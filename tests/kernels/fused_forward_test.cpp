@@ -46,6 +46,25 @@ TEST(SectionHeads, OfACausalMaskTakeUpToHalfOfTheCache) {
             4);  // of 2.6 by blocks
 }
 
+// By the cache alone, an H100 (50 MiB) would have four sections of 7 heads and a last one of 4.
+TEST(SectionHeads, OfACausalMaskLeaveNoShortLastSection) {
+  DeviceInfo h100 = gpu();
+  h100.last_level_cache_bytes = int64_t{50} << 20;
+  Problem p = problem(Mask::causal_bottom_right, 4096, 32);
+  p.head_dim = 256;
+  EXPECT_EQ(section_heads(p, kBlocks, h100), 8);  // 256 blocks
+  for (const int64_t length : {1500, 4096, 8192, 16384}) {
+    for (int64_t heads = 1; heads <= 128; ++heads) {
+      const int64_t section =
+          section_heads(problem(Mask::causal_bottom_right, length, heads), kBlocks, h100);
+      const int64_t last = heads - (heads - 1) / section * section;
+      const int64_t blocks_per_head = (length + 127) / 128;
+      EXPECT_TRUE(last == section || 2 * (last + 1) * blocks_per_head > 4 * 132)
+          << heads << " heads of " << length;
+    }
+  }
+}
+
 TEST(SectionHeads, AreEven) {
   for (int64_t heads = 1; heads <= 300; ++heads) {
     const int64_t section =
