@@ -7,6 +7,7 @@
 namespace flashbench::kernels {
 
 extern const AttentionKernel kSm90Decode, kSm90DecodeBatchInvariant, kSm90Forward;
+extern const AttentionKernel kSm90ForwardParts;
 extern const AttentionKernel kSm90E4m3, kSm90E4m3Unpromoted;
 extern const AttentionKernel kSm90Backward, kSm90BackwardDeterministic;
 extern const AttentionKernel kSm80Forward, kSm80Backward, kSm80BackwardDeterministic;
@@ -15,6 +16,7 @@ extern const AttentionKernel kFa1Forward;
 
 std::span<const AttentionKernel* const> cuda_kernels() {
   static constexpr std::array kKernels{&kSm90Decode,
+                                       &kSm90ForwardParts,
                                        &kSm90Forward,
                                        &kSm90E4m3,
                                        &kSm90Backward,

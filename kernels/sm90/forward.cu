@@ -1,8 +1,6 @@
 // Host code of the forward kernel for Hopper: requirements, compiled variants, launch.
 #include <algorithm>
 #include <array>
-#include <numbers>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,6 +15,7 @@
 #include "kernels/common/mask.h"
 #include "kernels/common/requests.h"
 #include "kernels/sm90/forward_blocks.h"
+#include "kernels/sm90/forward_launch.h"
 #include "kernels/sm90/forward_variants.h"
 #include "kernels/sm90/tensor_map.h"
 
@@ -51,12 +50,17 @@ constexpr std::array kVariants{
     forward_variant<configuration(128, 64, 80, 2)>(),
 };
 
-std::span<const Variant<Arguments>> variants(const Problem& p) {
+}  // namespace
+
+std::span<const Variant<Arguments>> forward_variants(const Problem& p) {
   return is_by_request(p) ? forward_variants_by_request() : kVariants;
 }
+
+namespace {
+
 std::span<const Variant<Arguments>> variants(const Launch& at) {
   if (at.share != nullptr) return forward_variants_share();
-  return at.fp32_outputs.of_queries ? forward_variants_fp32_o() : variants(at.problem);
+  return at.fp32_outputs.of_queries ? forward_variants_fp32_o() : forward_variants(at.problem);
 }
 
 // With O in fp32, and for a share, there is one variant for a head_dim, whatever was chosen.
@@ -71,19 +75,6 @@ Launch with_blocks_there_are(Launch at) {
 
 // A box of TMA has rows of one page, and begins with a multiple of 8 rows in shared memory.
 constexpr int64_t kPageStep = 16;
-
-int64_t blocks_of(RowRange queries, int block_q) {
-  return (queries.size() + block_q - 1) / block_q;
-}
-
-int64_t q_blocks(const Problem& p, int block_q) {
-  if (p.lengths) return block_slots(p.q_tokens(), p.batch, block_q);
-  return blocks_of({0, p.q_len}, block_q) * (is_by_request(p) ? p.batch : 1);
-}
-
-int64_t tiles(const Problem& p, int64_t q_blocks) {
-  return q_blocks * p.q_heads * (is_by_request(p) ? 1 : p.batch);
-}
 
 std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
   if (auto why = why_not_half(p.dtype)) return why;
@@ -101,12 +92,12 @@ std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& d
 }
 
 std::vector<BlockSizes> candidates(const Problem& p, const DeviceInfo& device) {
-  return fitting_blocks(variants(p), p, device);
+  return fitting_blocks(forward_variants(p), p, device);
 }
 
 BlockSizes choose(const Problem& p, const DeviceInfo& device) {
   const std::vector<BlockSizes> fitting = candidates(p, device);
-  return shortest_blocks(p, device, compiled_head_dim(variants(p), p.head_dim), fitting,
+  return shortest_blocks(p, device, compiled_head_dim(forward_variants(p), p.head_dim), fitting,
                          choose_blocks("sm90", p, device, fitting));
 }
 
@@ -130,26 +121,6 @@ size_t workspace_bytes(const Launch&) {
 
 int64_t requested_bytes(const Launch& at) {
   return fused_forward_requested_bytes(at, missing_rows(at.problem, at.blocks));
-}
-
-// What both kinds of variants need but the tensor maps.
-Arguments common_arguments(const Launch& at, const Outputs& out, void* workspace) {
-  const Problem& p = at.problem;
-  return {.o = out.o.data,
-          .logsumexp = out.logsumexp,
-          .o_batch_stride = out.o.batch_stride,
-          .o_head_stride = out.o.head_stride,
-          .o_row_stride = out.o.row_stride,
-          .heads = static_cast<int>(p.q_heads),
-          .heads_per_kv_head = static_cast<int>(p.heads_per_kv_head()),
-          .q_len = static_cast<int>(p.q_len),
-          .kv_len = static_cast<int>(p.kv_len),
-          .head_dim = static_cast<int>(p.head_dim),
-          .q_blocks = static_cast<int>(q_blocks(p, at.blocks.q)),
-          .last_taken = static_cast<unsigned*>(workspace),
-          .scale_log2 = static_cast<float>(p.softmax_scale() * std::numbers::log2e_v<double>),
-          .page_size = Divisor(
-              static_cast<uint32_t>(std::min(p.page_size.value_or(kMaxLength), kMaxLength)))};
 }
 
 // Rows of `from` for those of `to`; strides in words of 16 bytes.
@@ -207,7 +178,7 @@ void set_share(Arguments& a, const Share& share, const Inputs& in, BlockSizes bl
   a.q_blocks = 0;
   for (size_t i = 0; i < share.queries.size(); ++i) {
     const RowRange& own = share.queries[i];
-    const auto count = static_cast<int>(blocks_of(own, blocks.q));
+    const auto count = static_cast<int>(q_blocks_of(own, blocks.q));
     a.own[i] = {static_cast<int>(own.first), static_cast<int>(own.end), count};
     a.q_blocks += count;
   }
@@ -244,37 +215,6 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
   if (at.share == nullptr || at.share->queries.front().empty()) {
     a.order = tile_order(p, tiles(p, a.q_blocks), a.section_heads, at_once);
   }
-  return a;
-}
-
-Arguments arguments_by_request(const Launch& at, const Inputs& in, const Outputs& out,
-                               void* workspace) {
-  const Problem& p = at.problem;
-  Arguments a = common_arguments(at, out, workspace);
-  const auto split = [](CUtensorMap& map, RowSteps& steps, const RequestMap& both) {
-    map = both.map;
-    steps = both.steps;
-  };
-  const int64_t rows = at.blocks.kv;
-  const int box_rows = static_cast<int>(p.is_paged() ? std::gcd(*p.page_size, rows) : rows);
-  split(a.q, a.q_steps, request_map(in.q, kConsumerRows));
-  split(a.k, a.k_steps, request_map(p.is_paged() ? pool_view(in.k, p) : in.k, box_rows));
-  split(a.v, a.v_steps, request_map(p.is_paged() ? pool_view(in.v, p) : in.v, box_rows));
-  split(a.staged_o, a.o_steps, request_map(out.o, kWarpRows));
-  a.section_heads = static_cast<int>(section_heads(all_requests_as_one(p), at.blocks, at.device));
-  a.cu_seqlens_q = at.cu_seqlens_q;
-  a.cu_seqlens_k = at.cu_seqlens_k;
-  a.logsumexp_batch_stride = p.is_ragged() ? 0 : p.q_heads * p.q_len;
-  a.logsumexp_head_stride = p.is_ragged() ? p.q_tokens() : p.q_len;
-  a.requests = static_cast<int>(p.batch);
-  a.packed = p.is_ragged();
-  a.top_left = p.mask == Mask::causal_top_left;
-  a.left = window_keys(p.window_left);
-  a.right = p.mask == Mask::none ? window_keys(p.window_right) : 0;
-  a.block_table = in.k.pages.table;
-  a.table_stride = in.k.pages.stride;
-  a.page_rows = static_cast<int>(in.k.pages.size);
-  a.box_rows = box_rows;
   return a;
 }
 

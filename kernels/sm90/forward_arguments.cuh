@@ -33,6 +33,9 @@ struct Config {
   bool first_lacks_rows = false;
   // For a share of the queries, whose keys are fetched meanwhile (kernels::Share).
   bool shared = false;
+  // Several thread blocks divide the keys of a tile among themselves. Each stores its O in fp32 and
+  // its logsumexp, for another launch to merge (merge_parts.cuh).
+  bool in_parts = false;
 };
 
 constexpr Config configuration(int head_dim, int block_q, int block_kv, int stages,
@@ -55,6 +58,13 @@ constexpr Config configuration(int head_dim, int block_q, int block_kv, int stag
 constexpr Config with_fp32_o(Config config) {
   config.stage_o = false;
   config.fp32_o = true;
+  return config;
+}
+
+// The same by request with the keys in parts.
+constexpr Config with_parts(Config config) {
+  config = with_fp32_o(config);
+  config.in_parts = true;
   return config;
 }
 
@@ -140,6 +150,14 @@ struct Arguments {
   RowSpan in_place[2];     // of all_q, all_k and all_v; whole blocks
   CUtensorMap all_q, all_k, all_v;
   Fetch fetch;
+
+  // Only if in parts: how many there are for each tile. Those of O and the logsumexp, [parts,
+  // rows], lie in the order of the logsumexp of all requests. The query heads of a K/V head may be
+  // packed: a tile then has rows of several, each of which has head_rows, a multiple of 8.
+  int parts;
+  int64_t part_rows;
+  int packed_heads;  // 1: none are packed, and head_rows are more than there are
+  Divisor head_rows{1};
 
   // The number of keys that a query sees, if positive; else it sees none.
   __device__ int visible_keys(int query) const { return min(kv_len, query + diagonal + 1); }

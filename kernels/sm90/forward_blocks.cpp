@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "kernels/common/fused_forward.h"
 #include "kernels/common/requests.h"
@@ -23,12 +24,22 @@ TileCosts tile_costs(int64_t head_dim, const BlockSizes& blocks) {
     if (blocks.q == 128) return {1990, 780, 0.719};
     return blocks.kv == 64 ? TileCosts{2150, 270, 0.676} : TileCosts{2710, 290, 0.669};
   }
+  if (head_dim > 128) return {3000, 60, 0.93};
   if (head_dim <= 80) {
     if (blocks.q == 64) return {2080, 180, 0.463};
     return blocks.q == 128 ? TileCosts{3270, 24, 0.636} : TileCosts{4270, 2, 0.74};
   }
   if (blocks.q == 64) return {900, 280, 0.627};
   return blocks.q == 128 ? TileCosts{2240, 0, 0.722} : TileCosts{4000, 73, 1};
+}
+
+// The same of blocks whose keys are in parts, whose time is that of few thread blocks that begin
+// and end together.
+TileCosts tile_costs_in_parts(int64_t head_dim, const BlockSizes& blocks) {
+  if (blocks.q == 192)
+    return head_dim <= 64 ? TileCosts{2150, 700, 0.62} : TileCosts{4000, 73, 0.82};
+  if (blocks.q == 64 && head_dim <= 64) return {1310, 250, 0.55};
+  return tile_costs(head_dim, blocks);
 }
 
 constexpr int64_t divide_up(int64_t a, int64_t b) {
@@ -49,13 +60,14 @@ double end_of_tiles(double longest, double shortest, double tiles_each) {
   return end + (tiles_each > layers + 1 ? std::max(one_more, two_more) : one_more);
 }
 
-// The first block of a head lacks `missing_rows` rows.
+// The first block of a head lacks `missing_rows` rows. Of tiles in parts, without their merge.
 double predicted_clocks(const Problem& p, const DeviceInfo& device, int head_dim,
-                        const BlockSizes& blocks, int64_t missing_rows) {
+                        const BlockSizes& blocks, int64_t missing_rows, int64_t parts = 1) {
   constexpr double kMultiplyAddsPerClock = 2048;  // per multiprocessor, 16-bit tensor cores
-  const TileCosts costs = tile_costs(head_dim, blocks);
+  const TileCosts costs =
+      parts == 1 ? tile_costs(head_dim, blocks) : tile_costs_in_parts(head_dim, blocks);
   const int64_t heads = p.batch * p.q_heads;
-  const int64_t tiles = heads * divide_up(p.q_len, blocks.q);
+  const int64_t tiles = heads * divide_up(p.q_len, blocks.q) * parts;
   const int64_t multiprocessors = std::max(1, device.threads);
   const int64_t sharing = std::min<int64_t>(divide_up(tiles, multiprocessors),
                                             thread_blocks_at_once(head_dim, blocks.q));
@@ -66,12 +78,12 @@ double predicted_clocks(const Problem& p, const DeviceInfo& device, int head_dim
     const int64_t last = std::min(p.q_len, first + blocks.q) - 1;
     const int64_t keys =
         p.visible_keys(last).end - p.visible_keys(std::max<int64_t>(0, first)).first;
-    const auto key_blocks = static_cast<double>(divide_up(keys, blocks.kv));
+    const auto key_blocks = static_cast<double>(divide_up(divide_up(keys, blocks.kv), parts));
     const double tile =
         costs.ends + key_blocks * (costs.key_block + static_cast<double>(blocks.kv) * key_clocks);
     longest = std::max(longest, tile);
     shortest = std::min(shortest, tile);
-    of_a_head += tile;
+    of_a_head += static_cast<double>(parts) * tile;
   }
   const auto slots = static_cast<double>(multiprocessors * sharing);
   const double tiles_each = static_cast<double>(tiles) / slots;
@@ -79,6 +91,22 @@ double predicted_clocks(const Problem& p, const DeviceInfo& device, int head_dim
     return std::max(longest, of_a_head * static_cast<double>(heads) / slots);
   }
   return end_of_tiles(longest, shortest, tiles_each);
+}
+
+int64_t tiles_of(const Problem& p, const BlockSizes& blocks) {
+  return p.batch * p.q_heads * divide_up(p.q_len, blocks.q);
+}
+
+// The problem as tiles of packed heads have it: one query head for each K/V head, with all queries.
+// None if heads are not packed: where requests differ, and where the mask leaves a query much less
+// than it leaves others, since a tile has all of them.
+std::optional<Problem> with_packed_heads(const Problem& p) {
+  if (p.lengths || p.heads_per_kv_head() == 1 || 8 * p.q_len > p.kv_len) return std::nullopt;
+  Problem packed = p;
+  packed.q_len = p.heads_per_kv_head() * rows_of_packed_head(p.q_len);
+  packed.q_heads = p.kv_heads;
+  packed.mask = Mask::none;
+  return packed;
 }
 
 }  // namespace
@@ -112,6 +140,37 @@ BlockSizes shortest_blocks(const Problem& p, const DeviceInfo& device, int head_
     if (clocks >= least) continue;
     least = clocks;
     best = blocks;
+  }
+  return best;
+}
+
+KeyParts shortest_parts(const Problem& p, const DeviceInfo& device, int head_dim,
+                        std::span<const BlockSizes> candidates, int head_dim_of_whole,
+                        const BlockSizes& whole) {
+  // A second launch, and O in fp32, which is written and read.
+  constexpr double kClocksOfLaunch = 4000, kBytesPerClock = 1500;
+  constexpr double kLeastGain = 1.05;
+  const Problem average = average_request(p);
+  const auto bytes_of_part =
+      static_cast<double>(2 * average.batch * average.q_heads * average.q_len * p.head_dim) *
+      sizeof(float);
+  const double clocks_of_whole =
+      predicted_clocks(average, device, head_dim_of_whole, whole, missing_rows(p, whole));
+  double least = clocks_of_whole / kLeastGain;
+  KeyParts best{whole};
+  const std::optional<Problem> packed = with_packed_heads(p);
+  for (const BlockSizes& blocks : candidates) {
+    const bool packs = packed && tiles_of(*packed, blocks) < tiles_of(average, blocks);
+    const Problem& rows = packs ? *packed : average;
+    const int64_t key_blocks = divide_up(average.kv_len, blocks.kv);
+    for (int64_t parts = 2; parts <= std::min(kMostKeyParts, key_blocks); ++parts) {
+      const double clocks = predicted_clocks(rows, device, head_dim, blocks, 0, parts) +
+                            kClocksOfLaunch +
+                            static_cast<double>(parts) * bytes_of_part / kBytesPerClock;
+      if (clocks >= least) continue;
+      least = clocks;
+      best = {blocks, parts, packs};
+    }
   }
   return best;
 }

@@ -25,4 +25,24 @@ int64_t missing_rows(const Problem&, const BlockSizes&);
 BlockSizes shortest_blocks(const Problem&, const DeviceInfo&, int head_dim,
                            std::span<const BlockSizes> candidates, const BlockSizes& long_blocks);
 
+// How many parts the keys of each tile are divided into, for thread blocks to share; the block
+// sizes; and whether the query heads of a K/V head are packed.
+struct KeyParts {
+  BlockSizes blocks;
+  int64_t parts = 1;
+  bool packs_heads = false;
+};
+inline constexpr int64_t kMostKeyParts = 64;
+
+// Returns those with the shortest predicted time; one part if more are not worth it, compared with
+// `whole`, the blocks of the kernel that divides no keys. `head_dim` is what each is compiled for.
+KeyParts shortest_parts(const Problem&, const DeviceInfo&, int head_dim,
+                        std::span<const BlockSizes> candidates, int head_dim_of_whole,
+                        const BlockSizes& whole);
+
+// The rows that each of the heads that are packed has. Each 8 rows, which TMA copies, are of one.
+constexpr int64_t rows_of_packed_head(int64_t q_len) {
+  return (q_len + 7) / 8 * 8;
+}
+
 }  // namespace flashbench::kernels::sm90

@@ -43,11 +43,14 @@ struct ForwardOutput {
   }
 
   static __device__ int64_t logsumexp_index(const Arguments& a, const Tile& tile, int row) {
+    const auto [head, query] = Tiles::packed_row(a, tile, row);
     if constexpr (kByRequest) {
-      return tile.batch * a.logsumexp_batch_stride + tile.head * a.logsumexp_head_stride +
-             tile.first_q + row;
+      int64_t part = 0;
+      if constexpr (kConfig.in_parts) part = tile.part * a.part_rows;
+      return part + tile.batch * a.logsumexp_batch_stride + head * a.logsumexp_head_stride +
+             tile.first_q + query;
     } else {
-      return (int64_t{tile.batch} * a.heads + tile.head) * a.q_len + row;
+      return (int64_t{tile.batch} * a.heads + head) * a.q_len + query;
     }
   }
 
@@ -114,8 +117,13 @@ struct ForwardOutput {
     for (int i = 0; i < 2; ++i) {
       const int row = first_row + 8 * i;
       if (!Tiles::exists(a, tile, row)) continue;
-      float* out = static_cast<float*>(a.o) + tile.batch * a.o_batch_stride +
-                   tile.head * a.o_head_stride + row_of_o(tile, row) * a.o_row_stride;
+      float* out = static_cast<float*>(a.o);
+      if constexpr (kConfig.in_parts) {
+        out += logsumexp_index(a, tile, row) * a.o_row_stride;
+      } else {
+        out += tile.batch * a.o_batch_stride + tile.head * a.o_head_stride +
+               row_of_o(tile, row) * a.o_row_stride;
+      }
 #pragma unroll
       for (int j = 0; j < kHeadDim / 8; ++j) {
         const int column = first_column + 8 * j;

@@ -47,8 +47,7 @@ struct ForwardProducer : Barriers<Delay> {
   static __device__ void produce_kv(const Arguments& a, Shared& shared) {
     Ring ring;
     ShareInputs inputs;
-    const unsigned tiles =
-        static_cast<unsigned>((kByRequest ? a.heads : a.batch_heads) * a.q_blocks);
+    const unsigned tiles = Tiles::count(a);
     unsigned index = blockIdx.x;
     for (TileRing tile_ring;; tile_ring.advance()) {
       const Tile tile = Tiles::next_tile(a, index, tiles);
@@ -151,6 +150,11 @@ struct ForwardProducer : Barriers<Delay> {
       if constexpr (Shapes::kShared) {
         inputs.begin_head(a, tile.batch, tile.head / a.heads_per_kv_head);
       }
+      if constexpr (Shapes::kInParts) {
+        produce_packed_q(a, shared, tile, parity);
+        parity ^= 1;
+        continue;
+      }
       prefetch_q(a, rows, tile);
       for (int i = 0; i < kConsumers; ++i) {
         const int row = tile.first_query + kConsumerRows * i;
@@ -164,6 +168,29 @@ struct ForwardProducer : Barriers<Delay> {
                            ptx::CachePolicy::evict_first);
       }
       parity ^= 1;
+    }
+  }
+
+  // The same of rows of several heads, 8 at a time.
+  static __device__ void produce_packed_q(const Arguments& a, Shared& shared, const Tile& tile,
+                                          uint32_t parity) {
+    constexpr int kPieceRows = 8;
+    const int end = Tiles::rows(a, tile.q_len);
+    for (int i = 0; i < kConsumers; ++i) {
+      wait(shared.q_empty[i], parity ^ 1);
+      const uint32_t barrier = ptx::shared_address(&shared.q_full[i]);
+      ptx::mbarrier_arrive_expect_tx(barrier, kPanels * kQPanelBytes);
+      for (int piece = 0; piece < kConsumerRows; piece += kPieceRows) {
+        const int row = tile.first_query + kConsumerRows * i + piece;
+        // Rows that do not exist are zeros, as those behind the request's last query are.
+        const auto [head, query] =
+            row < end ? Tiles::packed_row(a, tile, row)
+                      : typename Tiles::PackedRow{tile.head, (tile.q_len + 7) / 8 * 8};
+        load_rows<kPanels, kQPanelBytes>(
+            a.q, shared.q[i] + piece * kRowBytes, barrier,
+            RowsOfRequest(a.q_steps, tile.batch, head, tile.first_q, tile.q_len), query,
+            ptx::CachePolicy::evict_last);
+      }
     }
   }
 

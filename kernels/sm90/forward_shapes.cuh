@@ -25,6 +25,7 @@ struct ForwardShapes {
   static_assert(kHeadDim % 16 == 0 && kBlockKv % 16 == 0);
   static constexpr bool kByRequest = kConfig.by_request;
   static constexpr bool kShared = kConfig.shared;
+  static constexpr bool kInParts = kConfig.in_parts;
   // Whether ForwardWalk::first_seen is a variable, even if it is 0 at equal lengths.
   static constexpr bool kFirstSeenVaries = true;
   static constexpr int kAtOnce = kConfig.at_once;

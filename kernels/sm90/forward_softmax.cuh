@@ -61,10 +61,11 @@ struct ForwardSoftmax {
                                                     float (&s)[kSFloats]) {
     const int first = block * kBlockKv + static_cast<int>(threadIdx.x) % 4 * 2;
     if constexpr (kByRequest) {
-      mask(s,
-           {Tiles::end_key(tile, first_row) - first, Tiles::end_key(tile, first_row + 8) - first});
-      const int begins[2] = {Tiles::first_key(tile, first_row),
-                             Tiles::first_key(tile, first_row + 8)};
+      const int queries[2] = {Tiles::packed_row(a, tile, first_row).query,
+                              Tiles::packed_row(a, tile, first_row + 8).query};
+      mask(s, {Tiles::end_key(tile, queries[0]) - first, Tiles::end_key(tile, queries[1]) - first});
+      const int begins[2] = {Tiles::first_key(tile, queries[0]),
+                             Tiles::first_key(tile, queries[1])};
       if (begins[1] > block * kBlockKv) mask_before(s, {begins[0] - first, begins[1] - first});
     } else {
       mask(s, {a.visible_keys(first_row) - first, a.visible_keys(first_row + 8) - first});

@@ -51,13 +51,31 @@ struct RequestTile : Tile {
   int first_q, first_k;      // of the request, among the rows of the tensors
 };
 
+// One of the parts of its blocks of keys.
+struct TilePart : RequestTile {
+  int part;
+};
+
 template <Config kConfig>
 struct ForwardTiles {
   static constexpr int kBlockQ = kConfig.block_q;
   static constexpr int kBlockKv = kConfig.block_kv;
   static constexpr bool kByRequest = kConfig.by_request;
-  using Tile = std::conditional_t<kByRequest, RequestTile,
-                                  std::conditional_t<kConfig.shared, ShareTile, sm90::Tile>>;
+  static_assert(kByRequest || !kConfig.in_parts);
+  using Tile = std::conditional_t<
+      kConfig.in_parts, TilePart,
+      std::conditional_t<kByRequest, RequestTile,
+                         std::conditional_t<kConfig.shared, ShareTile, sm90::Tile>>>;
+
+  // The number of tiles of a launch.
+  static __device__ unsigned count(const Arguments& a) {
+    const int tiles = (kByRequest ? heads(a) : a.batch_heads) * a.q_blocks;
+    return static_cast<unsigned>(kConfig.in_parts ? tiles * a.parts : tiles);
+  }
+  // Heads, or groups of those that are packed.
+  static __device__ int heads(const Arguments& a) {
+    return kConfig.in_parts ? a.heads / a.packed_heads : a.heads;
+  }
 
   // Returns the next tile index of the launch: unique, counting from 0. A launch takes `tiles`
   // indices, one after every tile. The counter wraps around, so that the last index taken leaves it
@@ -93,7 +111,9 @@ struct ForwardTiles {
   // The last blocks of queries come first: with a causal mask they see the most keys. `order` may
   // change that. A tile by request has no queries if its slot is empty.
   static __device__ Tile tile_at(const Arguments& a, int index) {
-    if constexpr (kByRequest) {
+    if constexpr (kConfig.in_parts) {
+      return part_of_tile(request_tile_at(a, index / a.parts), index % a.parts, a.parts);
+    } else if constexpr (kByRequest) {
       return request_tile_at(a, index);
     } else if constexpr (kConfig.shared) {
       return share_tile_at(a, a.order.item(index));
@@ -147,12 +167,13 @@ struct ForwardTiles {
   }
 
   static __device__ Tile request_tile_at(const Arguments& a, int index) {
-    const SectionItem item = item_in_sections(index, a.heads, a.section_heads, a.q_blocks);
+    const SectionItem item = item_in_sections(index, heads(a), a.section_heads, a.q_blocks);
     Tile tile{};
     tile.head = item.head;
+    if constexpr (kConfig.in_parts) tile.head *= a.packed_heads;
     RequestBlock found;
     if (a.cu_seqlens_q == nullptr) {
-      found.blocks = (a.q_len + kBlockQ - 1) / kBlockQ;
+      found.blocks = (rows(a, a.q_len) + kBlockQ - 1) / kBlockQ;
       found.request = item.block / found.blocks;
       found.block = item.block % found.blocks;
       tile.q_len = a.q_len;
@@ -180,9 +201,19 @@ struct ForwardTiles {
     tile.first_k += unseen;
     tile.first_from -= unseen;
     tile.end_from -= unseen;
-    const BlockRange seen = seen_blocks(tile, tile.first_query, kBlockQ);
+    const BlockRange seen = seen_blocks(a, tile, tile.first_query, kBlockQ);
     tile.first_block = seen.first;
     tile.kv_blocks = seen.end;
+    return tile;
+  }
+
+  // One of `parts` parts of its blocks of keys, about as many each; it may have none.
+  static __device__ Tile part_of_tile(Tile tile, int part, int parts) {
+    const int first = tile.first_block, blocks = tile.kv_blocks - first;
+    tile.part = part;
+    tile.first_block = first + blocks * part / parts;
+    tile.kv_blocks = first + blocks * (part + 1) / parts;
+    if (tile.first_block == tile.kv_blocks) tile.first_block = tile.kv_blocks = 0;
     return tile;
   }
 
@@ -194,10 +225,48 @@ struct ForwardTiles {
     return min(tile.kv_len, query + tile.end_from);
   }
 
-  // The blocks of keys that these queries of the request see; none are 0 to 0.
+  // Where heads are packed, rows count through their queries: this has `row` of a tile.
+  struct PackedRow {
+    int head, query;
+  };
+  static __device__ PackedRow packed_row(const Arguments& a, const Tile& tile, int row) {
+    if constexpr (kConfig.in_parts) {
+      return {tile.head + a.head_rows.quotient(row), a.head_rows.remainder(row)};
+    } else {
+      return {tile.head, row};
+    }
+  }
+  // All rows of a request with so many queries.
+  static __device__ int rows(const Arguments& a, int queries) {
+    if constexpr (kConfig.in_parts) {
+      if (a.packed_heads > 1) return a.packed_heads * static_cast<int>(a.head_rows.divisor());
+    }
+    return queries;
+  }
+
+  // The queries of a block of rows: all of them, if heads are packed.
+  struct QueryBlock {
+    int first, count;
+  };
+  static __device__ QueryBlock queries(const Arguments& a, const RequestTile& tile, int first_row,
+                                       int count) {
+    if constexpr (kConfig.in_parts) {
+      if (a.packed_heads > 1) {
+        return {0, first_row < rows(a, tile.q_len) ? tile.q_len : 0};
+      }
+    }
+    return {first_row, count};
+  }
+
+  // The blocks of keys that the queries of these rows see; none are 0 to 0.
   struct BlockRange {
     int first, end;
   };
+  static __device__ BlockRange seen_blocks(const Arguments& a, const RequestTile& tile,
+                                           int first_row, int count) {
+    const QueryBlock block = queries(a, tile, first_row, count);
+    return seen_blocks(tile, block.first, block.count);
+  }
   static __device__ BlockRange seen_blocks(const RequestTile& tile, int first_query, int queries) {
     const int last_query = min(first_query + queries, tile.q_len) - 1;
     const int first = first_key(tile, first_query), end = end_key(tile, last_query);
@@ -248,6 +317,9 @@ struct ForwardTiles {
 
   static __device__ bool exists(const Arguments& a, const Tile& tile, int query) {
     if constexpr (kConfig.shared) return query >= tile.begin;
+    if constexpr (kConfig.in_parts) {
+      return query < rows(a, tile.q_len) && packed_row(a, tile, query).query < tile.q_len;
+    }
     return static_cast<unsigned>(query) < static_cast<unsigned>(q_len(a, tile));
   }
 };

@@ -14,6 +14,9 @@ constexpr Variant<Arguments> forward_variant() {
   return variant_of<Half>(forward_kernel<Half>, forward_kernel<Forward<__nv_bfloat16, kConfig>>);
 }
 
+// Those that compute whole tiles of a problem.
+std::span<const Variant<Arguments>> forward_variants(const Problem&);
+
 // Those for requests of different lengths, and windows (Config::by_request).
 std::span<const Variant<Arguments>> forward_variants_by_request();
 

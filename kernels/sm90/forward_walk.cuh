@@ -57,11 +57,16 @@ struct ForwardWalk : Barriers<Delay> {
     const Tile& tile = shared.tiles[tile_ring.stage];
     const int first_query = tile.first_query + kConsumerRows * consumer;
     if constexpr (Shapes::kByRequest) {
-      const auto seen = Tiles::seen_blocks(tile, first_query, kConsumerRows);
+      const auto seen = Tiles::seen_blocks(a, tile, first_query, kConsumerRows);
       first_seen = max(seen.first, tile.first_block);
       block = max(seen.end, tile.first_block) - 1;
-      first_masked = Tiles::end_key(tile, first_query) / kBlockKv;
-      const int last_query = min(first_query + kConsumerRows, tile.q_len) - 1;
+      if constexpr (Shapes::kInParts) {
+        first_seen = min(first_seen, tile.kv_blocks);
+        block = min(block, tile.kv_blocks - 1);
+      }
+      const auto queries = Tiles::queries(a, tile, first_query, kConsumerRows);
+      first_masked = Tiles::end_key(tile, queries.first) / kBlockKv;
+      const int last_query = min(queries.first + queries.count, tile.q_len) - 1;
       unmasked_from = (Tiles::first_key(tile, last_query) + kBlockKv - 1) / kBlockKv;
     } else {
       block = tile.kv_blocks == Tiles::kNoTile

@@ -16,9 +16,12 @@ struct CapturedLaunch {
   dim3 grid;
 };
 
-// Of the last kernel that launch() queues to the stream.
+enum class Which { first, last };
+
+// Of the first or last kernel that launch() queues to the stream.
 template <typename Arguments, typename Launch>
-CapturedLaunch<Arguments> captured_launch(const Launch& launch, cudaStream_t stream) {
+CapturedLaunch<Arguments> captured_launch(const Launch& launch, cudaStream_t stream,
+                                          Which which = Which::last) {
   FLASHBENCH_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   launch();
   cudaGraph_t graph = nullptr;
@@ -26,7 +29,7 @@ CapturedLaunch<Arguments> captured_launch(const Launch& launch, cudaStream_t str
   size_t count = 1;
   cudaGraphNode_t node;
   FLASHBENCH_CUDA(cudaGraphGetRootNodes(graph, &node, &count));
-  while (true) {
+  while (which == Which::last) {
     cudaGraphNode_t next;
     cudaGraphEdgeData edge;  // of a launch that starts early, it cannot be left out
     FLASHBENCH_CUDA(cudaGraphNodeGetDependentNodes(node, &next, &edge, &count));

@@ -16,18 +16,21 @@
 
 namespace flashbench::kernels::sm90 {
 
-// Launches `delayed` as `one` would launch the kernel without delays. Calls check_first() when
-// `one` has the outputs of a run in which nothing is delayed.
-template <typename Arguments, typename Check>
+// Launches `delayed` as `one` would launch the kernel without delays, its last or, with another
+// behind it that launch_rest() launches, its first. Calls check_first() when `one` has the outputs
+// of a run in which nothing is delayed.
+template <typename Arguments, typename Rest, typename Check>
 void expect_no_bit_changes(Device& device, const Problem& problem, CudaProblem& one,
-                           const CudaKernel<Arguments>& delayed, const Check& check_first) {
+                           const CudaKernel<Arguments>& delayed, Which which,
+                           const Rest& launch_rest, const Check& check_first) {
   const auto stream = static_cast<cudaStream_t>(device.stream().cuda);
-  const auto captured = captured_launch<Arguments>([&] { one.launch(); }, stream);
+  const auto captured = captured_launch<Arguments>([&] { one.launch(); }, stream, which);
   const int64_t all_thread_blocks = captured.grid.x;
   const auto hash_of_run = [&](unsigned warpgroups, unsigned run, int64_t thread_blocks) {
     one.outputs().poison();
     hold_up(warpgroups, run, stream);
     launch_kernel(delayed, thread_blocks, captured.arguments, device.stream());
+    launch_rest();
     finish_or_exit({device.stream()}, 10, problem.id() + " in run " + std::to_string(run));
     return one.outputs().hash();
   };
@@ -44,6 +47,13 @@ void expect_no_bit_changes(Device& device, const Problem& problem, CudaProblem& 
         << "run " << run << ", warpgroups held up " << run % kSubsets << ", " << thread_blocks
         << " thread blocks";
   }
+}
+
+template <typename Arguments, typename Check>
+void expect_no_bit_changes(Device& device, const Problem& problem, CudaProblem& one,
+                           const CudaKernel<Arguments>& delayed, const Check& check_first) {
+  expect_no_bit_changes(
+      device, problem, one, delayed, Which::last, [] {}, check_first);
 }
 
 }  // namespace flashbench::kernels::sm90

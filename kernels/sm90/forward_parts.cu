@@ -1,0 +1,214 @@
+// The forward kernel for Hopper that divides the keys of a tile among several thread blocks, for
+// problems of few queries and many keys: a chunk of a prompt behind a long context. Its blocks of
+// queries alone would leave multiprocessors idle. A second launch merges the parts.
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/common/blocks.h"
+#include "kernels/common/half_types.h"
+#include "kernels/common/launch.h"
+#include "kernels/common/mask.h"
+#include "kernels/common/requests.h"
+#include "kernels/sm90/forward_blocks.h"
+#include "kernels/sm90/forward_launch.h"
+#include "kernels/sm90/forward_variants.h"
+#include "kernels/sm90/merge_parts.cuh"
+#include "kernels/sm90/tensor_map.h"
+
+namespace flashbench::kernels {
+
+extern const AttentionKernel kSm90Forward;
+
+namespace sm90 {
+namespace {
+
+constexpr Config in_parts(int head_dim, int block_q, int block_kv, int stages) {
+  return with_parts(configuration(head_dim, block_q, block_kv, stages, true));
+}
+
+constexpr std::array kVariants{
+    forward_variant<in_parts(64, 192, 64, 4)>(),  forward_variant<in_parts(64, 128, 128, 2)>(),
+    forward_variant<in_parts(64, 64, 64, 2)>(),   forward_variant<in_parts(96, 192, 64, 4)>(),
+    forward_variant<in_parts(96, 128, 128, 2)>(), forward_variant<in_parts(96, 64, 64, 2)>(),
+    forward_variant<in_parts(128, 192, 64, 4)>(), forward_variant<in_parts(128, 128, 128, 2)>(),
+    forward_variant<in_parts(128, 64, 64, 2)>(),  forward_variant<in_parts(192, 128, 80, 2)>(),
+    forward_variant<in_parts(256, 128, 64, 2)>(),
+};
+
+// The rows of O and the logsumexp that each part has.
+int64_t part_rows(const Problem& p) {
+  return p.query_rows();
+}
+
+KeyParts parts_of(const Problem& p, const DeviceInfo& device) {
+  // With so many tiles, no part would pay.
+  constexpr int64_t kMostTilesEach = 4;
+  const BlockSizes whole = kSm90Forward.choose(p, device);
+  const int64_t all = tiles(p, q_blocks(p, whole.q));
+  if (all > kMostTilesEach * device.threads || p.q_tokens() == 0) return {whole};
+  return shortest_parts(p, device, compiled_head_dim(kVariants, p.head_dim),
+                        fitting_blocks(kVariants, p, device),
+                        compiled_head_dim(forward_variants(p), p.head_dim), whole);
+}
+
+std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
+  if (auto why = kSm90Forward.why_unsupported(p, device)) return why;
+  if (parts_of(p, device).parts == 1) {
+    return "is for blocks of queries that are too few for the GPU, and many keys";
+  }
+  return std::nullopt;
+}
+
+BlockSizes choose(const Problem& p, const DeviceInfo& device) {
+  return parts_of(p, device).blocks;
+}
+
+// Blocks of rows of all requests, and the heads, or groups of packed heads, that each has.
+struct Tiling {
+  KeyParts division;
+  int64_t packed_heads, blocks, heads;
+
+  explicit Tiling(const Launch& at)
+      : division(parts_of(at.problem, at.device)),
+        packed_heads(division.packs_heads ? at.problem.heads_per_kv_head() : 1),
+        blocks(q_block_slots(at.problem, at.blocks.q)),
+        heads(at.problem.q_heads / packed_heads) {
+    const Problem& p = at.problem;
+    if (!division.packs_heads) return;
+    blocks = p.batch * q_blocks_of({0, packed_heads * rows_of_packed_head(p.q_len)}, at.blocks.q);
+  }
+  int64_t tiles() const { return blocks * heads * division.parts; }
+};
+
+CudaKernel<Arguments> kernel_at(const Launch& at) {
+  return variant_at(kVariants, at).kernel("sm90_forward_parts", at.problem.dtype);
+}
+
+CudaKernel<MergeArguments> merge_at(const Launch& at) {
+  return {"sm90_merge_parts",
+          for_half(at.problem.dtype, merge_parts_kernel<__half>, merge_parts_kernel<__nv_bfloat16>),
+          kMergeThreads};
+}
+
+std::vector<KernelFacts> facts(const Launch& at) {
+  return {kernel_facts(kernel_at(at)), kernel_facts(merge_at(at))};
+}
+
+std::string describe_variant(const Launch& at) {
+  const KeyParts division = parts_of(at.problem, at.device);
+  return "sm90_forward_parts " + describe(at.blocks) + ", keys in " +
+         std::to_string(division.parts) + " parts" + (division.packs_heads ? ", packed heads" : "");
+}
+
+// The parts of the workspace, in bytes from its start.
+struct Workspace {
+  size_t logsumexp, last_taken, end;
+
+  explicit Workspace(const Launch& at) {
+    const int64_t parts = parts_of(at.problem, at.device).parts;
+    const auto rows = static_cast<size_t>(parts * part_rows(at.problem));
+    logsumexp = rows * static_cast<size_t>(at.problem.head_dim) * sizeof(float);
+    last_taken = logsumexp + rows * sizeof(float);
+    end = last_taken + sizeof(unsigned);
+  }
+};
+
+// Arguments::last_taken starts at UINT_MAX, as poisoned memory is.
+static_assert(kPoisonByte == 0xff);
+size_t workspace_bytes(const Launch& at) {
+  return Workspace(at).end;
+}
+
+std::optional<Schedule> schedule(const Launch& at) {
+  const Tiling tiling(at);
+  return Schedule{.splits = tiling.division.parts,
+                  .workers = tiling.tiles(),
+                  .partial_bytes = static_cast<int64_t>(Workspace(at).last_taken),
+                  .imbalance = 1};
+}
+
+// Every part of a tile reads its queries.
+int64_t requested_bytes(const Launch& at) {
+  const int64_t q_bytes = element_size(at.problem.dtype) * at.problem.head_dim *
+                          at.problem.q_heads * at.problem.q_tokens();
+  const int64_t parts = parts_of(at.problem, at.device).parts;
+  return kSm90Forward.requested_bytes(at) + (parts - 1) * q_bytes + 2 * schedule(at)->partial_bytes;
+}
+
+// Makes the arguments those of a launch with the keys in parts.
+void set_parts(Arguments& a, const Launch& at, const Inputs& in) {
+  const Problem& p = at.problem;
+  const Tiling tiling(at);
+  constexpr int kPieceRows = 8;  // of Q, copied at once
+  a.q = request_map(in.q, kPieceRows).map;
+  a.q_blocks = static_cast<int>(tiling.blocks);
+  a.section_heads = static_cast<int>(tiling.heads);
+  a.parts = static_cast<int>(tiling.division.parts);
+  a.part_rows = part_rows(p);
+  a.packed_heads = static_cast<int>(tiling.packed_heads);
+  a.head_rows = Divisor(static_cast<uint32_t>(
+      tiling.division.packs_heads ? rows_of_packed_head(p.q_len) : kMaxLength));
+}
+
+void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
+            Stream stream) {
+  const Problem& p = at.problem;
+  const Workspace offsets(at);
+  const auto in_workspace = [&](size_t offset) { return static_cast<char*>(workspace) + offset; };
+  Arguments a = arguments_by_request(at, in, out, in_workspace(offsets.last_taken));
+  a.o = workspace;
+  a.logsumexp = reinterpret_cast<float*>(in_workspace(offsets.logsumexp));
+  a.o_row_stride = p.head_dim;
+  set_parts(a, at, in);
+  const int64_t at_once =
+      at.device.threads *
+      thread_blocks_at_once(compiled_head_dim(kVariants, p.head_dim), at.blocks.q);
+  launch_kernel(kernel_at(at), std::min(Tiling(at).tiles(), at_once), a, stream);
+
+  const MergeArguments merge{
+      .o_parts = static_cast<const float*>(a.o),
+      .logsumexp_parts = a.logsumexp,
+      .parts = a.parts,
+      .head_dim = a.head_dim,
+      .warps_each = warps_of_merge(a.parts),
+      .rows = a.part_rows,
+      .o = out.o.data,
+      .logsumexp = out.logsumexp,
+      .o_batch_stride = p.is_ragged() ? 0 : out.o.batch_stride,
+      .o_head_stride = out.o.head_stride,
+      .o_row_stride = out.o.row_stride,
+      .heads = static_cast<int>(p.q_heads),
+      .length = static_cast<int>(p.is_ragged() ? p.q_tokens() : p.q_len),
+      .packed = p.is_ragged(),
+      .cu_seqlens_q = at.cu_seqlens_q,
+      .requests = static_cast<int>(p.batch),
+  };
+  const int64_t rows_each = kMergeWarps / merge.warps_each;
+  launch_kernel(merge_at(at), (merge.rows + rows_each - 1) / rows_each, merge, stream,
+                Start::early);
+}
+
+}  // namespace
+}  // namespace sm90
+
+extern const AttentionKernel kSm90ForwardParts{.name = "sm90_forward_parts",
+                                               .family = "sm90",
+                                               .device = DeviceKind::cuda,
+                                               .pass = Pass::forward,
+                                               .needs_aligned_rows = true,
+                                               .knows_lengths = true,
+                                               .knows_pages = true,
+                                               .why_unsupported = sm90::why_unsupported,
+                                               .choose = sm90::choose,
+                                               .variant = sm90::describe_variant,
+                                               .workspace_bytes = sm90::workspace_bytes,
+                                               .requested_bytes = sm90::requested_bytes,
+                                               .schedule = sm90::schedule,
+                                               .facts = sm90::facts,
+                                               .launch = sm90::launch};
+
+}  // namespace flashbench::kernels

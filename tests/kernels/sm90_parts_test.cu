@@ -1,0 +1,140 @@
+// The forward kernel for Hopper with the keys in parts: which problems it takes, and its roles
+// delayed at random (delayed_forward.cuh).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "device/cuda.h"
+#include "kernels/common/half_types.h"
+#include "kernels/common/launch.h"
+#include "kernels/sm90/forward.cuh"
+#include "kernels/sm90/merge_parts.cuh"
+#include "tests/kernels/cuda_problem.h"
+#include "tests/kernels/delayed_forward.cuh"
+#include "tests/kernels/hopper.h"
+#include "tests/kernels/on_gpu.h"
+#include "tests/kernels/random_delay.cuh"
+#include "verify/oracle.h"
+
+namespace flashbench::kernels {
+
+extern const AttentionKernel kSm90ForwardParts;
+
+namespace sm90 {
+namespace {
+
+Problem chunk(int64_t q_heads, int64_t kv_heads, int64_t q_len, int64_t kv_len,
+              int64_t head_dim = 128, Mask mask = Mask::causal_bottom_right) {
+  Problem p;
+  p.dtype = Dtype::bf16;
+  p.mask = mask;
+  p.q_heads = q_heads;
+  p.kv_heads = kv_heads;
+  p.q_len = q_len;
+  p.kv_len = kv_len;
+  p.head_dim = head_dim;
+  return p;
+}
+
+std::string variant(const Problem& p, const DeviceInfo& device) {
+  return kSm90ForwardParts.variant({p, device, kSm90ForwardParts.choose(p, device)});
+}
+
+TEST(Sm90ForwardParts, TakesFewQueriesOfManyKeys) {
+  const DeviceInfo device = hopper();
+  EXPECT_EQ(kSm90ForwardParts.why_unsupported(chunk(32, 8, 128, 65536), device), std::nullopt);
+  EXPECT_EQ(kSm90ForwardParts.why_unsupported(chunk(8, 1, 2048, 65536), device), std::nullopt);
+  for (const Problem& p : {chunk(32, 8, 4096, 4096), chunk(32, 8, 128, 128)}) {
+    EXPECT_THAT(kSm90ForwardParts.why_unsupported(p, device).value_or(""),
+                testing::HasSubstr("too few for the GPU"))
+        << p.id();
+  }
+}
+
+TEST(Sm90ForwardParts, PacksHeadsWhereTheirQueriesFillNoBlock) {
+  const DeviceInfo device = hopper();
+  EXPECT_THAT(variant(chunk(32, 8, 32, 65536), device), testing::HasSubstr("packed heads"));
+  EXPECT_THAT(variant(chunk(32, 32, 32, 65536), device),
+              testing::Not(testing::HasSubstr("packed heads")));
+  EXPECT_THAT(variant(chunk(32, 8, 128, 65536), device),
+              testing::Not(testing::HasSubstr("packed heads")));
+}
+
+TEST(Sm90ForwardParts, ReportsItsSchedule) {
+  const DeviceInfo device = hopper();
+  const Problem p = chunk(16, 16, 128, 16384);
+  const Launch at{p, device, kSm90ForwardParts.choose(p, device)};
+  const Schedule schedule = kSm90ForwardParts.schedule(at).value();
+  EXPECT_GT(schedule.splits, 1);
+  EXPECT_EQ(schedule.workers, 16 * (128 / at.blocks.q) * schedule.splits);
+  EXPECT_EQ(schedule.partial_bytes, schedule.splits * 16 * 128 * (128 + 1) * 4);
+  EXPECT_GE(kSm90ForwardParts.workspace_bytes(at), static_cast<size_t>(schedule.partial_bytes));
+}
+
+struct Sample {
+  Problem problem;
+  BlockSizes blocks;
+  CudaKernel<Arguments> kernel;
+};
+template <Config kBase>
+Sample sample(const Problem& problem) {
+  constexpr Config kConfig = with_parts(kBase);
+  using Kernel = Forward<__nv_bfloat16, kConfig, RandomDelay>;
+  return {problem,
+          {.q = kConfig.block_q,
+           .kv = kConfig.block_kv,
+           .warps = Kernel::kThreads / 32,
+           .stages = kConfig.stages},
+          {"sm90_forward_parts", forward_kernel<Kernel>, Kernel::kThreads,
+           sizeof(typename Kernel::Shared)}};
+}
+
+std::vector<Sample> samples() {
+  const std::vector<RequestLengths> requests{{70, 5000}, {0, 5}, {3, 0}, {100, 3000}, {129, 64}};
+  constexpr auto kBottom = Mask::causal_bottom_right;
+  return {sample<configuration(64, 64, 64, 2, true)>(chunk(6, 2, 33, 3000, 64)),
+          sample<configuration(64, 128, 128, 2, true)>(chunk(2, 2, 150, 3001, 64, Mask::none)),
+          sample<configuration(128, 64, 64, 2, true)>(chunk(7, 1, 20, 2000)),
+          sample<configuration(128, 128, 128, 2, true)>(chunk(2, 1, 300, 4000)),
+          sample<configuration(128, 192, 64, 4, true)>(
+              problem_of_requests(Dtype::bf16, kBottom, Layout::ragged, 1, requests, 128)),
+          sample<configuration(256, 128, 64, 2, true)>(chunk(4, 1, 40, 3000, 256))};
+}
+
+class CudaSm90PartsDelays : public testing::TestWithParam<int> {};
+
+TEST_P(CudaSm90PartsDelays, ChangeNoBit) {
+  if (const auto why = why_no_cuda()) GTEST_SKIP() << *why;
+  const std::unique_ptr<Device> device = make_cuda_device(0);
+  const Sample one_of = samples()[static_cast<size_t>(GetParam())];
+  const Problem& p = one_of.problem;
+  if (const auto why = kSm90ForwardParts.why_unsupported(p, device->info())) GTEST_SKIP() << *why;
+
+  CudaProblem one(*device, kSm90ForwardParts, p, one_of.blocks);
+  const auto merge = captured_launch<MergeArguments>(
+      [&] { one.launch(); }, static_cast<cudaStream_t>(device->stream().cuda));
+  const CudaKernel<MergeArguments> merge_kernel{"sm90_merge_parts",
+                                                merge_parts_kernel<__nv_bfloat16>, kMergeThreads};
+  const auto launch_merge = [&] {
+    launch_kernel(merge_kernel, merge.grid.x, merge.arguments, device->stream());
+  };
+  const auto check = [&] {
+    HostOutputs host = one.outputs().to_host();
+    const Oracle oracle(p, one.host_inputs(), Dtype::fp32, {}, *device);
+    const Verdict verdict = oracle.judge(host.view());
+    EXPECT_TRUE(verdict.passed()) << verdict.reason;
+  };
+  expect_no_bit_changes(*device, p, one, one_of.kernel, Which::first, launch_merge, check);
+}
+
+INSTANTIATE_TEST_SUITE_P(, CudaSm90PartsDelays,
+                         testing::Range(0, static_cast<int>(samples().size())),
+                         [](const auto& info) {
+                           return test_name(samples()[static_cast<size_t>(info.param)].problem);
+                         });
+
+}  // namespace
+}  // namespace sm90
+}  // namespace flashbench::kernels
