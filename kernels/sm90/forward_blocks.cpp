@@ -73,6 +73,7 @@ double predicted_clocks(const Problem& p, const DeviceInfo& device, int head_dim
                                             thread_blocks_at_once(head_dim, blocks.q));
   const double key_clocks = static_cast<double>(2 * blocks.q * head_dim * sharing) /
                             kMultiplyAddsPerClock / costs.peak_share;
+  const bool alike = !p.is_masked();  // all tiles, as long as the first
   double longest = 0, shortest = std::numeric_limits<double>::infinity(), of_a_head = 0;
   for (int64_t first = -missing_rows; first < p.q_len; first += blocks.q) {
     const int64_t last = std::min(p.q_len, first + blocks.q) - 1;
@@ -84,6 +85,10 @@ double predicted_clocks(const Problem& p, const DeviceInfo& device, int head_dim
     longest = std::max(longest, tile);
     shortest = std::min(shortest, tile);
     of_a_head += static_cast<double>(parts) * tile;
+    if (alike) {
+      of_a_head *= static_cast<double>(divide_up(p.q_len, blocks.q));
+      break;
+    }
   }
   const auto slots = static_cast<double>(multiprocessors * sharing);
   const double tiles_each = static_cast<double>(tiles) / slots;

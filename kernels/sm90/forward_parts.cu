@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,15 +45,19 @@ int64_t part_rows(const Problem& p) {
   return p.query_rows();
 }
 
-KeyParts parts_of(const Problem& p, const DeviceInfo& device) {
+// With one of `candidates`.
+KeyParts parts_of(const Problem& p, const DeviceInfo& device,
+                  std::span<const BlockSizes> candidates) {
   // With so many tiles, no part would pay.
   constexpr int64_t kMostTilesEach = 4;
   const BlockSizes whole = kSm90Forward.choose(p, device);
   const int64_t all = tiles(p, q_blocks(p, whole.q));
   if (all > kMostTilesEach * device.threads || p.q_tokens() == 0) return {whole};
-  return shortest_parts(p, device, compiled_head_dim(kVariants, p.head_dim),
-                        fitting_blocks(kVariants, p, device),
+  return shortest_parts(p, device, compiled_head_dim(kVariants, p.head_dim), candidates,
                         compiled_head_dim(forward_variants(p), p.head_dim), whole);
+}
+KeyParts parts_of(const Problem& p, const DeviceInfo& device) {
+  return parts_of(p, device, fitting_blocks(kVariants, p, device));
 }
 
 std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
@@ -67,21 +72,23 @@ BlockSizes choose(const Problem& p, const DeviceInfo& device) {
   return parts_of(p, device).blocks;
 }
 
-// Blocks of rows of all requests, and the heads, or groups of packed heads, that each has.
+// The parts of the keys, the blocks of rows of all requests, and the heads, or groups of packed
+// heads, that each has.
 struct Tiling {
-  KeyParts division;
-  int64_t packed_heads, blocks, heads;
+  int64_t parts, packed_heads, blocks, heads;
 
   explicit Tiling(const Launch& at)
-      : division(parts_of(at.problem, at.device)),
+      : Tiling(at, parts_of(at.problem, at.device, std::span(&at.blocks, 1))) {}
+  Tiling(const Launch& at, const KeyParts& division)
+      : parts(division.parts),
         packed_heads(division.packs_heads ? at.problem.heads_per_kv_head() : 1),
         blocks(q_block_slots(at.problem, at.blocks.q)),
         heads(at.problem.q_heads / packed_heads) {
     const Problem& p = at.problem;
-    if (!division.packs_heads) return;
+    if (packed_heads == 1) return;
     blocks = p.batch * q_blocks_of({0, packed_heads * rows_of_packed_head(p.q_len)}, at.blocks.q);
   }
-  int64_t tiles() const { return blocks * heads * division.parts; }
+  int64_t tiles() const { return blocks * heads * parts; }
 };
 
 CudaKernel<Arguments> kernel_at(const Launch& at) {
@@ -99,18 +106,17 @@ std::vector<KernelFacts> facts(const Launch& at) {
 }
 
 std::string describe_variant(const Launch& at) {
-  const KeyParts division = parts_of(at.problem, at.device);
-  return "sm90_forward_parts " + describe(at.blocks) + ", keys in " +
-         std::to_string(division.parts) + " parts" + (division.packs_heads ? ", packed heads" : "");
+  const Tiling tiling(at);
+  return "sm90_forward_parts " + describe(at.blocks) + ", keys in " + std::to_string(tiling.parts) +
+         " parts" + (tiling.packed_heads > 1 ? ", packed heads" : "");
 }
 
 // The parts of the workspace, in bytes from its start.
 struct Workspace {
   size_t logsumexp, last_taken, end;
 
-  explicit Workspace(const Launch& at) {
-    const int64_t parts = parts_of(at.problem, at.device).parts;
-    const auto rows = static_cast<size_t>(parts * part_rows(at.problem));
+  Workspace(const Launch& at, const Tiling& tiling) {
+    const auto rows = static_cast<size_t>(tiling.parts * part_rows(at.problem));
     logsumexp = rows * static_cast<size_t>(at.problem.head_dim) * sizeof(float);
     last_taken = logsumexp + rows * sizeof(float);
     end = last_taken + sizeof(unsigned);
@@ -120,14 +126,14 @@ struct Workspace {
 // Arguments::last_taken starts at UINT_MAX, as poisoned memory is.
 static_assert(kPoisonByte == 0xff);
 size_t workspace_bytes(const Launch& at) {
-  return Workspace(at).end;
+  return Workspace(at, Tiling(at)).end;
 }
 
 std::optional<Schedule> schedule(const Launch& at) {
   const Tiling tiling(at);
-  return Schedule{.splits = tiling.division.parts,
+  return Schedule{.splits = tiling.parts,
                   .workers = tiling.tiles(),
-                  .partial_bytes = static_cast<int64_t>(Workspace(at).last_taken),
+                  .partial_bytes = static_cast<int64_t>(Workspace(at, tiling).last_taken),
                   .imbalance = 1};
 }
 
@@ -135,39 +141,38 @@ std::optional<Schedule> schedule(const Launch& at) {
 int64_t requested_bytes(const Launch& at) {
   const int64_t q_bytes = element_size(at.problem.dtype) * at.problem.head_dim *
                           at.problem.q_heads * at.problem.q_tokens();
-  const int64_t parts = parts_of(at.problem, at.device).parts;
-  return kSm90Forward.requested_bytes(at) + (parts - 1) * q_bytes + 2 * schedule(at)->partial_bytes;
+  return kSm90Forward.requested_bytes(at) + (Tiling(at).parts - 1) * q_bytes +
+         2 * schedule(at)->partial_bytes;
 }
 
 // Makes the arguments those of a launch with the keys in parts.
-void set_parts(Arguments& a, const Launch& at, const Inputs& in) {
-  const Problem& p = at.problem;
-  const Tiling tiling(at);
+void set_parts(Arguments& a, const Problem& p, const Tiling& tiling, const Inputs& in) {
   constexpr int kPieceRows = 8;  // of Q, copied at once
   a.q = request_map(in.q, kPieceRows).map;
   a.q_blocks = static_cast<int>(tiling.blocks);
   a.section_heads = static_cast<int>(tiling.heads);
-  a.parts = static_cast<int>(tiling.division.parts);
+  a.parts = static_cast<int>(tiling.parts);
   a.part_rows = part_rows(p);
   a.packed_heads = static_cast<int>(tiling.packed_heads);
-  a.head_rows = Divisor(static_cast<uint32_t>(
-      tiling.division.packs_heads ? rows_of_packed_head(p.q_len) : kMaxLength));
+  a.head_rows = Divisor(
+      static_cast<uint32_t>(tiling.packed_heads > 1 ? rows_of_packed_head(p.q_len) : kMaxLength));
 }
 
 void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
             Stream stream) {
   const Problem& p = at.problem;
-  const Workspace offsets(at);
+  const Tiling tiling(at);
+  const Workspace offsets(at, tiling);
   const auto in_workspace = [&](size_t offset) { return static_cast<char*>(workspace) + offset; };
   Arguments a = arguments_by_request(at, in, out, in_workspace(offsets.last_taken));
   a.o = workspace;
   a.logsumexp = reinterpret_cast<float*>(in_workspace(offsets.logsumexp));
   a.o_row_stride = p.head_dim;
-  set_parts(a, at, in);
+  set_parts(a, p, tiling, in);
   const int64_t at_once =
       at.device.threads *
       thread_blocks_at_once(compiled_head_dim(kVariants, p.head_dim), at.blocks.q);
-  launch_kernel(kernel_at(at), std::min(Tiling(at).tiles(), at_once), a, stream);
+  launch_kernel(kernel_at(at), std::min(tiling.tiles(), at_once), a, stream);
 
   const MergeArguments merge{
       .o_parts = static_cast<const float*>(a.o),
