@@ -146,8 +146,8 @@ int choose_parts(const Launch& at) {
 // With a causal mask the first keys take the most work and should not come last: the first keys of
 // all heads of a section come first. The data that a section reads and adds to fits the L2 cache,
 // unless a larger section still runs all at once. Sections have about the same size, and the last
-// one is no tail: it has two blocks of keys for each slot, which are as long as the longest, on
-// average, or as many as the others.
+// one is no tail: it has as many heads as the others, or two blocks of keys for each slot, which
+// together take as long as the longest, on average.
 //
 // If thread blocks go backwards, those of one head that run at once form a chain, in which a delay
 // of one delays all behind it. So few of a head should run at once: as few as memory is fast enough

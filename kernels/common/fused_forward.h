@@ -16,7 +16,7 @@ int64_t fused_forward_requested_bytes(const Launch&, int64_t missing_rows);
 // The number of query heads in a section (see sections.cuh), chosen so that their K and V fit the
 // L2 cache. All sections have about the same size. Causal sections are larger: thread blocks start
 // with the longest of a section, and they finish together only if the last section has enough of
-// them. Two for each multiprocessor are as long as the longest, on average.
+// them: two for each multiprocessor, which together take as long as the longest, on average.
 int64_t section_heads(const Problem&, const BlockSizes&, const DeviceInfo&);
 
 // The order of the tiles of a launch whose thread blocks, as many as `at_once`, take a tile when

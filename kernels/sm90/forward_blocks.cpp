@@ -24,6 +24,7 @@ TileCosts tile_costs(int64_t head_dim, const BlockSizes& blocks) {
     if (blocks.q == 128) return {1990, 780, 0.719};
     return blocks.kv == 64 ? TileCosts{2150, 270, 0.676} : TileCosts{2710, 290, 0.669};
   }
+  // Not fitted: there is nothing to choose but whether keys are in parts.
   if (head_dim > 128) return {3000, 60, 0.93};
   if (head_dim <= 80) {
     if (blocks.q == 64) return {2080, 180, 0.463};
@@ -36,8 +37,9 @@ TileCosts tile_costs(int64_t head_dim, const BlockSizes& blocks) {
 // The same of blocks whose keys are in parts, whose time is that of few thread blocks that begin
 // and end together.
 TileCosts tile_costs_in_parts(int64_t head_dim, const BlockSizes& blocks) {
-  if (blocks.q == 192)
+  if (blocks.q == 192) {
     return head_dim <= 64 ? TileCosts{2150, 700, 0.62} : TileCosts{4000, 73, 0.82};
+  }
   if (blocks.q == 64 && head_dim <= 64) return {1310, 250, 0.55};
   return tile_costs(head_dim, blocks);
 }

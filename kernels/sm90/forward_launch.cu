@@ -52,7 +52,6 @@ Arguments arguments_by_request(const Launch& at, const Inputs& in, const Outputs
                                void* workspace) {
   const Problem& p = at.problem;
   Arguments a = common_arguments(at, out, workspace);
-  a.q_blocks = static_cast<int>(q_block_slots(p, at.blocks.q));
   const auto split = [](CUtensorMap& map, RowSteps& steps, const RequestMap& both) {
     map = both.map;
     steps = both.steps;

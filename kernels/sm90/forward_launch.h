@@ -20,7 +20,7 @@ int64_t tiles(const Problem&, int64_t q_blocks);
 // What all variants need but the tensor maps. The workspace is Arguments::last_taken.
 Arguments common_arguments(const Launch&, const Outputs&, void* workspace);
 
-// Of variants by request, which take problems of equal lengths, too.
+// Of variants by request. Where these serve a dense problem, the caller sets q_blocks.
 Arguments arguments_by_request(const Launch&, const Inputs&, const Outputs&, void* workspace);
 
 }  // namespace flashbench::kernels::sm90

@@ -40,11 +40,6 @@ constexpr std::array kVariants{
     forward_variant<in_parts(256, 128, 64, 2)>(),
 };
 
-// The rows of O and the logsumexp that each part has.
-int64_t part_rows(const Problem& p) {
-  return p.query_rows();
-}
-
 // With one of `candidates`.
 KeyParts parts_of(const Problem& p, const DeviceInfo& device,
                   std::span<const BlockSizes> candidates) {
@@ -116,7 +111,7 @@ struct Workspace {
   size_t logsumexp, last_taken, end;
 
   Workspace(const Launch& at, const Tiling& tiling) {
-    const auto rows = static_cast<size_t>(tiling.parts * part_rows(at.problem));
+    const auto rows = static_cast<size_t>(tiling.parts * at.problem.query_rows());
     logsumexp = rows * static_cast<size_t>(at.problem.head_dim) * sizeof(float);
     last_taken = logsumexp + rows * sizeof(float);
     end = last_taken + sizeof(unsigned);
@@ -152,7 +147,7 @@ void set_parts(Arguments& a, const Problem& p, const Tiling& tiling, const Input
   a.q_blocks = static_cast<int>(tiling.blocks);
   a.section_heads = static_cast<int>(tiling.heads);
   a.parts = static_cast<int>(tiling.parts);
-  a.part_rows = part_rows(p);
+  a.part_rows = p.query_rows();
   a.packed_heads = static_cast<int>(tiling.packed_heads);
   a.head_rows = Divisor(
       static_cast<uint32_t>(tiling.packed_heads > 1 ? rows_of_packed_head(p.q_len) : kMaxLength));

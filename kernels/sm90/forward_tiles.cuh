@@ -239,7 +239,7 @@ struct ForwardTiles {
   // All rows of a request with so many queries.
   static __device__ int rows(const Arguments& a, int queries) {
     if constexpr (kConfig.in_parts) {
-      if (a.packed_heads > 1) return a.packed_heads * static_cast<int>(a.head_rows.divisor());
+      if (a.packed_heads > 1) return a.packed_heads * a.head_rows.divisor();
     }
     return queries;
   }
@@ -315,12 +315,12 @@ struct ForwardTiles {
     }
   }
 
-  static __device__ bool exists(const Arguments& a, const Tile& tile, int query) {
-    if constexpr (kConfig.shared) return query >= tile.begin;
+  static __device__ bool exists(const Arguments& a, const Tile& tile, int row) {
+    if constexpr (kConfig.shared) return row >= tile.begin;
     if constexpr (kConfig.in_parts) {
-      return query < rows(a, tile.q_len) && packed_row(a, tile, query).query < tile.q_len;
+      return row < rows(a, tile.q_len) && packed_row(a, tile, row).query < tile.q_len;
     }
-    return static_cast<unsigned>(query) < static_cast<unsigned>(q_len(a, tile));
+    return static_cast<unsigned>(row) < static_cast<unsigned>(q_len(a, tile));
   }
 };
 

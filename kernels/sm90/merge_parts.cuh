@@ -3,7 +3,6 @@
 //   L = log sum_i exp(L_i),  O = sum_i exp(L_i - L) O_i.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <limits>
 

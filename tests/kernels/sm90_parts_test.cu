@@ -4,10 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "device/cuda.h"
-#include "kernels/common/half_types.h"
 #include "kernels/common/launch.h"
 #include "kernels/sm90/forward.cuh"
 #include "kernels/sm90/merge_parts.cuh"
@@ -101,6 +102,16 @@ std::vector<Sample> samples() {
           sample<configuration(128, 192, 64, 4, true)>(
               problem_of_requests(Dtype::bf16, kBottom, Layout::ragged, 1, requests, 128)),
           sample<configuration(256, 128, 64, 2, true)>(chunk(4, 1, 40, 3000, 256))};
+}
+
+// Else there would be little to delay.
+TEST(Sm90ForwardParts, HasPartsInTheProblemsWithDelays) {
+  const DeviceInfo device = hopper();
+  for (const Sample& one : samples()) {
+    const Problem& p = one.problem;
+    EXPECT_EQ(kSm90ForwardParts.why_unsupported(p, device), std::nullopt) << p.id();
+    EXPECT_GT(kSm90ForwardParts.schedule({p, device, one.blocks})->splits, 1) << p.id();
+  }
 }
 
 class CudaSm90PartsDelays : public testing::TestWithParam<int> {};
