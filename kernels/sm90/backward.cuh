@@ -57,7 +57,7 @@ struct Backward : BackwardShapes<kConfig, Delay> {
 
   // Of a persistent thread block.
   static __device__ __forceinline__ void run_roles(const BackwardArguments& a, Shared& shared) {
-    using Copies = BackwardCopies<kConfig, Delay>;
+    using Copies = BackwardCopies<T, kConfig, Delay>;
     using Consumer = BackwardConsumer<T, kConfig, Delay>;
     // The shuffle tells the compiler that the warp's index is the same in all lanes.
     const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);

@@ -39,7 +39,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   using Products = BackwardProducts<T, kConfig, Delay>;
   using Scores = BackwardScores<T, kConfig, Delay>;
   using Dq = BackwardDq<T, kConfig, Delay>;
-  using DqStaging = BackwardDqStaging<kConfig, Delay>;
+  using DqStaging = BackwardDqStaging<T, kConfig, Delay>;
   using Keys = typename Products::Keys;
   using Operands = typename Products::Operands;
   using Part = typename Products::Part;
@@ -109,7 +109,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       if (finite) {
         Dq::stage(shared, part, i, dq);
       } else {
-        Dq::stage_seen_keys(a, shared, shared.k, work, part, block, i, shared.ds[buffer]);
+        Dq::stage_seen_keys(a, shared, work, part, block, i, shared.ds[buffer]);
       }
       ptx::wgmma_wait_group<0>();
       release(part.lane, shared.q_empty[stage]);
@@ -118,7 +118,8 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   }
 
   // From S and dP of a block, in flight, to dS in shared memory, of both consumers, and dV in
-  // flight. Returns false if dQ has to be computed key by key: see backward_finite.cuh.
+  // flight. Returns false if dQ has to be computed key by key (see backward_finite.cuh), unless
+  // this is left to the warp that adds it.
   static __device__ __forceinline__ bool store_ds_and_issue_dv(
       const BackwardArguments& a, Shared& shared, const Work& work, const Part& part,
       const Operands& operands, const Block& block, int stage, const StatisticInRegisters& l,
@@ -127,23 +128,37 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     ptx::wgmma_wait_group<1>();  // S
     ptx::keep_here(s);
     const bool finite = !block.masked || all_finite(s);
+    if constexpr (kDqTransposed) {
+      if (block.masked) {
+        DqStaging::tell_finite(shared, stage, part.consumer, part.warp, part.lane, finite);
+      }
+    }
     Scores::exponentiate(s, l, a.scale_log2);
     if (block.masked) Visible(a, work, part, block).select(s);
     const StatisticInRegisters d(Statistic{shared.d[stage], part.first_query});
 
     ptx::wgmma_wait_group<0>();  // dP
     ptx::keep_here(dp);
-    Scores::multiply_by(s, dp, d);
-    if (block.masked) Visible(a, work, part, block).select(dp);
-    Products::round(dp, ds);
-    Products::store_operand(ds, shared.ds[stage], part);
+    const auto store_ds = [&](bool masked) {
+      Scores::multiply_by(s, dp, d);
+      if (masked) Visible(a, work, part, block).select(dp);
+      Products::round(dp, ds);
+      Products::store_operand(ds, shared.ds[stage], part);
+    };
+    if (block.masked) {
+      store_ds(true);
+    } else {
+      store_ds(false);
+    }
     uint32_t p[kSteps][4];
     Products::round(s, p);
     Products::issue_sum(dv, p, operands.d_o.advance(stage * kQBytes));
     ptx::wgmma_commit_group();
     ptx::fence_proxy_async();
     Delay::before_barrier();
-    return ptx::barrier_and(kBarrier, kConsumerThreads, finite);
+    if constexpr (!kDqTransposed) return ptx::barrier_and(kBarrier, kConsumerThreads, finite);
+    ptx::barrier_sync(kBarrier, kConsumerThreads);
+    return true;
   }
 
   // The same where this warp adds dQ to memory, in halves. K and V are the n-th; `ring` is the
@@ -231,8 +246,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       Products::issue_transposed(dp, operands.v_rows, operands.d_o.advance(stage * kQBytes));
       ptx::wgmma_commit_group();
 
-      const bool finite =
-          store_ds_and_issue_dv(a, shared, work, part, operands, block, stage, l, s, dp, ds, dv);
+      store_ds_and_issue_dv(a, shared, work, part, operands, block, stage, l, s, dp, ds, dv);
 
       Products::issue_dq(dq, operands.ds.advance(stage * kDsBytes), operands.k_columns);
       ptx::wgmma_commit_group();
@@ -244,12 +258,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       ptx::wgmma_wait_group<1>();  // dQ
       ptx::keep_here(dq);
       DqStaging::await_room(part.consumer);
-      if (finite) {
-        DqStaging::stage(shared, part.consumer, part.warp, part.lane, dq);
-      } else {
-        Dq::stage_seen_keys(a, shared, shared.k + n % 2 * kKvBytes, work, part, block, i,
-                            shared.ds[stage]);
-      }
+      DqStaging::stage(shared, part.consumer, part.warp, part.lane, dq);
       DqStaging::hand_over(part.consumer);
       ring.advance();
       if (i + 1 < work.steps) wait(shared.q_full[ring.stage], ring.parity);

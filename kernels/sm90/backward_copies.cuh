@@ -17,7 +17,7 @@
 
 namespace flashbench::kernels::sm90 {
 
-template <BackwardConfig kConfig, typename Delay>
+template <typename T, BackwardConfig kConfig, typename Delay>
 struct BackwardCopies : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   using Shapes = BackwardShapes<kConfig, Delay>;
   using Shapes::kStages, Shapes::kBlockKv, Shapes::kPanels, Shapes::kKvBytes, Shapes::kKvPanelBytes,
@@ -26,7 +26,7 @@ struct BackwardCopies : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       typename Shapes::Rows;
   using Barriers<Delay>::wait, Barriers<Delay>::release;
   using Loads = BackwardBlockLoads<Shapes>;
-  using DqStaging = BackwardDqStaging<kConfig, Delay>;
+  using DqStaging = BackwardDqStaging<T, kConfig, Delay>;
 
   static __device__ __forceinline__ bool leads() { return threadIdx.x % 32 == 0; }
 
@@ -67,11 +67,13 @@ struct BackwardCopies : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   // with kDqTransposed, adds dQ before.
   static __device__ void store_gradients(const BackwardArguments& a, Shared& shared) {
     Work work;
+    unsigned blocks = 0;  // of all items before
     if constexpr (kDqTransposed) DqStaging::begin();
     for (unsigned n = 0; Queue::next(*shared.queue, n, work); ++n) {
       const RingPlace<2> at(n);
       if constexpr (kDqTransposed) {
-        DqStaging::add_all(a, shared, work);
+        wait(shared.k_full[at.stage], at.parity);
+        DqStaging::add_all(a, shared, work, shared.k + at.stage * kKvBytes, blocks);
         if (!a.adds_keys) DqStaging::store_dv(a, shared, work);
       }
       wait(shared.kv_staged[at.stage], at.parity);

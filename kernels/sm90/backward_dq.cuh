@@ -118,23 +118,19 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
     }
   }
 
-  // Stages it, computed by sum_seen_keys, for the writers or, with kDqTransposed, for the warp that
-  // adds dQ. K is `keys`.
+  // Stages it, computed by sum_seen_keys, for the writers.
   static __device__ __forceinline__ void stage_seen_keys(const BackwardArguments& a, Shared& shared,
-                                                         const char* keys, const Work& work,
-                                                         const Part& part, const Block& block,
-                                                         int step, const char* ds) {
+                                                         const Work& work, const Part& part,
+                                                         const Block& block, int step,
+                                                         const char* ds) {
     const SeenKeys seen(a, work, block.first_query);
-    float* const tiles =
-        kDqTransposed ? shared.dq[part.consumer] : Writers::room_for(*shared.dq_writers, step);
+    float* const tiles = Writers::room_for(*shared.dq_writers, step);
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x) % 128; i < kBlockQ * kDqColumns; i += 128) {
-      const int row = i / kDqColumns, own_column = i % kDqColumns;
-      const int column = part.first_dq_column + own_column;
+      const int row = i / kDqColumns, column = part.first_dq_column + i % kDqColumns;
       if (!is_in_head(column)) continue;
-      const float sum = sum_seen_keys(keys, ds, seen, row, column);
-      *(kDqTransposed ? backward::transposed_accumulator_of(tiles, row, own_column)
-                      : backward::accumulator_of<kHeadDim>(tiles, row, column)) = sum;
+      *backward::accumulator_of<kHeadDim>(tiles, row, column) =
+          sum_seen_keys(shared.k, ds, seen, row, column);
     }
   }
 

@@ -1,6 +1,8 @@
 // How dQ gets to memory in the backward pass's main kernel for Hopper at head_dim 128: consumers
 // stage their columns of it in shared memory, and a warp has TMA add them to the accumulators. The
-// same buffers then take dV of the work item, which this warp stores.
+// same buffers then take dV of the work item, which this warp stores. Where K is not all finite
+// (see backward_finite.cuh), this warp computes dQ of masked blocks again: in the consumers' loop,
+// a branch for it between the products would cost 2% of the time even where it is not taken.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +15,20 @@
 #include "kernels/ptx/shared_address.h"
 #include "kernels/ptx/st.h"
 #include "kernels/sm90/backward_arguments.cuh"
+#include "kernels/sm90/backward_finite.cuh"
 #include "kernels/sm90/backward_shapes.cuh"
 #include "kernels/sm90/roles.cuh"
 
 namespace flashbench::kernels::sm90 {
 
-template <BackwardConfig kConfig, typename Delay>
+template <typename T, BackwardConfig kConfig, typename Delay>
 struct BackwardDqStaging : BackwardShapes<kConfig, Delay> {
   using Shapes = BackwardShapes<kConfig, Delay>;
-  using Shapes::kConsumers, Shapes::kBlockQ, Shapes::kSumsColumns, Shapes::kTileFloats,
-      Shapes::kPanels;
+  using Shapes::kConsumers, Shapes::kBlockQ, Shapes::kBlockKv, Shapes::kStages,
+      Shapes::kSumsColumns, Shapes::kTileFloats, Shapes::kPanels, Shapes::kQPanelBytes,
+      Shapes::kKvPanelBytes, Shapes::kWarps;
   using typename Shapes::Shared, typename Shapes::Work, typename Shapes::Rows,
-      typename Shapes::Step;
+      typename Shapes::Step, typename Shapes::Block;
 
   // ---- A consumer, all of whose threads call
 
@@ -53,6 +57,13 @@ struct BackwardDqStaging : BackwardShapes<kConfig, Delay> {
                         v[3]);
     }
   }
+  // Tells whether a warp's scores of a masked block are finite.
+  static __device__ __forceinline__ void tell_finite(Shared& shared, int stage, int consumer,
+                                                     int warp, int lane, bool finite) {
+    finite = __all_sync(~0u, finite);
+    if (lane == 0) shared.finite[stage][4 * consumer + warp] = finite;
+  }
+
   // ---- The warp that adds
 
   // Offers both buffers for the first time.
@@ -60,16 +71,22 @@ struct BackwardDqStaging : BackwardShapes<kConfig, Delay> {
     for (int consumer = 0; consumer < kConsumers; ++consumer) offer_room(consumer);
   }
 
-  // Adds all blocks of dQ of a work item.
+  // Adds all blocks of dQ of a work item, whose K is `keys`. `n` counts the blocks of all items.
   static __device__ __forceinline__ void add_all(const BackwardArguments& a, Shared& shared,
-                                                 const Work& work) {
+                                                 const Work& work, const char* keys, unsigned& n) {
     Step step(work);
-    for (int i = 0; i < work.steps; ++i, step.advance(work)) {
-      const int64_t row = backward::row_of_query(a, work, step.head, step.block * kBlockQ);
-      float* const block = a.dq_sums + row * kSumsColumns;
-      send_all(shared, [&](int consumer) {
+    for (int i = 0; i < work.steps; ++i, ++n, step.advance(work)) {
+      const Block block(a, work, step);
+      float* const sums = a.dq_sums + block.first_row * kSumsColumns;
+      const auto correct = [&](int consumer) {
+        const int stage = n % kStages;
+        if (block.masked && __any_sync(~0u, !shared.finite[stage][threadIdx.x % kWarps])) {
+          sum_seen_keys(a, shared, work, block, keys, stage, consumer);
+        }
+      };
+      send_all(shared, correct, [&](int consumer) {
         constexpr int kFloats = kBlockQ * 64;
-        ptx::cp_reduce_async_bulk_add_f32(block + consumer * kFloats,
+        ptx::cp_reduce_async_bulk_add_f32(sums + consumer * kFloats,
                                           ptx::shared_address(shared.dq[consumer]),
                                           kFloats * static_cast<int>(sizeof(float)));
       });
@@ -80,7 +97,8 @@ struct BackwardDqStaging : BackwardShapes<kConfig, Delay> {
   static __device__ __forceinline__ void store_dv(const BackwardArguments& a, Shared& shared,
                                                   const Work& work) {
     const auto rows = Rows{a}.key_gradients(work, a.dv_steps);
-    send_all(shared, [&](int consumer) {
+    const auto nothing = [](int) {};
+    send_all(shared, nothing, [&](int consumer) {
       store_rows<kPanels, kDvPanelBytes>(a.dv[0], rows, work.first_key + consumer * kConsumerRows,
                                          kConsumerRows, ptx::shared_address(shared.dq[consumer]));
     });
@@ -100,13 +118,39 @@ struct BackwardDqStaging : BackwardShapes<kConfig, Delay> {
     ptx::barrier_arrive(kRoomBarrier + consumer, kThreads);
   }
 
-  // Has the first lane send what each consumer has staged, and offers its buffer when that is read.
-  template <typename Send>
-  static __device__ __forceinline__ void send_all(Shared& shared, const Send& send) {
+  // Computes those elements of a consumer's staged dQ that are not finite again, key by key.
+  static __device__ __forceinline__ void sum_seen_keys(const BackwardArguments& a, Shared& shared,
+                                                       const Work& work, const Block& block,
+                                                       const char* keys, int stage, int consumer) {
+    const char* const ds = shared.ds[stage];
+    const SeenKeys<Work, kBlockKv> seen(a, work, block.first_query);
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x) % 32; i < kBlockQ * 64; i += 32) {
+      const int row = i / 64, column = i % 64;
+      float* const to = backward::transposed_accumulator_of(shared.dq[consumer], row, column);
+      if (fabsf(*to) < INFINITY) continue;
+      float sum = 0;
+#pragma unroll 1
+      for (int key = seen.first_of(row); key < seen.end_of(row); ++key) {
+        sum += element<T>(ds, kQPanelBytes, row, key) *
+               element<T>(keys, kKvPanelBytes, key, 64 * consumer + column);
+      }
+      *to = sum;
+    }
+    ptx::fence_proxy_async();
+    __syncwarp();
+  }
+
+  // Has the warp correct and the first lane send what each consumer has staged, and offers its
+  // buffer when that is read.
+  template <typename Correct, typename Send>
+  static __device__ __forceinline__ void send_all(Shared& shared, const Correct& correct,
+                                                  const Send& send) {
     static_assert(kConsumers == 2);
     for (int consumer = 0; consumer < kConsumers; ++consumer) {
       Delay::before_barrier();
       ptx::barrier_sync(kStagedBarrier + consumer, kThreads);
+      correct(consumer);
       if (threadIdx.x % 32 == 0) {
         send(consumer);
         ptx::cp_async_bulk_commit_group();

@@ -155,11 +155,11 @@ struct BackwardShapes {
     // of dQ); these may be loaded again.
     uint64_t kv_staged[kHasCopiers ? 2 : 0], kv_empty[kHasCopiers ? 2 : 0];
     uint64_t v_empty[kDqTransposed ? 1 : 0];
-    // With kDqWarpgroup: the barriers of the buffers of dS and, with kFlags, whether the scores of
-    // each warp are finite (see all_finite).
+    // With kDqWarpgroup: the barriers of the buffers of dS. With kFlags, or kDqTransposed: whether
+    // the scores of each warp are finite (see all_finite).
     uint64_t ds_full[kDqWarpgroup ? 2 : 0], ds_empty[kDqWarpgroup ? 2 : 0];
     uint64_t ds_half_read[kDqInTurn ? 1 : 0];
-    bool finite[kDqWarpgroup && kFlags ? 2 : 0][4 * kConsumers];
+    bool finite[(kDqWarpgroup && kFlags) || kDqTransposed ? 2 : 0][4 * kConsumers];
     uint64_t q_full[kStages], q_empty[kStages];      // Q and the logsumexp
     uint64_t d_o_full[kStages], d_o_empty[kStages];  // dO and D
     int ticket;
