@@ -49,6 +49,7 @@ struct Sample {
   Problem problem;
   Delayed delayed;
   bool shares_keys = true;  // on any GPU large enough for these problems to be small
+  Distribution distribution = Distribution::normal;
 };
 
 std::vector<Sample> samples() {
@@ -96,6 +97,8 @@ std::vector<Sample> samples() {
           {many_heads(Dtype::bf16, Mask::none, 330, 80), d80, false},
           {many_heads(Dtype::fp16, Mask::none, 70, 128), d128, false},
           {many_heads(Dtype::fp16, Mask::causal_bottom_right, 330, 128), d128, false},
+          {many_heads(Dtype::fp16, Mask::causal_bottom_right, 330, 128), d128, false,
+           Distribution::inf_key},
           {many_heads(Dtype::fp16, Mask::none, 330, 192), d192, false},
           {many_heads(Dtype::bf16, Mask::causal_bottom_right, 70, 256), d256, false},
           {many_heads(Dtype::fp16, Mask::causal_bottom_right, 650, 64), ordered_64, false},
@@ -108,6 +111,8 @@ std::vector<Sample> samples() {
           {problem(Dtype::bf16, Mask::causal_bottom_right, 330, 300, 72), d80},
           {problem(Dtype::fp16, Mask::none, 300, 777, 128), d128},
           {problem(Dtype::fp16, Mask::causal_top_left, 333, 500, 120), d128},
+          {problem(Dtype::fp16, Mask::causal_top_left, 333, 500, 120), d128, true,
+           Distribution::nan_key},
           {problem(Dtype::fp16, Mask::causal_bottom_right, 600, 450, 128), d128},
           {problem(Dtype::fp16, Mask::none, 500, 301, 160), d192},
           {problem(Dtype::fp16, Mask::none, 1, 1, 192), d192, false},
@@ -211,12 +216,12 @@ class CudaSm90BackwardDelays : public testing::TestWithParam<int> {};
 TEST_P(CudaSm90BackwardDelays, ChangeNoBitOfWhatHasAnOrder) {
   if (const auto why = why_no_cuda()) GTEST_SKIP() << *why;
   const std::unique_ptr<Device> device = make_cuda_device(0);
-  const auto [p, delayed, shares_keys] = samples()[static_cast<size_t>(GetParam())];
+  const auto [p, delayed, shares_keys, distribution] = samples()[static_cast<size_t>(GetParam())];
   const AttentionKernel& kernel =
       delayed.deterministic ? kSm90BackwardDeterministic : kSm90Backward;
   if (const auto why = kernel.why_unsupported(p, device->info())) GTEST_SKIP() << *why;
 
-  HostTensors host(p, InputSpec{}, *device->stream().threads);
+  HostTensors host(p, InputSpec{.distribution = distribution}, *device->stream().threads);
   const Oracle oracle(p, host.inputs(), Dtype::fp32, {}, *device);
   oracle.exact_forward(host.mutable_o(), host.mutable_logsumexp());
   const DeviceInputs inputs(*device, p, Placement::contiguous, host.inputs());
@@ -261,7 +266,9 @@ TEST_P(CudaSm90BackwardDelays, ChangeNoBitOfWhatHasAnOrder) {
 INSTANTIATE_TEST_SUITE_P(, CudaSm90BackwardDelays,
                          testing::Range(0, static_cast<int>(samples().size())),
                          [](const auto& info) {
-                           return test_name(samples()[static_cast<size_t>(info.param)].problem);
+                           const Sample sample = samples()[static_cast<size_t>(info.param)];
+                           return test_name(sample.problem) + "_" +
+                                  std::string(name(sample.distribution));
                          });
 
 }  // namespace
