@@ -5,9 +5,11 @@
 //   stores-unprotected     nobody waits for a buffer to be free: a race
 //   copies                 the copy engine writes, by a tensor map; every lane arrives
 //   copies-unprotected     nobody waits for a buffer to be free: a race
+//   named-barriers         as stores, by named barriers: one side arrives, the other waits
 #include <cstdio>
 #include <string_view>
 
+#include "kernels/ptx/barrier.h"
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/shared_address.h"
@@ -66,6 +68,28 @@ __global__ void ring(const __grid_constant__ CUtensorMap tensor, const float* fr
   sums[threadIdx.x] = sum;
 }
 
+__global__ void ring_of_named_barriers(const __grid_constant__ CUtensorMap, const float* from,
+                                       float* sums) {
+  constexpr int kFull = 1, kEmpty = kFull + kStages;  // one barrier for each stage
+  constexpr int kThreads = 32 * (kReaders + 1);
+  __shared__ float buffers[kStages][kFloats];
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  float sum = 0;
+  for (int i = 0; i < kSteps; ++i) {
+    const int stage = i % kStages;
+    if (warp == kReaders) {
+      if (i >= kStages) ptx::barrier_sync(kEmpty + stage, kThreads);
+      for (int at = lane; at < kFloats; at += 32) buffers[stage][at] = from[i * kFloats + at];
+      ptx::barrier_arrive(kFull + stage, kThreads);
+    } else {
+      ptx::barrier_sync(kFull + stage, kThreads);
+      for (int at = lane; at < kFloats; at += 32) sum += buffers[stage][at];
+      if (i + kStages < kSteps) ptx::barrier_arrive(kEmpty + stage, kThreads);
+    }
+  }
+  sums[threadIdx.x] = sum;
+}
+
 struct Ring {
   const char* name;
   void (*kernel)(CUtensorMap, const float*, float*);
@@ -76,6 +100,7 @@ constexpr Ring kRings[] = {
     {"stores-unprotected", ring<Writer::stores, Arrival::none>},
     {"copies", ring<Writer::copies, Arrival::every_lane>},
     {"copies-unprotected", ring<Writer::copies, Arrival::none>},
+    {"named-barriers", ring_of_named_barriers},
 };
 
 void run(const Ring& ring) {
