@@ -6,7 +6,7 @@ share of linear scaling.
 
     scripts/plot.py results/cpu/cpu.csv -o plots
 
-Writes DIR/<plot>_<pass>_<dtype>.png and .svg, with one panel for each head_dim and mask (and for
+Writes DIR/<plot>_<pass>_<dtype>.png and .svg, or those that --plots and --formats name, with one panel for each head_dim and mask (and for
 whatever else differs but length and batch) and one line for each provider: of the lengths at which
 batch times length is the same, or else the batch. Other points are not joined. Rows that did not run or
 did not verify are left out, and counted on stderr. The roofline's bandwidth comes from the .json or
@@ -66,6 +66,8 @@ MARKERS = ["s", "o", "^", "D", "v", "P", "X"]
 CEILING = "#555555"
 MASKS = {"none": "no mask", "causal_top_left": "causal, top left",
          "causal_bottom_right": "causal, bottom right"}
+PLOTS = ["time", "flops", "memory", "traffic", "roofline", "scaling", "generation", "decode"]
+FORMATS = ["png", "svg"]
 PANELS_PER_FIGURE = 12
 TITLE_INCHES = 0.38
 PANEL_INCHES = (4.2, 3.2)
@@ -96,8 +98,7 @@ def main():
         rows = rows.fillna({name: "" for name in axes_of(rows) if name not in NUMBER_COLUMNS})
         bandwidth = read_bandwidth(arguments)
         rows = name_lines(leave_out_unusable(rows))
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        written = draw_all(rows, bandwidth, arguments.out)
+        written = draw_all(rows, bandwidth, arguments)
     except (BadFile, OSError) as error:
         sys.exit(f"plot.py: {error}")
     for path in written:
@@ -112,7 +113,21 @@ def parse_arguments():
                         help="folder for the plots; made if missing")
     parser.add_argument("--json", type=Path, metavar="FILE",
                         help="result file with the measured bandwidth (default: beside the CSV)")
+    parser.add_argument("--plots", type=one_or_more_of(PLOTS), default=PLOTS, metavar="PLOT,...",
+                        help=f"of {', '.join(PLOTS)} (default: all that the rows give)")
+    parser.add_argument("--formats", type=one_or_more_of(FORMATS), default=FORMATS, metavar="FORMAT,...",
+                        help=f"of {', '.join(FORMATS)} (default: both)")
     return parser.parse_args()
+
+
+def one_or_more_of(choices):
+    def parse(text):
+        names = text.split(",")
+        for name in names:
+            if name not in choices:
+                raise argparse.ArgumentTypeError(f"expected some of {', '.join(choices)}, found '{name}'")
+        return names
+    return parse
 
 
 # ---- reading
@@ -200,9 +215,22 @@ def name_lines(rows):
 # ---- figures
 
 
-def draw_all(rows, bandwidth, folder):
+def draw_all(rows, bandwidth, arguments):
+    chosen = [figure for figure in figures(rows) if figure[0] in arguments.plots]
+    missing = [plot for plot in arguments.plots if plot not in (figure[0] for figure in chosen)]
+    if missing and arguments.plots is not PLOTS:
+        raise BadFile(f"{arguments.csv[0]}: no rows for a plot of {', '.join(missing)}")
+    arguments.out.mkdir(parents=True, exist_ok=True)
     styles = {line: style(i) for i, line in enumerate(rows["line"].unique())}
     written = []
+    for _, file, title, panels, draw in chosen:
+        figure = draw_page(title, panels, styles, draw, bandwidth)
+        written += save(figure, arguments.out / file, arguments.formats)
+    return written
+
+
+def figures(rows):
+    """(plot, name of the file, title, panels, function that draws one) of each that the rows give."""
     for (kind, dtype), group in rows.groupby(["pass", "dtype"], sort=False):
         panels = split_into_panels(group)
         pages = [panels[i:i + PANELS_PER_FIGURE] for i in range(0, len(panels), PANELS_PER_FIGURE)]
@@ -213,20 +241,17 @@ def draw_all(rows, bandwidth, folder):
                                   ("roofline", "Roofline", draw_roofline)]:
             for number, page in enumerate(pages, 1):
                 suffix = f"_{number}" if len(pages) > 1 else ""
-                figure = draw_page(f"{title}, {kind}, {dtype}", page, styles, draw, bandwidth)
-                written += save(figure, folder / f"{name}_{kind}_{dtype}{suffix}")
+                yield name, f"{name}_{kind}_{dtype}{suffix}", f"{title}, {kind}, {dtype}", page, draw
         if panels := scaling_panels(group):
-            figure = draw_page(f"Share of linear scaling, {kind}, {dtype}", panels, styles, draw_scaling, bandwidth)
-            written += save(figure, folder / f"scaling_{kind}_{dtype}")
+            title = f"Share of linear scaling, {kind}, {dtype}"
+            yield "scaling", f"scaling_{kind}_{dtype}", title, panels, draw_scaling
         if kind != "forward":
             continue
         for name, title, panels, draw in [
                 ("generation", "Attention of a layer for the next token", generating_panels(group), draw_generation),
                 ("decode", "Decoding, one query a request", decoding_panels(group), draw_decoding)]:
             if panels:
-                figure = draw_page(f"{title}, {dtype}", panels, styles, draw, bandwidth)
-                written += save(figure, folder / f"{name}_{dtype}")
-    return written
+                yield name, f"{name}_{dtype}", f"{title}, {dtype}", panels, draw
 
 
 def style(number):
@@ -404,10 +429,11 @@ def columns_for(panels):
     return masks if masks > 1 and len(panels) % masks == 0 else min(len(panels), 3)
 
 
-def save(figure, path):
-    paths = [path.with_suffix(".png"), path.with_suffix(".svg")]
-    figure.savefig(paths[0], dpi=150)
-    figure.savefig(paths[1], metadata={"Date": None})
+def save(figure, path, formats):
+    options = {"png": {"dpi": 150}, "svg": {"metadata": {"Date": None}}}
+    paths = [path.with_suffix("." + name) for name in formats]
+    for name, target in zip(formats, paths):
+        figure.savefig(target, **options[name])
     plt.close(figure)
     return paths
 

@@ -73,7 +73,7 @@ def test_rows_that_did_not_run_are_left_out_and_told(tiny_result, tmp_path):
                 row.update(status="out_of_memory", reason="needs 9 GiB", verified="not_checked",
                            median_ms="", tflops="", ci_low_ms="", ci_high_ms="")
 
-    process = plot(edited(tiny_result, tmp_path / "some.csv", change), "-o", tmp_path)
+    process = plot(edited(tiny_result, tmp_path / "some.csv", change), "-o", tmp_path, "--plots", "time", "--formats", "png")
     assert "left out 2 rows of naive: out_of_memory (needs 9 GiB)" in process.stderr
     assert (tmp_path / "time_forward_fp32.png").exists()
 
@@ -85,7 +85,7 @@ def test_two_files_of_the_same_points_are_told_apart(tiny_result, tmp_path):
 
     new = edited(tiny_result, tmp_path / "new.csv", slower)
     old = edited(tiny_result, tmp_path / "old.csv", lambda rows: None)
-    plot(old, new, "-o", tmp_path)
+    plot(old, new, "-o", tmp_path, "--plots", "time", "--formats", "svg")
     svg = (tmp_path / "time_forward_fp32.svg").read_text()
     assert "naive (old)" in svg and "naive (new)" in svg
 
@@ -96,7 +96,7 @@ def test_rows_that_differ_in_any_axis_have_panels_of_their_own(tiny_result, tmp_
             row["placement"] = ""
             rows.append({**row, "placement": "strided"})
 
-    plot(edited(tiny_result, tmp_path / "both.csv", change), "-o", tmp_path)
+    plot(edited(tiny_result, tmp_path / "both.csv", change), "-o", tmp_path, "--plots", "time", "--formats", "svg")
     svg = (tmp_path / "time_forward_fp32.svg").read_text()
     assert "head_dim 16, no mask" in svg and "strided" in svg
     assert "naive (both)" not in svg  # they are no copies of each other
@@ -104,9 +104,9 @@ def test_rows_that_differ_in_any_axis_have_panels_of_their_own(tiny_result, tmp_
 
 def test_without_bandwidth_the_roofline_has_no_slope(tiny_result, tmp_path):
     alone = edited(tiny_result, tmp_path / "alone.csv", lambda rows: None)
-    assert "no measured bandwidth" in plot(alone, "-o", tmp_path).stderr
+    assert "no measured bandwidth" in plot(alone, "-o", tmp_path, "--plots", "roofline", "--formats", "svg").stderr
     assert "copy bandwidth" not in (tmp_path / "roofline_forward_fp32.svg").read_text()
-    plot(alone, "-o", tmp_path, "--json", tiny_result[0] / "tiny.json")
+    plot(alone, "-o", tmp_path, "--plots", "roofline", "--formats", "svg", "--json", tiny_result[0] / "tiny.json")
     assert "copy bandwidth" in (tmp_path / "roofline_forward_fp32.svg").read_text()
 
 
@@ -114,10 +114,10 @@ def test_the_bandwidth_comes_from_a_compressed_result_too(tiny_result, tmp_path)
     beside = edited(tiny_result, tmp_path / "beside.csv", lambda rows: None)
     compressed = gzip.compress((tiny_result[0] / "tiny.json").read_bytes())
     (tmp_path / "beside.json.gz").write_bytes(compressed)
-    assert plot(beside, "-o", tmp_path).stderr == ""
+    assert plot(beside, "-o", tmp_path, "--plots", "roofline", "--formats", "svg").stderr == ""
     assert "copy bandwidth" in (tmp_path / "roofline_forward_fp32.svg").read_text()
     (tmp_path / "beside.json.gz").write_bytes(compressed[:-1])
-    assert "beside.json.gz: not a result of flashbench" in plot(beside, "-o", tmp_path, expect=1).stderr
+    assert "beside.json.gz: not a result of flashbench" in plot(beside, "-o", tmp_path, "--plots", "roofline", "--formats", "svg", expect=1).stderr
 
 
 @pytest.mark.parametrize("providers", [["naive"], ["naive", "tiled"]])
@@ -127,7 +127,7 @@ def test_a_provider_that_does_not_tell_its_traffic_is_not_in_the_legend(tiny_res
             if row["provider"] in providers:
                 row.update(bytes_requested="", intensity="")
 
-    plot(edited(tiny_result, tmp_path / "some.csv", change), "-o", tmp_path)
+    plot(edited(tiny_result, tmp_path / "some.csv", change), "-o", tmp_path, "--plots", "traffic", "--formats", "svg")
     traffic = (tmp_path / "traffic_forward_fp32.svg").read_text()
     for provider in ["naive", "tiled"]:
         assert (f"<!-- {provider} -->" in traffic) == (provider not in providers)
@@ -141,7 +141,7 @@ def test_the_roofline_says_which_bytes_it_is_of(tiny_result, tmp_path, measured)
         for row in rows:
             row["bytes_measured"] = row["bytes_requested"] if measured else ""
 
-    plot(edited(tiny_result, tmp_path / "some.csv", change), "-o", tmp_path)
+    plot(edited(tiny_result, tmp_path / "some.csv", change), "-o", tmp_path, "--plots", "roofline", "--formats", "svg")
     svg = (tmp_path / "roofline_forward_fp32.svg").read_text()
     assert ("FLOP per byte, measured" in svg) == measured
     assert ("FLOP per byte, requested" in svg) != measured
@@ -154,7 +154,7 @@ def test_files_of_older_versions_have_fewer_columns(tiny_result, tmp_path):
             row.pop("rel_rms_err", None)
             row.pop("notes", None)
 
-    plot(edited(tiny_result, tmp_path / "old.csv", change), "-o", tmp_path)
+    plot(edited(tiny_result, tmp_path / "old.csv", change), "-o", tmp_path, "--plots", "flops", "--formats", "svg")
     assert "peak at the measured clock" not in (tmp_path / "flops_forward_fp32.svg").read_text()
 
 
@@ -163,7 +163,7 @@ def test_the_peak_of_the_pipe_is_a_line_where_it_is_known(tiny_result, tmp_path)
         for row in rows:
             row["pct_of_peak"] = "50"
 
-    plot(edited(tiny_result, tmp_path / "new.csv", change), "-o", tmp_path)
+    plot(edited(tiny_result, tmp_path / "new.csv", change), "-o", tmp_path, "--plots", "flops", "--formats", "svg")
     assert "peak at the measured clock" in (tmp_path / "flops_forward_fp32.svg").read_text()
 
 
@@ -172,7 +172,7 @@ def test_points_of_another_batch_are_not_joined(tiny_result, tmp_path):
         for row in list(rows):
             rows.append({**row, "batch": 7 * int(row["batch"]), "kv_len": 1000, "q_len": 1000})
 
-    plot(edited(tiny_result, tmp_path / "more.csv", change), "-o", tmp_path)
+    plot(edited(tiny_result, tmp_path / "more.csv", change), "-o", tmp_path, "--plots", "time", "--formats", "svg")
     assert "not joined: of another batch" in (tmp_path / "time_forward_fp32.svg").read_text()
 
 
@@ -182,7 +182,7 @@ def test_one_query_beside_as_many_as_keys_shows_what_a_cache_is_for(tiny_result,
         rows[:] = [{**row, "batch": 1, "kv_len": keys, "q_len": queries, "median_ms": keys * queries}
                    for keys in (256, 512) for queries in (1, keys)]
 
-    plot(edited(tiny_result, tmp_path / "generation.csv", change), "-o", tmp_path)
+    plot(edited(tiny_result, tmp_path / "generation.csv", change), "-o", tmp_path, "--plots", "generation", "--formats", "svg")
     text = (tmp_path / "generation_fp32.svg").read_text()
     assert "with the cache of K and V" in text and "computing all tokens again" in text
 
@@ -194,7 +194,7 @@ def test_one_query_beside_stream_shows_the_time_to_decode(tiny_result, tmp_path)
                    for batch in (1, 16) for keys, us in ((256, 3), (512, 4))]
         rows.append({**row, "batch": 3, "stream_us": 5})  # of one length
 
-    plot(edited(tiny_result, tmp_path / "decode.csv", change), "-o", tmp_path)
+    plot(edited(tiny_result, tmp_path / "decode.csv", change), "-o", tmp_path, "--plots", "decode", "--formats", "svg")
     text = (tmp_path / "decode_fp32.svg").read_text()
     assert "stream: the same bytes" in text and "batch 1," in text and "batch 16," in text and "batch 3," not in text
 
@@ -206,7 +206,7 @@ def test_several_gpus_show_their_share_of_linear_scaling(tiny_result, tmp_path):
                    for provider, share in (("tiled", ""), ("tiled:ring", 0.8)) for keys in (256, 512)]
         rows.append({**rows[-1], "gpus": 4})  # of one length
 
-    plot(edited(tiny_result, tmp_path / "split.csv", change), "-o", tmp_path)
+    plot(edited(tiny_result, tmp_path / "split.csv", change), "-o", tmp_path, "--plots", "scaling", "--formats", "svg")
     text = (tmp_path / "scaling_forward_fp32.svg").read_text()
     assert "2 GPUs" in text and "4 GPUs" not in text and "tiled:ring" in text and "<!-- linear -->" in text
 
@@ -215,8 +215,25 @@ def test_without_stream_there_is_no_figure_of_decoding(tiny_result, tmp_path):
     def change(rows):
         rows[:] = [{**rows[0], "kv_len": keys, "q_len": 1, "stream_us": ""} for keys in (256, 512)]
 
-    plot(edited(tiny_result, tmp_path / "decode.csv", change), "-o", tmp_path)
-    assert not (tmp_path / "decode_fp32.svg").exists()
+    process = plot(edited(tiny_result, tmp_path / "decode.csv", change), "-o", tmp_path / "out", "--plots",
+                   "time,decode", expect=1)
+    assert "decode.csv: no rows for a plot of decode" in process.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_only_what_is_asked_for_is_written(tiny_result, tmp_path):
+    process = plot(edited(tiny_result, tmp_path / "new.csv", lambda rows: None), "-o", tmp_path / "out", "--json",
+                   tiny_result[0] / "tiny.json", "--plots", "memory,time", "--formats", "png")
+    expected = {tmp_path / "out" / f"{name}_forward_fp32.png" for name in ("memory", "time")}
+    assert set((tmp_path / "out").iterdir()) == expected
+    assert set(process.stdout.split()) == set(map(str, expected))
+
+
+@pytest.mark.parametrize("option, name", [("--plots", "bars"), ("--formats", "pdf"), ("--plots", "")])
+def test_what_no_plot_is_called_is_an_error(tmp_path, option, name):
+    process = plot("x.csv", "-o", tmp_path / "out", option, name, expect=2)
+    assert f"argument {option}: expected some of " in process.stderr and f"found '{name}'" in process.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_lines_look_different_for_long():
