@@ -1,5 +1,5 @@
 // The variants of the forward kernel for Hopper that serve requests of different lengths, and
-// windows. Each takes a minute to compile, so there are few: other head dimensions run with the
+// windows. They are few, as this file takes a minute to compile: other head dimensions run with the
 // next larger one.
 #include <array>
 

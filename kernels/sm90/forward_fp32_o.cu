@@ -1,5 +1,6 @@
-// The variants of the forward kernel for Hopper with O in fp32, which several devices merge. Each
-// takes a minute to compile, so there are few: other head dimensions run with the next larger one.
+// The variants of the forward kernel for Hopper with O in fp32, which several devices merge. They
+// are few, as this file takes half a minute to compile: other head dimensions run with the next
+// larger one.
 #include <array>
 
 #include "kernels/sm90/forward_variants.h"
