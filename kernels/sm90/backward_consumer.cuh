@@ -117,6 +117,13 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     Dq::hand_over(shared, part, work.steps - 1);
   }
 
+  // Tells the warps that compute or add dQ whether this warp's scores of a masked block are finite.
+  static __device__ __forceinline__ void tell_finite(Shared& shared, const Part& part, int buffer,
+                                                     bool finite) {
+    finite = __all_sync(~0u, finite);
+    if (part.lane == 0) shared.finite[buffer][4 * part.consumer + part.warp] = finite;
+  }
+
   // From S and dP of a block, in flight, to dS in shared memory, of both consumers, and dV in
   // flight. Returns false if dQ has to be computed key by key (see backward_finite.cuh), unless
   // this is left to the warp that adds it.
@@ -129,9 +136,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     ptx::keep_here(s);
     const bool finite = !block.masked || all_finite(s);
     if constexpr (kDqTransposed) {
-      if (block.masked) {
-        DqStaging::tell_finite(shared, stage, part.consumer, part.warp, part.lane, finite);
-      }
+      if (block.masked) tell_finite(shared, part, stage, finite);
     }
     Scores::exponentiate(s, l, a.scale_log2);
     if (block.masked) Visible(a, work, part, block).select(s);
@@ -145,6 +150,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       Products::round(dp, ds);
       Products::store_operand(ds, shared.ds[stage], part);
     };
+    // Code of its own for each: where both meet before the stores, ptxas begins none earlier.
     if (block.masked) {
       store_ds(true);
     } else {
@@ -324,7 +330,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         ptx::wgmma_wait_group<1>();  // S
         pass_turn(part);
         ptx::keep_here(s);
-        bool finite = !(kMasked && kFlags) || all_finite(s);
+        const bool finite = !(kMasked && kFlags) || all_finite(s);
         Scores::exponentiate(s, Statistic{shared.logsumexp[stage], part.first_query}, a.scale_log2);
         if constexpr (kMasked && kByRequest) ptx::keep_here(s);  // before the mask is read
         if constexpr (kMasked) Visible(a, work, part, block).select(s);
@@ -337,10 +343,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         Products::store_operand(ds, shared.ds[buffer], part);
         Products::round(s, p);
         ptx::fence_proxy_async();
-        if constexpr (kMasked && kFlags) {
-          finite = __all_sync(~0u, finite);
-          if (part.lane == 0) shared.finite[buffer][4 * part.consumer + part.warp] = finite;
-        }
+        if constexpr (kMasked && kFlags) tell_finite(shared, part, buffer, finite);
         __syncwarp();
         release(part.lane, shared.ds_full[buffer]);
 

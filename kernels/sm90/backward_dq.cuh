@@ -23,7 +23,7 @@ struct BackwardDq : BackwardShapes<kConfig, Delay> {
   using Shapes::kHeadDim, Shapes::kBlockQ, Shapes::kBlockKv, Shapes::kDqWarpgroup,
       Shapes::kHasWriters, Shapes::kQPanelBytes, Shapes::kKvPanelBytes, Shapes::kDqRows,
       Shapes::kDqColumns, Shapes::kDqFloats, Shapes::kDqTiles, Shapes::kTileFloats, Shapes::kFlags,
-      Shapes::kSumsColumns, Shapes::kDqTransposed;
+      Shapes::kSumsColumns;
   using typename Shapes::Writers, typename Shapes::Work, typename Shapes::Shared,
       typename Shapes::Block;
   using Part = typename BackwardProducts<T, kConfig, Delay>::Part;

@@ -15,7 +15,7 @@
 #include "kernels/ptx/shared_address.h"
 #include "kernels/ptx/st.h"
 #include "kernels/sm90/backward_arguments.cuh"
-#include "kernels/sm90/backward_finite.cuh"
+#include "kernels/sm90/backward_dq.cuh"
 #include "kernels/sm90/backward_shapes.cuh"
 #include "kernels/sm90/roles.cuh"
 
@@ -24,11 +24,11 @@ namespace flashbench::kernels::sm90 {
 template <typename T, BackwardConfig kConfig, typename Delay>
 struct BackwardDqStaging : BackwardShapes<kConfig, Delay> {
   using Shapes = BackwardShapes<kConfig, Delay>;
-  using Shapes::kConsumers, Shapes::kBlockQ, Shapes::kBlockKv, Shapes::kStages,
-      Shapes::kSumsColumns, Shapes::kTileFloats, Shapes::kPanels, Shapes::kQPanelBytes,
-      Shapes::kKvPanelBytes, Shapes::kWarps;
+  using Shapes::kConsumers, Shapes::kBlockQ, Shapes::kStages, Shapes::kSumsColumns,
+      Shapes::kTileFloats, Shapes::kPanels, Shapes::kWarps;
   using typename Shapes::Shared, typename Shapes::Work, typename Shapes::Rows,
       typename Shapes::Step, typename Shapes::Block;
+  using Dq = BackwardDq<T, kConfig, Delay>;
 
   // ---- A consumer, all of whose threads call
 
@@ -57,13 +57,6 @@ struct BackwardDqStaging : BackwardShapes<kConfig, Delay> {
                         v[3]);
     }
   }
-  // Tells whether a warp's scores of a masked block are finite.
-  static __device__ __forceinline__ void tell_finite(Shared& shared, int stage, int consumer,
-                                                     int warp, int lane, bool finite) {
-    finite = __all_sync(~0u, finite);
-    if (lane == 0) shared.finite[stage][4 * consumer + warp] = finite;
-  }
-
   // ---- The warp that adds
 
   // Offers both buffers for the first time.
@@ -123,19 +116,13 @@ struct BackwardDqStaging : BackwardShapes<kConfig, Delay> {
                                                        const Work& work, const Block& block,
                                                        const char* keys, int stage, int consumer) {
     const char* const ds = shared.ds[stage];
-    const SeenKeys<Work, kBlockKv> seen(a, work, block.first_query);
+    const typename Dq::SeenKeys seen(a, work, block.first_query);
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x) % 32; i < kBlockQ * 64; i += 32) {
       const int row = i / 64, column = i % 64;
       float* const to = backward::transposed_accumulator_of(shared.dq[consumer], row, column);
       if (fabsf(*to) < INFINITY) continue;
-      float sum = 0;
-#pragma unroll 1
-      for (int key = seen.first_of(row); key < seen.end_of(row); ++key) {
-        sum += element<T>(ds, kQPanelBytes, row, key) *
-               element<T>(keys, kKvPanelBytes, key, 64 * consumer + column);
-      }
-      *to = sum;
+      *to = Dq::sum_seen_keys(keys, ds, seen, row, 64 * consumer + column);
     }
     ptx::fence_proxy_async();
     __syncwarp();
