@@ -113,7 +113,7 @@ def parse_arguments():
                         help="folder for the plots; made if missing")
     parser.add_argument("--json", type=Path, metavar="FILE",
                         help="result file with the measured bandwidth (default: beside the CSV)")
-    parser.add_argument("--plots", type=one_or_more_of(PLOTS), default=PLOTS, metavar="PLOT,...",
+    parser.add_argument("--plots", type=one_or_more_of(PLOTS), metavar="PLOT,...",
                         help=f"of {', '.join(PLOTS)} (default: all that the rows give)")
     parser.add_argument("--formats", type=one_or_more_of(FORMATS), default=FORMATS, metavar="FORMAT,...",
                         help=f"of {', '.join(FORMATS)} (default: both)")
@@ -216,21 +216,26 @@ def name_lines(rows):
 
 
 def draw_all(rows, bandwidth, arguments):
-    chosen = [figure for figure in figures(rows) if figure[0] in arguments.plots]
-    missing = [plot for plot in arguments.plots if plot not in (figure[0] for figure in chosen)]
-    if missing and arguments.plots is not PLOTS:
-        raise BadFile(f"{arguments.csv[0]}: no rows for a plot of {', '.join(missing)}")
+    chosen = list(figures(rows))
+    if arguments.plots:
+        missing = set(arguments.plots) - {page.plot for page in chosen}
+        if missing:
+            raise BadFile(f"{arguments.csv[0]}: no rows for a plot of {', '.join(sorted(missing))}")
+        chosen = [page for page in chosen if page.plot in arguments.plots]
     arguments.out.mkdir(parents=True, exist_ok=True)
     styles = {line: style(i) for i, line in enumerate(rows["line"].unique())}
     written = []
-    for _, file, title, panels, draw in chosen:
-        figure = draw_page(title, panels, styles, draw, bandwidth)
-        written += save(figure, arguments.out / file, arguments.formats)
+    for page in chosen:
+        figure = draw_page(page.title, page.panels, styles, page.draw, bandwidth)
+        written += save(figure, arguments.out / page.file, arguments.formats)
     return written
 
 
+Page = namedtuple("Page", "plot file title panels draw")  # draw draws one of the panels
+
+
 def figures(rows):
-    """(plot, name of the file, title, panels, function that draws one) of each that the rows give."""
+    """A Page for each figure that the rows give."""
     for (kind, dtype), group in rows.groupby(["pass", "dtype"], sort=False):
         panels = split_into_panels(group)
         pages = [panels[i:i + PANELS_PER_FIGURE] for i in range(0, len(panels), PANELS_PER_FIGURE)]
@@ -241,17 +246,17 @@ def figures(rows):
                                   ("roofline", "Roofline", draw_roofline)]:
             for number, page in enumerate(pages, 1):
                 suffix = f"_{number}" if len(pages) > 1 else ""
-                yield name, f"{name}_{kind}_{dtype}{suffix}", f"{title}, {kind}, {dtype}", page, draw
+                yield Page(name, f"{name}_{kind}_{dtype}{suffix}", f"{title}, {kind}, {dtype}", page, draw)
         if panels := scaling_panels(group):
             title = f"Share of linear scaling, {kind}, {dtype}"
-            yield "scaling", f"scaling_{kind}_{dtype}", title, panels, draw_scaling
+            yield Page("scaling", f"scaling_{kind}_{dtype}", title, panels, draw_scaling)
         if kind != "forward":
             continue
         for name, title, panels, draw in [
                 ("generation", "Attention of a layer for the next token", generating_panels(group), draw_generation),
                 ("decode", "Decoding, one query a request", decoding_panels(group), draw_decoding)]:
             if panels:
-                yield name, f"{name}_{dtype}", f"{title}, {dtype}", panels, draw
+                yield Page(name, f"{name}_{dtype}", f"{title}, {dtype}", panels, draw)
 
 
 def style(number):

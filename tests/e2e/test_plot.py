@@ -19,6 +19,12 @@ def plot(*arguments, expect=0):
     return process
 
 
+def drawn(name, file, folder, *arguments):
+    """The text of one plot, drawn alone."""
+    plot(file, "-o", folder, "--plots", name.split("_")[0], "--formats", "svg", *arguments)
+    return (folder / f"{name}.svg").read_text()
+
+
 @pytest.fixture(scope="module")
 def plots(tiny_result, tmp_path_factory):
     folder = tmp_path_factory.mktemp("plots")
@@ -73,7 +79,7 @@ def test_rows_that_did_not_run_are_left_out_and_told(tiny_result, tmp_path):
                 row.update(status="out_of_memory", reason="needs 9 GiB", verified="not_checked",
                            median_ms="", tflops="", ci_low_ms="", ci_high_ms="")
 
-    process = plot(edited(tiny_result, tmp_path / "some.csv", change), "-o", tmp_path, "--plots", "time", "--formats", "png")
+    process = plot(edited(tiny_result, tmp_path / "some.csv", change), "-o", tmp_path)
     assert "left out 2 rows of naive: out_of_memory (needs 9 GiB)" in process.stderr
     assert (tmp_path / "time_forward_fp32.png").exists()
 
@@ -85,7 +91,7 @@ def test_two_files_of_the_same_points_are_told_apart(tiny_result, tmp_path):
 
     new = edited(tiny_result, tmp_path / "new.csv", slower)
     old = edited(tiny_result, tmp_path / "old.csv", lambda rows: None)
-    plot(old, new, "-o", tmp_path, "--plots", "time", "--formats", "svg")
+    plot(old, new, "-o", tmp_path)
     svg = (tmp_path / "time_forward_fp32.svg").read_text()
     assert "naive (old)" in svg and "naive (new)" in svg
 
@@ -96,8 +102,7 @@ def test_rows_that_differ_in_any_axis_have_panels_of_their_own(tiny_result, tmp_
             row["placement"] = ""
             rows.append({**row, "placement": "strided"})
 
-    plot(edited(tiny_result, tmp_path / "both.csv", change), "-o", tmp_path, "--plots", "time", "--formats", "svg")
-    svg = (tmp_path / "time_forward_fp32.svg").read_text()
+    svg = drawn("time_forward_fp32", edited(tiny_result, tmp_path / "both.csv", change), tmp_path)
     assert "head_dim 16, no mask" in svg and "strided" in svg
     assert "naive (both)" not in svg  # they are no copies of each other
 
@@ -106,8 +111,7 @@ def test_without_bandwidth_the_roofline_has_no_slope(tiny_result, tmp_path):
     alone = edited(tiny_result, tmp_path / "alone.csv", lambda rows: None)
     assert "no measured bandwidth" in plot(alone, "-o", tmp_path, "--plots", "roofline", "--formats", "svg").stderr
     assert "copy bandwidth" not in (tmp_path / "roofline_forward_fp32.svg").read_text()
-    plot(alone, "-o", tmp_path, "--plots", "roofline", "--formats", "svg", "--json", tiny_result[0] / "tiny.json")
-    assert "copy bandwidth" in (tmp_path / "roofline_forward_fp32.svg").read_text()
+    assert "copy bandwidth" in drawn("roofline_forward_fp32", alone, tmp_path, "--json", tiny_result[0] / "tiny.json")
 
 
 def test_the_bandwidth_comes_from_a_compressed_result_too(tiny_result, tmp_path):
@@ -117,7 +121,7 @@ def test_the_bandwidth_comes_from_a_compressed_result_too(tiny_result, tmp_path)
     assert plot(beside, "-o", tmp_path, "--plots", "roofline", "--formats", "svg").stderr == ""
     assert "copy bandwidth" in (tmp_path / "roofline_forward_fp32.svg").read_text()
     (tmp_path / "beside.json.gz").write_bytes(compressed[:-1])
-    assert "beside.json.gz: not a result of flashbench" in plot(beside, "-o", tmp_path, "--plots", "roofline", "--formats", "svg", expect=1).stderr
+    assert "beside.json.gz: not a result of flashbench" in plot(beside, "-o", tmp_path, expect=1).stderr
 
 
 @pytest.mark.parametrize("providers", [["naive"], ["naive", "tiled"]])
@@ -127,7 +131,7 @@ def test_a_provider_that_does_not_tell_its_traffic_is_not_in_the_legend(tiny_res
             if row["provider"] in providers:
                 row.update(bytes_requested="", intensity="")
 
-    plot(edited(tiny_result, tmp_path / "some.csv", change), "-o", tmp_path, "--plots", "traffic", "--formats", "svg")
+    plot(edited(tiny_result, tmp_path / "some.csv", change), "-o", tmp_path)
     traffic = (tmp_path / "traffic_forward_fp32.svg").read_text()
     for provider in ["naive", "tiled"]:
         assert (f"<!-- {provider} -->" in traffic) == (provider not in providers)
@@ -141,8 +145,7 @@ def test_the_roofline_says_which_bytes_it_is_of(tiny_result, tmp_path, measured)
         for row in rows:
             row["bytes_measured"] = row["bytes_requested"] if measured else ""
 
-    plot(edited(tiny_result, tmp_path / "some.csv", change), "-o", tmp_path, "--plots", "roofline", "--formats", "svg")
-    svg = (tmp_path / "roofline_forward_fp32.svg").read_text()
+    svg = drawn("roofline_forward_fp32", edited(tiny_result, tmp_path / "some.csv", change), tmp_path)
     assert ("FLOP per byte, measured" in svg) == measured
     assert ("FLOP per byte, requested" in svg) != measured
 
@@ -154,7 +157,7 @@ def test_files_of_older_versions_have_fewer_columns(tiny_result, tmp_path):
             row.pop("rel_rms_err", None)
             row.pop("notes", None)
 
-    plot(edited(tiny_result, tmp_path / "old.csv", change), "-o", tmp_path, "--plots", "flops", "--formats", "svg")
+    plot(edited(tiny_result, tmp_path / "old.csv", change), "-o", tmp_path)
     assert "peak at the measured clock" not in (tmp_path / "flops_forward_fp32.svg").read_text()
 
 
@@ -163,8 +166,8 @@ def test_the_peak_of_the_pipe_is_a_line_where_it_is_known(tiny_result, tmp_path)
         for row in rows:
             row["pct_of_peak"] = "50"
 
-    plot(edited(tiny_result, tmp_path / "new.csv", change), "-o", tmp_path, "--plots", "flops", "--formats", "svg")
-    assert "peak at the measured clock" in (tmp_path / "flops_forward_fp32.svg").read_text()
+    new = edited(tiny_result, tmp_path / "new.csv", change)
+    assert "peak at the measured clock" in drawn("flops_forward_fp32", new, tmp_path)
 
 
 def test_points_of_another_batch_are_not_joined(tiny_result, tmp_path):
@@ -172,8 +175,8 @@ def test_points_of_another_batch_are_not_joined(tiny_result, tmp_path):
         for row in list(rows):
             rows.append({**row, "batch": 7 * int(row["batch"]), "kv_len": 1000, "q_len": 1000})
 
-    plot(edited(tiny_result, tmp_path / "more.csv", change), "-o", tmp_path, "--plots", "time", "--formats", "svg")
-    assert "not joined: of another batch" in (tmp_path / "time_forward_fp32.svg").read_text()
+    more = edited(tiny_result, tmp_path / "more.csv", change)
+    assert "not joined: of another batch" in drawn("time_forward_fp32", more, tmp_path)
 
 
 def test_one_query_beside_as_many_as_keys_shows_what_a_cache_is_for(tiny_result, tmp_path):
@@ -182,8 +185,7 @@ def test_one_query_beside_as_many_as_keys_shows_what_a_cache_is_for(tiny_result,
         rows[:] = [{**row, "batch": 1, "kv_len": keys, "q_len": queries, "median_ms": keys * queries}
                    for keys in (256, 512) for queries in (1, keys)]
 
-    plot(edited(tiny_result, tmp_path / "generation.csv", change), "-o", tmp_path, "--plots", "generation", "--formats", "svg")
-    text = (tmp_path / "generation_fp32.svg").read_text()
+    text = drawn("generation_fp32", edited(tiny_result, tmp_path / "generation.csv", change), tmp_path)
     assert "with the cache of K and V" in text and "computing all tokens again" in text
 
 
@@ -194,8 +196,7 @@ def test_one_query_beside_stream_shows_the_time_to_decode(tiny_result, tmp_path)
                    for batch in (1, 16) for keys, us in ((256, 3), (512, 4))]
         rows.append({**row, "batch": 3, "stream_us": 5})  # of one length
 
-    plot(edited(tiny_result, tmp_path / "decode.csv", change), "-o", tmp_path, "--plots", "decode", "--formats", "svg")
-    text = (tmp_path / "decode_fp32.svg").read_text()
+    text = drawn("decode_fp32", edited(tiny_result, tmp_path / "decode.csv", change), tmp_path)
     assert "stream: the same bytes" in text and "batch 1," in text and "batch 16," in text and "batch 3," not in text
 
 
@@ -206,8 +207,7 @@ def test_several_gpus_show_their_share_of_linear_scaling(tiny_result, tmp_path):
                    for provider, share in (("tiled", ""), ("tiled:ring", 0.8)) for keys in (256, 512)]
         rows.append({**rows[-1], "gpus": 4})  # of one length
 
-    plot(edited(tiny_result, tmp_path / "split.csv", change), "-o", tmp_path, "--plots", "scaling", "--formats", "svg")
-    text = (tmp_path / "scaling_forward_fp32.svg").read_text()
+    text = drawn("scaling_forward_fp32", edited(tiny_result, tmp_path / "split.csv", change), tmp_path)
     assert "2 GPUs" in text and "4 GPUs" not in text and "tiled:ring" in text and "<!-- linear -->" in text
 
 
@@ -215,8 +215,10 @@ def test_without_stream_there_is_no_figure_of_decoding(tiny_result, tmp_path):
     def change(rows):
         rows[:] = [{**rows[0], "kv_len": keys, "q_len": 1, "stream_us": ""} for keys in (256, 512)]
 
-    process = plot(edited(tiny_result, tmp_path / "decode.csv", change), "-o", tmp_path / "out", "--plots",
-                   "time,decode", expect=1)
+    decode = edited(tiny_result, tmp_path / "decode.csv", change)
+    plot(decode, "-o", tmp_path)
+    assert not (tmp_path / "decode_fp32.svg").exists()
+    process = plot(decode, "-o", tmp_path / "out", "--plots", "time,decode", expect=1)
     assert "decode.csv: no rows for a plot of decode" in process.stderr
     assert not (tmp_path / "out").exists()
 
