@@ -51,6 +51,7 @@ struct BackwardBlock {
   int first_query;
   int64_t first_row;  // of the workspace, which holds all heads: that of first_query
   bool masked;        // whether any element of S has to be masked
+  bool hides;         // whether a query does not see a key, and both exist
 
   template <typename Work, typename Step>
   __device__ BackwardBlock(const BackwardArguments& a, const Work& work, const Step& step)
@@ -63,9 +64,13 @@ struct BackwardBlock {
         first_row(first_row_),
         masked(min(work.key_end(a), first_query + work.diagonal(a) + 1) <
                    work.first_key + kBlockKv ||
-               first_query + kBlockQ > work.q_len(a)) {
+               first_query + kBlockQ > work.q_len(a)),
+        hides(first_query + work.diagonal(a) + 1 <
+              min(work.first_key + kBlockKv, work.key_end(a))) {
     if constexpr (Work::kKnowsWindows) {
-      masked |= first_query + kBlockQ - 1 + work.first_from(a) > work.first_key;
+      const bool ends_before = first_query + kBlockQ - 1 + work.first_from(a) > work.first_key;
+      masked |= ends_before;
+      hides |= ends_before;
     }
   }
 };

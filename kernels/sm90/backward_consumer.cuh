@@ -117,7 +117,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     Dq::hand_over(shared, part, work.steps - 1);
   }
 
-  // Tells the warps that compute or add dQ whether this warp's scores of a masked block are finite.
+  // Tells the warps that compute or add dQ whether this warp's scores of a block are finite.
   static __device__ __forceinline__ void tell_finite(Shared& shared, const Part& part, int buffer,
                                                      bool finite) {
     finite = __all_sync(~0u, finite);
@@ -134,9 +134,9 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       float (&dv)[kKeyFloats]) {
     ptx::wgmma_wait_group<1>();  // S
     ptx::keep_here(s);
-    const bool finite = !block.masked || all_finite(s);
+    const bool finite = !block.hides || all_finite(s);
     if constexpr (kDqTransposed) {
-      if (block.masked) tell_finite(shared, part, stage, finite);
+      if (block.hides) tell_finite(shared, part, stage, finite);
     }
     Scores::exponentiate(s, l, a.scale_log2);
     if (block.masked) Visible(a, work, part, block).select(s);
@@ -144,14 +144,16 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
 
     ptx::wgmma_wait_group<0>();  // dP
     ptx::keep_here(dp);
-    const auto store_ds = [&](bool masked) {
+    const auto store_ds = [&](bool hides) {
       Scores::multiply_by(s, dp, d);
-      if (masked) Visible(a, work, part, block).select(dp);
+      if (hides) Visible(a, work, part, block).select(dp);
       Products::round(dp, ds);
       Products::store_operand(ds, shared.ds[stage], part);
     };
-    // Code of its own for each: where both meet before the stores, ptxas begins none earlier.
-    if (block.masked) {
+    // Code of its own for each: where both meet before the stores, ptxas begins none earlier. A
+    // query or key that does not exist needs no mask here: its P is 0. Its dS is NaN only where
+    // that of all others is, because V is in the key's column, or D in the query's row.
+    if (block.hides) {
       store_ds(true);
     } else {
       store_ds(false);

@@ -73,7 +73,7 @@ struct BackwardDqStaging : BackwardShapes<kConfig, Delay> {
       float* const sums = a.dq_sums + block.first_row * kSumsColumns;
       const auto correct = [&](int consumer) {
         const int stage = n % kStages;
-        if (block.masked && __any_sync(~0u, !shared.finite[stage][threadIdx.x % kWarps])) {
+        if (block.hides && __any_sync(~0u, !shared.finite[stage][threadIdx.x % kWarps])) {
           sum_seen_keys(a, shared, work, block, keys, stage, consumer);
         }
       };
