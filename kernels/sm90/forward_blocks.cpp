@@ -1,6 +1,7 @@
 #include "kernels/sm90/forward_blocks.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 
@@ -73,7 +74,11 @@ double predicted_clocks(const Problem& p, const DeviceInfo& device, int head_dim
   const int64_t multiprocessors = std::max(1, device.threads);
   const int64_t sharing = std::min<int64_t>(divide_up(tiles, multiprocessors),
                                             thread_blocks_at_once(head_dim, blocks.q));
-  const double key_clocks = static_cast<double>(2 * blocks.q * head_dim * sharing) /
+  // The only warpgroup of a multiprocessor multiplies or computes exponentials, where two do both
+  // in the same time. Of short problems and of parts the fitted costs know it.
+  constexpr int64_t kLongKeys = 2048;
+  const bool alone = parts == 1 && sharing == 1 && blocks.q == 64 && p.kv_len > kLongKeys;
+  const double key_clocks = static_cast<double>(2 * blocks.q * head_dim * (alone ? 2 : sharing)) /
                             kMultiplyAddsPerClock / costs.peak_share;
   const bool alike = !p.is_masked();  // all tiles, as long as the first
   double longest = 0, shortest = std::numeric_limits<double>::infinity(), of_a_head = 0;
@@ -94,8 +99,10 @@ double predicted_clocks(const Problem& p, const DeviceInfo& device, int head_dim
   }
   const auto slots = static_cast<double>(multiprocessors * sharing);
   const double tiles_each = static_cast<double>(tiles) / slots;
-  if (p.mask != Mask::none && sharing == 1 && has_own_order(tiles_each)) {
-    return std::max(longest, of_a_head * static_cast<double>(heads) / slots);
+  if (p.mask != Mask::none && parts == 1 && sharing == 1 && has_own_order(tiles_each)) {
+    // Some slot has no fewer tiles than the average, even if they are the shortest.
+    return std::max({longest, of_a_head * static_cast<double>(heads) / slots,
+                     std::ceil(tiles_each) * shortest});
   }
   return end_of_tiles(longest, shortest, tiles_each);
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <string>
@@ -72,6 +73,20 @@ TEST(Sm90ForwardParts, ReportsItsSchedule) {
   EXPECT_EQ(schedule.workers, 16 * (128 / at.blocks.q) * schedule.splits);
   EXPECT_EQ(schedule.partial_bytes, schedule.splits * 16 * 128 * (128 + 1) * 4);
   EXPECT_GE(kSm90ForwardParts.workspace_bytes(at), static_cast<size_t>(schedule.partial_bytes));
+}
+
+// Queries of few rows see about as many keys each, so that the tiles of a last wave that is short
+// would leave most of the GPU idle for as long as those of a full one take.
+TEST(Sm90ForwardParts, FillTheLastWave) {
+  const DeviceInfo device = hopper();
+  for (const Problem& p :
+       {chunk(20, 20, 361, 17280, 64), chunk(28, 4, 150, 30000), chunk(10, 10, 256, 16384)}) {
+    const Launch at{p, device, kSm90ForwardParts.choose(p, device)};
+    ASSERT_GE(at.blocks.q, 128) << p.id();  // one thread block to a multiprocessor
+    const double waves =
+        static_cast<double>(kSm90ForwardParts.schedule(at)->workers) / device.threads;
+    EXPECT_GE(waves / std::ceil(waves), 0.8) << p.id() << ": " << kSm90ForwardParts.variant(at);
+  }
 }
 
 struct Sample {
