@@ -15,6 +15,7 @@
 #include "kernels/attention.h"
 #include "kernels/backward/requests.h"
 #include "kernels/common/launch.h"
+#include "kernels/common/sections.cuh"
 
 namespace flashbench::kernels::backward {
 
@@ -51,7 +52,7 @@ struct Arguments {
   int parts;      // thread blocks that share a block of keys
   int adds_keys;  // whether dK and dV are added to sums: other parts, or other launches, do so too
   int key_blocks;
-  int section_heads;  // in a section (sections.cuh), counted in parts of K/V heads
+  Sections sections;  // of parts of K/V heads
   int key_end;        // no query sees this key or a later one
   int diagonal;       // query q sees keys 0 to q + diagonal
   float scale, scale_log2;

@@ -145,20 +145,24 @@ int choose_parts(const Launch& at) {
 
 // With a causal mask the first keys take the most work and should not come last: the first keys of
 // all heads of a section come first. The data that a section reads and adds to fits the L2 cache,
-// unless a larger section still runs all at once. Sections have about the same size, and the last
-// one is no tail: it has as many heads as the others, or two blocks of keys for each slot, which
-// together take as long as the longest, on average.
+// unless a larger section still runs all at once. The last section has two blocks of keys for each
+// slot, so that a slot that has a long one takes a short one next, and all end together.
 //
 // If thread blocks go backwards, those of one head that run at once form a chain, in which a delay
 // of one delays all behind it. So few of a head should run at once: as few as memory is fast enough
 // for, since only they share what they read and add to. Without a mask they are all equally long,
 // and what some fall behind they never make up for: more of a head run at once, so that the L2
-// cache holds what lies between the first and the last.
-int64_t section_heads(const Launch& at, int64_t parts, bool backwards) {
+// cache holds what lies between the first and the last. These sections have about the same size,
+// and the last one is no tail: it has as many heads as the others, or two blocks of keys for each
+// slot.
+Sections sections(const Launch& at, int64_t parts, bool backwards) {
   const Problem p = is_by_request(at.problem) ? all_requests_as_one(at.problem) : at.problem;
-  if (p.mask == Mask::none && !backwards) return 1;
-  constexpr int64_t kSectionBytes = int64_t{32} << 20;
   const int64_t heads = p.batch * p.kv_heads * parts;
+  const auto of_size = [&](int64_t each, int64_t in_last) {
+    return Sections{static_cast<int>(each), static_cast<int>((heads - in_last) / each)};
+  };
+  if (p.mask == Mask::none && !backwards) return of_size(1, 1);
+  constexpr int64_t kSectionBytes = int64_t{32} << 20;
   const int64_t key_blocks = divide_up(p.kv_len, at.blocks.kv);
   const int64_t at_once = slots(at) / key_blocks;
   // By measurement: with a mask, 4 of a head at head_dim 64, 16 at 256.
@@ -167,7 +171,9 @@ int64_t section_heads(const Launch& at, int64_t parts, bool backwards) {
   const int64_t most = std::clamp<int64_t>(
       std::max({kSectionBytes * parts / group_bytes(p), at_once, few_at_once}), 1, heads);
   const int64_t least = p.is_masked() ? divide_up(2 * slots(at), key_blocks) : 1;
-  return heads_of_section(heads, divide_up(heads, most), least);
+  if (!backwards) return of_size(most, std::clamp(least, most, heads));
+  const int64_t each = heads_of_section(heads, divide_up(heads, most), least);
+  return of_size(each, 1);
 }
 
 }  // namespace flashbench::kernels::backward

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "kernels/attention.h"
+#include "kernels/common/sections.cuh"
 
 namespace flashbench::kernels::backward {
 
@@ -18,9 +19,8 @@ void for_each_key_block(const Problem&, const BlockSizes&,
 // dK and dV are to be fp32, as shared sums are. The cuts are the same for all keys.
 int choose_parts(const Launch&);
 
-// The number of parts of K/V heads in a section (sections.cuh), for thread blocks that go backwards
-// or not (work.cuh).
-int64_t section_heads(const Launch&, int64_t parts, bool backwards);
+// The sections of the parts of K/V heads, for thread blocks that go backwards or not (work.cuh).
+Sections sections(const Launch&, int64_t parts, bool backwards);
 
 // Whether thread blocks that go backwards can rotate (work.cuh): they all run at once, so that each
 // may wait for any other, see all queries, and have no more blocks of keys than of queries. Two

@@ -44,7 +44,7 @@ struct Work {
   };
   template <typename Arguments>
   static __host__ __device__ Found find(const Arguments& a, int index) {
-    return {item_in_sections(index, a.batch * a.kv_heads * a.parts, a.section_heads, a.key_blocks)};
+    return {item_in_sections(index, a.batch * a.kv_heads * a.parts, a.sections, a.key_blocks)};
   }
   template <typename Arguments>
   __host__ __device__ Work(const Arguments& a, const Found& found) {
@@ -191,7 +191,7 @@ struct RequestWork : Work<kBlockQ, kBlockKv, kBackwards> {
   template <typename Arguments>
   static __device__ Found find(const Arguments& a, int index) {
     const SectionItem item =
-        item_in_sections(index, a.kv_heads * a.parts, a.section_heads, a.key_blocks);
+        item_in_sections(index, a.kv_heads * a.parts, a.sections, a.key_blocks);
     return {item.head, block_at(a.requests, item.block)};
   }
   template <typename Arguments>

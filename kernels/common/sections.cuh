@@ -25,6 +25,23 @@ __host__ __device__ __forceinline__ SectionItem item_in_sections(int index, int 
   return {first_head + within % heads_here, within / heads_here};
 }
 
+// Sections of `heads` heads, but for the one with the number `last`, which has all that are left.
+struct Sections {
+  int heads = 1, last = 0;
+};
+
+// The same in such sections.
+__host__ __device__ __forceinline__ SectionItem item_in_sections(int index, int heads,
+                                                                 const Sections& sections,
+                                                                 int blocks) {
+  const int section = index / (sections.heads * blocks);
+  const bool is_last = section >= sections.last;
+  const int first_head = (is_last ? sections.last : section) * sections.heads;
+  const int heads_here = is_last ? heads - first_head : sections.heads;
+  const int within = index - first_head * blocks;
+  return {first_head + within % heads_here, within / heads_here};
+}
+
 // The number of heads in a section, if heads are divided into so many sections; into fewer if the
 // last one would have fewer heads than the others, and than `least`.
 inline int64_t heads_of_section(int64_t heads, int64_t sections, int64_t least) {

@@ -7,6 +7,7 @@
 
 #include "kernels/backward/requests.cuh"
 #include "kernels/backward/work.cuh"
+#include "kernels/common/sections.cuh"
 #include "kernels/ptx/cluster.h"
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/griddepcontrol.h"
@@ -30,7 +31,8 @@ struct BackwardArguments {
   int adds_keys;   // whether dK and dV are added to sums
   int first_live;  // queries before this one see no key
   int diagonal;    // query q sees keys 0 to q + diagonal
-  int key_blocks, section_heads;
+  int key_blocks;
+  Sections sections;
   int rotation;  // key_blocks, if these rotate (kernels/backward/work.cuh); else 0
   int work_items;
   float scale, scale_log2;

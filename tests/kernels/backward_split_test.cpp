@@ -140,26 +140,38 @@ TEST(BackwardSplit, HasNoMorePartsThanBlocksOfQueries) {
 
 // The last section begins with its longest thread blocks: if it had only few heads, all would wait
 // for it.
-TEST(BackwardSplit, MixesHeadsInEvenSections) {
+TEST(BackwardSplit, LeavesTwoBlocksOfKeysForEachSlotToTheLastSection) {
   const DeviceInfo device = hopper();
-  const Problem p = problem(1, 16, 4, 1111, 256, Mask::causal_bottom_right);
-  const Launch at = launch(p, device);
-  for (const int64_t parts : {1, 3, 4, 8}) {
-    const int64_t heads = 4 * parts, section = section_heads(at, parts, false);
-    const int64_t sections = (heads + section - 1) / section;
-    EXPECT_GE(heads - (sections - 1) * section, section - sections) << parts;
+  for (const int64_t head_dim : {64, 128, 256}) {
+    for (const int64_t kv_heads : {1, 4, 7, 12, 32}) {
+      for (const int64_t length : {512, 1111, 4480, 16384}) {
+        const Problem p = problem(2, 28, kv_heads, length, head_dim, Mask::causal_bottom_right);
+        if (p.invalid()) continue;
+        const Launch at = launch(p, device);
+        for (const int64_t parts : {1, 3, 4, 8}) {
+          const int64_t heads = 2 * kv_heads * parts;
+          const Sections s = sections(at, parts, false);
+          const int64_t in_last = heads - int64_t{s.last} * s.heads;
+          const int64_t key_blocks = (length + at.blocks.kv - 1) / at.blocks.kv;
+          const int64_t slots = device.threads / at.blocks.cluster;
+          EXPECT_GE(in_last, s.heads) << p.id() << ", " << parts;
+          EXPECT_TRUE(s.last == 0 || in_last * key_blocks >= 2 * slots) << p.id() << ", " << parts;
+        }
+      }
+    }
   }
 }
 
-TEST(BackwardSplit, LeavesNoShortLastSection) {
+TEST(BackwardSplit, GivesTheLastSectionWhatIsLeft) {
   const DeviceInfo device = hopper();
-  const auto section = [&](int64_t heads) {
+  const auto of = [&](int64_t heads) {
     const Problem p = problem(1, heads, heads, 8192, 128, Mask::causal_bottom_right);
-    return section_heads(launch(p, device), 1, false);
+    const Sections s = sections(launch(p, device), 1, false);
+    return std::vector{s.heads, s.last};
   };
-  EXPECT_EQ(section(32), 4);  // 256 blocks of keys
-  EXPECT_EQ(section(10), 5);  // not 4, 4 and 2
-  EXPECT_EQ(section(13), 7);  // not 4, 4, 4 and 1
+  EXPECT_EQ(of(32), (std::vector{4, 6}));  // 256 blocks of keys; then 8 heads, 5 at least
+  EXPECT_EQ(of(10), (std::vector{4, 1}));
+  EXPECT_EQ(of(8), (std::vector{4, 0}));
 }
 
 // Thread blocks of one head wait for each other: a delay of one delays all behind it.
@@ -171,7 +183,7 @@ TEST(BackwardSplit, RunsFewThreadBlocksOfAHeadAtOnceIfTheyGoBackwards) {
       for (int64_t length = 512; length <= 16384; length *= 2) {
         const Problem p = problem(1, kHeads, kHeads, length, head_dim, mask);
         const Launch at{p, device, kSm90BackwardDeterministic.choose(p, device)};
-        const int64_t section = section_heads(at, 1, true);
+        const int64_t section = sections(at, 1, true).heads;
         const int64_t most_of_a_head = head_dim / (p.is_masked() ? 16 : 8);
         const int64_t heads = device.threads / at.blocks.cluster / most_of_a_head;
         EXPECT_TRUE(section == kHeads || section >= heads) << p.id();

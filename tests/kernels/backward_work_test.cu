@@ -18,7 +18,9 @@ namespace flashbench::kernels::backward {
 namespace {
 
 struct Arguments {
-  int batch, kv_heads, group, q_len, key_end, diagonal, key_blocks, section_heads, parts;
+  int batch, kv_heads, group, q_len, key_end, diagonal, key_blocks;
+  Sections sections;
+  int parts;
   int rotation = 0;
 };
 
@@ -87,7 +89,7 @@ void expect_every_visible_block_once() {
                               .key_end = kv_len,
                               .diagonal = diagonal,
                               .key_blocks = (kv_len + 127) / 128,
-                              .section_heads = 3,
+                              .sections = {3, parts % 2},
                               .parts = parts};
             const auto problem = [&] {
               return std::to_string(group) + " heads, " + std::to_string(q_len) + " x " +
@@ -114,7 +116,7 @@ template <int kBlockQ, bool kBackwards>
 struct WindowedWork : Work<kBlockQ, 128, kBackwards> {
   WindowedWork(const Arguments& a, int first_from, int index) {
     const SectionItem item =
-        item_in_sections(index, a.batch * a.kv_heads * a.parts, a.section_heads, a.key_blocks);
+        item_in_sections(index, a.batch * a.kv_heads * a.parts, a.sections, a.key_blocks);
     this->begin(a, item.head);
     this->divide(a, item.block, a.q_len, first_from, a.diagonal, a.key_end);
   }
@@ -166,7 +168,7 @@ void expect_every_block_in_the_window_once() {
                                       .key_end = kv_len,
                                       .diagonal = own + right + first_live,
                                       .key_blocks = (kv_len + 127) / 128,
-                                      .section_heads = 2,
+                                      .sections = {2, 0},
                                       .parts = 1};
             const int first_from = own - left + first_live;
             const auto expected = all_in_window<kBlockQ>(all_parts, first_from);
@@ -235,7 +237,7 @@ Arguments unmasked(int group, int blocks_q, int key_blocks, int parts, int block
           .key_end = key_blocks * 128 - 1,
           .diagonal = 1 << 30,
           .key_blocks = key_blocks,
-          .section_heads = 3,
+          .sections = {3, 1},
           .parts = parts};
 }
 
