@@ -2,6 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
+#include <queue>
+#include <utility>
+#include <vector>
 
 #include "kernels/common/blocks.h"
 #include "kernels/common/mask.h"
@@ -28,8 +33,20 @@ int64_t group_bytes(const Problem& p) {
          (2 * element_size(p.dtype) + static_cast<int64_t>(sizeof(float)));
 }
 
-// Predicts the time of the pass for a number of parts. The unit is a step: a block of queries of
-// one head times a block of keys. The constants were fitted on an H200 (docs/kernels.md).
+// Predictions, whose unit is a step: a block of queries of one head times a block of keys. The
+// constants were fitted on an H200 (docs/kernels.md).
+
+// To start and to end a thread block.
+constexpr double kEnds = 2;
+
+// How many times as long steps take with so many bytes at a time, since they read again what the L2
+// cache does not hold.
+double time_with(double bytes) {
+  constexpr double kCacheBytes = 40 << 20, kMissing = 0.3;
+  return 1 + kMissing * std::max(0.0, 1 - kCacheBytes / bytes);
+}
+
+// Predicts the time of the pass for a number of parts.
 class Schedule {
  public:
   explicit Schedule(const Launch& at)
@@ -71,9 +88,9 @@ class Schedule {
   }
 
   double time(int64_t parts) const {
-    // Costs: of starting and ending a thread block, of adding its sums to memory, and of clearing
-    // and converting the sums of a block of keys.
-    constexpr double kEnds = 2, kSums = 2, kConversion = 3;
+    // Costs: of adding a thread block's sums to memory, and of clearing and converting the sums of
+    // a block of keys.
+    constexpr double kSums = 2, kConversion = 3;
     const double ends = kEnds + (parts > 1 ? kSums : 0);
     const auto key_blocks = static_cast<double>(kv_heads_ * key_blocks_);
     const double conversion = parts > 1 ? kConversion * key_blocks / slots_ : 0;
@@ -89,15 +106,13 @@ class Schedule {
 
  private:
   // With a mask, thread blocks do not go through the queries in step: the L2 cache must hold the
-  // whole heads that run at once. What does not fit is read from memory again. With a window, few
-  // queries see the keys that run at once.
+  // whole heads that run at once. With a window, few queries see the keys that run at once.
   double memory(int64_t parts) const {
     if (windowed_) return 1;
-    constexpr double kCacheBytes = 40 << 20, kMissing = 0.3;
     const double heads = std::clamp(slots_ / static_cast<double>(key_blocks_), 1.0,
                                     static_cast<double>(kv_heads_ * parts));
     const double bytes = heads * group_bytes_ / static_cast<double>(parts);
-    return 1 + kMissing * std::max(0.0, 1 - kCacheBytes / bytes);
+    return time_with(bytes);
   }
 
   bool masked_, windowed_;
@@ -105,6 +120,68 @@ class Schedule {
   double slots_, group_bytes_;
   double steps_ = 0;
 };
+
+// The slots of a GPU, of which the one that is free first takes the next thread block.
+class Slots {
+ public:
+  explicit Slots(int64_t count) { free_.push({0, count}); }
+
+  void take(int64_t thread_blocks, double length) {
+    while (thread_blocks > 0) {
+      const auto [time, count] = free_.top();
+      free_.pop();
+      const int64_t taken = std::min(count, thread_blocks);
+      if (taken < count) free_.push({time, count - taken});
+      free_.push({time + length, taken});
+      end_ = std::max(end_, time + length);
+      thread_blocks -= taken;
+    }
+  }
+
+  // When the last thread block so far ends.
+  double end() const { return end_; }
+
+ private:
+  using Free = std::pair<double, int64_t>;  // from when on, and how many slots
+  std::priority_queue<Free, std::vector<Free>, std::greater<>> free_;
+  double end_ = 0;
+};
+
+// How many heads the last section has, if the others have `each`, in the launch that is predicted
+// to be the shortest. A section that begins with its longest thread blocks when the others end may
+// keep a few slots busy long after the rest. If it has more heads, a slot that has taken a long one
+// takes a short one next. But the more heads, the less of what they read is in the L2 cache.
+int64_t heads_of_last_section(const Launch& at, int64_t parts, int64_t each, int64_t enough) {
+  const Problem& p = at.problem;
+  const int64_t heads = p.batch * p.kv_heads * parts;
+  const int64_t fewest = each + heads % each;
+  if (fewest >= enough) return fewest;
+  std::vector<double> steps;
+  for_each_key_block(p, at.blocks, [&](const RowRange& query_blocks) {
+    steps.push_back(static_cast<double>(query_blocks.size() * p.heads_per_kv_head()) /
+                        static_cast<double>(parts) +
+                    kEnds);
+  });
+  const auto take_section = [&](Slots& slots, int64_t of_heads) {
+    for (const double length : steps) slots.take(of_heads, length);
+  };
+  const double head_bytes = static_cast<double>(group_bytes(p)) / static_cast<double>(parts);
+  int64_t best = fewest;
+  double least = std::numeric_limits<double>::infinity();
+  Slots all_before(slots(at));
+  for (int64_t last = heads; last >= each; last -= each, take_section(all_before, each)) {
+    if (last - each >= std::max(enough, each)) continue;
+    Slots all = all_before;
+    take_section(all, last);
+    const double share = static_cast<double>(last) / static_cast<double>(heads);
+    const double longer = time_with(static_cast<double>(last) * head_bytes) - 1;
+    const double time = all.end() * (1 + share * longer);
+    if (time > least) continue;
+    least = time;
+    best = last;
+  }
+  return best;
+}
 
 }  // namespace
 
@@ -145,18 +222,20 @@ int choose_parts(const Launch& at) {
 
 // With a causal mask the first keys take the most work and should not come last: the first keys of
 // all heads of a section come first. The data that a section reads and adds to fits the L2 cache,
-// unless a larger section still runs all at once. The last section has two blocks of keys for each
-// slot, so that a slot that has a long one takes a short one next, and all end together.
+// unless a larger section still runs all at once. The last section may be larger, see
+// heads_of_last_section.
 //
 // If thread blocks go backwards, those of one head that run at once form a chain, in which a delay
 // of one delays all behind it. So few of a head should run at once: as few as memory is fast enough
 // for, since only they share what they read and add to. Without a mask they are all equally long,
 // and what some fall behind they never make up for: more of a head run at once, so that the L2
-// cache holds what lies between the first and the last. These sections have about the same size,
-// and the last one is no tail: it has as many heads as the others, or two blocks of keys for each
-// slot.
+// cache holds what lies between the first and the last.
+//
+// There, and with requests of different lengths, sections have about the same size, and the last
+// one is no tail: it has as many heads as the others, or two blocks of keys for each slot.
 Sections sections(const Launch& at, int64_t parts, bool backwards) {
-  const Problem p = is_by_request(at.problem) ? all_requests_as_one(at.problem) : at.problem;
+  const bool by_request = is_by_request(at.problem);
+  const Problem p = by_request ? all_requests_as_one(at.problem) : at.problem;
   const int64_t heads = p.batch * p.kv_heads * parts;
   const auto of_size = [&](int64_t each, int64_t in_last) {
     return Sections{static_cast<int>(each), static_cast<int>((heads - in_last) / each)};
@@ -171,9 +250,10 @@ Sections sections(const Launch& at, int64_t parts, bool backwards) {
   const int64_t most = std::clamp<int64_t>(
       std::max({kSectionBytes * parts / group_bytes(p), at_once, few_at_once}), 1, heads);
   const int64_t least = p.is_masked() ? divide_up(2 * slots(at), key_blocks) : 1;
-  if (!backwards) return of_size(most, std::clamp(least, most, heads));
-  const int64_t each = heads_of_section(heads, divide_up(heads, most), least);
-  return of_size(each, 1);
+  if (!backwards && !by_request) {
+    return of_size(most, heads_of_last_section(at, parts, most, std::min(heads, least)));
+  }
+  return of_size(heads_of_section(heads, divide_up(heads, most), least), 1);
 }
 
 }  // namespace flashbench::kernels::backward

@@ -91,7 +91,7 @@ BackwardArguments common_arguments(const Launch& at, const backward::Arguments& 
           .adds_keys = shared.adds_keys,
           .diagonal = shared.diagonal,
           .key_blocks = shared.key_blocks,
-          .sections = backward::sections(at, shared.parts, deterministic),
+          .sections = deterministic ? backward::sections(at, shared.parts, true) : shared.sections,
           .rotation = deterministic && backward::rotates(at, shared.parts) ? shared.key_blocks : 0,
           .work_items = static_cast<int>(backward::work_items(shared)),
           .scale = shared.scale,
