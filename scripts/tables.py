@@ -11,6 +11,7 @@
   scripts/tables.py rivals FILE.csv      how many times faster than cuDNN and FlashAttention-2 ours are
   scripts/tables.py rival FILE.csv --rival NAME      the same for one rival, by head_dim and mask
   scripts/tables.py grouped FILE.csv     the fastest rival's time over ours, or that of --rival, by K/V heads
+  scripts/tables.py behind FILE.csv      the cases in which a rival is faster than ours, the worst first
   scripts/tables.py beside FILE.csv      times of the cases that are not of the grid
   scripts/tables.py models FILE.json     times of tiled for each model of a config, and those of the
                                          rivals over them
@@ -35,7 +36,8 @@
 
 A FILE.json may be compressed (FILE.json.gz). All that read CSVs take verified rows of
 self-attention with as many K/V heads as query heads, and of a grid: hidden size and tokens of the
-FlashAttention papers, unless --grid names others. With `--grid any` they take every case.
+FlashAttention papers, unless --grid names others. With `--grid any` they take every case. The
+rival `fastest` is the one that is in each case.
 """
 import argparse
 import collections
@@ -55,6 +57,7 @@ OPTIONAL = ["layout", "lengths", "page_size", "kv_layout", "page_order", "window
             "quantize", "kv_dtype"]
 ANY = "any"
 RIVALS = {"cudnn": "cuDNN", "plugin:fa3": "FlashAttention-3", "plugin:torch_flash": "FlashAttention-2"}
+FASTEST = "fastest"  # of the rivals that ran a case
 METRICS = {"dram__bytes_read": "read", "dram__bytes_write": "written", "lts__": "L2",
            "sm__ops_path_tensor": "tensor operations"}
 TENSORS = {"o": "O", "logsumexp": "logsumexp", "dq": "dQ", "dk": "dK", "dv": "dV"}
@@ -224,10 +227,16 @@ def crossover(frame, _):
 
 def times_faster(frame, rival, ours, which):
     """The rival's time over ours, for each case of these passes that both ran."""
-    times = frame[frame["pass"].isin(which)].set_index(["provider", *CASE, *SIZES, "variant"]).median_ms
-    if not {rival, ours} <= set(times.index.get_level_values("provider")):
+    case = [*CASE, *SIZES, "variant"]
+    times = frame[frame["pass"].isin(which)].set_index(["provider", *case]).median_ms
+    providers = set(times.index.get_level_values("provider"))
+    if ours not in providers or (rival not in providers and rival != FASTEST):
         return pd.Series(dtype=float)
-    return (times[rival] / times[ours]).dropna()
+    if rival == FASTEST:
+        theirs = times[times.index.get_level_values("provider").isin(RIVALS)].groupby(level=case, sort=False).min()
+    else:
+        theirs = times[rival]
+    return (theirs / times[ours]).dropna()
 
 
 def mean(ratios):
@@ -287,6 +296,21 @@ def rival(frame, arguments):
 
     rows = [[f"d{d}"] + [cell(d, *column) for column in columns] for d in sorted(frame.head_dim.unique())]
     return table([""] + [f"`{ours}` {which} {mask(masked)}" for (ours, which), masked in columns], rows)
+
+
+def behind(frame, _):
+    """Ours, and each rival's time over it, where one is faster."""
+    ours = frame[frame.provider == "tiled"].set_index([*CASE, *SIZES, "variant"])
+    faster = times_faster(frame, FASTEST, "tiled", PASSES)
+    names = [name for name in RIVALS if name in set(frame.provider)]
+    ratios = {name: times_faster(frame, name, "tiled", PASSES) for name in names}
+    rows = []
+    for key in faster[faster < 1].sort_values().index:
+        which, masked, *_ = key
+        case = dict(zip(ours.index.names, key))
+        rows.append([f"{which} {mask(masked)}", *shape_of(case), f"{ours.median_ms[key]:.3f}"]
+                    + [f"{ratios[name][key]:.2f}" if key in ratios[name].index else "" for name in names])
+    return table(["", "batch", "heads", "length", "d", "ms", *(RIVALS[name] for name in names)], rows)
 
 
 def beside(frame, _):
@@ -575,7 +599,8 @@ def shape_of(case):
 
 
 TABLES = {"speed": speed, "memory": memory, "column": column, "ladder": ladder, "crossover": crossover,
-          "rivals": rivals, "rival": rival, "grouped": grouped, "beside": beside, "generation": generation, "decode": decode,
+          "rivals": rivals, "rival": rival, "grouped": grouped, "behind": behind,
+          "beside": beside, "generation": generation, "decode": decode,
           "split": split, "cache": cache,
           "fp8": fp8, "traffic": traffic, "value": value}
 OF_JSON = {"models": models, "wall": wall, "ncu": ncu, "calibration": calibration, "recipes": recipes,

@@ -161,12 +161,22 @@ def test_grouped_takes_the_fastest_rival_of_each_case(tables):
     assert tables("grouped", rows, options=["--provider", "cudnn", "--rival", "tiled"]) == ["| d64 full 4096 |  | 0.67 |  |"]
 
 
+def test_behind_names_the_cases_in_which_a_rival_is_faster(tables):
+    rows = [row("tiled", 2.0, kv_heads=8), row("cudnn", 3.0, kv_heads=8), row("plugin:fa3", 1.9, kv_heads=8),
+            row("tiled", 2.0, kv_heads=16), row("plugin:fa3", 2.5, kv_heads=16),
+            row("tiled", 2.0, kv_heads=32), row("cudnn", 1.5)]
+    assert tables("behind", rows, options=["--grid", "any"]) == [
+        "| forward full | 4 | 32 | 4096 | 64 | 2.000 | 0.75 |  |",
+        "| forward full | 4 | 32/8 | 4096 | 64 | 2.000 | 1.50 | 0.95 |"]
+
+
 @pytest.mark.parametrize("options, figure", [
     (["--column", "tflops", "--digits", "0"], "100 to 400"), (["--column", "tflops", "--as", "mean"], "200.00"),
     (["--column", "tflops", "--as", "least", "--digits", "0"], "100"), (["--column", "tflops", "--as", "most"], "400.00"),
     (["--column", "median_ms", "--filter", "mask=none", "--as", "most", "--digits", "1"], "1.0"),
     (["--column", "median_ms", "--provider", "cudnn"], "0.50 to 2.00"),
     (["--rival", "cudnn"], "0.50 to 2.00"), (["--rival", "cudnn", "--as", "wins"], "1 of 2"),
+    (["--rival", "fastest"], "0.50 to 2.00"),
     (["--column", "peak_bytes", "--grid", "hidden=64,batch=3", "--digits", "0"], "768 to 768"),
 ])
 def test_one_figure(tmp_path, options, figure):
