@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from conftest import REPOSITORY
+from tables import make, read
 
 ROW = {"status": "ok", "dtype": "bf16", "pass": "forward", "mask": "none", "head_dim": 64, "q_heads": 32,
        "kv_heads": 32, "batch": 4, "q_len": 4096, "kv_len": 4096, "tflops": 200, "tflops_convention": 200,
@@ -18,23 +19,44 @@ def row(provider, median_ms, **changes):
             **changes}
 
 
+def write(path, rows):
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+# In this process: pandas takes a second to import.
+def made(table, *paths_and_options):
+    read.cache_clear()  # of other files with the same path
+    return make([table, *map(str, paths_and_options)])
+
+
 @pytest.fixture
 def tables(tmp_path):
-    def run(table, *files, options=(), expect=0):
-        paths = []
-        for number, rows in enumerate(files):
-            paths.append(tmp_path / f"{number}.csv")
-            with open(paths[-1], "w", newline="") as file:
-                writer = csv.DictWriter(file, rows[0].keys())
-                writer.writeheader()
-                writer.writerows(rows)
-        process = subprocess.run([REPOSITORY / "scripts/tables.py", table, *paths, *options],
-                                 capture_output=True, text=True)
-        assert process.returncode == expect, process.stderr
-        assert "Traceback" not in process.stderr
-        return process.stdout.splitlines()[2:] if expect == 0 else process.stderr
+    def run(table, *files, options=(), fails=False):
+        paths = [write(tmp_path / f"{number}.csv", rows) for number, rows in enumerate(files)]
+        if not fails:
+            return made(table, *paths, *options).splitlines()[2:]
+        with pytest.raises(ValueError) as problem:
+            made(table, *paths, *options)
+        return str(problem.value)
 
     return run
+
+
+def test_the_command_prints_a_table_or_a_sentence(tmp_path):
+    def run(*words):
+        return subprocess.run([REPOSITORY / "scripts/tables.py", *words], capture_output=True, text=True)
+
+    path = write(tmp_path / "rows.csv", [row("tiled", 1.0)])
+    column = ["column", path, "--column", "median_ms"]
+    process = run(*column)
+    assert (process.returncode, process.stdout) == (0, made(*column) + "\n"), process.stderr
+    process = run("speed", tmp_path / "none.csv")
+    assert (process.returncode, process.stdout) == (1, "")
+    assert process.stderr.startswith("tables.py: ") and "Traceback" not in process.stderr
 
 
 def test_ladder_ends_with_the_ceiling_of_the_same_rounds(tables):
@@ -46,7 +68,7 @@ def test_ladder_ends_with_the_ceiling_of_the_same_rounds(tables):
         "| cudnn | 0.500 | 800 |  | 256 |",
         "| ceiling | 0.500 | 800 | 256 | 256 |",
     ]
-    assert "choose one by --filter q_len=N" in tables("ladder", rows, expect=1)
+    assert "choose one by --filter q_len=N" in tables("ladder", rows, fails=True)
 
 
 @pytest.mark.parametrize("speedups, cell", [
@@ -72,7 +94,7 @@ def test_rivals_times_are_over_ours(tables):
             row("cudnn", 7.0, q_len=512, kv_len=512, batch=32)]
     assert tables("rivals", rows)[0] == "| `tiled` forward | 1.00 (0.50 to 2.00) | 4.00 (4.00 to 4.00) |"
     assert tables("rival", rows, options=["--rival", "cudnn"]) == ["| d64 | 2.00 | 0.50 |"]
-    assert "expected rows of fa4" in tables("rival", rows, options=["--rival", "fa4"], expect=1)
+    assert "expected rows of fa4" in tables("rival", rows, options=["--rival", "fa4"], fails=True)
 
 
 def test_rivals_of_any_case(tables):
@@ -98,9 +120,7 @@ def test_models_have_a_row_for_each_batch_and_length(tmp_path):
     def models(rows):
         path = tmp_path / "models.json"
         path.write_text(json.dumps({"config": {"cases": blocks}, "results": rows}))
-        process = subprocess.run([REPOSITORY / "scripts/tables.py", "models", path], capture_output=True, text=True)
-        assert process.returncode == 0, process.stderr
-        return process.stdout.splitlines()
+        return made("models", path).splitlines()
 
     assert models(rows)[2:] == [
         "| A | 1 | 8/2 | 77 | 64 | 1.000 | 2.00 | 2.000 |  |",
@@ -120,7 +140,7 @@ def test_split_has_the_share_of_linear_scaling(tables):
         "| forward causal 32k, 32 heads, 2 GPUs | 5 | 3 (83%) |"]
     assert tables("split", ours, torch, options=["--grid", "any"]) == [
         "| forward causal 32k, 32 heads, 2 GPUs | 5 | 3 (83%) | 4 |"]
-    assert "expected a row of tiled" in tables("split", torch, options=["--grid", "any"], expect=1)
+    assert "expected a row of tiled" in tables("split", torch, options=["--grid", "any"], fails=True)
     few = {**shared, "q_len": 4, "batch": 16, "kv_heads": 8}
     decoding = [row("tiled", 0.5, eff_strong="", **few), row("tiled:dcp", 0.25, eff_strong=1.0, **few)]
     assert tables("split", decoding, options=["--grid", "any"]) == [
@@ -130,7 +150,7 @@ def test_split_has_the_share_of_linear_scaling(tables):
 def test_traffic_of_a_library_that_keeps_its_loops_to_itself(tables):
     rows = [row("tiled", 1.0), row("cudnn", 1.0, bytes_requested=""), row("naive", 1.0, l2_bytes="")]
     assert tables("traffic", rows) == ["| forward d64 full tiled | 2.00 / 1.00 |", "| forward d64 full cudnn | 2.00 / – |"]
-    assert "no row has l2_bytes" in tables("traffic", rows[2:], expect=1)
+    assert "no row has l2_bytes" in tables("traffic", rows[2:], fails=True)
 
 
 def test_rows_that_did_not_end_well_are_in_no_table(tables):
@@ -144,7 +164,7 @@ def test_a_column_over_length_has_bytes_in_mib(tables):
     assert tables("column", rows, options=["--column", "peak_bytes", "--digits", "0", "--provider", "tiled", "naive"]) == [
         "| forward d64 full tiled | 768 | 768 |", "| forward d64 full naive |  | 768 |"]
     assert "expected the name of a column of numbers by --column, found 'mask'" in tables(
-        "column", rows, options=["--column", "mask"], expect=1)
+        "column", rows, options=["--column", "mask"], fails=True)
 
 
 def test_cases_beside_the_grid(tables):
@@ -180,16 +200,10 @@ def test_behind_names_the_cases_in_which_a_rival_is_faster(tables):
     (["--column", "peak_bytes", "--grid", "hidden=64,batch=3", "--digits", "0"], "768 to 768"),
 ])
 def test_one_figure(tmp_path, options, figure):
-    path = tmp_path / "rows.csv"
     rows = [row("tiled", 1.0, tflops=100), row("cudnn", 2.0),
             row("tiled", 1.0, mask="causal_bottom_right", tflops=400), row("cudnn", 0.5, mask="causal_bottom_right"),
             row("tiled", 9.0, q_heads=1, kv_heads=1, batch=3), row("tiled", 1.0, q_len=1, tflops=1000)]
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0].keys())
-        writer.writeheader()
-        writer.writerows(rows)
-    process = subprocess.run([REPOSITORY / "scripts/tables.py", "value", path, *options], capture_output=True, text=True)
-    assert (process.returncode, process.stdout) == (0, figure + "\n"), process.stderr
+    assert made("value", write(tmp_path / "rows.csv", rows), *options) == figure
 
 
 @pytest.mark.parametrize("options, problem", [
@@ -198,14 +212,14 @@ def test_one_figure(tmp_path, options, figure):
     (["--column", "tflops", "--filter", "heads=32"], "heads=32: no column has the name heads"),
 ])
 def test_a_figure_that_is_not_there(tables, options, problem):
-    assert problem in tables("value", [row("tiled", 1.0)], options=options, expect=1)
+    assert problem in tables("value", [row("tiled", 1.0)], options=options, fails=True)
 
 
 def test_a_case_that_is_there_twice_is_refused(tables):
-    problem = tables("column", [row("tiled", 1.0), row("tiled", 2.0)], options=["--column", "median_ms"], expect=1)
+    problem = tables("column", [row("tiled", 1.0), row("tiled", 2.0)], options=["--column", "median_ms"], fails=True)
     assert "expected each case once, found again: {'provider': 'tiled', 'pass': 'forward'" in problem
     assert "no row is of cudnn" in tables(
-        "column", [row("tiled", 1.0)], options=["--column", "median_ms", "--provider", "cudnn"], expect=1)
+        "column", [row("tiled", 1.0)], options=["--column", "median_ms", "--provider", "cudnn"], fails=True)
 
 
 def test_counts_beside_those_of_nsight_compute(tables, tmp_path):
@@ -217,7 +231,7 @@ def test_counts_beside_those_of_nsight_compute(tables, tmp_path):
     again.write_text(json.dumps([compared("a", "dram__bytes_read.sum", 0.001)]))
     assert tables("ncu", options=[first, again]) == ["| a | k | +0.1% |  |  |  |", "| b | k |  |  | -1.2% |  |"]
     again.write_text('{"results": []}')
-    assert "again.json: expected the JSON of a sweep" in tables("ncu", options=[again], expect=1)
+    assert "again.json: expected the JSON of a sweep" in tables("ncu", options=[again], fails=True)
 
 
 def test_calibration_has_the_largest_lambda_of_each_provider(tables, tmp_path):
@@ -239,13 +253,13 @@ def test_wall_adds_up_phases_over_rows(tables, tmp_path):
     assert tables("wall", options=[path]) == ["| samples | 6.0 | 3.00 |", "| inputs | 1.0 | 0.50 |",
                                               "| all | 7.0 | 3.50 |"]
     path.write_text(json.dumps({"results": [{"key": "a"}]}))
-    assert "no row has wall_s" in tables("wall", options=[path], expect=1)
+    assert "no row has wall_s" in tables("wall", options=[path], fails=True)
     path.write_text("[1]")
-    assert "expected the JSON of a sweep" in tables("wall", options=[path], expect=1)
+    assert "expected the JSON of a sweep" in tables("wall", options=[path], fails=True)
 
 
 def test_what_is_no_result_is_a_sentence(tables):
-    assert "0.csv: expected the CSV of a sweep" in tables("speed", [{"a": 1}], expect=1)
+    assert "0.csv: expected the CSV of a sweep" in tables("speed", [{"a": 1}], fails=True)
 
 
 def test_generation_has_the_time_with_a_cache_and_without_one(tables):
@@ -255,7 +269,7 @@ def test_generation_has_the_time_with_a_cache_and_without_one(tables):
         "| 32 query heads, 32 K/V, d64 | 8192 | 0.25 / 8 |  |",
         "| 32 query heads, 8 K/V, d64 | 2048 | 0.25 / 8 |  |",
     ]
-    assert "expected rows of one query" in tables("generation", [row("tiled", 1.0)], options=["--grid", "any"], expect=1)
+    assert "expected rows of one query" in tables("generation", [row("tiled", 1.0)], options=["--grid", "any"], fails=True)
 
 
 def test_decode_has_microseconds_by_batch_and_keys(tables):
@@ -266,7 +280,7 @@ def test_decode_has_microseconds_by_batch_and_keys(tables):
         "| 16 × 4k | 20.0 | 30.0 | 50.0 | 1.50 | 90% |",
     ]
     twice = [*rows, row("tiled", 0.02, q_len=1, batch=1, kv_heads=8, pct_of_stream=90)]
-    assert "expected one case of batch 1" in tables("decode", twice, options=["--grid", "any"], expect=1)
+    assert "expected one case of batch 1" in tables("decode", twice, options=["--grid", "any"], fails=True)
 
 
 def test_cache_compares_the_caches_of_a_case(tables):
@@ -280,7 +294,7 @@ def test_cache_compares_the_caches_of_a_case(tables):
         "| 4 × 4k, d64 | 30.0 | 20.0 | 1.50 | 90% |",
         "| 2 × up to 8k, d64, 4 queries, pages of 16 | 40.0 | 20.0 | 2.00 | 90% |",
     ]
-    assert "for each cache" in tables("cache", rows[:1], options=["--grid", "any"], expect=1)
+    assert "for each cache" in tables("cache", rows[:1], options=["--grid", "any"], fails=True)
 
 
 def test_fp8_has_speed_and_error_of_bf16_and_e4m3(tables):
@@ -293,4 +307,4 @@ def test_fp8_has_speed_and_error_of_bf16_and_e4m3(tables):
     (line,) = tables("fp8", rows, options=["--grid", "any"])
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert [cell.split("(")[-1] for cell in cells[2:6:2] + cells[5:]] == ["1.50x)", "1.10x)", "1.20x)", "0.20%", "5.0%"]
-    assert "bf16 rounded" in tables("fp8", rows[:3], options=["--grid", "any"], expect=1)
+    assert "bf16 rounded" in tables("fp8", rows[:3], options=["--grid", "any"], fails=True)
