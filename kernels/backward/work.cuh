@@ -68,15 +68,15 @@ struct Work {
 
   // What the equal lengths of a launch say; see RequestWork.
   template <typename Arguments>
-  __device__ int q_len(const Arguments& a) const {
+  __host__ __device__ int q_len(const Arguments& a) const {
     return a.q_len;
   }
   template <typename Arguments>
-  __device__ int diagonal(const Arguments& a) const {
+  __host__ __device__ int diagonal(const Arguments& a) const {
     return a.diagonal;
   }
   template <typename Arguments>
-  __device__ int key_end(const Arguments& a) const {
+  __host__ __device__ int key_end(const Arguments& a) const {
     return a.key_end;
   }
   // The rows of a head in the accumulators of dK and dV.

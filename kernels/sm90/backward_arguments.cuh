@@ -53,22 +53,21 @@ struct BackwardBlock {
   int first_query;
   int64_t first_row;  // of the workspace, which holds all heads: that of first_query
   bool masked;        // whether any element of S has to be masked
-  bool hides;         // whether a query does not see a key, and both exist
+  bool hides;         // whether the mask may hide a key that exists from a query
 
   template <typename Work, typename Step>
   __device__ BackwardBlock(const BackwardArguments& a, const Work& work, const Step& step)
       : BackwardBlock(a, work, step.block * kBlockQ,
                       backward::row_of_query(a, work, step.head, step.block * kBlockQ)) {}
   template <typename Work>
-  __device__ BackwardBlock(const BackwardArguments& a, const Work& work, int first_query_,
-                           int64_t first_row_)
+  __host__ __device__ BackwardBlock(const BackwardArguments& a, const Work& work, int first_query_,
+                                    int64_t first_row_)
       : first_query(first_query_),
         first_row(first_row_),
         masked(min(work.key_end(a), first_query + work.diagonal(a) + 1) <
                    work.first_key + kBlockKv ||
                first_query + kBlockQ > work.q_len(a)),
-        hides(first_query + work.diagonal(a) + 1 <
-              min(work.first_key + kBlockKv, work.key_end(a))) {
+        hides(first_query + work.diagonal(a) + 1 < work.first_key + kBlockKv) {
     if constexpr (Work::kKnowsWindows) {
       const bool ends_before = first_query + kBlockQ - 1 + work.first_from(a) > work.first_key;
       masked |= ends_before;

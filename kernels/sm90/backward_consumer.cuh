@@ -151,8 +151,8 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       Products::store_operand(ds, shared.ds[stage], part);
     };
     // Code of its own for each: where both meet before the stores, ptxas begins none earlier. A
-    // query or key that does not exist needs no mask here: its P is 0. Its dS is NaN only where
-    // that of all others is, because V is in the key's column, or D in the query's row.
+    // query or key that does not exist needs no mask here: its P is 0. Its dS can only be NaN where
+    // dK of the key or dQ of the query is so anyway, because V, or dO and D, are not finite.
     if (block.hides) {
       store_ds(true);
     } else {

@@ -1,8 +1,8 @@
 // How dQ gets to memory in the backward pass's main kernel for Hopper at head_dim 128: consumers
 // stage their columns of it in shared memory, and a warp has TMA add them to the accumulators. The
 // same buffers then take dV of the work item, which this warp stores. Where K is not all finite
-// (see backward_finite.cuh), this warp computes dQ of masked blocks again: in the consumers' loop,
-// a branch for it between the products would cost 2% of the time even where it is not taken.
+// (see backward_finite.cuh), this warp computes dQ again where a key is hidden: in the consumers'
+// loop, a branch for it between the products would cost 2% of the time even where it is not taken.
 #pragma once
 
 #include <cstdint>

@@ -232,6 +232,13 @@ Cases spoilt(Distribution distribution) {
   add(cases, item, kPasses, std::array{Dtype::fp32, Dtype::bf16}, std::array{Mask::none},
       {{65, 130}});
   add(cases, item, kPasses, kUnscaledDtypes, kCausal, {{200, 200}, {70, 300}, {300, 70}});
+  // One query in the last block, beside keys that no query sees.
+  for (const int64_t head_dim : {80, 128}) {
+    Case large = item;
+    large.problem.head_dim = head_dim;
+    add(cases, large, kBackward, std::array{Dtype::fp16, Dtype::bf16},
+        std::array{Mask::causal_top_left}, {{65, 200}});
+  }
   return cases;
 }
 
