@@ -25,7 +25,7 @@ HEADS = [
 ]  # fmt: skip
 HEAD_DIMS = {64: 30, 72: 3, 80: 5, 96: 8, 112: 3, 128: 40, 160: 3, 192: 4, 256: 10}
 LENGTHS = (96, 20000)
-# Of the products of a case: so many that its time can be compared, and few enough for 120 of them.
+# Of the products of a case: enough to compare times, and few enough to run 120 cases.
 FLOP = (3e9, 1e12)
 MOST_BYTES = 400e6  # of Q in 16 bits, or of K with as many heads
 
@@ -78,12 +78,12 @@ def draw_case(draw):
 
 
 def has_usual_size(case):
-    rows = case["batch"] * case["q_heads"] * case["head_dim"]
+    columns = case["batch"] * case["q_heads"] * case["head_dim"]  # of all heads
     pairs = case["q_len"] * case["kv_len"]
     if case["mask"] != "none":
         pairs -= case["q_len"] ** 2 / 2
-    flop = rows * pairs * (4 if case["pass"] == "forward" else 10)
-    return FLOP[0] < flop < FLOP[1] and 2 * rows * case["kv_len"] < MOST_BYTES
+    flop = columns * pairs * (4 if case["pass"] == "forward" else 10)
+    return FLOP[0] < flop < FLOP[1] and 2 * columns * case["kv_len"] < MOST_BYTES
 
 
 def config():

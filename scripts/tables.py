@@ -36,8 +36,8 @@
 
 A FILE.json may be compressed (FILE.json.gz). All that read CSVs take verified rows of
 self-attention with as many K/V heads as query heads, and of a grid: hidden size and tokens of the
-FlashAttention papers, unless --grid names others. With `--grid any` they take every case. The
-rival `fastest` is the one that is in each case.
+FlashAttention papers, unless --grid names others. With `--grid any` they take every case. `--rival
+fastest` takes the fastest rival of each case.
 """
 import argparse
 import collections
@@ -227,7 +227,7 @@ def crossover(frame, _):
 
 def times_faster(frame, rival, ours, which):
     """The rival's time over ours, for each case of these passes that both ran."""
-    case = [*CASE, *SIZES, "variant"]
+    case = [*CASE, *SIZES, "dtype", "variant"]
     times = frame[frame["pass"].isin(which)].set_index(["provider", *case]).median_ms
     providers = set(times.index.get_level_values("provider"))
     if ours not in providers or (rival not in providers and rival != FASTEST):
@@ -300,7 +300,7 @@ def rival(frame, arguments):
 
 def behind(frame, _):
     """Ours, and each rival's time over it, where one is faster."""
-    ours = frame[frame.provider == "tiled"].set_index([*CASE, *SIZES, "variant"])
+    ours = frame[frame.provider == "tiled"].set_index([*CASE, *SIZES, "dtype", "variant"])
     faster = times_faster(frame, FASTEST, "tiled", PASSES)
     names = [name for name in RIVALS if name in set(frame.provider)]
     ratios = {name: times_faster(frame, name, "tiled", PASSES) for name in names}

@@ -167,7 +167,6 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
           .parts = parts,
           .adds_keys = parts > 1 || sums != nullptr,
           .key_blocks = static_cast<int>(key_blocks),
-          .sections = sections(at, parts, false),
           .key_end = by_request ? 0 : static_cast<int>(p.seen_keys().end),
           .diagonal = by_request ? 0 : static_cast<int>(diagonal(p)),
           .scale = static_cast<float>(scale),

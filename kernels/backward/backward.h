@@ -52,9 +52,9 @@ struct Arguments {
   int parts;      // thread blocks that share a block of keys
   int adds_keys;  // whether dK and dV are added to sums: other parts, or other launches, do so too
   int key_blocks;
-  Sections sections;  // of parts of K/V heads
-  int key_end;        // no query sees this key or a later one
-  int diagonal;       // query q sees keys 0 to q + diagonal
+  Sections sections{};  // of parts of K/V heads, for the main kernel
+  int key_end;          // no query sees this key or a later one
+  int diagonal;         // query q sees keys 0 to q + diagonal
   float scale, scale_log2;
 
   // Only where requests have different lengths. They are then one sequence: batch is 1, padded_q

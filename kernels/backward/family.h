@@ -6,16 +6,18 @@
 
 #include "kernels/attention.h"
 #include "kernels/backward/backward.h"
+#include "kernels/backward/split.h"
 #include "kernels/common/blocks.h"
 #include "kernels/common/launch.h"
 
 namespace flashbench::kernels::backward {
 
 // `Main` says what its kernel is called (kName, kFamily), whether it is deterministic
-// (kDeterministic) and knows windows and lengths (kKnowsRequests), whether it and the kernel behind
-// it start early (kStart), and which problems and blocks it takes (why_unsupported, candidates,
-// choose); and it gives the kernel of a launch (kernel), whether its thread blocks are persistent
-// (is_persistent), how it tiles the accumulators of dQ (dq_tiles), and its arguments (arguments).
+// (kDeterministic), knows windows and lengths (kKnowsRequests) and goes backwards (work.cuh;
+// kGoesBackwards), whether it and the kernel behind it start early (kStart), and which problems and
+// blocks it takes (why_unsupported, candidates, choose); and it gives the kernel of a launch
+// (kernel), whether its thread blocks are persistent (is_persistent), how it tiles the accumulators
+// of dQ (dq_tiles), and its arguments (arguments).
 template <typename Main>
 struct Family {
   static std::vector<KernelFacts> facts(const Launch& at) {
@@ -37,7 +39,8 @@ struct Family {
 
   static void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
                      Stream stream) {
-    const Arguments shared = backward::arguments(at, in, out, workspace, Main::kDeterministic);
+    Arguments shared = backward::arguments(at, in, out, workspace, Main::kDeterministic);
+    shared.sections = sections(at, shared.parts, Main::kGoesBackwards);
     launch_first(at, shared, stream);
     launch_kernel(Main::kernel(at), main_thread_blocks(at, shared, Main::is_persistent(at)),
                   Main::arguments(at, in, out, shared), stream, Main::kStart);

@@ -147,13 +147,18 @@ class Slots {
   double end_ = 0;
 };
 
-// How many heads the last section has, if the others have `each`, in the launch that is predicted
-// to be the shortest. A section that begins with its longest thread blocks when the others end may
-// keep a few slots busy long after the rest. If it has more heads, a slot that has taken a long one
-// takes a short one next. But the more heads, the less of what they read is in the L2 cache.
+// The number of heads of the last section, if all others have `each`: that of the launch that is
+// predicted to be the shortest. `enough` heads have two blocks of keys for each slot. The longest
+// thread blocks of a small section start when those before it end, and keep a few slots busy. In a
+// larger one a slot takes a short one after a long one. But what more heads read does not fit the
+// L2 cache.
 int64_t heads_of_last_section(const Launch& at, int64_t parts, int64_t each, int64_t enough) {
+  // Sections before these change the end little, if their number is even.
+  constexpr int64_t kSimulatedSections = 8;
   const Problem& p = at.problem;
-  const int64_t heads = p.batch * p.kv_heads * parts;
+  const int64_t all_heads = p.batch * p.kv_heads * parts;
+  const int64_t skipped = std::max<int64_t>(0, all_heads / each - kSimulatedSections) / 2 * 2;
+  const int64_t heads = all_heads - skipped * each;
   const int64_t fewest = each + heads % each;
   if (fewest >= enough) return fewest;
   std::vector<double> steps;
@@ -162,17 +167,19 @@ int64_t heads_of_last_section(const Launch& at, int64_t parts, int64_t each, int
                         static_cast<double>(parts) +
                     kEnds);
   });
-  const auto take_section = [&](Slots& slots, int64_t of_heads) {
-    for (const double length : steps) slots.take(of_heads, length);
+  const auto take_section = [&](Slots& free, int64_t of_heads) {
+    for (const double length : steps) free.take(of_heads, length);
   };
   const double head_bytes = static_cast<double>(group_bytes(p)) / static_cast<double>(parts);
   int64_t best = fewest;
   double least = std::numeric_limits<double>::infinity();
   Slots all_before(slots(at));
-  for (int64_t last = heads; last >= each; last -= each, take_section(all_before, each)) {
-    if (last - each >= std::max(enough, each)) continue;
+  int64_t last = heads;
+  for (; last - each >= enough; last -= each) take_section(all_before, each);
+  for (; last >= each; last -= each) {
     Slots all = all_before;
     take_section(all, last);
+    take_section(all_before, each);
     const double share = static_cast<double>(last) / static_cast<double>(heads);
     const double longer = time_with(static_cast<double>(last) * head_bytes) - 1;
     const double time = all.end() * (1 + share * longer);
@@ -231,8 +238,9 @@ int choose_parts(const Launch& at) {
 // and what some fall behind they never make up for: more of a head run at once, so that the L2
 // cache holds what lies between the first and the last.
 //
-// There, and with requests of different lengths, sections have about the same size, and the last
-// one is no tail: it has as many heads as the others, or two blocks of keys for each slot.
+// Where thread blocks go backwards, and with requests of different lengths, sections have about the
+// same size. The last one is no tail: it has as many heads as the others, or two blocks of keys for
+// each slot.
 Sections sections(const Launch& at, int64_t parts, bool backwards) {
   const bool by_request = is_by_request(at.problem);
   const Problem p = by_request ? all_requests_as_one(at.problem) : at.problem;

@@ -1,4 +1,5 @@
-// Chooses how many thread blocks of the backward pass's main kernel share a block of keys.
+// Chooses how many thread blocks of the backward pass's main kernel share a block of keys, and the
+// order of heads.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // The order in which thread blocks process the row blocks of all heads. Heads are grouped in
-// sections; the data that all blocks of a section read fits the L2 cache. Within a section, the
-// first block of every head comes first, then the second block of every head, and so on.
+// sections; the data that all blocks of a section read fits the L2 cache, but for the last section,
+// which may be larger. Within a section, the first block of every head comes first, then the second
+// block of every head, and so on.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -19,6 +19,7 @@ struct BackwardMain {
       kDeterministic ? "sm80_backward_deterministic" : "sm80_backward";
   static constexpr std::string_view kFamily = kDeterministic ? "sm80_deterministic" : "sm80";
   static constexpr bool kKnowsRequests = false;
+  static constexpr bool kGoesBackwards = false;
   static constexpr Start kStart = Start::after_end;
 
   static std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {

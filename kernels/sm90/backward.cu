@@ -91,7 +91,7 @@ BackwardArguments common_arguments(const Launch& at, const backward::Arguments& 
           .adds_keys = shared.adds_keys,
           .diagonal = shared.diagonal,
           .key_blocks = shared.key_blocks,
-          .sections = deterministic ? backward::sections(at, shared.parts, true) : shared.sections,
+          .sections = shared.sections,
           .rotation = deterministic && backward::rotates(at, shared.parts) ? shared.key_blocks : 0,
           .work_items = static_cast<int>(backward::work_items(shared)),
           .scale = shared.scale,
@@ -146,6 +146,7 @@ struct BackwardMain {
       kDeterministic ? "sm90_backward_deterministic" : "sm90_backward";
   static constexpr std::string_view kFamily = kDeterministic ? "sm90_deterministic" : "sm90";
   static constexpr bool kKnowsRequests = true;
+  static constexpr bool kGoesBackwards = kDeterministic;
   static constexpr Start kStart = Start::early;
 
   static std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {

@@ -74,8 +74,8 @@ double predicted_clocks(const Problem& p, const DeviceInfo& device, int head_dim
   const int64_t multiprocessors = std::max(1, device.threads);
   const int64_t sharing = std::min<int64_t>(divide_up(tiles, multiprocessors),
                                             thread_blocks_at_once(head_dim, blocks.q));
-  // The only warpgroup of a multiprocessor multiplies or computes exponentials, where two do both
-  // in the same time. Of short problems and of parts the fitted costs know it.
+  // A warpgroup alone on a multiprocessor either multiplies or computes exponentials: it takes as
+  // long as two that share one. The fitted costs of short problems and of parts include that.
   constexpr int64_t kLongKeys = 2048;
   const bool alone = parts == 1 && sharing == 1 && blocks.q == 64 && p.kv_len > kLongKeys;
   const double key_clocks = static_cast<double>(2 * blocks.q * head_dim * (alone ? 2 : sharing)) /

@@ -180,7 +180,25 @@ TEST(BackwardSplit, LeavesNoTailToTheLastSection) {
   EXPECT_THAT(of(8, 4, 4480, 256), testing::ElementsAre(1, 1, 2));
   EXPECT_THAT(of(40, 8, 5760, 64), testing::ElementsAre(2, 2, 4));
   EXPECT_THAT(of(10, 10, 8192, 128), testing::ElementsAre(4, 6));
-  EXPECT_THAT(of(32, 8, 4096, 128), testing::ElementsAre(4, 4));  // both take two for each slot
+  // Two for each slot, in two sections together: a larger one would only read more from memory.
+  EXPECT_THAT(of(32, 8, 4096, 128), testing::ElementsAre(4, 4));
+  EXPECT_THAT(of(32, 8, 8192, 64), testing::ElementsAre(2, 2, 2, 2));
+  // So many sections that only the last ones are simulated; as if all were.
+  EXPECT_EQ(of(64, 64, 8192, 128).back(), 4);
+  EXPECT_EQ(of(50, 50, 8192, 128).back(), 6);
+}
+
+TEST(BackwardSplit, LeavesNoShortLastSectionIfThreadBlocksGoBackwards) {
+  const DeviceInfo device = hopper();
+  for (int64_t heads = 1; heads <= 40; ++heads) {
+    const Problem p = problem(1, heads, heads, 8192, 128, Mask::causal_bottom_right);
+    const Launch at{p, device, kSm90BackwardDeterministic.choose(p, device)};
+    const Sections s = sections(at, 1, true);
+    const int64_t in_last = heads - int64_t{s.last} * s.heads;
+    const int64_t key_blocks = 8192 / at.blocks.kv;
+    EXPECT_LE(in_last, s.heads) << heads;
+    EXPECT_TRUE(in_last == s.heads || in_last * key_blocks >= 2 * device.threads) << heads;
+  }
 }
 
 // Thread blocks of one head wait for each other: a delay of one delays all behind it.

@@ -89,7 +89,7 @@ void expect_every_visible_block_once() {
                               .key_end = kv_len,
                               .diagonal = diagonal,
                               .key_blocks = (kv_len + 127) / 128,
-                              .sections = {3, parts % 2},
+                              .sections = {3, (4 * parts - 1) / 3 - parts % 2},
                               .parts = parts};
             const auto problem = [&] {
               return std::to_string(group) + " heads, " + std::to_string(q_len) + " x " +

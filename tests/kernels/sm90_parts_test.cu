@@ -75,8 +75,8 @@ TEST(Sm90ForwardParts, ReportsItsSchedule) {
   EXPECT_GE(kSm90ForwardParts.workspace_bytes(at), static_cast<size_t>(schedule.partial_bytes));
 }
 
-// Queries of few rows see about as many keys each, so that the tiles of a last wave that is short
-// would leave most of the GPU idle for as long as those of a full one take.
+// All queries of a chunk see about as many keys, so that all tiles take as long. A short last wave
+// leaves most of the GPU idle for as long as a full one takes.
 TEST(Sm90ForwardParts, FillTheLastWave) {
   const DeviceInfo device = hopper();
   for (const Problem& p :
