@@ -54,6 +54,7 @@ struct BackwardBlock {
   int64_t first_row;  // of the workspace, which holds all heads: that of first_query
   bool masked;        // whether any element of S has to be masked
   bool hides;         // whether the mask may hide a key that exists from a query
+  bool is_partial;    // whether some of its queries do not exist
 
   template <typename Work, typename Step>
   __device__ BackwardBlock(const BackwardArguments& a, const Work& work, const Step& step)
@@ -67,7 +68,8 @@ struct BackwardBlock {
         masked(min(work.key_end(a), first_query + work.diagonal(a) + 1) <
                    work.first_key + kBlockKv ||
                first_query + kBlockQ > work.q_len(a)),
-        hides(first_query + work.diagonal(a) + 1 < work.first_key + kBlockKv) {
+        hides(first_query + work.diagonal(a) + 1 < work.first_key + kBlockKv),
+        is_partial(first_query + kBlockQ > work.q_len(a)) {
     if constexpr (Work::kKnowsWindows) {
       const bool ends_before = first_query + kBlockQ - 1 + work.first_from(a) > work.first_key;
       masked |= ends_before;

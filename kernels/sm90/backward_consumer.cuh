@@ -139,21 +139,28 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       if (block.hides) tell_finite(shared, part, stage, finite);
     }
     Scores::exponentiate(s, l, a.scale_log2);
-    if (block.masked) Visible(a, work, part, block).select(s);
+    // Of keys that do not exist, K and V are 0 unless another request's follow, and nothing reads
+    // dV: only their dS has to be 0, lest dQ gets the NaN of 0 * infinity.
+    if (kByRequest ? block.masked : block.hides || block.is_partial) {
+      Visible(a, work, part, block).select(s);
+    }
     const StatisticInRegisters d(Statistic{shared.d[stage], part.first_query});
 
     ptx::wgmma_wait_group<0>();  // dP
     ptx::keep_here(dp);
-    const auto store_ds = [&](bool hides) {
+    const int end = work.key_end(a) - work.first_key;  // of the keys that exist
+    const auto store_ds = [&](bool masked) {
       Scores::multiply_by(s, dp, d);
-      if (hides) Visible(a, work, part, block).select(dp);
+      if (masked && block.hides) Visible(a, work, part, block).select(dp);
       Products::round(dp, ds);
+      if (masked && !kByRequest) Products::clear_missing_keys(ds, end, part);
       Products::store_operand(ds, shared.ds[stage], part);
     };
     // Code of its own for each: where both meet before the stores, ptxas begins none earlier. A
-    // query or key that does not exist needs no mask here: its P is 0. Its dS can only be NaN where
-    // dK of the key or dQ of the query is so anyway, because V, or dO and D, are not finite.
-    if (block.hides) {
+    // query that does not exist, and by request a key, needs no mask here: its P is 0. Its dS can
+    // only be NaN where dK of the key or dQ of the query is so anyway, because V, or dO and D, are
+    // not finite.
+    if (block.hides || (!kByRequest && end < Shapes::kBlockKv)) {
       store_ds(true);
     } else {
       store_ds(false);

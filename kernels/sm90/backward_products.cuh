@@ -184,6 +184,17 @@ struct BackwardProducts : BackwardShapes<kConfig, Delay> {
     }
   }
 
+  // Sets dS to 0 for keys from `end` on, which count from the first of the block.
+  static __device__ __forceinline__ void clear_missing_keys(uint32_t (&ds)[kSteps][4], int end,
+                                                            const Part& part) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (part.warp_key + part.lane / 4 + 8 * half < end) continue;
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) ds[i][half] = ds[i][half + 2] = 0;
+    }
+  }
+
   // Stores dS for the product that reads it from shared memory.
   static __device__ __forceinline__ void store_operand(const uint32_t (&operand)[kSteps][4],
                                                        const char* buffer, const Part& part) {

@@ -110,6 +110,13 @@ Cases low_logsumexp() {
   add(cases, item, kPasses, kUnscaledDtypes, std::array{Mask::none, Mask::causal_bottom_right},
       {{64, 64}, {192, 192}, {1, 64}});
   add(cases, item, kBackward, kUnscaledDtypes, std::array{Mask::none}, {{1, 1}, {64, 576}});
+  // Keys that do not exist have scores of 0, far above all others.
+  for (const int64_t head_dim : {80, 128}) {
+    Case large = item;
+    large.problem.head_dim = head_dim;
+    add(cases, large, kBackward, std::array{Dtype::fp16, Dtype::bf16},
+        std::array{Mask::none, Mask::causal_bottom_right}, {{65, 200}});
+  }
   return cases;
 }
 

@@ -49,7 +49,11 @@ void expect_masks(const Lengths& of) {
                                 ", " + std::to_string(of.diagonal) + ": " + std::to_string(number) +
                                 ", " + std::to_string(index);
       EXPECT_EQ(block.masked, masked) << where;
+      EXPECT_EQ(block.is_partial, block.first_query + kBlockQ > of.q_len) << where;
       if (hides) EXPECT_TRUE(block.hides) << where;
+      // Else dV of keys that exist would be stored with the P of keys that no query sees.
+      const int keys = std::min(of.kv_len, work.first_key + kBlockKv);
+      if (a.key_end < keys) EXPECT_TRUE(block.hides) << where;
       const bool is_whole =
           of.exists(block.first_query + kBlockQ - 1, work.first_key + kBlockKv - 1);
       if (is_whole || of.diagonal == kNoMask) EXPECT_EQ(block.hides, hides) << where;
