@@ -11,38 +11,42 @@
 namespace flashbench::kernels::sm90 {
 namespace {
 
-// The costs of a tile (a block of queries of one head) in clocks: to start and to end it, and for
-// each block of keys; and the share of the tensor cores' peak that its products reach. They are
-// fitted together, to choose the fastest blocks in 151 problems of length 77 to 8192, most of them
-// on an H200 (docs/kernel-log.md): a single one is no measurement.
+// Costs in clocks: of a thread block's first tile (a block of queries of one head), before which
+// nothing was loaded ahead; of each tile, to start and to end it; and of each block of keys; and
+// the share of the tensor cores' peak that its products reach. They are fitted together, to choose
+// the fastest blocks in problems of length 77 to 8192 on an H200 (docs/kernel-log.md): a single one
+// is no measurement.
 struct TileCosts {
-  double ends, key_block, peak_share;
+  double first, ends, key_block, peak_share;
 };
 
 TileCosts tile_costs(int64_t head_dim, const BlockSizes& blocks) {
   if (head_dim <= 64) {
-    if (blocks.q == 64) return {1310, 180, 0.55};
-    if (blocks.q == 128) return {1990, 780, 0.719};
-    return blocks.kv == 64 ? TileCosts{2150, 270, 0.676} : TileCosts{2710, 290, 0.669};
+    if (blocks.q == 64) return {2150, 1360, 240, 0.6};
+    if (blocks.q == 128) return {4520, 3080, 170, 0.587};
+    return blocks.kv == 64 ? TileCosts{720, 2290, 270, 0.67} : TileCosts{3260, 3260, 280, 0.681};
   }
   // Not fitted: there is nothing to choose but whether keys are in parts.
-  if (head_dim > 128) return {3000, 60, 0.93};
+  if (head_dim > 128) return {0, 3000, 60, 0.93};
   if (head_dim <= 80) {
-    if (blocks.q == 64) return {2080, 180, 0.463};
-    return blocks.q == 128 ? TileCosts{3270, 24, 0.636} : TileCosts{4270, 2, 0.74};
+    if (blocks.q == 64) return {0, 2080, 180, 0.463};
+    return blocks.q == 128 ? TileCosts{0, 3270, 24, 0.636} : TileCosts{0, 4270, 2, 0.74};
   }
-  if (blocks.q == 64) return {900, 280, 0.627};
-  return blocks.q == 128 ? TileCosts{2240, 0, 0.722} : TileCosts{4000, 73, 1};
+  if (blocks.q == 64) return {1830, 2840, 270, 0.565};
+  if (blocks.q == 128) return {3040, 2980, 260, 0.691};
+  return blocks.kv == 64 ? TileCosts{980, 4410, 140, 0.973} : TileCosts{1150, 4100, 210, 0.989};
 }
 
 // The same of blocks whose keys are in parts, whose time is that of few thread blocks that begin
 // and end together.
 TileCosts tile_costs_in_parts(int64_t head_dim, const BlockSizes& blocks) {
-  if (blocks.q == 192) {
-    return head_dim <= 64 ? TileCosts{2150, 700, 0.62} : TileCosts{4000, 73, 0.82};
+  if (head_dim <= 64) {
+    if (blocks.q == 64) return {0, 1310, 250, 0.55};
+    return blocks.q == 128 ? TileCosts{0, 1990, 780, 0.719} : TileCosts{0, 2150, 700, 0.62};
   }
-  if (blocks.q == 64 && head_dim <= 64) return {1310, 250, 0.55};
-  return tile_costs(head_dim, blocks);
+  if (head_dim > 128) return tile_costs(head_dim, blocks);
+  if (blocks.q == 64) return {0, 900, 280, 0.627};
+  return blocks.q == 128 ? TileCosts{0, 2240, 0, 0.722} : TileCosts{0, 4000, 73, 0.82};
 }
 
 constexpr int64_t divide_up(int64_t a, int64_t b) {
@@ -101,10 +105,10 @@ double predicted_clocks(const Problem& p, const DeviceInfo& device, int head_dim
   const double tiles_each = static_cast<double>(tiles) / slots;
   if (p.mask != Mask::none && parts == 1 && sharing == 1 && has_own_order(tiles_each)) {
     // Some slot has no fewer tiles than the average, even if they are the shortest.
-    return std::max({longest, of_a_head * static_cast<double>(heads) / slots,
-                     std::ceil(tiles_each) * shortest});
+    return costs.first + std::max({longest, of_a_head * static_cast<double>(heads) / slots,
+                                   std::ceil(tiles_each) * shortest});
   }
-  return end_of_tiles(longest, shortest, tiles_each);
+  return costs.first + end_of_tiles(longest, shortest, tiles_each);
 }
 
 int64_t tiles_of(const Problem& p, const BlockSizes& blocks) {
@@ -146,9 +150,8 @@ BlockSizes shortest_blocks(const Problem& p, const DeviceInfo& device, int head_
   BlockSizes best = long_blocks;
   double least = clocks_with(long_blocks);
   for (const BlockSizes& blocks : candidates) {
-    const bool has_finer_keys =
-        head_dim <= 64 && blocks.q == long_blocks.q && blocks.kv < long_blocks.kv;
-    if (blocks.q >= long_blocks.q && !has_finer_keys) continue;
+    const bool has_other_keys = head_dim <= 128 && blocks.q == long_blocks.q;
+    if (blocks.q >= long_blocks.q && !has_other_keys) continue;
     if (blocks.q == 64 && average.q_len > kLongestOf64) continue;
     const double clocks = clocks_with(blocks);
     if (clocks >= least) continue;

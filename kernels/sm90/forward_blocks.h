@@ -21,7 +21,8 @@ constexpr int thread_blocks_at_once(int head_dim, int block_q) {
 int64_t missing_rows(const Problem&, const BlockSizes&);
 
 // Returns the block sizes with the shortest predicted time: `long_blocks`, which are best for large
-// problems, or one of `candidates` with fewer queries. They are compiled for `head_dim`.
+// problems, or one of `candidates` with fewer queries, or up to head_dim 128 with other keys. They
+// are compiled for `head_dim`.
 BlockSizes shortest_blocks(const Problem&, const DeviceInfo&, int head_dim,
                            std::span<const BlockSizes> candidates, const BlockSizes& long_blocks);
 

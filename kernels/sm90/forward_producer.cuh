@@ -21,21 +21,26 @@ namespace flashbench::kernels::sm90 {
 // Of a kernel with these shapes: ForwardShapes or E4m3Shapes.
 template <typename Shapes, typename Delay>
 struct ForwardProducer : Barriers<Delay> {
-  using Barriers<Delay>::arrive, Barriers<Delay>::wait;
+  using Barriers<Delay>::arrive, Barriers<Delay>::is_full, Barriers<Delay>::wait;
   using Arguments = typename Shapes::KernelArguments;
   using Shared = typename Shapes::Shared;
   using Tiles = typename Shapes::Tiles;
   using Tile = typename Shapes::Tile;
   using Ring = typename Shapes::Ring;
   using TileRing = typename Shapes::TileRing;
-  static constexpr bool kByRequest = Shapes::kByRequest;
+  static constexpr bool kByRequest = Shapes::kByRequest, kInParts = Shapes::kInParts;
+  // Thread blocks begin together, and memory serves first what is asked for first: of the first
+  // tile, Q of the first consumer, then K and V. The others get Q later, so that consumers begin
+  // one after the other; together, they would compute exponentials while the tensor cores idle. Of
+  // a share, Q may have to be fetched before.
+  static constexpr int kConsumersServedFirst = Shapes::kShared ? 0 : 1;
   static constexpr int kConsumers = Shapes::kConsumers, kBlockKv = Shapes::kBlockKv;
   static constexpr int kPanels = Shapes::kPanels, kPanelColumns = Shapes::kPanelColumns;
   static constexpr int kQPanelBytes = Shapes::kQPanelBytes, kKPanelBytes = Shapes::kKPanelBytes;
 
   static __device__ __forceinline__ void produce(const Arguments& a, Shared& shared) {
     if (threadIdx.x < (kByRequest ? 32 : 1)) produce_kv(a, shared);
-    if (threadIdx.x == 32) produce_q(a, shared);
+    if (threadIdx.x / 32 == 1 && (kInParts || threadIdx.x == 32)) produce_q(a, shared);
     if constexpr (Shapes::kShared) {
       if (threadIdx.x >= 64) ShareFetch<Shapes::kHeadDim, Delay>::run(a);
     }
@@ -49,8 +54,12 @@ struct ForwardProducer : Barriers<Delay> {
     ShareInputs inputs;
     const unsigned tiles = Tiles::count(a);
     unsigned index = blockIdx.x;
-    for (TileRing tile_ring;; tile_ring.advance()) {
+    bool is_first = true;
+    for (TileRing tile_ring;; tile_ring.advance(), is_first = false) {
       const Tile tile = Tiles::next_tile(a, index, tiles);
+      if (is_first && tile.kv_blocks > 0) {
+        load_q(a, shared, tile, 0, 0, kConsumersServedFirst, inputs);
+      }
       if (!kByRequest || threadIdx.x == 0) {
         publish(shared, tile_ring, tile);
         if (!kByRequest || a.block_table == nullptr) produce_kv_of(a, shared, tile, ring, inputs);
@@ -135,28 +144,38 @@ struct ForwardProducer : Barriers<Delay> {
     }
   }
 
-  // Loads Q of the tiles that see a key. Prefetches it into the L2 cache while shared memory has no
-  // room.
+  // Loads Q of the tiles that see a key, but for what the other warp has loaded.
   static __device__ void produce_q(const Arguments& a, Shared& shared) {
     uint32_t parity = 0;
-    [[maybe_unused]] ShareInputs inputs;
-    for (TileRing tile_ring;; tile_ring.advance()) {
+    ShareInputs inputs;
+    bool is_first = true;
+    for (TileRing tile_ring;; tile_ring.advance(), is_first = false) {
       wait(shared.tile_full[tile_ring.stage], tile_ring.parity);
       const Tile tile = shared.tiles[tile_ring.stage];
-      arrive(shared.tile_empty[tile_ring.stage]);
+      if constexpr (kInParts) __syncwarp();
+      if (!kInParts || threadIdx.x % 32 == 0) arrive(shared.tile_empty[tile_ring.stage]);
       if (tile.kv_blocks == Tiles::kNoTile) return;
       if (tile.kv_blocks == 0) continue;
+      load_q(a, shared, tile, parity, is_first ? kConsumersServedFirst : 0, kConsumers, inputs);
+      parity ^= 1;
+    }
+  }
+
+  // Loads Q of a tile for the consumers from `begin` to `end`. Prefetches it into the L2 cache if
+  // shared memory has no room yet. Called by a whole warp if in parts; else the first lane does it.
+  static __device__ __forceinline__ void load_q(const Arguments& a, Shared& shared,
+                                                const Tile& tile, uint32_t parity, int begin,
+                                                int end, [[maybe_unused]] ShareInputs& inputs) {
+    if (begin == end) return;
+    if constexpr (kInParts) {
+      load_packed_q(a, shared, tile, parity, begin, end);
+    } else if (threadIdx.x % 32 == 0) {
       const auto rows = Tiles::q_rows(a, tile);
       if constexpr (Shapes::kShared) {
         inputs.begin_head(a, tile.batch, tile.head / a.heads_per_kv_head);
       }
-      if constexpr (Shapes::kInParts) {
-        produce_packed_q(a, shared, tile, parity);
-        parity ^= 1;
-        continue;
-      }
-      prefetch_q(a, rows, tile);
-      for (int i = 0; i < kConsumers; ++i) {
+      if (!is_full(shared.q_empty[begin], parity ^ 1)) prefetch_q(a, rows, tile);
+      for (int i = begin; i < end; ++i) {
         const int row = tile.first_query + kConsumerRows * i;
         const CUtensorMap* q = &a.q;
         if constexpr (Shapes::kShared) {
@@ -167,31 +186,33 @@ struct ForwardProducer : Barriers<Delay> {
         copy<kQPanelBytes>(*q, shared.q[i], shared.q_full[i], rows, row,
                            ptx::CachePolicy::evict_first);
       }
-      parity ^= 1;
     }
   }
 
-  // The same of rows of several heads, 8 at a time.
-  static __device__ void produce_packed_q(const Arguments& a, Shared& shared, const Tile& tile,
-                                          uint32_t parity) {
-    constexpr int kPieceRows = 8;
-    const int end = Tiles::rows(a, tile.q_len);
-    for (int i = 0; i < kConsumers; ++i) {
-      wait(shared.q_empty[i], parity ^ 1);
-      const uint32_t barrier = ptx::shared_address(&shared.q_full[i]);
-      ptx::mbarrier_arrive_expect_tx(barrier, kPanels * kQPanelBytes);
-      for (int piece = 0; piece < kConsumerRows; piece += kPieceRows) {
-        const int row = tile.first_query + kConsumerRows * i + piece;
-        // Rows that do not exist are zeros, as those behind the request's last query are.
-        const auto [head, query] =
-            row < end ? Tiles::packed_row(a, tile, row)
-                      : typename Tiles::PackedRow{tile.head, (tile.q_len + 7) / 8 * 8};
-        load_rows<kPanels, kQPanelBytes>(
-            a.q, shared.q[i] + piece * kRowBytes, barrier,
-            RowsOfRequest(a.q_steps, tile.batch, head, tile.first_q, tile.q_len), query,
-            ptx::CachePolicy::evict_last);
-      }
+  // The same of rows of several heads: each lane loads 8 of them.
+  static __device__ __forceinline__ void load_packed_q(const Arguments& a, Shared& shared,
+                                                       const Tile& tile, uint32_t parity, int begin,
+                                                       int end) {
+    constexpr int kPieceRows = 8, kPieces = kConsumerRows / kPieceRows;
+    static_assert(kConsumers * kPieces <= 32);
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    if (begin <= lane && lane < end) {
+      wait(shared.q_empty[lane], parity ^ 1);
+      ptx::mbarrier_arrive_expect_tx(ptx::shared_address(&shared.q_full[lane]),
+                                     kPanels * kQPanelBytes);
     }
+    __syncwarp();
+    const int consumer = lane / kPieces, piece = lane % kPieces * kPieceRows;
+    if (consumer < begin || consumer >= end) return;
+    const int row = tile.first_query + kPieceRows * lane;
+    // Rows that do not exist are zeros, as those behind the request's last query are.
+    const auto [head, query] = row < Tiles::rows(a, tile.q_len)
+                                   ? Tiles::packed_row(a, tile, row)
+                                   : typename Tiles::PackedRow{tile.head, (tile.q_len + 7) / 8 * 8};
+    load_rows<kPanels, kQPanelBytes>(
+        a.q, shared.q[consumer] + piece * kRowBytes, ptx::shared_address(&shared.q_full[consumer]),
+        RowsOfRequest(a.q_steps, tile.batch, head, tile.first_q, tile.q_len), query,
+        ptx::CachePolicy::evict_last);
   }
 
   // Loads a block of rows of Q or K.

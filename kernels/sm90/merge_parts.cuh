@@ -45,7 +45,6 @@ constexpr int warps_of_merge(int64_t parts) {
 template <typename T>
 __global__ void __launch_bounds__(kMergeThreads)
     merge_parts_kernel(const __grid_constant__ MergeArguments a) {
-  ptx::griddepcontrol_wait();
   constexpr unsigned kAllLanes = ~0u;
   __shared__ float4 sums[kMergeWarps][32];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
@@ -55,6 +54,22 @@ __global__ void __launch_bounds__(kMergeThreads)
   const int head = static_cast<int>(index / a.length % a.heads);
   const int batch = static_cast<int>(index / a.length / a.heads);
   const bool exists = index < a.rows && a.exists(batch, row);
+
+  // The loads of a pass over 128 columns. Those of the first are in flight while the weights are
+  // computed.
+  float4 loaded[8];
+  const auto load = [&](int column) {
+    const float* const o_parts = a.o_parts + index * a.head_dim + column;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int part = first_part + i * a.warps_each;
+      loaded[i] = exists && column < a.head_dim && part < a.parts
+                      ? *reinterpret_cast<const float4*>(o_parts + part * a.rows * a.head_dim)
+                      : float4{};
+    }
+  };
+  ptx::griddepcontrol_wait();
+  load(4 * lane);
 
   // Lane i has the weights of the parts i and i + 32.
   float weights[2], maximum = kNoKey;
@@ -81,15 +96,7 @@ __global__ void __launch_bounds__(kMergeThreads)
   for (int first = 0; first < a.head_dim; first += 4 * 32) {
     const int column = first + 4 * lane;
     const bool has = exists && column < a.head_dim;
-    const float* const o_parts = a.o_parts + index * a.head_dim + column;
-    float4 loaded[8];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int part = first_part + i * a.warps_each;
-      loaded[i] = has && part < a.parts
-                      ? *reinterpret_cast<const float4*>(o_parts + part * a.rows * a.head_dim)
-                      : float4{};
-    }
+    if (first > 0) load(column);
     float4 merged = {};
 #pragma unroll
     for (int i = 0; i < 8; ++i) {

@@ -63,6 +63,20 @@ TEST(ForwardBlocks, CausalProblemsOfAFewWavesHaveFinerKeys) {
   EXPECT_EQ(kv(4096), 128);
 }
 
+// 8 blocks of 80 hold 577 keys as 10 of 64 do, and fewer blocks cost less.
+TEST(ForwardBlocks, KeysInBlocksOf80WhereTheyAreFewer) {
+  const auto kv = [](int64_t length) { return chosen(problem(9, 28, length, 128, Mask::none)).kv; };
+  EXPECT_EQ(kv(577), 80);
+  EXPECT_EQ(kv(512), 64);
+}
+
+// A later tile's inputs are loaded ahead, so large blocks cost little to begin where each thread
+// block has several.
+TEST(ForwardBlocks, ManyShortHeadsOfOneBlockEach) {
+  EXPECT_EQ(chosen(problem(16, 32, 128, 128, Mask::none)).q, 128);
+  EXPECT_EQ(chosen(problem(1, 32, 128, 128, Mask::none)).q, 64);
+}
+
 TEST(ForwardBlocks, AFewShortHeadsAreSpreadOverMoreMultiprocessors) {
   for (const int64_t head_dim : {72, 80}) {
     EXPECT_EQ(chosen(problem(1, 16, 256, head_dim, Mask::none)).q, 64) << head_dim;
