@@ -172,9 +172,11 @@ struct ForwardE4m3 : E4m3Shapes<kConfig> {
     if (threadIdx.x == 32) Producer::produce_q(a, shared);
   }
 
-  // As that of ForwardProducer, which looks for the end behind the loads. The kernel starts while
-  // the launch before ends. This thread waits for what that one makes, and all others for this one.
+  // As that of ForwardProducer, which looks for the end behind the loads and leaves all of Q to
+  // produce_q (kConsumersServedFirst). The kernel starts while the launch before ends. This thread
+  // waits for what that one makes, and all others for this one.
   static __device__ void produce_kv(const E4m3Arguments& a, Shared& shared) {
+    static_assert(Producer::kConsumersServedFirst == 0);
     if (!a.only_v_is_made) ptx::griddepcontrol_wait();
     typename Shapes::Ring ring;
     ShareInputs inputs;

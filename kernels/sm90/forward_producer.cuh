@@ -32,8 +32,8 @@ struct ForwardProducer : Barriers<Delay> {
   // Thread blocks begin together, and memory serves first what is asked for first: of the first
   // tile, Q of the first consumer, then K and V. The others get Q later, so that consumers begin
   // one after the other; together, they would compute exponentials while the tensor cores idle. Of
-  // a share, Q may have to be fetched before.
-  static constexpr int kConsumersServedFirst = Shapes::kShared ? 0 : 1;
+  // a share, Q may have to be fetched before, and e4m3 waits for V to be transposed.
+  static constexpr int kConsumersServedFirst = Shapes::kShared || Shapes::kTransposedV ? 0 : 1;
   static constexpr int kConsumers = Shapes::kConsumers, kBlockKv = Shapes::kBlockKv;
   static constexpr int kPanels = Shapes::kPanels, kPanelColumns = Shapes::kPanelColumns;
   static constexpr int kQPanelBytes = Shapes::kQPanelBytes, kKPanelBytes = Shapes::kKPanelBytes;
