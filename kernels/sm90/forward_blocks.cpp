@@ -14,8 +14,8 @@ namespace {
 // Costs in clocks: of a thread block's first tile (a block of queries of one head), before which
 // nothing was loaded ahead; of each tile, to start and to end it; and of each block of keys; and
 // the share of the tensor cores' peak that its products reach. They are fitted together, to choose
-// the fastest blocks in problems of length 77 to 8192 on an H200 (docs/kernel-log.md): a single one
-// is no measurement.
+// the fastest blocks in problems of length 77 to 4096 (docs/kernel-log.md): a single one is no
+// measurement. Where `first` is 0, `ends` was fitted without it.
 struct TileCosts {
   double first, ends, key_block, peak_share;
 };
@@ -150,8 +150,7 @@ BlockSizes shortest_blocks(const Problem& p, const DeviceInfo& device, int head_
   BlockSizes best = long_blocks;
   double least = clocks_with(long_blocks);
   for (const BlockSizes& blocks : candidates) {
-    const bool has_other_keys = head_dim <= 128 && blocks.q == long_blocks.q;
-    if (blocks.q >= long_blocks.q && !has_other_keys) continue;
+    if (blocks.q > long_blocks.q || (blocks.q == long_blocks.q && head_dim > 128)) continue;
     if (blocks.q == 64 && average.q_len > kLongestOf64) continue;
     const double clocks = clocks_with(blocks);
     if (clocks >= least) continue;

@@ -32,7 +32,7 @@ struct ForwardProducer : Barriers<Delay> {
   // Thread blocks begin together, and memory serves first what is asked for first: of the first
   // tile, Q of the first consumer, then K and V. The others get Q later, so that consumers begin
   // one after the other; together, they would compute exponentials while the tensor cores idle. Of
-  // a share, Q may have to be fetched before, and e4m3 waits for V to be transposed.
+  // a share, Q may have to be fetched before, and the loop of e4m3 for K and V loads no Q.
   static constexpr int kConsumersServedFirst = Shapes::kShared || Shapes::kTransposedV ? 0 : 1;
   static constexpr int kConsumers = Shapes::kConsumers, kBlockKv = Shapes::kBlockKv;
   static constexpr int kPanels = Shapes::kPanels, kPanelColumns = Shapes::kPanelColumns;
