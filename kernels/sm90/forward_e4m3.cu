@@ -11,6 +11,7 @@
 #include "kernels/common/fused_forward.h"
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
+#include "kernels/ptx/griddepcontrol.h"
 #include "kernels/sm90/forward_e4m3.cuh"
 #include "kernels/sm90/quantize.h"
 #include "kernels/sm90/tensor_map.h"

@@ -17,7 +17,6 @@
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
-#include "kernels/ptx/griddepcontrol.h"
 #include "kernels/ptx/shared_address.h"
 #include "kernels/ptx/tid.h"
 #include "kernels/ptx/wgmma.h"
@@ -156,7 +155,6 @@ struct ForwardE4m3 : E4m3Shapes<kConfig> {
   using typename Shapes::Shared;
   using Softmax = ForwardSoftmax<__nv_bfloat16, kConfig.of_half()>;
   using Output = ForwardOutput<__nv_bfloat16, kConfig.of_half()>;
-  using Producer = ForwardProducer<Shapes, Delay>;
   using Tiles = typename Shapes::Tiles;
   using Rows = typename Softmax::Rows;
   using QMatrix = ptx::SwizzledMatrix<kPanelColumns>;
@@ -168,29 +166,7 @@ struct ForwardE4m3 : E4m3Shapes<kConfig> {
   static constexpr float kRescaleThreshold = 8 - kOffset;
 
   static __device__ __forceinline__ void produce(const E4m3Arguments& a, Shared& shared) {
-    if (threadIdx.x == 0) produce_kv(a, shared);
-    if (threadIdx.x == 32) Producer::produce_q(a, shared);
-  }
-
-  // As that of ForwardProducer, which looks for the end behind the loads and leaves all of Q to
-  // produce_q (kConsumersServedFirst). The kernel starts while the launch before ends. This thread
-  // waits for what that one makes, and all others for this one.
-  static __device__ void produce_kv(const E4m3Arguments& a, Shared& shared) {
-    static_assert(Producer::kConsumersServedFirst == 0);
-    if (!a.only_v_is_made) ptx::griddepcontrol_wait();
-    typename Shapes::Ring ring;
-    ShareInputs inputs;
-    const unsigned tiles = static_cast<unsigned>(a.batch_heads * a.q_blocks);
-    unsigned index = blockIdx.x;
-    for (typename Shapes::TileRing tile_ring;; tile_ring.advance()) {
-      const E4m3Tile tile = Tiles::next_tile(a, index, tiles);
-      Producer::publish(shared, tile_ring, tile);
-      if (tile.kv_blocks == Tiles::kNoTile) break;
-      Producer::produce_kv_of(a, shared, tile, ring, inputs);
-      index = Tiles::next_index(a, tiles);
-    }
-    // If no tile has keys: the next launch waits for this one alone.
-    ptx::griddepcontrol_wait();
+    ForwardProducer<Shapes, Delay>::produce(a, shared);
   }
 
   // Starts S = Q K^T.

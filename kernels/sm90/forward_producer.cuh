@@ -32,8 +32,8 @@ struct ForwardProducer : Barriers<Delay> {
   // Thread blocks begin together, and memory serves first what is asked for first: of the first
   // tile, Q of the first consumer, then K and V. The others get Q later, so that consumers begin
   // one after the other; together, they would compute exponentials while the tensor cores idle. Of
-  // a share, Q may have to be fetched before, and the loop of e4m3 for K and V loads no Q.
-  static constexpr int kConsumersServedFirst = Shapes::kShared || Shapes::kTransposedV ? 0 : 1;
+  // a share, Q may have to be fetched before.
+  static constexpr int kConsumersServedFirst = Shapes::kShared ? 0 : 1;
   static constexpr int kConsumers = Shapes::kConsumers, kBlockKv = Shapes::kBlockKv;
   static constexpr int kPanels = Shapes::kPanels, kPanelColumns = Shapes::kPanelColumns;
   static constexpr int kQPanelBytes = Shapes::kQPanelBytes, kKPanelBytes = Shapes::kKPanelBytes;
@@ -49,7 +49,14 @@ struct ForwardProducer : Barriers<Delay> {
   // Takes tiles, publishes them in the ring, and loads their K and V. It takes a tile only when the
   // previous one has been loaded, so that all thread blocks finish at about the same time. By
   // request, a whole warp takes the tiles, and its first lane does the rest, but for pages.
+  //
+  // If V is transposed, this kernel starts while the launch before it ends. This thread waits for
+  // what that one makes, and all others for this one; the next launch waits for it alone, also if
+  // no tile has keys.
   static __device__ void produce_kv(const Arguments& a, Shared& shared) {
+    if constexpr (Shapes::kTransposedV) {
+      if (!a.only_v_is_made) ptx::griddepcontrol_wait();
+    }
     Ring ring;
     ShareInputs inputs;
     const unsigned tiles = Tiles::count(a);
@@ -68,9 +75,10 @@ struct ForwardProducer : Barriers<Delay> {
         __syncwarp();
         if (a.block_table != nullptr) produce_paged_kv_of(a, shared, tile, ring);
       }
-      if (tile.kv_blocks == Tiles::kNoTile) return;
+      if (tile.kv_blocks == Tiles::kNoTile) break;
       index = Tiles::next_index(a, tiles);
     }
+    if constexpr (Shapes::kTransposedV) ptx::griddepcontrol_wait();
   }
 
   // Puts a tile into the ring, for the consumers and the warp that loads Q.
