@@ -36,6 +36,17 @@ __device__ __forceinline__ void keep_here(float (&registers)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i]) : : "memory");
 }
 
+// Copies registers at this point, behind the wait for the product that reads `to`. Of a plain copy
+// the compiler would write `to` before, and therefore let each product end before the next begins.
+template <int kCount>
+__device__ __forceinline__ void copy_here(uint32_t (&to)[kCount][4],
+                                          const uint32_t (&from)[kCount][4]) {
+#pragma unroll
+  for (int i = 0; i < 4 * kCount; ++i) {
+    asm volatile("mov.b32 %0, %1;" : "=r"(to[i / 4][i % 4]) : "r"(from[i / 4][i % 4]) : "memory");
+  }
+}
+
 // The descriptor of a matrix in shared memory, in groups of 8 rows. Rows have 128 bytes with the
 // 128-byte swizzle (16-byte chunk c of row r is stored at chunk c ^ r % 8), or 64 bytes with the
 // 64-byte swizzle (at chunk c ^ r / 2 % 4). Groups follow each other, and each is aligned to its

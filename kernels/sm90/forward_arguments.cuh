@@ -36,6 +36,9 @@ struct Config {
   // Several thread blocks divide the keys of a tile among themselves. Each stores its O in fp32 and
   // its logsumexp, for another launch to merge (merge_parts.cuh).
   bool in_parts = false;
+  // A consumer computes the softmax of a block beside its own P V of the block before
+  // (multiply_overlapped).
+  bool overlaps = false;
 };
 
 constexpr Config configuration(int head_dim, int block_q, int block_kv, int stages,
@@ -61,10 +64,13 @@ constexpr Config with_fp32_o(Config config) {
   return config;
 }
 
-// The same by request with the keys in parts.
+// The same by request with the keys in parts. Two consumers take turns, since in step they would
+// compute exponentials while the tensor cores idle.
 constexpr Config with_parts(Config config) {
   config = with_fp32_o(config);
   config.in_parts = true;
+  config.overlaps = true;
+  config.turns = config.block_q == 2 * kConsumerRows;
   return config;
 }
 
@@ -154,10 +160,13 @@ struct Arguments {
   // Only if in parts: how many there are for each tile. Those of O and the logsumexp, [parts,
   // rows], lie in the order of the logsumexp of all requests. The query heads of a K/V head may be
   // packed: a tile then has rows of several, each of which has head_rows, a multiple of 8.
-  int parts;
+  Divisor parts{1};
   int64_t part_rows;
-  int packed_heads;  // 1: none are packed, and head_rows are more than there are
+  int packed_heads;        // 1: none are packed, and head_rows are more than there are
+  Divisor head_groups{1};  // heads, or groups of those that are packed
   Divisor head_rows{1};
+  Divisor request_blocks{1};  // of rows of a request, at equal lengths
+  int q_box_rows;             // of one head, copied at once
 
   // The number of keys that a query sees, if positive; else it sees none.
   __device__ int visible_keys(int query) const { return min(kv_len, query + diagonal + 1); }
@@ -184,14 +193,15 @@ __device__ __forceinline__ void run_forward(const KernelArguments& a) {
     Kernel::initialise_barriers(shared);
   }
   __syncthreads();
-  // The shuffle tells the compiler that the value is the same in all lanes.
+  // The shuffle tells the compiler that the value is the same in all lanes. The compiler places the
+  // second branch next: the producer's, whose first instructions come from memory while all wait.
   const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
-  if (warpgroup == 0) {
-    ptx::setmaxnreg_dec<Kernel::kProducerRegisters>();
-    Kernel::produce(a, shared);
-  } else {
+  if (warpgroup > 0) {
     ptx::setmaxnreg_inc<Kernel::kConsumerRegisters>();
     Kernel::consume(a, shared, warpgroup - 1);
+  } else {
+    ptx::setmaxnreg_dec<Kernel::kProducerRegisters>();
+    Kernel::produce(a, shared);
   }
 }
 

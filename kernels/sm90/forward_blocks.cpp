@@ -41,11 +41,11 @@ TileCosts tile_costs(int64_t head_dim, const BlockSizes& blocks) {
 // and end together.
 TileCosts tile_costs_in_parts(int64_t head_dim, const BlockSizes& blocks) {
   if (head_dim <= 64) {
-    if (blocks.q == 64) return {0, 1310, 250, 0.55};
+    if (blocks.q == 64) return {0, 1310, 250, 0.5};
     return blocks.q == 128 ? TileCosts{0, 1990, 780, 0.719} : TileCosts{0, 2150, 700, 0.62};
   }
   if (head_dim > 128) return tile_costs(head_dim, blocks);
-  if (blocks.q == 64) return {0, 900, 280, 0.627};
+  if (blocks.q == 64) return {0, 1600, 200, 0.8};
   return blocks.q == 128 ? TileCosts{0, 2240, 0, 0.722} : TileCosts{0, 4000, 73, 0.82};
 }
 
@@ -79,9 +79,9 @@ double predicted_clocks(const Problem& p, const DeviceInfo& device, int head_dim
   const int64_t sharing = std::min<int64_t>(divide_up(tiles, multiprocessors),
                                             thread_blocks_at_once(head_dim, blocks.q));
   // A warpgroup alone on a multiprocessor either multiplies or computes exponentials: it takes as
-  // long as two that share one. The fitted costs of short problems and of parts include that.
+  // long as two that share one. The fitted costs of short problems include that.
   constexpr int64_t kLongKeys = 2048;
-  const bool alone = parts == 1 && sharing == 1 && blocks.q == 64 && p.kv_len > kLongKeys;
+  const bool alone = sharing == 1 && blocks.q == 64 && p.kv_len > kLongKeys;
   const double key_clocks = static_cast<double>(2 * blocks.q * head_dim * (alone ? 2 : sharing)) /
                             kMultiplyAddsPerClock / costs.peak_share;
   const bool alike = !p.is_masked();  // all tiles, as long as the first

@@ -22,10 +22,13 @@ struct ForwardConsumer {
   using Shared = typename Shapes::Shared;
   using Tiles = ForwardTiles<kConfig>;
   using Softmax = ForwardSoftmax<T, kConfig>;
+  using Rows = typename Softmax::Rows;
   static constexpr int kHeadDim = kConfig.head_dim, kBlockKv = kConfig.block_kv;
   static constexpr int kQPanelBytes = Shapes::kQPanelBytes, kKPanelBytes = Shapes::kKPanelBytes;
   static constexpr int kSFloats = Shapes::kSFloats, kOFloats = Shapes::kOFloats;
   static constexpr int kPSteps = Shapes::kPSteps;
+  static constexpr int kKvBytes = Shapes::kPanels * kKPanelBytes;
+  using Walk = ForwardWalk<Shapes, Delay>;
 
   // An operand in shared memory. Above head_dim 128 computing it once gains nothing, and spills.
   static __device__ ptx::WgmmaMatrix operand(const void* shared, int panel_bytes) {
@@ -60,26 +63,133 @@ struct ForwardConsumer {
     ptx::wgmma_commit_group();
   }
 
+  // Turns the S of a block into P. Calls `rescale_o` if the maxima grow that O is relative to.
+  // `fresh`: there is no maximum to try yet.
+  template <typename RescaleO>
+  static __device__ __forceinline__ void softmax(const Arguments& a, const Walk& walk,
+                                                 int first_row, bool fresh, float (&s)[kSFloats],
+                                                 uint32_t (&p)[kPSteps][4], Rows& rows,
+                                                 const RescaleO& rescale_o) {
+    const bool masked =
+        walk.block >= walk.first_masked || (Shapes::kByRequest && walk.block < walk.unmasked_from);
+    if (masked || fresh || !Softmax::try_maximum(s, p, rows, a.scale_log2)) {
+      Softmax::scale(s, a.scale_log2);
+      if (masked) Softmax::mask_block(a, walk.tile(), first_row, walk.block, s);
+      Softmax::raise_maximum(s, rows, rescale_o);
+      Softmax::template exponentiate<true>(
+          s, p, {Softmax::base_of(rows.maximum[0]), Softmax::base_of(rows.maximum[1])}, rows.sum,
+          a.scale_log2);
+    }
+  }
+
+  // Goes through the blocks of a tile, whose first S is complete. P V of a block is issued together
+  // with Q K^T of the next; the softmax runs beside products of the other consumers.
+  static __device__ __forceinline__ void multiply(const Arguments& a, Walk& walk, int first_row,
+                                                  ptx::WgmmaMatrix q, ptx::WgmmaMatrix k,
+                                                  ptx::WgmmaMatrix v, float (&s)[kSFloats],
+                                                  float (&o)[kOFloats], Rows& rows) {
+    uint32_t p[kPSteps][4];
+    bool fresh = true;
+    for (; walk.block >= walk.first_seen; --walk.block) {
+      // S is complete, so K is free, and after the last block Q is free too.
+      walk.release_k();
+      if (walk.block == walk.first_seen) walk.release_q();
+
+      // Test the barriers before the exponentials, because the answer takes a while.
+      const bool v_is_full = walk.v_is_full();
+      const bool k_is_full = walk.block > walk.first_seen && walk.k_is_full();
+      softmax(a, walk, first_row, fresh, s, p, rows,
+              [&](const auto& factor) { Softmax::rescale(o, factor); });
+      fresh = false;
+
+      if (!v_is_full) walk.wait_for_v();
+      if (walk.block > walk.first_seen && !k_is_full) walk.wait_for_k();
+      if constexpr (kConfig.turns) walk.await_turn();
+      issue_pv(o, p, v.advance(walk.v_ring.stage * kKvBytes));
+      if (walk.block > walk.first_seen) {
+        issue_qk(s, q, k.advance(walk.k_ring.stage * kKvBytes));
+        if constexpr (kConfig.turns) walk.pass_turn();
+        ptx::wgmma_wait_group<1>();
+        ptx::keep_here(o);
+        walk.release_v();
+        ptx::wgmma_wait_group<0>();
+        ptx::keep_here(s);
+      } else {
+        if constexpr (kConfig.turns) walk.pass_turn();
+        ptx::wgmma_wait_group<0>();
+        ptx::keep_here(o);
+        walk.release_v();
+      }
+    }
+  }
+
+  // The same, but Q K^T of the next block is issued first, so that the softmax of that block runs
+  // beside P V of this one, too. That takes a second P.
+  static __device__ __forceinline__ void multiply_overlapped(const Arguments& a, Walk& walk,
+                                                             int first_row, ptx::WgmmaMatrix q,
+                                                             ptx::WgmmaMatrix k, ptx::WgmmaMatrix v,
+                                                             float (&s)[kSFloats],
+                                                             float (&o)[kOFloats], Rows& rows) {
+    if (walk.block < walk.first_seen) return;
+    uint32_t p[kPSteps][4];
+    const auto release_k = [&]() {
+      walk.release_k();
+      if (walk.block == walk.first_seen) walk.release_q();
+    };
+    const auto finish_pv = [&]() {
+      ptx::wgmma_wait_group<0>();
+      ptx::keep_here(o);
+      walk.release_v();
+    };
+    release_k();
+    softmax(a, walk, first_row, true, s, p, rows, [](const auto&) {});  // O is 0 so far
+    while (walk.block > walk.first_seen) {
+      --walk.block;
+      walk.wait_for_v();
+      walk.wait_for_k();
+      if constexpr (kConfig.turns) walk.await_turn();
+      issue_qk(s, q, k.advance(walk.k_ring.stage * kKvBytes));
+      issue_pv(o, p, v.advance(walk.v_ring.stage * kKvBytes));
+      if constexpr (kConfig.turns) walk.pass_turn();
+      ptx::wgmma_wait_group<1>();
+      ptx::keep_here(s);
+      release_k();
+      uint32_t next_p[kPSteps][4];
+      bool grown = false;
+      float factor[2];
+      softmax(a, walk, first_row, false, s, next_p, rows, [&](const auto& by) {
+        grown = true;
+        factor[0] = by[0];
+        factor[1] = by[1];
+      });
+      finish_pv();
+      if (grown) Softmax::rescale(o, factor);
+      ptx::copy_here(p, next_p);
+    }
+    walk.wait_for_v();
+    if constexpr (kConfig.turns) walk.await_turn();
+    issue_pv(o, p, v.advance(walk.v_ring.stage * kKvBytes));
+    if constexpr (kConfig.turns) walk.pass_turn();
+    finish_pv();
+  }
+
   static __device__ void consume(const Arguments& a, Shared& shared, int consumer) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
     const int row_in_tile = kConsumerRows * consumer + kWarpRows * warp + lane / 4;
     typename Shapes::Ring k_ring, v_ring;
-    ForwardWalk<Shapes, Delay> walk(a, shared, consumer, k_ring, v_ring);
+    Walk walk(a, shared, consumer, k_ring, v_ring);
     const ptx::WgmmaMatrix q = operand(shared.q[consumer], kQPanelBytes);
     const ptx::WgmmaMatrix k = operand(shared.k, kKPanelBytes);
     const ptx::WgmmaMatrix v = operand(shared.v, kKPanelBytes);
-    constexpr int kKvBytes = Shapes::kPanels * kKPanelBytes;
 
     float s[kSFloats], o[kOFloats];
-    uint32_t p[kPSteps][4];
     bool more = walk.begin_tile();
     // Issued even if no key is seen, where it is useless: if a product were in flight on only one
     // path, the compiler would wait for it on both.
     issue_qk(s, q, k.advance(k_ring.stage * kKvBytes));
     while (more) {
-      typename Softmax::Rows rows;
-      bool fresh = true;  // there is no maximum to try yet
+      Rows rows;
       // Rows that do not exist are 0, and so are their scores. try_maximum would fail for them in
       // every block, and with them for their whole warp. An infinite maximum makes their P 0.
       const int first_row = walk.tile().first_query + row_in_tile;
@@ -91,46 +201,10 @@ struct ForwardConsumer {
       for (int i = 0; i < kOFloats; ++i) o[i] = 0;
       ptx::wgmma_wait_group<0>();
       ptx::keep_here(s);
-      for (; walk.block >= walk.first_seen; --walk.block) {
-        // S is complete, so K is free, and after the last block Q is free too.
-        walk.release_k();
-        if (walk.block == walk.first_seen) walk.release_q();
-
-        // Test the barriers before the exponentials, because the answer takes a while.
-        const bool v_is_full = walk.v_is_full();
-        const bool k_is_full = walk.block > walk.first_seen && walk.k_is_full();
-
-        // Turn S into P.
-        const bool masked = walk.block >= walk.first_masked ||
-                            (Shapes::kByRequest && walk.block < walk.unmasked_from);
-        if (masked || fresh || !Softmax::try_maximum(s, p, rows, a.scale_log2)) {
-          Softmax::scale(s, a.scale_log2);
-          if (masked) Softmax::mask_block(a, walk.tile(), first_row, walk.block, s);
-          Softmax::raise_maximum(s, rows, o);
-          Softmax::template exponentiate<true>(
-              s, p, {Softmax::base_of(rows.maximum[0]), Softmax::base_of(rows.maximum[1])},
-              rows.sum, a.scale_log2);
-        }
-        fresh = false;
-
-        if (!v_is_full) walk.wait_for_v();
-        if (walk.block > walk.first_seen && !k_is_full) walk.wait_for_k();
-        if constexpr (kConfig.turns) walk.await_turn();
-        issue_pv(o, p, v.advance(v_ring.stage * kKvBytes));
-        if (walk.block > walk.first_seen) {
-          issue_qk(s, q, k.advance(k_ring.stage * kKvBytes));
-          if constexpr (kConfig.turns) walk.pass_turn();
-          ptx::wgmma_wait_group<1>();
-          ptx::keep_here(o);
-          walk.release_v();
-          ptx::wgmma_wait_group<0>();
-          ptx::keep_here(s);
-        } else {
-          if constexpr (kConfig.turns) walk.pass_turn();
-          ptx::wgmma_wait_group<0>();
-          ptx::keep_here(o);
-          walk.release_v();
-        }
+      if constexpr (kConfig.overlaps) {
+        multiply_overlapped(a, walk, first_row, q, k, v, s, o, rows);
+      } else {
+        multiply(a, walk, first_row, q, k, v, s, o, rows);
       }
       walk.end_blocks();
 

@@ -3,6 +3,7 @@
 // queries alone would leave multiprocessors idle. A second launch merges the parts.
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -142,15 +143,17 @@ int64_t requested_bytes(const Launch& at) {
 
 // Makes the arguments those of a launch with the keys in parts.
 void set_parts(Arguments& a, const Problem& p, const Tiling& tiling, const Inputs& in) {
-  constexpr int kPieceRows = 8;  // of Q, copied at once
-  a.q = request_map(in.q, kPieceRows).map;
+  const auto divisor = [](int64_t by) { return Divisor(static_cast<uint32_t>(by)); };
+  const int64_t head_rows = tiling.packed_heads > 1 ? rows_of_packed_head(p.q_len) : kMaxLength;
+  a.q_box_rows = static_cast<int>(std::gcd(head_rows, kConsumerRows));
+  a.q = request_map(in.q, a.q_box_rows).map;
   a.q_blocks = static_cast<int>(tiling.blocks);
-  a.section_heads = static_cast<int>(tiling.heads);
-  a.parts = static_cast<int>(tiling.parts);
+  a.parts = divisor(tiling.parts);
   a.part_rows = p.query_rows();
   a.packed_heads = static_cast<int>(tiling.packed_heads);
-  a.head_rows = Divisor(
-      static_cast<uint32_t>(tiling.packed_heads > 1 ? rows_of_packed_head(p.q_len) : kMaxLength));
+  a.head_groups = divisor(tiling.heads);
+  a.head_rows = divisor(head_rows);
+  a.request_blocks = divisor(std::max<int64_t>(1, tiling.blocks / p.batch));
 }
 
 void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
@@ -172,9 +175,9 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
   const MergeArguments merge{
       .o_parts = static_cast<const float*>(a.o),
       .logsumexp_parts = a.logsumexp,
-      .parts = a.parts,
+      .parts = a.parts.divisor(),
       .head_dim = a.head_dim,
-      .warps_each = warps_of_merge(a.parts),
+      .warps_each = warps_of_merge(tiling.parts),
       .rows = a.part_rows,
       .o = out.o.data,
       .logsumexp = out.logsumexp,

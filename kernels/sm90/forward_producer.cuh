@@ -79,6 +79,8 @@ struct ForwardProducer : Barriers<Delay> {
       index = Tiles::next_index(a, tiles);
     }
     if constexpr (Shapes::kTransposedV) ptx::griddepcontrol_wait();
+    // The launch that merges the parts may start beside the last blocks.
+    if constexpr (kInParts) ptx::griddepcontrol_launch_dependents();
   }
 
   // Puts a tile into the ring, for the consumers and the warp that loads Q.
@@ -197,12 +199,12 @@ struct ForwardProducer : Barriers<Delay> {
     }
   }
 
-  // The same of rows of several heads: each lane loads 8 of them.
+  // The same of rows of several heads: each lane loads a box of one.
   static __device__ __forceinline__ void load_packed_q(const Arguments& a, Shared& shared,
                                                        const Tile& tile, uint32_t parity, int begin,
                                                        int end) {
-    constexpr int kPieceRows = 8, kPieces = kConsumerRows / kPieceRows;
-    static_assert(kConsumers * kPieces <= 32);
+    constexpr int kLeastBoxRows = 8;
+    static_assert(kConsumers * kConsumerRows / kLeastBoxRows <= 32);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     if (begin <= lane && lane < end) {
       wait(shared.q_empty[lane], parity ^ 1);
@@ -210,15 +212,17 @@ struct ForwardProducer : Barriers<Delay> {
                                      kPanels * kQPanelBytes);
     }
     __syncwarp();
-    const int consumer = lane / kPieces, piece = lane % kPieces * kPieceRows;
+    const int row_in_tile = lane * a.q_box_rows;
+    const int consumer = row_in_tile / kConsumerRows;
     if (consumer < begin || consumer >= end) return;
-    const int row = tile.first_query + kPieceRows * lane;
+    const int row = tile.first_query + row_in_tile;
     // Rows that do not exist are zeros, as those behind the request's last query are.
     const auto [head, query] = row < Tiles::rows(a, tile.q_len)
                                    ? Tiles::packed_row(a, tile, row)
                                    : typename Tiles::PackedRow{tile.head, (tile.q_len + 7) / 8 * 8};
     load_rows<kPanels, kQPanelBytes>(
-        a.q, shared.q[consumer] + piece * kRowBytes, ptx::shared_address(&shared.q_full[consumer]),
+        a.q, shared.q[consumer] + row_in_tile % kConsumerRows * kRowBytes,
+        ptx::shared_address(&shared.q_full[consumer]),
         RowsOfRequest(a.q_steps, tile.batch, head, tile.first_q, tile.q_len), query,
         ptx::CachePolicy::evict_last);
   }

@@ -78,10 +78,11 @@ struct ForwardSoftmax {
     for (int i = 0; i < kSFloats; ++i) s[i] = __fmul_rn(s[i], factor);
   }
 
-  // If any maximum has grown too much, raises the maxima to those of S, in base 2, and rescales the
-  // sums and O.
+  // If any maximum has grown too much, raises the maxima to those of S, in base 2, rescales the
+  // sums, and calls `rescale_o` with the factors of the rows.
+  template <typename RescaleO>
   static __device__ void raise_maximum(const float (&s)[kSFloats], Rows& rows,
-                                       float (&o)[kOFloats]) {
+                                       const RescaleO& rescale_o) {
     float maximum[2];
     bool grown = false;
 #pragma unroll
@@ -107,6 +108,9 @@ struct ForwardSoftmax {
       rows.sum[i] *= factor[i];
       rows.maximum[i] = maximum[i];
     }
+    rescale_o(factor);
+  }
+  static __device__ void rescale(float (&o)[kOFloats], const float (&factor)[2]) {
 #pragma unroll
     for (int i = 0; i < kOFloats; ++i) o[i] *= factor[i / 2 % 2];
   }

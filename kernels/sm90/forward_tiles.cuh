@@ -69,12 +69,11 @@ struct ForwardTiles {
 
   // The number of tiles of a launch.
   static __device__ unsigned count(const Arguments& a) {
-    const int tiles = (kByRequest ? heads(a) : a.batch_heads) * a.q_blocks;
-    return static_cast<unsigned>(kConfig.in_parts ? tiles * a.parts : tiles);
-  }
-  // Heads, or groups of those that are packed.
-  static __device__ int heads(const Arguments& a) {
-    return kConfig.in_parts ? a.heads / a.packed_heads : a.heads;
+    if constexpr (kConfig.in_parts) {
+      return static_cast<unsigned>(a.head_groups.divisor() * a.q_blocks * a.parts.divisor());
+    } else {
+      return static_cast<unsigned>((kByRequest ? a.heads : a.batch_heads) * a.q_blocks);
+    }
   }
 
   // Returns the next tile index of the launch: unique, counting from 0. A launch takes `tiles`
@@ -112,7 +111,7 @@ struct ForwardTiles {
   // change that. A tile by request has no queries if its slot is empty.
   static __device__ Tile tile_at(const Arguments& a, int index) {
     if constexpr (kConfig.in_parts) {
-      return part_of_tile(request_tile_at(a, index / a.parts), index % a.parts, a.parts);
+      return part_of_tile(a, request_tile_at(a, a.parts.quotient(index)), a.parts.remainder(index));
     } else if constexpr (kByRequest) {
       return request_tile_at(a, index);
     } else if constexpr (kConfig.shared) {
@@ -167,18 +166,17 @@ struct ForwardTiles {
   }
 
   static __device__ Tile request_tile_at(const Arguments& a, int index) {
-    const SectionItem item = item_in_sections(index, heads(a), a.section_heads, a.q_blocks);
+    SectionItem item;
     Tile tile{};
-    tile.head = item.head;
-    if constexpr (kConfig.in_parts) tile.head *= a.packed_heads;
-    RequestBlock found;
-    if (a.cu_seqlens_q == nullptr) {
-      found.blocks = (rows(a, a.q_len) + kBlockQ - 1) / kBlockQ;
-      found.request = item.block / found.blocks;
-      found.block = item.block % found.blocks;
-      tile.q_len = a.q_len;
-      tile.kv_len = a.kv_len;
+    if constexpr (kConfig.in_parts) {
+      item = {a.head_groups.remainder(index), a.head_groups.quotient(index)};
+      tile.head = item.head * a.packed_heads;
     } else {
+      item = item_in_sections(index, a.heads, a.section_heads, a.q_blocks);
+      tile.head = item.head;
+    }
+    RequestBlock found;
+    if (a.cu_seqlens_q != nullptr) {
       found = block_in_slot<kBlockQ>(a.cu_seqlens_q, a.cu_seqlens_k, a.requests, item.block,
                                      a.right == 0);
       if (found.request < 0) return tile;
@@ -189,6 +187,17 @@ struct ForwardTiles {
         tile.first_q = first_q;
         tile.first_k = first_k;
       }
+    } else {
+      if constexpr (kConfig.in_parts) {
+        found = {a.request_blocks.quotient(item.block), a.request_blocks.remainder(item.block),
+                 a.request_blocks.divisor()};
+      } else {
+        found.blocks = (a.q_len + kBlockQ - 1) / kBlockQ;
+        found.request = item.block / found.blocks;
+        found.block = item.block % found.blocks;
+      }
+      tile.q_len = a.q_len;
+      tile.kv_len = a.kv_len;
     }
     tile.batch = found.request;
     tile.first_query = (found.blocks - 1 - found.block) * kBlockQ;
@@ -207,12 +216,12 @@ struct ForwardTiles {
     return tile;
   }
 
-  // One of `parts` parts of its blocks of keys, about as many each; it may have none.
-  static __device__ Tile part_of_tile(Tile tile, int part, int parts) {
+  // One of the parts of its blocks of keys, about as many each; it may have none.
+  static __device__ Tile part_of_tile(const Arguments& a, Tile tile, int part) {
     const int first = tile.first_block, blocks = tile.kv_blocks - first;
     tile.part = part;
-    tile.first_block = first + blocks * part / parts;
-    tile.kv_blocks = first + blocks * (part + 1) / parts;
+    tile.first_block = first + a.parts.quotient(blocks * part);
+    tile.kv_blocks = first + a.parts.quotient(blocks * (part + 1));
     if (tile.first_block == tile.kv_blocks) tile.first_block = tile.kv_blocks = 0;
     return tile;
   }

@@ -113,6 +113,8 @@ std::vector<Sample> samples() {
   return {sample<configuration(64, 64, 64, 2, true)>(chunk(6, 2, 33, 3000, 64)),
           sample<configuration(64, 128, 128, 2, true)>(chunk(2, 2, 150, 3001, 64, Mask::none)),
           sample<configuration(128, 64, 64, 2, true)>(chunk(7, 1, 20, 2000)),
+          sample<configuration(128, 128, 128, 2, true)>(chunk(5, 1, 16, 3000)),  // boxes of 16 rows
+          sample<configuration(128, 192, 64, 4, true)>(chunk(7, 1, 32, 2500)),   // of 32
           sample<configuration(128, 128, 128, 2, true)>(chunk(2, 1, 300, 4000)),
           sample<configuration(128, 192, 64, 4, true)>(
               problem_of_requests(Dtype::bf16, kBottom, Layout::ragged, 1, requests, 128)),
