@@ -165,7 +165,7 @@ KeyParts shortest_parts(const Problem& p, const DeviceInfo& device, int head_dim
                         const BlockSizes& whole) {
   // A second launch, and O in fp32, which is written and read.
   constexpr double kClocksOfLaunch = 4000, kBytesPerClock = 1500;
-  constexpr double kLeastGain = 1.05;
+  constexpr double kLeastGain = 1.08;
   const Problem average = average_request(p);
   const auto bytes_of_part =
       static_cast<double>(2 * average.batch * average.q_heads * average.q_len * p.head_dim) *
