@@ -11,9 +11,9 @@ namespace flashbench::kernels {
 // quotient.
 class Divisor {
  public:
-  explicit Divisor(uint32_t divisor)  // 1 to 2^30
-      : divisor_(divisor), shift_(31 + std::bit_width(divisor - 1)) {
-    multiplier_ = static_cast<uint32_t>(((uint64_t{1} << shift_) + divisor - 1) / divisor);
+  explicit Divisor(int64_t divisor)  // 1 to 2^30
+      : divisor_(static_cast<uint32_t>(divisor)), shift_(31 + std::bit_width(divisor_ - 1)) {
+    multiplier_ = static_cast<uint32_t>(((uint64_t{1} << shift_) + divisor_ - 1) / divisor_);
   }
 
   __host__ __device__ int divisor() const { return static_cast<int>(divisor_); }

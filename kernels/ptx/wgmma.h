@@ -36,8 +36,8 @@ __device__ __forceinline__ void keep_here(float (&registers)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i]) : : "memory");
 }
 
-// Copies registers at this point, behind the wait for the product that reads `to`. Of a plain copy
-// the compiler would write `to` before, and therefore let each product end before the next begins.
+// Copies registers at this point, behind the wait for the product that reads `to`. The compiler
+// moves a plain copy ahead of the wait, and then ends each product before it starts the next.
 template <int kCount>
 __device__ __forceinline__ void copy_here(uint32_t (&to)[kCount][4],
                                           const uint32_t (&from)[kCount][4]) {

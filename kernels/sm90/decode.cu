@@ -363,8 +363,7 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
       .factor_stride = static_cast<int>(in.k.descales.head_stride),
       .block_table = in.k.pages.table,
       .table_stride = in.k.pages.stride,
-      .page_size =
-          Divisor(static_cast<uint32_t>(std::min(p.page_size.value_or(kMaxLength), kMaxLength))),
+      .page_size = Divisor(std::min(p.page_size.value_or(kMaxLength), kMaxLength)),
       .cu_seqlens_q = at.cu_seqlens_q,
       .cu_seqlens_k = at.cu_seqlens_k,
       .is_ragged = p.is_ragged(),

@@ -141,7 +141,6 @@ Fetch::Tensor fetched_tensor(const ConstTensorView& from, const ConstTensorView&
 Fetch fetch_of(const Share& share, const Inputs& in, int section_heads, int heads_per_kv_head) {
   constexpr int kBlocksOfKeys = 128;
   const auto divide_up = [](int a, int b) { return (a + b - 1) / b; };
-  const auto divisor = [](int n) { return Divisor(static_cast<uint32_t>(n)); };
   Fetch f{.tensors = {fetched_tensor(share.all_k, in.k), fetched_tensor(share.all_v, in.v)},
           .has_q = share.all_q.data != nullptr,
           .rows = static_cast<int>(in.k.length),
@@ -160,12 +159,12 @@ Fetch fetch_of(const Share& share, const Inputs& in, int section_heads, int head
   const int across = f.part_heads * tensor_heads;
   const int part_slices = across * (part_rows / Fetch::kSliceRows);
   f.slices = share.fetches ? part_slices * head_parts * row_parts : 0;
-  f.kv_heads = divisor(static_cast<int>(in.k.heads));
-  f.tensor_heads = divisor(tensor_heads);
-  f.across_slices = divisor(across);
-  f.part_slices = divisor(part_slices);
-  f.row_parts = divisor(row_parts);
-  f.part_rows = divisor(part_rows);
+  f.kv_heads = Divisor(in.k.heads);
+  f.tensor_heads = Divisor(tensor_heads);
+  f.across_slices = Divisor(across);
+  f.part_slices = Divisor(part_slices);
+  f.row_parts = Divisor(row_parts);
+  f.part_rows = Divisor(part_rows);
 
   static_assert(kShareProgressBytes >= (1 + Fetch::kMostParts) * sizeof(int));
   f.taken = static_cast<int*>(share.progress);

@@ -157,9 +157,9 @@ struct Arguments {
   CUtensorMap all_q, all_k, all_v;
   Fetch fetch;
 
-  // Only if in parts: how many there are for each tile. Those of O and the logsumexp, [parts,
-  // rows], lie in the order of the logsumexp of all requests. The query heads of a K/V head may be
-  // packed: a tile then has rows of several, each of which has head_rows, a multiple of 8.
+  // Only if in parts: how many each tile has. Those of O and the logsumexp, [parts, rows], lie in
+  // the order of the logsumexp of all requests. The query heads of a K/V head may be packed: a tile
+  // then has rows of several, each of which has head_rows, a multiple of 8.
   Divisor parts{1};
   int64_t part_rows;
   int packed_heads;        // 1: none are packed, and head_rows are more than there are
@@ -194,7 +194,7 @@ __device__ __forceinline__ void run_forward(const KernelArguments& a) {
   }
   __syncthreads();
   // The shuffle tells the compiler that the value is the same in all lanes. The compiler places the
-  // second branch next: the producer's, whose first instructions come from memory while all wait.
+  // code of the second branch directly behind. It is the producer's, since all wait for its loads.
   const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
   if (warpgroup > 0) {
     ptx::setmaxnreg_inc<Kernel::kConsumerRegisters>();

@@ -38,7 +38,8 @@ TileCosts tile_costs(int64_t head_dim, const BlockSizes& blocks) {
 }
 
 // The same of blocks whose keys are in parts, whose time is that of few thread blocks that begin
-// and end together.
+// and end together. The costs of 64 queries are not fitted: with them, timed problems get the
+// blocks that were the fastest (docs/kernel-log.md, forward 48).
 TileCosts tile_costs_in_parts(int64_t head_dim, const BlockSizes& blocks) {
   if (head_dim <= 64) {
     if (blocks.q == 64) return {0, 1310, 250, 0.5};

@@ -91,9 +91,7 @@ struct ForwardConsumer {
     uint32_t p[kPSteps][4];
     bool fresh = true;
     for (; walk.block >= walk.first_seen; --walk.block) {
-      // S is complete, so K is free, and after the last block Q is free too.
-      walk.release_k();
-      if (walk.block == walk.first_seen) walk.release_q();
+      walk.release_after_qk();
 
       // Test the barriers before the exponentials, because the answer takes a while.
       const bool v_is_full = walk.v_is_full();
@@ -123,8 +121,8 @@ struct ForwardConsumer {
     }
   }
 
-  // The same, but Q K^T of the next block is issued first, so that the softmax of that block runs
-  // beside P V of this one, too. That takes a second P.
+  // The same, but Q K^T of the next block is issued before P V of this one, so that the softmax of
+  // the next block runs beside this P V, too. That takes a second P.
   static __device__ __forceinline__ void multiply_overlapped(const Arguments& a, Walk& walk,
                                                              int first_row, ptx::WgmmaMatrix q,
                                                              ptx::WgmmaMatrix k, ptx::WgmmaMatrix v,
@@ -132,16 +130,12 @@ struct ForwardConsumer {
                                                              float (&o)[kOFloats], Rows& rows) {
     if (walk.block < walk.first_seen) return;
     uint32_t p[kPSteps][4];
-    const auto release_k = [&]() {
-      walk.release_k();
-      if (walk.block == walk.first_seen) walk.release_q();
-    };
     const auto finish_pv = [&]() {
       ptx::wgmma_wait_group<0>();
       ptx::keep_here(o);
       walk.release_v();
     };
-    release_k();
+    walk.release_after_qk();
     softmax(a, walk, first_row, true, s, p, rows, [](const auto&) {});  // O is 0 so far
     while (walk.block > walk.first_seen) {
       --walk.block;
@@ -153,7 +147,7 @@ struct ForwardConsumer {
       if constexpr (kConfig.turns) walk.pass_turn();
       ptx::wgmma_wait_group<1>();
       ptx::keep_here(s);
-      release_k();
+      walk.release_after_qk();
       uint32_t next_p[kPSteps][4];
       bool grown = false;
       float factor[2];

@@ -365,9 +365,7 @@ struct ForwardE4m3 : E4m3Shapes<kConfig> {
         }
       };
       for (; walk.block >= 0; --walk.block) {
-        // S is complete, so K is free, and after the last block Q is free too.
-        walk.release_k();
-        if (walk.block == 0) walk.release_q();
+        walk.release_after_qk();
 
         // Test the barriers before the exponentials, because the answer takes a while.
         const bool v_is_full = walk.v_is_full();

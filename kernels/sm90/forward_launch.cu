@@ -44,8 +44,7 @@ Arguments common_arguments(const Launch& at, const Outputs& out, void* workspace
           .q_blocks = static_cast<int>(q_blocks(p, at.blocks.q)),
           .last_taken = static_cast<unsigned*>(workspace),
           .scale_log2 = static_cast<float>(p.softmax_scale() * std::numbers::log2e_v<double>),
-          .page_size = Divisor(
-              static_cast<uint32_t>(std::min(p.page_size.value_or(kMaxLength), kMaxLength)))};
+          .page_size = Divisor(std::min(p.page_size.value_or(kMaxLength), kMaxLength))};
 }
 
 Arguments arguments_by_request(const Launch& at, const Inputs& in, const Outputs& out,

@@ -143,17 +143,16 @@ int64_t requested_bytes(const Launch& at) {
 
 // Makes the arguments those of a launch with the keys in parts.
 void set_parts(Arguments& a, const Problem& p, const Tiling& tiling, const Inputs& in) {
-  const auto divisor = [](int64_t by) { return Divisor(static_cast<uint32_t>(by)); };
   const int64_t head_rows = tiling.packed_heads > 1 ? rows_of_packed_head(p.q_len) : kMaxLength;
   a.q_box_rows = static_cast<int>(std::gcd(head_rows, kConsumerRows));
   a.q = request_map(in.q, a.q_box_rows).map;
   a.q_blocks = static_cast<int>(tiling.blocks);
-  a.parts = divisor(tiling.parts);
+  a.parts = Divisor(tiling.parts);
   a.part_rows = p.query_rows();
   a.packed_heads = static_cast<int>(tiling.packed_heads);
-  a.head_groups = divisor(tiling.heads);
-  a.head_rows = divisor(head_rows);
-  a.request_blocks = divisor(std::max<int64_t>(1, tiling.blocks / p.batch));
+  a.head_groups = Divisor(tiling.heads);
+  a.head_rows = Divisor(head_rows);
+  a.request_blocks = Divisor(std::max<int64_t>(1, tiling.blocks / p.batch));
 }
 
 void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,

@@ -122,6 +122,11 @@ struct ForwardWalk : Barriers<Delay> {
     release(shared.k_empty[k_ring.stage]);
     k_ring.advance();
   }
+  // When S of the current block is complete: K is free, and after the last block Q is, too.
+  __device__ void release_after_qk() {
+    release_k();
+    if (block == (Shapes::kFirstSeenVaries ? first_seen : 0)) release_q();
+  }
   __device__ void release_v() {
     release(shared.v_empty[v_ring.stage]);
     v_ring.advance();

@@ -242,7 +242,7 @@ void launch_copies(std::span<const RowCopy> copies, Stream stream) {
                                           static_cast<int64_t>(copy.to_pitch / kBytes),
                                           static_cast<int>(copy.height),
                                           row_words,
-                                          kernels::Divisor(static_cast<uint32_t>(row_words))};
+                                          kernels::Divisor(row_words)};
   });
   constexpr unsigned kBlocks = 132 * 8;  // as many as an H100 runs at once
   const auto count = static_cast<unsigned>(copies.size());
