@@ -138,16 +138,17 @@ struct Arguments {
   RowSteps q_steps, k_steps, v_steps, o_steps;
   const int *cu_seqlens_q, *cu_seqlens_k;  // null: equal lengths
   int64_t logsumexp_batch_stride, logsumexp_head_stride;
-  int requests;
-  bool packed;      // rows of Q, K, V, O and the logsumexp count through all requests
-  bool top_left;    // a query's own key has its number; else the last query's is the last key
-  int left, right;  // keys that a query sees before and after its own
+  Divisor requests{1};
+  int request_blocks;  // of queries, or of rows of packed heads, that each has at equal lengths
+  bool packed;         // rows of Q, K, V, O and the logsumexp count through all requests
+  bool top_left;       // a query's own key has its number; else the last query's is the last key
+  int left, right;     // keys that a query sees before and after its own
 
   // Where pages hold the keys: page `number` of request b is block_table[b * table_stride + number]
   // of the pool, in whose maps pages stand for requests. Else null.
   const int* block_table;
   int64_t table_stride;
-  int page_rows, box_rows;  // a box is as many rows of a block of keys as are in one page
+  int box_rows;  // as many rows of a block of keys as are in one page
   Divisor page_size{1};
 
   // Only if shared (kernels::Share).
@@ -165,8 +166,7 @@ struct Arguments {
   int packed_heads;        // 1: none are packed, and head_rows are more than there are
   Divisor head_groups{1};  // heads, or groups of those that are packed
   Divisor head_rows{1};
-  Divisor request_blocks{1};  // of rows of a request, at equal lengths
-  int q_box_rows;             // of one head, copied at once
+  int q_box_rows;  // of one head, copied at once
 
   // The number of keys that a query sees, if positive; else it sees none.
   __device__ int visible_keys(int query) const { return min(kv_len, query + diagonal + 1); }

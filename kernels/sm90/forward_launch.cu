@@ -66,14 +66,14 @@ Arguments arguments_by_request(const Launch& at, const Inputs& in, const Outputs
   a.cu_seqlens_k = at.cu_seqlens_k;
   a.logsumexp_batch_stride = p.is_ragged() ? 0 : p.q_heads * p.q_len;
   a.logsumexp_head_stride = p.is_ragged() ? p.q_tokens() : p.q_len;
-  a.requests = static_cast<int>(p.batch);
+  a.requests = Divisor(p.batch);
+  a.request_blocks = static_cast<int>(q_blocks_of({0, p.q_len}, at.blocks.q));
   a.packed = p.is_ragged();
   a.top_left = p.mask == Mask::causal_top_left;
   a.left = window_keys(p.window_left);
   a.right = p.mask == Mask::none ? window_keys(p.window_right) : 0;
   a.block_table = in.k.pages.table;
   a.table_stride = in.k.pages.stride;
-  a.page_rows = static_cast<int>(in.k.pages.size);
   a.box_rows = box_rows;
   return a;
 }

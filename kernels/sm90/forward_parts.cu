@@ -152,7 +152,7 @@ void set_parts(Arguments& a, const Problem& p, const Tiling& tiling, const Input
   a.packed_heads = static_cast<int>(tiling.packed_heads);
   a.head_groups = Divisor(tiling.heads);
   a.head_rows = Divisor(head_rows);
-  a.request_blocks = Divisor(std::max<int64_t>(1, tiling.blocks / p.batch));
+  a.request_blocks = static_cast<int>(tiling.blocks / p.batch);
 }
 
 void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,

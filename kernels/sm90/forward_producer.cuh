@@ -1,6 +1,6 @@
 // The producer of the forward kernels for Hopper: one warp takes tiles and loads their K and V,
-// another loads Q, both by TMA and as far ahead as shared memory has room. Of a share, the two
-// other warps fetch what these load.
+// another loads Q, both by TMA and as far ahead as shared memory has room. By request, a third one
+// loads V. Of a share, the two other warps fetch what these load.
 #pragma once
 
 #include <cuda.h>
@@ -40,7 +40,10 @@ struct ForwardProducer : Barriers<Delay> {
 
   static __device__ __forceinline__ void produce(const Arguments& a, Shared& shared) {
     if (threadIdx.x < (kByRequest ? 32 : 1)) produce_kv(a, shared);
-    if (threadIdx.x / 32 == 1 && (kInParts || threadIdx.x == 32)) produce_q(a, shared);
+    if (threadIdx.x / 32 == 1 && (kByRequest || threadIdx.x == 32)) produce_q(a, shared);
+    if constexpr (kByRequest) {
+      if (threadIdx.x / 32 == 2) produce_v(a, shared);
+    }
     if constexpr (Shapes::kShared) {
       if (threadIdx.x >= 64) ShareFetch<Shapes::kHeadDim, Delay>::run(a);
     }
@@ -48,7 +51,7 @@ struct ForwardProducer : Barriers<Delay> {
 
   // Takes tiles, publishes them in the ring, and loads their K and V. It takes a tile only when the
   // previous one has been loaded, so that all thread blocks finish at about the same time. By
-  // request, a whole warp takes the tiles, and its first lane does the rest, but for pages.
+  // request, a whole warp does it, and leaves V to another.
   //
   // If V is transposed, this kernel starts while the launch before it ends. This thread waits for
   // what that one makes, and all others for this one; the next launch waits for it alone, also if
@@ -67,13 +70,12 @@ struct ForwardProducer : Barriers<Delay> {
       if (is_first && tile.kv_blocks > 0) {
         load_q(a, shared, tile, 0, 0, kConsumersServedFirst, inputs);
       }
-      if (!kByRequest || threadIdx.x == 0) {
-        publish(shared, tile_ring, tile);
-        if (!kByRequest || a.block_table == nullptr) produce_kv_of(a, shared, tile, ring, inputs);
-      }
+      if (!kByRequest || threadIdx.x == 0) publish(shared, tile_ring, tile);
       if constexpr (kByRequest) {
         __syncwarp();
-        if (a.block_table != nullptr) produce_paged_kv_of(a, shared, tile, ring);
+        load_keys(a, tile, {a.k, a.k_steps, shared.k, shared.k_full, shared.k_empty}, ring);
+      } else {
+        produce_kv_of(a, shared, tile, ring, inputs);
       }
       if (tile.kv_blocks == Tiles::kNoTile) break;
       index = Tiles::next_index(a, tiles);
@@ -83,12 +85,21 @@ struct ForwardProducer : Barriers<Delay> {
     if constexpr (kInParts) ptx::griddepcontrol_launch_dependents();
   }
 
-  // Puts a tile into the ring, for the consumers and the warp that loads Q.
+  // Puts a tile into the ring, for the consumers and the warps that load Q and V.
   static __device__ __forceinline__ void publish(Shared& shared, const TileRing& at,
                                                  const Tile& tile) {
     wait(shared.tile_empty[at.stage], at.parity ^ 1);
     shared.tiles[at.stage] = tile;
     arrive(shared.tile_full[at.stage]);
+  }
+
+  // Takes a tile out of it, for a warp that loads Q or V.
+  static __device__ __forceinline__ Tile published(Shared& shared, const TileRing& at) {
+    wait(shared.tile_full[at.stage], at.parity);
+    const Tile tile = shared.tiles[at.stage];
+    if constexpr (kByRequest) __syncwarp();
+    if (threadIdx.x % 32 == 0) arrive(shared.tile_empty[at.stage]);
+    return tile;
   }
 
   static __device__ __forceinline__ void produce_kv_of(const Arguments& a, Shared& shared,
@@ -117,40 +128,74 @@ struct ForwardProducer : Barriers<Delay> {
     }
   }
 
-  // The same from pages, by a whole warp: each lane loads a box of the block, and has looked up its
-  // page while the block before was loaded.
-  static __device__ __forceinline__ void produce_paged_kv_of(const Arguments& a, Shared& shared,
-                                                             const Tile& tile, Ring& ring) {
+  // K or V of requests, and its buffers.
+  struct KeysOfRequests {
+    const CUtensorMap& map;
+    const RowSteps& steps;
+    char (&buffers)[Shapes::kStages][kPanels * kKPanelBytes];
+    uint64_t (&full)[Shapes::kStages], (&empty)[Shapes::kStages];
+  };
+
+  static __device__ void produce_v(const Arguments& a, Shared& shared) {
+    Ring ring;
+    for (TileRing tile_ring;; tile_ring.advance()) {
+      const Tile tile = published(shared, tile_ring);
+      if (tile.kv_blocks == Tiles::kNoTile) return;
+      load_keys(a, tile, {a.v, a.v_steps, shared.v, shared.v_full, shared.v_empty}, ring);
+    }
+  }
+
+  // By request: loads K or V of a tile. Called by a whole warp.
+  static __device__ __forceinline__ void load_keys(const Arguments& a, const Tile& tile,
+                                                   const KeysOfRequests& keys, Ring& ring) {
     const int kv_head = tile.head / a.heads_per_kv_head;
-    const int box_row = static_cast<int>(threadIdx.x) % 32 * a.box_rows;
-    const bool has_box = box_row < kBlockKv;
-    const int* table = a.block_table + tile.batch * a.table_stride;
-    const auto look_up = [&](int block) {
-      const int key = block * kBlockKv + box_row;
-      const bool exists = has_box && block >= tile.first_block && key < tile.kv_len;
-      return exists ? __ldg(table + a.page_size.quotient(key)) : 0;
+    if (a.block_table != nullptr) {
+      load_paged_keys(a, tile, kv_head, keys, ring);
+    } else if (threadIdx.x % 32 == 0) {
+      const auto rows = Tiles::kv_rows(keys.steps, tile, kv_head);
+      for (int block = tile.kv_blocks - 1; block >= tile.first_block; --block, ring.advance()) {
+        wait(keys.empty[ring.stage], ring.parity ^ 1);
+        copy<kKPanelBytes>(keys.map, keys.buffers[ring.stage], keys.full[ring.stage], rows,
+                           block * kBlockKv, ptx::CachePolicy::evict_last);
+      }
+    }
+  }
+
+  // The same from pages. Each lane loads a box of one of the next blocks, as many as 32 boxes make
+  // up, and looks up its page while the blocks before are loaded.
+  static __device__ __forceinline__ void load_paged_keys(const Arguments& a, const Tile& tile,
+                                                         int kv_head, const KeysOfRequests& keys,
+                                                         Ring& ring) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int boxes = kBlockKv / a.box_rows, next_blocks = 32 / boxes;
+    const int my_block = lane / boxes, row_in_block = lane % boxes * a.box_rows;
+    const int* const table = a.block_table + tile.batch * a.table_stride;
+    // From `row` of the page on; rows behind the first `count` are not the request's, but zeros.
+    struct Box {
+      int page, row, count;
     };
-    const auto copy_box = [&](const CUtensorMap& tensor, const RowSteps& steps, char* to,
-                              uint64_t& full, int page, int key) {
-      const uint32_t barrier = ptx::shared_address(&full);
-      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive_expect_tx(barrier, kPanels * kKPanelBytes);
-      __syncwarp();
-      if (!has_box) return;
-      // Rows of the page behind the request's last key are zeros.
-      const int row = a.page_size.remainder(key);
-      const int count = max(0, min(a.page_rows, tile.kv_len - (key - row)));
-      load_rows<kPanels, kKPanelBytes>(tensor, to + box_row * kRowBytes, barrier,
-                                       RowsOfRequest(steps, page, kv_head, 0, count), row,
-                                       ptx::CachePolicy::evict_last);
+    const auto look_up = [&](int block) -> Box {
+      const int key = block * kBlockKv + row_in_block, number = a.page_size.quotient(key);
+      const bool exists = block >= tile.first_block && key < tile.kv_len;
+      return {exists ? __ldg(table + number) : 0, key - number * a.page_size.divisor(),
+              max(0, min(a.box_rows, tile.kv_len - key))};
     };
-    int page = look_up(tile.kv_blocks - 1);
-    for (int block = tile.kv_blocks - 1; block >= tile.first_block; --block, ring.advance()) {
-      const int next_page = look_up(block - 1), key = block * kBlockKv + box_row;
-      wait(shared.k_empty[ring.stage], ring.parity ^ 1);
-      copy_box(a.k, a.k_steps, shared.k[ring.stage], shared.k_full[ring.stage], page, key);
-      wait(shared.v_empty[ring.stage], ring.parity ^ 1);
-      copy_box(a.v, a.v_steps, shared.v[ring.stage], shared.v_full[ring.stage], page, key);
-      page = next_page;
+    int block = tile.kv_blocks - 1;
+    Box next = look_up(block - my_block);
+    while (block >= tile.first_block) {
+      const RowsOfRequest rows(keys.steps, next.page, kv_head, next.row, next.count);
+      next = look_up(block - next_blocks - my_block);
+      for (int i = 0; i < next_blocks && block >= tile.first_block; ++i, --block, ring.advance()) {
+        wait(keys.empty[ring.stage], ring.parity ^ 1);
+        const uint32_t barrier = ptx::shared_address(&keys.full[ring.stage]);
+        if (lane == 0) ptx::mbarrier_arrive_expect_tx(barrier, kPanels * kKPanelBytes);
+        __syncwarp();
+        if (i == my_block) {
+          load_rows<kPanels, kKPanelBytes>(keys.map,
+                                           keys.buffers[ring.stage] + row_in_block * kRowBytes,
+                                           barrier, rows, 0, ptx::CachePolicy::evict_last);
+        }
+      }
     }
   }
 
@@ -160,10 +205,7 @@ struct ForwardProducer : Barriers<Delay> {
     ShareInputs inputs;
     bool is_first = true;
     for (TileRing tile_ring;; tile_ring.advance(), is_first = false) {
-      wait(shared.tile_full[tile_ring.stage], tile_ring.parity);
-      const Tile tile = shared.tiles[tile_ring.stage];
-      if constexpr (kInParts) __syncwarp();
-      if (!kInParts || threadIdx.x % 32 == 0) arrive(shared.tile_empty[tile_ring.stage]);
+      const Tile tile = published(shared, tile_ring);
       if (tile.kv_blocks == Tiles::kNoTile) return;
       if (tile.kv_blocks == 0) continue;
       load_q(a, shared, tile, parity, is_first ? kConsumersServedFirst : 0, kConsumers, inputs);
@@ -172,7 +214,8 @@ struct ForwardProducer : Barriers<Delay> {
   }
 
   // Loads Q of a tile for the consumers from `begin` to `end`. Prefetches it into the L2 cache if
-  // shared memory has no room yet. Called by a whole warp if in parts; else the first lane does it.
+  // shared memory has no room yet. Called by a whole warp if by request; its first lane does it,
+  // but in parts.
   static __device__ __forceinline__ void load_q(const Arguments& a, Shared& shared,
                                                 const Tile& tile, uint32_t parity, int begin,
                                                 int end, [[maybe_unused]] ShareInputs& inputs) {

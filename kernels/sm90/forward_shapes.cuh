@@ -81,9 +81,11 @@ struct ForwardShapes {
       ptx::mbarrier_init(ptx::shared_address(&shared.k_empty[i]), kWarps * kConsumers);
       ptx::mbarrier_init(ptx::shared_address(&shared.v_empty[i]), kWarps * kConsumers);
     }
+    constexpr int kLoaders = kByRequest ? 2 : 1;  // warps of Q, and of V
     for (int i = 0; i < kTileSlots; ++i) {
       ptx::mbarrier_init(ptx::shared_address(&shared.tile_full[i]), 1);
-      ptx::mbarrier_init(ptx::shared_address(&shared.tile_empty[i]), 1 + kWarps * kConsumers);
+      ptx::mbarrier_init(ptx::shared_address(&shared.tile_empty[i]),
+                         kLoaders + kWarps * kConsumers);
     }
     ptx::fence_mbarrier_init();
   }

@@ -177,8 +177,8 @@ struct ForwardTiles {
     }
     RequestBlock found;
     if (a.cu_seqlens_q != nullptr) {
-      found = block_in_slot<kBlockQ>(a.cu_seqlens_q, a.cu_seqlens_k, a.requests, item.block,
-                                     a.right == 0);
+      found = block_in_slot<kBlockQ>(a.cu_seqlens_q, a.cu_seqlens_k, a.requests.divisor(),
+                                     item.block, a.right == 0);
       if (found.request < 0) return tile;
       const int first_q = a.cu_seqlens_q[found.request], first_k = a.cu_seqlens_k[found.request];
       tile.q_len = a.cu_seqlens_q[found.request + 1] - first_q;
@@ -188,14 +188,8 @@ struct ForwardTiles {
         tile.first_k = first_k;
       }
     } else {
-      if constexpr (kConfig.in_parts) {
-        found = {a.request_blocks.quotient(item.block), a.request_blocks.remainder(item.block),
-                 a.request_blocks.divisor()};
-      } else {
-        found.blocks = (a.q_len + kBlockQ - 1) / kBlockQ;
-        found.request = item.block / found.blocks;
-        found.block = item.block % found.blocks;
-      }
+      // Blocks of all requests that see as many keys come together.
+      found = {a.requests.remainder(item.block), a.requests.quotient(item.block), a.request_blocks};
       tile.q_len = a.q_len;
       tile.kv_len = a.kv_len;
     }

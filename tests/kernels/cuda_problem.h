@@ -42,6 +42,7 @@ inline Problem problem_of_requests(Dtype dtype, Mask mask, Layout layout, int64_
 // The name of a test of one problem.
 inline std::string test_name(const Problem& problem) {
   std::string name = problem.id();
+  if (problem.page_size) name += "_pages_of_" + std::to_string(*problem.page_size);
   std::ranges::replace_if(
       name, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
   return name;

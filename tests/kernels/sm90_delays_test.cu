@@ -61,6 +61,10 @@ std::vector<Sample> samples() {
     p.window_left = left;
     return p;
   };
+  const auto in_pages = [](Problem p, int64_t page_size) {
+    p.page_size = page_size;
+    return p;
+  };
   constexpr auto kTop = Mask::causal_top_left, kBottom = Mask::causal_bottom_right;
   return {
       {grouped_problem(Dtype::bf16, Mask::none, 2, 500, 1201, 64), d64},
@@ -86,6 +90,11 @@ std::vector<Sample> samples() {
        by_request_128},
       {windowed(grouped_problem(Dtype::fp16, kBottom, 2, 1000, 1500, 128), 300), by_request_128},
       {windowed(problem_of_requests(Dtype::bf16, kBottom, Layout::ragged, 2, requests, 256), 70),
+       by_request_256},
+      {in_pages(grouped_problem(Dtype::fp16, kBottom, 2, 700, 901, 128), 16), by_request_128},
+      {in_pages(problem_of_requests(Dtype::bf16, kBottom, Layout::ragged, 2, requests, 64), 48),
+       by_request_64},
+      {in_pages(problem_of_requests(Dtype::bf16, Mask::none, Layout::bshd, 2, requests, 256), 80),
        by_request_256}};
 }
 

@@ -110,9 +110,12 @@ Sample sample(const Problem& problem) {
 std::vector<Sample> samples() {
   const std::vector<RequestLengths> requests{{70, 5000}, {0, 5}, {3, 0}, {100, 3000}, {129, 64}};
   constexpr auto kBottom = Mask::causal_bottom_right;
+  Problem in_pages = chunk(7, 1, 20, 2000);
+  in_pages.page_size = 16;
   return {sample<configuration(64, 64, 64, 2, true)>(chunk(6, 2, 33, 3000, 64)),
           sample<configuration(64, 128, 128, 2, true)>(chunk(2, 2, 150, 3001, 64, Mask::none)),
           sample<configuration(128, 64, 64, 2, true)>(chunk(7, 1, 20, 2000)),
+          sample<configuration(128, 64, 64, 2, true)>(in_pages),
           sample<configuration(128, 128, 128, 2, true)>(chunk(5, 1, 16, 3000)),  // boxes of 16 rows
           sample<configuration(128, 192, 64, 4, true)>(chunk(7, 1, 32, 2500)),   // of 32
           sample<configuration(128, 128, 128, 2, true)>(chunk(2, 1, 300, 4000)),
