@@ -51,6 +51,17 @@ __device__ __forceinline__ int ld_shared_cluster(uint32_t address) {
   return value;
 }
 
+// Stores to shared memory of a thread block of the cluster. `address` is aligned to the size.
+__device__ __forceinline__ void st_shared_cluster(uint32_t address, float value) {
+  asm volatile("st.shared::cluster.f32 [%0], %1;" : : "r"(address), "f"(value) : "memory");
+}
+__device__ __forceinline__ void st_shared_cluster_v2(uint32_t address, float2 v) {
+  asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};"
+               :
+               : "r"(address), "f"(v.x), "f"(v.y)
+               : "memory");
+}
+
 // Arrives at the mbarrier at `barrier`. Nothing that this thread has written becomes visible by it.
 __device__ __forceinline__ void mbarrier_arrive_cluster_relaxed(uint32_t barrier) {
   asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];"

@@ -10,10 +10,11 @@
 //
 // The variant `by_request` serves requests of different lengths, windows, and K and V in pages. Its
 // producer finds the request of a tile from cu_seqlens, and a tile has the lengths of its request.
-// V has a warp of its own there. TMA reads rows behind a request's end as zeros, whoever's they
-// are, and leaves them out of O. In the variant `in_parts` of it, for few queries, several thread
-// blocks divide the keys of a tile among themselves; merge_parts.cuh merges what they store. Its
-// consumers issue Q K^T of the next block first, and compute its softmax beside their own P V, too.
+// TMA reads rows behind a request's end as zeros, whoever's they are, and leaves them out of O.
+// From pages, a warp loads K and another V. In the variant `in_parts` of it, for few queries,
+// several thread blocks divide the keys of a tile among themselves; merge_parts.cuh merges what
+// they store, or merge_pair.cuh what two of them have. Its consumers issue Q K^T of the next block
+// first, and compute its softmax beside their own P V, too.
 //
 // The parts: forward_arguments.cuh has the configurations and the entry, forward_shapes.cuh the
 // sizes and shared memory, forward_tiles.cuh the tiles and their order, forward_producer.cuh the

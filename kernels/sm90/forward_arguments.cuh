@@ -36,6 +36,9 @@ struct Config {
   // Several thread blocks divide the keys of a tile among themselves. Each stores its O in fp32 and
   // its logsumexp, for another launch to merge (merge_parts.cuh).
   bool in_parts = false;
+  // Of two parts, whose thread blocks form a pair, a cluster. They merge the parts (merge_pair.cuh)
+  // and store the results. Each has one tile.
+  bool in_pairs = false;
   // A consumer computes the softmax of a block beside its own P V of the block before
   // (multiply_overlapped).
   bool overlaps = false;
@@ -71,6 +74,13 @@ constexpr Config with_parts(Config config) {
   config.in_parts = true;
   config.overlaps = true;
   config.turns = config.block_q == 2 * kConsumerRows;
+  return config;
+}
+
+// The same in pairs.
+constexpr Config with_pairs(Config config) {
+  config = with_parts(config);
+  config.in_pairs = true;
   return config;
 }
 
@@ -190,7 +200,7 @@ __device__ __forceinline__ void run_forward(const KernelArguments& a) {
     ptx::prefetch_tensormap(a.q);
     ptx::prefetch_tensormap(a.k);
     ptx::prefetch_tensormap(a.v);
-    Kernel::initialise_barriers(shared);
+    Kernel::initialise_barriers(a, shared);
   }
   __syncthreads();
   // The shuffle tells the compiler that the value is the same in all lanes. The compiler places the

@@ -162,10 +162,12 @@ BlockSizes shortest_blocks(const Problem& p, const DeviceInfo& device, int head_
 }
 
 KeyParts shortest_parts(const Problem& p, const DeviceInfo& device, int head_dim,
-                        std::span<const BlockSizes> candidates, int head_dim_of_whole,
+                        std::span<const BlockSizes> candidates,
+                        std::span<const BlockSizes> in_pairs, int head_dim_of_whole,
                         const BlockSizes& whole) {
-  // A second launch, and O in fp32, which is written and read.
-  constexpr double kClocksOfLaunch = 4000, kBytesPerClock = 1500;
+  // A second launch, and O in fp32, which is written and read; or merging in a pair.
+  constexpr double kClocksOfLaunch = 4000, kBytesPerClock = 1500, kClocksOfPair = 1500;
+  constexpr int64_t kLeastKeysOfPairs = 2048;  // with fewer, pairs were not timed
   constexpr double kLeastGain = 1.08;
   const Problem average = average_request(p);
   const auto bytes_of_part =
@@ -180,13 +182,20 @@ KeyParts shortest_parts(const Problem& p, const DeviceInfo& device, int head_dim
     const bool packs = packed && tiles_of(*packed, blocks) < tiles_of(average, blocks);
     const Problem& rows = packs ? *packed : average;
     const int64_t key_blocks = divide_up(average.kv_len, blocks.kv);
+    const int64_t at_once = device.threads * thread_blocks_at_once(head_dim, blocks.q);
+    const bool fits_in_pairs = average.kv_len >= kLeastKeysOfPairs &&
+                               std::ranges::count(in_pairs, blocks) > 0 &&
+                               2 * tiles_of(rows, blocks) <= at_once;
     for (int64_t parts = 2; parts <= std::min(kMostKeyParts, key_blocks); ++parts) {
-      const double clocks = predicted_clocks(rows, device, head_dim, blocks, 0, parts) +
-                            kClocksOfLaunch +
-                            static_cast<double>(parts) * bytes_of_part / kBytesPerClock;
+      const bool in_pair = parts == 2 && fits_in_pairs;
+      const double clocks_of_merge =
+          in_pair ? kClocksOfPair
+                  : kClocksOfLaunch + static_cast<double>(parts) * bytes_of_part / kBytesPerClock;
+      const double clocks =
+          predicted_clocks(rows, device, head_dim, blocks, 0, parts) + clocks_of_merge;
       if (clocks >= least) continue;
       least = clocks;
-      best = {blocks, parts, packs};
+      best = {blocks, parts, packs, in_pair};
     }
   }
   return best;

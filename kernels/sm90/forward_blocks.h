@@ -27,18 +27,22 @@ BlockSizes shortest_blocks(const Problem&, const DeviceInfo&, int head_dim,
                            std::span<const BlockSizes> candidates, const BlockSizes& long_blocks);
 
 // How many parts the keys of each tile are divided into, for thread blocks to share; the block
-// sizes; and whether the query heads of a K/V head are packed.
+// sizes; whether the query heads of a K/V head are packed; and whether the thread blocks of two
+// parts form a pair, which merges them, in place of a second launch.
 struct KeyParts {
   BlockSizes blocks;
   int64_t parts = 1;
   bool packs_heads = false;
+  bool in_pairs = false;
 };
 inline constexpr int64_t kMostKeyParts = 64;
 
 // Returns those with the shortest predicted time; one part if more are not worth it, compared with
 // `whole`, the blocks of the kernel that divides no keys. `head_dim` is what each is compiled for.
+// Those of `candidates` that are `in_pairs`, too, can be merged in pairs.
 KeyParts shortest_parts(const Problem&, const DeviceInfo&, int head_dim,
-                        std::span<const BlockSizes> candidates, int head_dim_of_whole,
+                        std::span<const BlockSizes> candidates,
+                        std::span<const BlockSizes> in_pairs, int head_dim_of_whole,
                         const BlockSizes& whole);
 
 // The rows that each of the heads that are packed has. Each 8 rows, which TMA copies, are of one.

@@ -12,6 +12,7 @@
 #include "kernels/sm90/forward_softmax.cuh"
 #include "kernels/sm90/forward_tiles.cuh"
 #include "kernels/sm90/forward_walk.cuh"
+#include "kernels/sm90/merge_pair.cuh"
 #include "kernels/sm90/roles.cuh"
 
 namespace flashbench::kernels::sm90 {
@@ -167,6 +168,18 @@ struct ForwardConsumer {
     finish_pv();
   }
 
+  // Stores the results of a tile. A pair of thread blocks merges its two parts first.
+  static __device__ __forceinline__ void store(const Arguments& a, Shared& shared,
+                                               const typename Tiles::Tile& tile, int consumer,
+                                               const float (&o)[kOFloats], const Rows& rows) {
+    if constexpr (kConfig.in_pairs) {
+      ptx::wgmma_wait_group<0>();
+      MergePair<T, kConfig>::merge(a, shared, tile, o, rows);
+    } else {
+      ForwardOutput<T, kConfig>::store(a, shared, tile, consumer, o, rows);
+    }
+  }
+
   static __device__ void consume(const Arguments& a, Shared& shared, int consumer) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
@@ -207,7 +220,7 @@ struct ForwardConsumer {
       walk.tile_ring.advance();
       more = walk.begin_tile();
       issue_qk(s, q, k.advance(k_ring.stage * kKvBytes));
-      ForwardOutput<T, kConfig>::store(a, shared, shared.tiles[done], consumer, o, rows);
+      store(a, shared, shared.tiles[done], consumer, o, rows);
       walk.release(shared.tile_empty[done]);
     }
     ptx::wgmma_wait_group<0>();

@@ -15,6 +15,7 @@
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/requests.h"
+#include "kernels/sm90/cluster_launch.h"
 #include "kernels/sm90/forward_blocks.h"
 #include "kernels/sm90/forward_launch.h"
 #include "kernels/sm90/forward_variants.h"
@@ -41,6 +42,17 @@ constexpr std::array kVariants{
     forward_variant<in_parts(256, 128, 64, 2)>(),
 };
 
+constexpr Config in_pairs(int head_dim, int block_q, int block_kv, int stages) {
+  return with_pairs(configuration(head_dim, block_q, block_kv, stages, true));
+}
+
+constexpr std::array kPairVariants{
+    forward_variant<in_pairs(64, 128, 128, 2)>(),
+    forward_variant<in_pairs(128, 192, 64, 4)>(),
+    forward_variant<in_pairs(128, 128, 128, 2)>(),
+    forward_variant<in_pairs(256, 128, 64, 2)>(),
+};
+
 // With one of `candidates`.
 KeyParts parts_of(const Problem& p, const DeviceInfo& device,
                   std::span<const BlockSizes> candidates) {
@@ -50,6 +62,7 @@ KeyParts parts_of(const Problem& p, const DeviceInfo& device,
   const int64_t all = tiles(p, q_blocks(p, whole.q));
   if (all > kMostTilesEach * device.threads || p.q_tokens() == 0) return {whole};
   return shortest_parts(p, device, compiled_head_dim(kVariants, p.head_dim), candidates,
+                        fitting_blocks(kPairVariants, p, device),
                         compiled_head_dim(forward_variants(p), p.head_dim), whole);
 }
 KeyParts parts_of(const Problem& p, const DeviceInfo& device) {
@@ -72,6 +85,7 @@ BlockSizes choose(const Problem& p, const DeviceInfo& device) {
 // heads, that each has.
 struct Tiling {
   int64_t parts, packed_heads, blocks, heads;
+  bool in_pairs;
 
   explicit Tiling(const Launch& at)
       : Tiling(at, parts_of(at.problem, at.device, std::span(&at.blocks, 1))) {}
@@ -79,16 +93,20 @@ struct Tiling {
       : parts(division.parts),
         packed_heads(division.packs_heads ? at.problem.heads_per_kv_head() : 1),
         blocks(q_block_slots(at.problem, at.blocks.q)),
-        heads(at.problem.q_heads / packed_heads) {
+        heads(at.problem.q_heads / packed_heads),
+        in_pairs(division.in_pairs) {
     const Problem& p = at.problem;
     if (packed_heads == 1) return;
     blocks = p.batch * q_blocks_of({0, packed_heads * rows_of_packed_head(p.q_len)}, at.blocks.q);
   }
   int64_t tiles() const { return blocks * heads * parts; }
+  // Of a tile, for another launch to merge.
+  int64_t stored_parts() const { return in_pairs ? 0 : parts; }
 };
 
-CudaKernel<Arguments> kernel_at(const Launch& at) {
-  return variant_at(kVariants, at).kernel("sm90_forward_parts", at.problem.dtype);
+CudaKernel<Arguments> kernel_at(const Launch& at, const Tiling& tiling) {
+  return (tiling.in_pairs ? variant_at(kPairVariants, at) : variant_at(kVariants, at))
+      .kernel("sm90_forward_parts", at.problem.dtype);
 }
 
 CudaKernel<MergeArguments> merge_at(const Launch& at) {
@@ -98,13 +116,17 @@ CudaKernel<MergeArguments> merge_at(const Launch& at) {
 }
 
 std::vector<KernelFacts> facts(const Launch& at) {
-  return {kernel_facts(kernel_at(at)), kernel_facts(merge_at(at))};
+  const Tiling tiling(at);
+  const KernelFacts main = kernel_facts(kernel_at(at, tiling));
+  if (tiling.in_pairs) return {main};
+  return {main, kernel_facts(merge_at(at))};
 }
 
 std::string describe_variant(const Launch& at) {
   const Tiling tiling(at);
   return "sm90_forward_parts " + describe(at.blocks) + ", keys in " + std::to_string(tiling.parts) +
-         " parts" + (tiling.packed_heads > 1 ? ", packed heads" : "");
+         " parts" + (tiling.in_pairs ? ", merged in pairs" : "") +
+         (tiling.packed_heads > 1 ? ", packed heads" : "");
 }
 
 // The parts of the workspace, in bytes from its start.
@@ -112,7 +134,7 @@ struct Workspace {
   size_t logsumexp, last_taken, end;
 
   Workspace(const Launch& at, const Tiling& tiling) {
-    const auto rows = static_cast<size_t>(tiling.parts * at.problem.query_rows());
+    const auto rows = static_cast<size_t>(tiling.stored_parts() * at.problem.query_rows());
     logsumexp = rows * static_cast<size_t>(at.problem.head_dim) * sizeof(float);
     last_taken = logsumexp + rows * sizeof(float);
     end = last_taken + sizeof(unsigned);
@@ -162,14 +184,18 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
   const Workspace offsets(at, tiling);
   const auto in_workspace = [&](size_t offset) { return static_cast<char*>(workspace) + offset; };
   Arguments a = arguments_by_request(at, in, out, in_workspace(offsets.last_taken));
+  set_parts(a, p, tiling, in);
+  if (tiling.in_pairs) {
+    launch_clusters(kernel_at(at, tiling), {.z = tiling.tiles(), .cluster_size = 2}, a, stream);
+    return;
+  }
   a.o = workspace;
   a.logsumexp = reinterpret_cast<float*>(in_workspace(offsets.logsumexp));
   a.o_row_stride = p.head_dim;
-  set_parts(a, p, tiling, in);
   const int64_t at_once =
       at.device.threads *
       thread_blocks_at_once(compiled_head_dim(kVariants, p.head_dim), at.blocks.q);
-  launch_kernel(kernel_at(at), std::min(tiling.tiles(), at_once), a, stream);
+  launch_kernel(kernel_at(at, tiling), std::min(tiling.tiles(), at_once), a, stream);
 
   const MergeArguments merge{
       .o_parts = static_cast<const float*>(a.o),

@@ -1,5 +1,5 @@
 // The producer of the forward kernels for Hopper: one warp takes tiles and loads their K and V,
-// another loads Q, both by TMA and as far ahead as shared memory has room. By request, a third one
+// another loads Q, both by TMA and as far ahead as shared memory has room. From pages, a third one
 // loads V. Of a share, the two other warps fetch what these load.
 #pragma once
 
@@ -42,7 +42,7 @@ struct ForwardProducer : Barriers<Delay> {
     if (threadIdx.x < (kByRequest ? 32 : 1)) produce_kv(a, shared);
     if (threadIdx.x / 32 == 1 && (kByRequest || threadIdx.x == 32)) produce_q(a, shared);
     if constexpr (kByRequest) {
-      if (threadIdx.x / 32 == 2) produce_v(a, shared);
+      if (threadIdx.x / 32 == 2 && a.block_table != nullptr) produce_paged_v(a, shared);
     }
     if constexpr (Shapes::kShared) {
       if (threadIdx.x >= 64) ShareFetch<Shapes::kHeadDim, Delay>::run(a);
@@ -51,7 +51,8 @@ struct ForwardProducer : Barriers<Delay> {
 
   // Takes tiles, publishes them in the ring, and loads their K and V. It takes a tile only when the
   // previous one has been loaded, so that all thread blocks finish at about the same time. By
-  // request, a whole warp does it, and leaves V to another.
+  // request, a whole warp takes the tiles, and its first lane does the rest; but from pages all
+  // lanes load K, and another warp V.
   //
   // If V is transposed, this kernel starts while the launch before it ends. This thread waits for
   // what that one makes, and all others for this one; the next launch waits for it alone, also if
@@ -63,19 +64,22 @@ struct ForwardProducer : Barriers<Delay> {
     Ring ring;
     ShareInputs inputs;
     const unsigned tiles = Tiles::count(a);
-    unsigned index = blockIdx.x;
+    unsigned index = Tiles::thread_block();
     bool is_first = true;
     for (TileRing tile_ring;; tile_ring.advance(), is_first = false) {
       const Tile tile = Tiles::next_tile(a, index, tiles);
       if (is_first && tile.kv_blocks > 0) {
         load_q(a, shared, tile, 0, 0, kConsumersServedFirst, inputs);
       }
-      if (!kByRequest || threadIdx.x == 0) publish(shared, tile_ring, tile);
+      if (!kByRequest || threadIdx.x == 0) {
+        publish(shared, tile_ring, tile);
+        if (!kByRequest || a.block_table == nullptr) produce_kv_of(a, shared, tile, ring, inputs);
+      }
       if constexpr (kByRequest) {
         __syncwarp();
-        load_keys(a, tile, {a.k, a.k_steps, shared.k, shared.k_full, shared.k_empty}, ring);
-      } else {
-        produce_kv_of(a, shared, tile, ring, inputs);
+        if (a.block_table != nullptr) {
+          load_paged(a, tile, {a.k, a.k_steps, shared.k, shared.k_full, shared.k_empty}, ring);
+        }
       }
       if (tile.kv_blocks == Tiles::kNoTile) break;
       index = Tiles::next_index(a, tiles);
@@ -128,44 +132,29 @@ struct ForwardProducer : Barriers<Delay> {
     }
   }
 
-  // K or V of requests, and its buffers.
-  struct KeysOfRequests {
+  // K or V in pages, and its buffers.
+  struct Paged {
     const CUtensorMap& map;
     const RowSteps& steps;
     char (&buffers)[Shapes::kStages][kPanels * kKPanelBytes];
     uint64_t (&full)[Shapes::kStages], (&empty)[Shapes::kStages];
   };
 
-  static __device__ void produce_v(const Arguments& a, Shared& shared) {
+  static __device__ void produce_paged_v(const Arguments& a, Shared& shared) {
     Ring ring;
     for (TileRing tile_ring;; tile_ring.advance()) {
       const Tile tile = published(shared, tile_ring);
       if (tile.kv_blocks == Tiles::kNoTile) return;
-      load_keys(a, tile, {a.v, a.v_steps, shared.v, shared.v_full, shared.v_empty}, ring);
+      load_paged(a, tile, {a.v, a.v_steps, shared.v, shared.v_full, shared.v_empty}, ring);
     }
   }
 
-  // By request: loads K or V of a tile. Called by a whole warp.
-  static __device__ __forceinline__ void load_keys(const Arguments& a, const Tile& tile,
-                                                   const KeysOfRequests& keys, Ring& ring) {
+  // Loads K or V of a tile from pages. Called by a whole warp. Each lane loads a box of one of the
+  // next blocks, as many as 32 boxes make up, and looks up its page while the blocks before are
+  // loaded.
+  static __device__ __forceinline__ void load_paged(const Arguments& a, const Tile& tile,
+                                                    const Paged& keys, Ring& ring) {
     const int kv_head = tile.head / a.heads_per_kv_head;
-    if (a.block_table != nullptr) {
-      load_paged_keys(a, tile, kv_head, keys, ring);
-    } else if (threadIdx.x % 32 == 0) {
-      const auto rows = Tiles::kv_rows(keys.steps, tile, kv_head);
-      for (int block = tile.kv_blocks - 1; block >= tile.first_block; --block, ring.advance()) {
-        wait(keys.empty[ring.stage], ring.parity ^ 1);
-        copy<kKPanelBytes>(keys.map, keys.buffers[ring.stage], keys.full[ring.stage], rows,
-                           block * kBlockKv, ptx::CachePolicy::evict_last);
-      }
-    }
-  }
-
-  // The same from pages. Each lane loads a box of one of the next blocks, as many as 32 boxes make
-  // up, and looks up its page while the blocks before are loaded.
-  static __device__ __forceinline__ void load_paged_keys(const Arguments& a, const Tile& tile,
-                                                         int kv_head, const KeysOfRequests& keys,
-                                                         Ring& ring) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int boxes = kBlockKv / a.box_rows, next_blocks = 32 / boxes;
     const int my_block = lane / boxes, row_in_block = lane % boxes * a.box_rows;

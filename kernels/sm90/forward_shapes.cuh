@@ -69,7 +69,7 @@ struct ForwardShapes {
   using Ring = RingPosition<kStages>;
   using TileRing = RingPosition<kTileSlots>;
 
-  static __device__ void initialise_barriers(auto& shared) {
+  static __device__ void initialise_barriers(const Arguments& a, auto& shared) {
     constexpr int kWarps = 4;  // per warpgroup; each warp arrives when it is done
     for (int i = 0; i < kConsumers; ++i) {
       ptx::mbarrier_init(ptx::shared_address(&shared.q_full[i]), 1);
@@ -81,11 +81,11 @@ struct ForwardShapes {
       ptx::mbarrier_init(ptx::shared_address(&shared.k_empty[i]), kWarps * kConsumers);
       ptx::mbarrier_init(ptx::shared_address(&shared.v_empty[i]), kWarps * kConsumers);
     }
-    constexpr int kLoaders = kByRequest ? 2 : 1;  // warps of Q, and of V
+    // Warps of the producer that take tiles from the ring: that of Q, and of V.
+    const int loaders = kByRequest && a.block_table != nullptr ? 2 : 1;
     for (int i = 0; i < kTileSlots; ++i) {
       ptx::mbarrier_init(ptx::shared_address(&shared.tile_full[i]), 1);
-      ptx::mbarrier_init(ptx::shared_address(&shared.tile_empty[i]),
-                         kLoaders + kWarps * kConsumers);
+      ptx::mbarrier_init(ptx::shared_address(&shared.tile_empty[i]), loaders + kWarps * kConsumers);
     }
     ptx::fence_mbarrier_init();
   }

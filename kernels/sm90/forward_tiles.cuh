@@ -76,6 +76,10 @@ struct ForwardTiles {
     }
   }
 
+  // Thread blocks of pairs are numbered in the third dimension of the grid, along which clusters
+  // lie.
+  static __device__ unsigned thread_block() { return kConfig.in_pairs ? blockIdx.z : blockIdx.x; }
+
   // Returns the next tile index of the launch: unique, counting from 0. A launch takes `tiles`
   // indices, one after every tile. The counter wraps around, so that the last index taken leaves it
   // ready for the next launch: at `tiles` - 1 or above.
@@ -98,7 +102,9 @@ struct ForwardTiles {
     }
   }
   static __device__ unsigned next_index(const Arguments& a, unsigned tiles) {
-    if constexpr (kByRequest) {
+    if constexpr (kConfig.in_pairs) {
+      return tiles;
+    } else if constexpr (kByRequest) {
       unsigned taken = 0;
       if (threadIdx.x == 0) taken = take_tile(a.last_taken, tiles);
       return gridDim.x + __shfl_sync(~0u, taken, 0);

@@ -9,6 +9,7 @@
 
 #include "device/cuda.h"
 #include "kernels/common/launch.h"
+#include "kernels/sm90/cluster_launch.h"
 #include "tests/kernels/captured_launch.h"
 #include "tests/kernels/cuda_problem.h"
 #include "tests/kernels/on_gpu.h"
@@ -25,11 +26,17 @@ void expect_no_bit_changes(Device& device, const Problem& problem, CudaProblem& 
                            const Rest& launch_rest, const Check& check_first) {
   const auto stream = static_cast<cudaStream_t>(device.stream().cuda);
   const auto captured = captured_launch<Arguments>([&] { one.launch(); }, stream, which);
-  const int64_t all_thread_blocks = captured.grid.x;
+  const bool in_pairs = captured.grid.z > 1;
+  const int64_t all_thread_blocks = int64_t{captured.grid.x} * captured.grid.z;
   const auto hash_of_run = [&](unsigned warpgroups, unsigned run, int64_t thread_blocks) {
     one.outputs().poison();
     hold_up(warpgroups, run, stream);
-    launch_kernel(delayed, thread_blocks, captured.arguments, device.stream());
+    if (in_pairs) {
+      launch_clusters(delayed, {.z = thread_blocks, .cluster_size = 2}, captured.arguments,
+                      device.stream());
+    } else {
+      launch_kernel(delayed, thread_blocks, captured.arguments, device.stream());
+    }
     launch_rest();
     finish_or_exit({device.stream()}, 10, problem.id() + " in run " + std::to_string(run));
     return one.outputs().hash();
@@ -42,7 +49,8 @@ void expect_no_bit_changes(Device& device, const Problem& problem, CudaProblem& 
   constexpr unsigned kRuns = 100, kSubsets = 16;  // of a producer and up to three consumers
   const int64_t grids[] = {1, 3, all_thread_blocks};
   for (unsigned run = 1; run <= kRuns; ++run) {
-    const int64_t thread_blocks = std::min(grids[run % 3], all_thread_blocks);
+    const int64_t thread_blocks =
+        in_pairs ? all_thread_blocks : std::min(grids[run % 3], all_thread_blocks);
     ASSERT_EQ(hash_of_run(run % kSubsets, run, thread_blocks), undelayed)
         << "run " << run << ", warpgroups held up " << run % kSubsets << ", " << thread_blocks
         << " thread blocks";

@@ -64,6 +64,16 @@ TEST(Sm90ForwardParts, PacksHeadsWhereTheirQueriesFillNoBlock) {
               testing::Not(testing::HasSubstr("packed heads")));
 }
 
+// Two parts need no second launch if all thread blocks run at the same time.
+TEST(Sm90ForwardParts, MergesTwoPartsInPairs) {
+  const DeviceInfo device = hopper();
+  const Problem p = chunk(32, 8, 256, 8192);
+  EXPECT_THAT(variant(p, device), testing::HasSubstr("2 parts, merged in pairs"));
+  const Launch at{p, device, kSm90ForwardParts.choose(p, device)};
+  EXPECT_EQ(kSm90ForwardParts.schedule(at)->partial_bytes, 0);
+  EXPECT_THAT(variant(chunk(32, 8, 128, 8192), device), testing::Not(testing::HasSubstr("pairs")));
+}
+
 TEST(Sm90ForwardParts, ReportsItsSchedule) {
   const DeviceInfo device = hopper();
   const Problem p = chunk(16, 16, 128, 16384);
@@ -94,9 +104,8 @@ struct Sample {
   BlockSizes blocks;
   CudaKernel<Arguments> kernel;
 };
-template <Config kBase>
+template <Config kBase, Config kConfig = with_parts(kBase)>
 Sample sample(const Problem& problem) {
-  constexpr Config kConfig = with_parts(kBase);
   using Kernel = Forward<__nv_bfloat16, kConfig, RandomDelay>;
   return {problem,
           {.q = kConfig.block_q,
@@ -107,31 +116,53 @@ Sample sample(const Problem& problem) {
            sizeof(typename Kernel::Shared)}};
 }
 
+template <Config kBase>
+Sample sample_of_pairs(const Problem& problem) {
+  return sample<kBase, with_pairs(kBase)>(problem);
+}
+
 std::vector<Sample> samples() {
   const std::vector<RequestLengths> requests{{70, 5000}, {0, 5}, {3, 0}, {100, 3000}, {129, 64}};
   constexpr auto kBottom = Mask::causal_bottom_right;
-  Problem in_pages = chunk(7, 1, 20, 2000);
-  in_pages.page_size = 16;
+  const std::vector<RequestLengths> long_requests{
+      {70, 5000}, {0, 5}, {3, 0}, {100, 4000}, {129, 4000}};
+  const auto in_pages = [](Problem p, int64_t page_size) {
+    p.page_size = page_size;
+    return p;
+  };
   return {sample<configuration(64, 64, 64, 2, true)>(chunk(6, 2, 33, 3000, 64)),
           sample<configuration(64, 128, 128, 2, true)>(chunk(2, 2, 150, 3001, 64, Mask::none)),
           sample<configuration(128, 64, 64, 2, true)>(chunk(7, 1, 20, 2000)),
-          sample<configuration(128, 64, 64, 2, true)>(in_pages),
+          sample<configuration(128, 64, 64, 2, true)>(in_pages(chunk(7, 1, 20, 2000), 16)),
           sample<configuration(128, 128, 128, 2, true)>(chunk(5, 1, 16, 3000)),  // boxes of 16 rows
           sample<configuration(128, 192, 64, 4, true)>(chunk(7, 1, 32, 2500)),   // of 32
           sample<configuration(128, 128, 128, 2, true)>(chunk(2, 1, 300, 4000)),
           sample<configuration(128, 192, 64, 4, true)>(
               problem_of_requests(Dtype::bf16, kBottom, Layout::ragged, 1, requests, 128)),
-          sample<configuration(256, 128, 64, 2, true)>(chunk(4, 1, 40, 3000, 256))};
+          sample<configuration(256, 128, 64, 2, true)>(chunk(4, 1, 40, 3000, 256)),
+          sample_of_pairs<configuration(128, 128, 128, 2, true)>(chunk(60, 20, 100, 3000, 120)),
+          sample_of_pairs<configuration(128, 128, 128, 2, true)>(
+              in_pages(chunk(60, 20, 100, 3001), 48)),
+          sample_of_pairs<configuration(128, 128, 128, 2, true)>(
+              problem_of_requests(Dtype::bf16, kBottom, Layout::bshd, 4, long_requests, 128)),
+          sample_of_pairs<configuration(128, 192, 64, 4, true)>(chunk(120, 60, 90, 2500)),
+          sample_of_pairs<configuration(64, 128, 128, 2, true)>(
+              chunk(60, 60, 100, 3000, 64, Mask::none)),
+          sample_of_pairs<configuration(256, 128, 64, 2, true)>(chunk(30, 30, 200, 2200, 256))};
 }
 
 // Else there would be little to delay.
 TEST(Sm90ForwardParts, HasPartsInTheProblemsWithDelays) {
   const DeviceInfo device = hopper();
+  int in_pairs = 0;
   for (const Sample& one : samples()) {
     const Problem& p = one.problem;
     EXPECT_EQ(kSm90ForwardParts.why_unsupported(p, device), std::nullopt) << p.id();
-    EXPECT_GT(kSm90ForwardParts.schedule({p, device, one.blocks})->splits, 1) << p.id();
+    const Schedule schedule = kSm90ForwardParts.schedule({p, device, one.blocks}).value();
+    EXPECT_GT(schedule.splits, 1) << p.id();
+    if (schedule.partial_bytes == 0) ++in_pairs;
   }
+  EXPECT_EQ(in_pairs, 6);
 }
 
 class CudaSm90PartsDelays : public testing::TestWithParam<int> {};
@@ -144,12 +175,15 @@ TEST_P(CudaSm90PartsDelays, ChangeNoBit) {
   if (const auto why = kSm90ForwardParts.why_unsupported(p, device->info())) GTEST_SKIP() << *why;
 
   CudaProblem one(*device, kSm90ForwardParts, p, one_of.blocks);
-  const auto merge = captured_launch<MergeArguments>(
-      [&] { one.launch(); }, static_cast<cudaStream_t>(device->stream().cuda));
+  std::optional<CapturedLaunch<MergeArguments>> merge;
+  if (kSm90ForwardParts.schedule({p, device->info(), one_of.blocks})->partial_bytes > 0) {
+    merge = captured_launch<MergeArguments>([&] { one.launch(); },
+                                            static_cast<cudaStream_t>(device->stream().cuda));
+  }
   const CudaKernel<MergeArguments> merge_kernel{"sm90_merge_parts",
                                                 merge_parts_kernel<__nv_bfloat16>, kMergeThreads};
   const auto launch_merge = [&] {
-    launch_kernel(merge_kernel, merge.grid.x, merge.arguments, device->stream());
+    if (merge) launch_kernel(merge_kernel, merge->grid.x, merge->arguments, device->stream());
   };
   const auto check = [&] {
     HostOutputs host = one.outputs().to_host();
