@@ -116,6 +116,11 @@ int64_t tiles_of(const Problem& p, const BlockSizes& blocks) {
   return p.batch * p.q_heads * divide_up(p.q_len, blocks.q);
 }
 
+// The share of their last wave, and of all before, that so many tiles fill.
+double filled_share(int64_t tiles, int64_t at_once) {
+  return static_cast<double>(tiles) / static_cast<double>(divide_up(tiles, at_once) * at_once);
+}
+
 // The problem as tiles of packed heads have it: one query head for each K/V head, with all queries.
 // None if heads are not packed: where requests differ, and where the mask leaves a query much less
 // than it leaves others, since a tile has all of them.
@@ -175,12 +180,19 @@ KeyParts shortest_parts(const Problem& p, const DeviceInfo& device, int head_dim
       sizeof(float);
   const double clocks_of_whole =
       predicted_clocks(average, device, head_dim_of_whole, whole, missing_rows(p, whole));
+  // Parts of the same rows gain what whole tiles leave idle.
+  const bool leaves_idle =
+      kLeastGain *
+          filled_share(tiles_of(average, whole),
+                       device.threads * thread_blocks_at_once(head_dim_of_whole, whole.q)) <=
+      1;
   double least = clocks_of_whole / kLeastGain;
   KeyParts best{whole};
   const std::optional<Problem> packed = with_packed_heads(p);
   for (const BlockSizes& blocks : candidates) {
     const bool packs = packed && tiles_of(*packed, blocks) < tiles_of(average, blocks);
     const Problem& rows = packs ? *packed : average;
+    if (blocks.q == whole.q && !packs && !leaves_idle) continue;
     const int64_t key_blocks = divide_up(average.kv_len, blocks.kv);
     const int64_t at_once = device.threads * thread_blocks_at_once(head_dim, blocks.q);
     const bool fits_in_pairs = average.kv_len >= kLeastKeysOfPairs &&
