@@ -22,7 +22,7 @@
 
 namespace flashbench::kernels {
 
-extern const AttentionKernel kSm90ForwardParts;
+extern const AttentionKernel kSm90Forward, kSm90ForwardParts;
 
 namespace sm90 {
 namespace {
@@ -72,6 +72,16 @@ TEST(Sm90ForwardParts, MergesTwoPartsInPairs) {
   const Launch at{p, device, kSm90ForwardParts.choose(p, device)};
   EXPECT_EQ(kSm90ForwardParts.schedule(at)->partial_bytes, 0);
   EXPECT_THAT(variant(chunk(32, 8, 128, 8192), device), testing::Not(testing::HasSubstr("pairs")));
+}
+
+// 128 whole tiles fill 132 multiprocessors. Parts of the same rows would make two waves of them.
+TEST(Sm90ForwardParts, HaveOtherRowsWhereWholeTilesFillTheGpu) {
+  const DeviceInfo device = hopper();
+  const Problem p = chunk(8, 1, 2048, 8192);
+  const BlockSizes whole = kSm90Forward.choose(p, device);
+  ASSERT_EQ(8 * 2048 / whole.q, 128);
+  ASSERT_EQ(kSm90ForwardParts.why_unsupported(p, device), std::nullopt);
+  EXPECT_NE(kSm90ForwardParts.choose(p, device).q, whole.q);
 }
 
 TEST(Sm90ForwardParts, ReportsItsSchedule) {
