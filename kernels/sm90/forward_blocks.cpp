@@ -174,6 +174,7 @@ KeyParts shortest_parts(const Problem& p, const DeviceInfo& device, int head_dim
   constexpr double kClocksOfLaunch = 4000, kBytesPerClock = 1500, kClocksOfPair = 1500;
   constexpr int64_t kLeastKeysOfPairs = 2048;  // with fewer, pairs were not timed
   constexpr double kLeastGain = 1.08;
+  constexpr int64_t kMostWaves = 8;  // more fill the last one little better
   const Problem average = average_request(p);
   const auto bytes_of_part =
       static_cast<double>(2 * average.batch * average.q_heads * average.q_len * p.head_dim) *
@@ -193,12 +194,13 @@ KeyParts shortest_parts(const Problem& p, const DeviceInfo& device, int head_dim
     const bool packs = packed && tiles_of(*packed, blocks) < tiles_of(average, blocks);
     const Problem& rows = packs ? *packed : average;
     if (blocks.q == whole.q && !packs && !leaves_idle) continue;
-    const int64_t key_blocks = divide_up(average.kv_len, blocks.kv);
+    const int64_t tiles = tiles_of(rows, blocks), key_blocks = divide_up(average.kv_len, blocks.kv);
     const int64_t at_once = device.threads * thread_blocks_at_once(head_dim, blocks.q);
     const bool fits_in_pairs = average.kv_len >= kLeastKeysOfPairs &&
-                               std::ranges::count(in_pairs, blocks) > 0 &&
-                               2 * tiles_of(rows, blocks) <= at_once;
-    for (int64_t parts = 2; parts <= std::min(kMostKeyParts, key_blocks); ++parts) {
+                               std::ranges::count(in_pairs, blocks) > 0 && 2 * tiles <= at_once;
+    const int64_t most_parts =
+        std::min({kMostKeyParts, key_blocks, divide_up(kMostWaves * at_once, tiles)});
+    for (int64_t parts = 2; parts <= most_parts; ++parts) {
       const bool in_pair = parts == 2 && fits_in_pairs;
       const double clocks_of_merge =
           in_pair ? kClocksOfPair
