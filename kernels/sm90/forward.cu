@@ -222,8 +222,7 @@ void launch(const Launch& given, const Inputs& in, const Outputs& out, void* wor
   const Launch at = with_blocks_there_are(given);
   const Problem& p = at.problem;
   const int64_t at_once =
-      at.device.threads *
-      thread_blocks_at_once(compiled_head_dim(variants(at), p.head_dim), at.blocks.q);
+      thread_blocks_of_device(at.device, compiled_head_dim(variants(at), p.head_dim), at.blocks.q);
   const Arguments a = is_by_request(p) ? arguments_by_request(at, in, out, workspace)
                                        : arguments(at, in, out, workspace, at_once);
   if (at.share != nullptr) {

@@ -54,6 +54,10 @@ constexpr int64_t divide_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
+int64_t tiles_of(const Problem& p, const BlockSizes& blocks) {
+  return p.batch * p.q_heads * divide_up(p.q_len, blocks.q);
+}
+
 // When a launch ends whose tiles become shorter evenly, each taken by the slot that is free first.
 // Slots that have a long one take a short one next: after two layers of tiles all end together, at
 // twice the length in their middle.
@@ -75,7 +79,7 @@ double predicted_clocks(const Problem& p, const DeviceInfo& device, int head_dim
   const TileCosts costs =
       parts == 1 ? tile_costs(head_dim, blocks) : tile_costs_in_parts(head_dim, blocks);
   const int64_t heads = p.batch * p.q_heads;
-  const int64_t tiles = heads * divide_up(p.q_len, blocks.q) * parts;
+  const int64_t tiles = tiles_of(p, blocks) * parts;
   const int64_t multiprocessors = std::max(1, device.threads);
   const int64_t sharing = std::min<int64_t>(divide_up(tiles, multiprocessors),
                                             thread_blocks_at_once(head_dim, blocks.q));
@@ -112,12 +116,11 @@ double predicted_clocks(const Problem& p, const DeviceInfo& device, int head_dim
   return costs.first + end_of_tiles(longest, shortest, tiles_each);
 }
 
-int64_t tiles_of(const Problem& p, const BlockSizes& blocks) {
-  return p.batch * p.q_heads * divide_up(p.q_len, blocks.q);
-}
-
-// The share of their last wave, and of all before, that so many tiles fill.
-double filled_share(int64_t tiles, int64_t at_once) {
+// The share of their waves that whole tiles fill.
+double filled_share(const Problem& p, const DeviceInfo& device, int head_dim,
+                    const BlockSizes& blocks) {
+  const int64_t tiles = tiles_of(p, blocks);
+  const int64_t at_once = thread_blocks_of_device(device, head_dim, blocks.q);
   return static_cast<double>(tiles) / static_cast<double>(divide_up(tiles, at_once) * at_once);
 }
 
@@ -135,6 +138,10 @@ std::optional<Problem> with_packed_heads(const Problem& p) {
 
 }  // namespace
 
+int64_t thread_blocks_of_device(const DeviceInfo& device, int head_dim, int block_q) {
+  return device.threads * thread_blocks_at_once(head_dim, block_q);
+}
+
 int64_t missing_rows(const Problem& p, const BlockSizes& blocks) {
   if (p.mask == Mask::none || is_by_request(p)) return 0;
   constexpr int64_t kWarpRows = 16;
@@ -148,8 +155,10 @@ BlockSizes shortest_blocks(const Problem& p, const DeviceInfo& device, int head_
   constexpr int64_t kMostTilesEach = 8, kLongestOf64 = 2048;
   const int64_t short_request = p.mask == Mask::none ? 256 : 512;
   const Problem average = average_request(p);
-  const int64_t tiles = p.batch * p.q_heads * divide_up(average.q_len, long_blocks.q);
-  if (average.q_len > short_request && tiles > kMostTilesEach * device.threads) return long_blocks;
+  if (average.q_len > short_request &&
+      tiles_of(average, long_blocks) > kMostTilesEach * device.threads) {
+    return long_blocks;
+  }
   const auto clocks_with = [&](const BlockSizes& blocks) {
     return predicted_clocks(average, device, head_dim, blocks, missing_rows(p, blocks));
   };
@@ -183,10 +192,7 @@ KeyParts shortest_parts(const Problem& p, const DeviceInfo& device, int head_dim
       predicted_clocks(average, device, head_dim_of_whole, whole, missing_rows(p, whole));
   // Parts of the same rows gain what whole tiles leave idle.
   const bool leaves_idle =
-      kLeastGain *
-          filled_share(tiles_of(average, whole),
-                       device.threads * thread_blocks_at_once(head_dim_of_whole, whole.q)) <=
-      1;
+      kLeastGain * filled_share(average, device, head_dim_of_whole, whole) <= 1;
   double least = clocks_of_whole / kLeastGain;
   KeyParts best{whole};
   const std::optional<Problem> packed = with_packed_heads(p);
@@ -195,7 +201,7 @@ KeyParts shortest_parts(const Problem& p, const DeviceInfo& device, int head_dim
     const Problem& rows = packs ? *packed : average;
     if (blocks.q == whole.q && !packs && !leaves_idle) continue;
     const int64_t tiles = tiles_of(rows, blocks), key_blocks = divide_up(average.kv_len, blocks.kv);
-    const int64_t at_once = device.threads * thread_blocks_at_once(head_dim, blocks.q);
+    const int64_t at_once = thread_blocks_of_device(device, head_dim, blocks.q);
     const bool fits_in_pairs = average.kv_len >= kLeastKeysOfPairs &&
                                std::ranges::count(in_pairs, blocks) > 0 && 2 * tiles <= at_once;
     const int64_t most_parts =

@@ -15,6 +15,9 @@ constexpr int thread_blocks_at_once(int head_dim, int block_q) {
   return head_dim <= 64 ? 3 : 2;
 }
 
+// Those of a whole device.
+int64_t thread_blocks_of_device(const DeviceInfo&, int head_dim, int block_q);
+
 // The rows by which the first block of queries of a head begins before its first query: a multiple
 // of 16, the rows of a warp. With a causal mask the first block sees the fewest keys, so it is the
 // one that lacks rows; otherwise, and by request, the last one lacks them.

@@ -193,8 +193,7 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
   a.logsumexp = reinterpret_cast<float*>(in_workspace(offsets.logsumexp));
   a.o_row_stride = p.head_dim;
   const int64_t at_once =
-      at.device.threads *
-      thread_blocks_at_once(compiled_head_dim(kVariants, p.head_dim), at.blocks.q);
+      thread_blocks_of_device(at.device, compiled_head_dim(kVariants, p.head_dim), at.blocks.q);
   launch_kernel(kernel_at(at, tiling), std::min(tiling.tiles(), at_once), a, stream);
 
   const MergeArguments merge{

@@ -39,6 +39,12 @@ inline Problem problem_of_requests(Dtype dtype, Mask mask, Layout layout, int64_
   return p;
 }
 
+// The same with K and V in pages of so many rows.
+inline Problem in_pages(Problem p, int64_t page_size) {
+  p.page_size = page_size;
+  return p;
+}
+
 // The name of a test of one problem.
 inline std::string test_name(const Problem& problem) {
   std::string name = problem.id();

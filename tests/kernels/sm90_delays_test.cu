@@ -61,10 +61,6 @@ std::vector<Sample> samples() {
     p.window_left = left;
     return p;
   };
-  const auto in_pages = [](Problem p, int64_t page_size) {
-    p.page_size = page_size;
-    return p;
-  };
   constexpr auto kTop = Mask::causal_top_left, kBottom = Mask::causal_bottom_right;
   return {
       {grouped_problem(Dtype::bf16, Mask::none, 2, 500, 1201, 64), d64},

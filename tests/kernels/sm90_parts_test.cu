@@ -136,10 +136,6 @@ std::vector<Sample> samples() {
   constexpr auto kBottom = Mask::causal_bottom_right;
   const std::vector<RequestLengths> long_requests{
       {70, 5000}, {0, 5}, {3, 0}, {100, 4000}, {129, 4000}};
-  const auto in_pages = [](Problem p, int64_t page_size) {
-    p.page_size = page_size;
-    return p;
-  };
   return {sample<configuration(64, 64, 64, 2, true)>(chunk(6, 2, 33, 3000, 64)),
           sample<configuration(64, 128, 128, 2, true)>(chunk(2, 2, 150, 3001, 64, Mask::none)),
           sample<configuration(128, 64, 64, 2, true)>(chunk(7, 1, 20, 2000)),
