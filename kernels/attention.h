@@ -26,6 +26,7 @@ struct BlockSizes {
   int warps = 0;      // per thread block
   int stages = 0;     // blocks in flight between global and shared memory
   int cluster = 1;    // thread blocks that divide the rows of a block of K and V among themselves
+  bool overlaps = false;  // warps compute a block's softmax beside their own products of another
 
   bool operator==(const BlockSizes&) const = default;
 };

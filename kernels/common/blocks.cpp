@@ -35,9 +35,10 @@ BlockSizes choose_blocks(std::string_view family, const Problem& p, const Device
 }
 
 std::string describe(const BlockSizes& b) {
-  return fmt::format("{}x{}, {} warps, {} stage{}{}", b.q, b.kv, b.warps, b.stages,
+  return fmt::format("{}x{}, {} warps, {} stage{}{}{}", b.q, b.kv, b.warps, b.stages,
                      b.stages == 1 ? "" : "s",
-                     b.cluster == 1 ? "" : fmt::format(", clusters of {}", b.cluster));
+                     b.cluster == 1 ? "" : fmt::format(", clusters of {}", b.cluster),
+                     b.overlaps ? ", overlapped" : "");
 }
 
 }  // namespace flashbench::kernels

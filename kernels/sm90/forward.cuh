@@ -13,8 +13,10 @@
 // TMA reads rows behind a request's end as zeros, whoever's they are, and leaves them out of O.
 // From pages, a warp loads K and another V. In the variant `in_parts` of it, for few queries,
 // several thread blocks divide the keys of a tile among themselves; merge_parts.cuh merges what
-// they store, or merge_pair.cuh what two of them have. Its consumers issue Q K^T of the next block
-// first, and compute its softmax beside their own P V, too.
+// they store, or merge_pair.cuh what two of them have.
+//
+// For few tiles of many keys there are variants with `overlaps`: a consumer issues Q K^T of the
+// next block first, and computes its softmax beside its own P V, too.
 //
 // The parts: forward_arguments.cuh has the configurations and the entry, forward_shapes.cuh the
 // sizes and shared memory, forward_tiles.cuh the tiles and their order, forward_producer.cuh the

@@ -27,6 +27,9 @@ struct Config {
 
   // For requests of different lengths, windows and pages.
   bool by_request = false;
+  // Of those by request: whether lengths may differ, and K and V lie in pages. The producer looks
+  // them up.
+  bool looks_up = false;
   // O is stored as it was summed, for others to merge.
   bool fp32_o = false;
   // Whether the first block of queries of a head may lack rows; see missing_rows().
@@ -57,6 +60,7 @@ constexpr Config configuration(int head_dim, int block_q, int block_kv, int stag
           .turns = large,
           .at_once = thread_blocks_at_once(head_dim, block_q),
           .by_request = by_request,
+          .looks_up = by_request,
           .first_lacks_rows = !by_request};
 }
 
@@ -67,20 +71,31 @@ constexpr Config with_fp32_o(Config config) {
   return config;
 }
 
-// The same by request with the keys in parts. Two consumers take turns, since in step they would
-// compute exponentials while the tensor cores idle.
-constexpr Config with_parts(Config config) {
-  config = with_fp32_o(config);
-  config.in_parts = true;
+// The same with more overlap. Two consumers take turns, since in step they would compute
+// exponentials while the tensor cores idle.
+constexpr Config with_overlap(Config config) {
   config.overlaps = true;
   config.turns = config.block_q == 2 * kConsumerRows;
   return config;
 }
 
-// The same in pairs.
+// The same by request with the keys in parts.
+constexpr Config with_parts(Config config) {
+  config = with_fp32_o(config);
+  config.in_parts = true;
+  return config;
+}
+
+// That with parts, in pairs.
 constexpr Config with_pairs(Config config) {
-  config = with_parts(config);
   config.in_pairs = true;
+  return config;
+}
+
+// The same for requests of equal lengths whose K and V do not lie in pages: in few tiles, code that
+// does not run costs time, too.
+constexpr Config without_look_up(Config config) {
+  config.looks_up = false;
   return config;
 }
 

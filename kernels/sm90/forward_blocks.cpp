@@ -14,8 +14,9 @@ namespace {
 // Costs in clocks: of a thread block's first tile (a block of queries of one head), before which
 // nothing was loaded ahead; of each tile, to start and to end it; and of each block of keys; and
 // the share of the tensor cores' peak that its products reach. They are fitted together, to choose
-// the fastest blocks in problems of length 77 to 4096 (docs/kernel-log.md): a single one is no
-// measurement. Where `first` is 0, `ends` was fitted without it.
+// the fastest blocks in problems of length 77 to 16,384, and chunks of prompts behind up to 65,536
+// keys (docs/kernel-log.md): a single one is no measurement. Where `first` is 0, `ends` was fitted
+// without it.
 struct TileCosts {
   double first, ends, key_block, peak_share;
 };
@@ -33,8 +34,10 @@ TileCosts tile_costs(int64_t head_dim, const BlockSizes& blocks) {
     return blocks.q == 128 ? TileCosts{0, 3270, 24, 0.636} : TileCosts{0, 4270, 2, 0.74};
   }
   if (blocks.q == 64) return {1830, 2840, 270, 0.565};
-  if (blocks.q == 128) return {3040, 2980, 260, 0.691};
-  return blocks.kv == 64 ? TileCosts{980, 4410, 140, 0.973} : TileCosts{1150, 4100, 210, 0.989};
+  if (blocks.q == 128) {
+    return blocks.overlaps ? TileCosts{2890, 5090, 270, 0.791} : TileCosts{3040, 2980, 260, 0.691};
+  }
+  return blocks.kv == 64 ? TileCosts{1020, 4220, 180, 0.843} : TileCosts{1150, 3600, 190, 0.815};
 }
 
 // The same of blocks whose keys are in parts, whose time is that of few thread blocks that begin
@@ -43,7 +46,7 @@ TileCosts tile_costs(int64_t head_dim, const BlockSizes& blocks) {
 TileCosts tile_costs_in_parts(int64_t head_dim, const BlockSizes& blocks) {
   if (head_dim <= 64) {
     if (blocks.q == 64) return {0, 1310, 250, 0.5};
-    return blocks.q == 128 ? TileCosts{0, 1990, 780, 0.719} : TileCosts{0, 2150, 700, 0.62};
+    return blocks.q == 128 ? TileCosts{0, 1990, 780, 0.719} : TileCosts{0, 2500, 700, 0.62};
   }
   if (head_dim > 128) return tile_costs(head_dim, blocks);
   if (blocks.q == 64) return {0, 1600, 200, 0.8};
@@ -204,8 +207,10 @@ KeyParts shortest_parts(const Problem& p, const DeviceInfo& device, int head_dim
     const int64_t at_once = thread_blocks_of_device(device, head_dim, blocks.q);
     const bool fits_in_pairs = average.kv_len >= kLeastKeysOfPairs &&
                                std::ranges::count(in_pairs, blocks) > 0 && 2 * tiles <= at_once;
-    const int64_t most_parts =
-        std::min({kMostKeyParts, key_blocks, divide_up(kMostWaves * at_once, tiles)});
+    // In several waves blocks of 64 queries are slower than predicted.
+    const int64_t parts_of_waves =
+        blocks.q == 64 ? at_once / tiles : divide_up(kMostWaves * at_once, tiles);
+    const int64_t most_parts = std::min({kMostKeyParts, key_blocks, parts_of_waves});
     for (int64_t parts = 2; parts <= most_parts; ++parts) {
       const bool in_pair = parts == 2 && fits_in_pairs;
       const double clocks_of_merge =

@@ -29,29 +29,52 @@ extern const AttentionKernel kSm90Forward;
 namespace sm90 {
 namespace {
 
+// The variants for requests of equal lengths without pages, and for any (Config::looks_up).
+template <bool kLooksUp>
+constexpr Config without_overlap(int head_dim, int block_q, int block_kv, int stages) {
+  const Config config = with_parts(configuration(head_dim, block_q, block_kv, stages, true));
+  return kLooksUp ? config : without_look_up(config);
+}
+template <bool kLooksUp>
 constexpr Config in_parts(int head_dim, int block_q, int block_kv, int stages) {
-  return with_parts(configuration(head_dim, block_q, block_kv, stages, true));
+  return with_overlap(without_overlap<kLooksUp>(head_dim, block_q, block_kv, stages));
 }
 
+template <bool kLooksUp>
 constexpr std::array kVariants{
-    forward_variant<in_parts(64, 192, 64, 4)>(),  forward_variant<in_parts(64, 128, 128, 2)>(),
-    forward_variant<in_parts(64, 64, 64, 2)>(),   forward_variant<in_parts(96, 192, 64, 4)>(),
-    forward_variant<in_parts(96, 128, 128, 2)>(), forward_variant<in_parts(96, 64, 64, 2)>(),
-    forward_variant<in_parts(128, 192, 64, 4)>(), forward_variant<in_parts(128, 128, 128, 2)>(),
-    forward_variant<in_parts(128, 64, 64, 2)>(),  forward_variant<in_parts(192, 128, 80, 2)>(),
-    forward_variant<in_parts(256, 128, 64, 2)>(),
+    forward_variant<without_overlap<kLooksUp>(64, 192, 96, 3)>(),  // registers have no second P
+    forward_variant<in_parts<kLooksUp>(64, 128, 128, 2)>(),
+    forward_variant<in_parts<kLooksUp>(64, 64, 64, 2)>(),
+    forward_variant<in_parts<kLooksUp>(96, 192, 64, 4)>(),
+    forward_variant<in_parts<kLooksUp>(96, 128, 128, 2)>(),
+    forward_variant<in_parts<kLooksUp>(96, 64, 64, 2)>(),
+    forward_variant<in_parts<kLooksUp>(128, 192, 64, 4)>(),
+    forward_variant<in_parts<kLooksUp>(128, 128, 128, 2)>(),
+    forward_variant<in_parts<kLooksUp>(128, 64, 64, 2)>(),
+    forward_variant<in_parts<kLooksUp>(192, 128, 80, 2)>(),
+    forward_variant<in_parts<kLooksUp>(256, 128, 64, 2)>(),
 };
 
-constexpr Config in_pairs(int head_dim, int block_q, int block_kv, int stages) {
-  return with_pairs(configuration(head_dim, block_q, block_kv, stages, true));
-}
-
+template <bool kLooksUp>
 constexpr std::array kPairVariants{
-    forward_variant<in_pairs(64, 128, 128, 2)>(),
-    forward_variant<in_pairs(128, 192, 64, 4)>(),
-    forward_variant<in_pairs(128, 128, 128, 2)>(),
-    forward_variant<in_pairs(256, 128, 64, 2)>(),
+    forward_variant<with_pairs(in_parts<kLooksUp>(64, 128, 128, 2))>(),
+    forward_variant<with_pairs(in_parts<kLooksUp>(96, 192, 64, 4))>(),
+    forward_variant<with_pairs(in_parts<kLooksUp>(96, 128, 128, 2))>(),
+    forward_variant<with_pairs(in_parts<kLooksUp>(128, 192, 64, 4))>(),
+    forward_variant<with_pairs(in_parts<kLooksUp>(128, 128, 128, 2))>(),
+    forward_variant<with_pairs(in_parts<kLooksUp>(256, 128, 64, 2))>(),
 };
+
+using Variants = std::span<const Variant<Arguments>>;
+bool looks_up(const Problem& p) {
+  return p.lengths || p.is_paged();
+}
+Variants variants(const Problem& p) {
+  return looks_up(p) ? Variants(kVariants<true>) : Variants(kVariants<false>);
+}
+Variants pair_variants(const Problem& p) {
+  return looks_up(p) ? Variants(kPairVariants<true>) : Variants(kPairVariants<false>);
+}
 
 // With one of `candidates`.
 KeyParts parts_of(const Problem& p, const DeviceInfo& device,
@@ -61,12 +84,12 @@ KeyParts parts_of(const Problem& p, const DeviceInfo& device,
   const BlockSizes whole = kSm90Forward.choose(p, device);
   const int64_t all = tiles(p, q_blocks(p, whole.q));
   if (all > kMostTilesEach * device.threads || p.q_tokens() == 0) return {whole};
-  return shortest_parts(p, device, compiled_head_dim(kVariants, p.head_dim), candidates,
-                        fitting_blocks(kPairVariants, p, device),
+  return shortest_parts(p, device, compiled_head_dim(variants(p), p.head_dim), candidates,
+                        fitting_blocks(pair_variants(p), p, device),
                         compiled_head_dim(forward_variants(p), p.head_dim), whole);
 }
 KeyParts parts_of(const Problem& p, const DeviceInfo& device) {
-  return parts_of(p, device, fitting_blocks(kVariants, p, device));
+  return parts_of(p, device, fitting_blocks(variants(p), p, device));
 }
 
 std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& device) {
@@ -105,8 +128,9 @@ struct Tiling {
 };
 
 CudaKernel<Arguments> kernel_at(const Launch& at, const Tiling& tiling) {
-  return (tiling.in_pairs ? variant_at(kPairVariants, at) : variant_at(kVariants, at))
-      .kernel("sm90_forward_parts", at.problem.dtype);
+  const Problem& p = at.problem;
+  return variant_at(tiling.in_pairs ? pair_variants(p) : variants(p), at)
+      .kernel("sm90_forward_parts", p.dtype);
 }
 
 CudaKernel<MergeArguments> merge_at(const Launch& at) {
@@ -193,7 +217,7 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
   a.logsumexp = reinterpret_cast<float*>(in_workspace(offsets.logsumexp));
   a.o_row_stride = p.head_dim;
   const int64_t at_once =
-      thread_blocks_of_device(at.device, compiled_head_dim(kVariants, p.head_dim), at.blocks.q);
+      thread_blocks_of_device(at.device, compiled_head_dim(variants(p), p.head_dim), at.blocks.q);
   launch_kernel(kernel_at(at, tiling), std::min(tiling.tiles(), at_once), a, stream);
 
   const MergeArguments merge{

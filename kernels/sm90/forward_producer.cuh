@@ -42,7 +42,7 @@ struct ForwardProducer : Barriers<Delay> {
     if (threadIdx.x < (kByRequest ? 32 : 1)) produce_kv(a, shared);
     if (threadIdx.x / 32 == 1 && (kByRequest || threadIdx.x == 32)) produce_q(a, shared);
     if constexpr (kByRequest) {
-      if (threadIdx.x / 32 == 2 && a.block_table != nullptr) produce_paged_v(a, shared);
+      if (threadIdx.x / 32 == 2 && Tiles::has_pages(a)) produce_paged_v(a, shared);
     }
     if constexpr (Shapes::kShared) {
       if (threadIdx.x >= 64) ShareFetch<Shapes::kHeadDim, Delay>::run(a);
@@ -73,11 +73,11 @@ struct ForwardProducer : Barriers<Delay> {
       }
       if (!kByRequest || threadIdx.x == 0) {
         publish(shared, tile_ring, tile);
-        if (!kByRequest || a.block_table == nullptr) produce_kv_of(a, shared, tile, ring, inputs);
+        if (!Tiles::has_pages(a)) produce_kv_of(a, shared, tile, ring, inputs);
       }
       if constexpr (kByRequest) {
         __syncwarp();
-        if (a.block_table != nullptr) {
+        if (Tiles::has_pages(a)) {
           load_paged(a, tile, {a.k, a.k_steps, shared.k, shared.k_full, shared.k_empty}, ring);
         }
       }

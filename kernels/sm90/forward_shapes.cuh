@@ -82,7 +82,7 @@ struct ForwardShapes {
       ptx::mbarrier_init(ptx::shared_address(&shared.v_empty[i]), kWarps * kConsumers);
     }
     // Warps of the producer that take tiles from the ring: that of Q, and of V.
-    const int loaders = kByRequest && a.block_table != nullptr ? 2 : 1;
+    const int loaders = Tiles::has_pages(a) ? 2 : 1;
     for (int i = 0; i < kTileSlots; ++i) {
       ptx::mbarrier_init(ptx::shared_address(&shared.tile_full[i]), 1);
       ptx::mbarrier_init(ptx::shared_address(&shared.tile_empty[i]), loaders + kWarps * kConsumers);

@@ -64,9 +64,11 @@ struct ForwardSoftmax {
       const int queries[2] = {Tiles::packed_row(a, tile, first_row).query,
                               Tiles::packed_row(a, tile, first_row + 8).query};
       mask(s, {Tiles::end_key(tile, queries[0]) - first, Tiles::end_key(tile, queries[1]) - first});
-      const int begins[2] = {Tiles::first_key(tile, queries[0]),
-                             Tiles::first_key(tile, queries[1])};
-      if (begins[1] > block * kBlockKv) mask_before(s, {begins[0] - first, begins[1] - first});
+      if constexpr (Tiles::kHasWindows) {
+        const int begins[2] = {Tiles::first_key(tile, queries[0]),
+                               Tiles::first_key(tile, queries[1])};
+        if (begins[1] > block * kBlockKv) mask_before(s, {begins[0] - first, begins[1] - first});
+      }
     } else {
       mask(s, {a.visible_keys(first_row) - first, a.visible_keys(first_row + 8) - first});
     }

@@ -61,7 +61,8 @@ struct ForwardTiles {
   static constexpr int kBlockQ = kConfig.block_q;
   static constexpr int kBlockKv = kConfig.block_kv;
   static constexpr bool kByRequest = kConfig.by_request;
-  static_assert(kByRequest || !kConfig.in_parts);
+  static_assert(kByRequest || !(kConfig.in_parts || kConfig.looks_up));
+  static constexpr bool kHasWindows = kByRequest && !kConfig.in_parts;
   using Tile = std::conditional_t<
       kConfig.in_parts, TilePart,
       std::conditional_t<kByRequest, RequestTile,
@@ -182,7 +183,7 @@ struct ForwardTiles {
       tile.head = item.head;
     }
     RequestBlock found;
-    if (a.cu_seqlens_q != nullptr) {
+    if (kConfig.looks_up && a.cu_seqlens_q != nullptr) {
       found = block_in_slot<kBlockQ>(a.cu_seqlens_q, a.cu_seqlens_k, a.requests.divisor(),
                                      item.block, a.right == 0);
       if (found.request < 0) return tile;
@@ -205,7 +206,8 @@ struct ForwardTiles {
     const int diagonal = a.top_left ? 0 : tile.kv_len - tile.q_len;
     tile.first_from = diagonal - a.left;
     tile.end_from = diagonal + a.right + 1;
-    const int unseen = max(0, tile.first_from);  // keys before the first that any query sees
+    // Keys before the first that any query sees.
+    const int unseen = kHasWindows ? max(0, tile.first_from) : 0;
     tile.kv_len = max(0, min(tile.kv_len, tile.q_len - 1 + tile.end_from) - unseen);
     tile.first_k += unseen;
     tile.first_from -= unseen;
@@ -228,7 +230,7 @@ struct ForwardTiles {
 
   // Keys [first, end) are those that a query of the request sees, if any.
   static __device__ int first_key(const RequestTile& tile, int query) {
-    return max(0, query + tile.first_from);
+    return kHasWindows ? max(0, query + tile.first_from) : 0;
   }
   static __device__ int end_key(const RequestTile& tile, int query) {
     return min(tile.kv_len, query + tile.end_from);
@@ -281,6 +283,10 @@ struct ForwardTiles {
     const int first = first_key(tile, first_query), end = end_key(tile, last_query);
     if (first_query > last_query || first >= end) return {0, 0};
     return {first / kBlockKv, (end + kBlockKv - 1) / kBlockKv};
+  }
+
+  static __device__ bool has_pages(const Arguments& a) {
+    return kConfig.looks_up && a.block_table != nullptr;
   }
 
   // What the equal lengths of a launch say of every tile, and a request of its own.

@@ -11,7 +11,10 @@ namespace flashbench::kernels::sm90 {
 template <Config kConfig>
 constexpr Variant<Arguments> forward_variant() {
   using Half = Forward<__half, kConfig>;
-  return variant_of<Half>(forward_kernel<Half>, forward_kernel<Forward<__nv_bfloat16, kConfig>>);
+  auto variant =
+      variant_of<Half>(forward_kernel<Half>, forward_kernel<Forward<__nv_bfloat16, kConfig>>);
+  variant.blocks.overlaps = kConfig.overlaps;
+  return variant;
 }
 
 // Those that compute whole tiles of a problem.

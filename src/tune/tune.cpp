@@ -173,9 +173,10 @@ std::string merge_tuned(std::string_view table, const DeviceInfo& device,
     const BlockSizes& b = *one.best;
     const std::string key = row_key(*one.kernel, one.problem, device);
     keys.insert(key);
-    const std::string cluster = b.cluster == 1 ? "" : fmt::format(", {}", b.cluster);
-    rows.insert(
-        fmt::format("{} {{{}, {}, {}, {}{}}}}},", key, b.q, b.kv, b.warps, b.stages, cluster));
+    std::string rest;
+    if (b.cluster != 1 || b.overlaps) rest = fmt::format(", {}", b.cluster);
+    if (b.overlaps) rest += ", true";
+    rows.insert(fmt::format("{} {{{}, {}, {}, {}{}}}}},", key, b.q, b.kv, b.warps, b.stages, rest));
   }
   std::string merged;
   while (!table.empty()) {

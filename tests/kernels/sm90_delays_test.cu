@@ -32,7 +32,8 @@ Delayed delayed() {
       {.q = kConfig.block_q,
        .kv = kConfig.block_kv,
        .warps = Kernel::kThreads / 32,
-       .stages = kConfig.stages},
+       .stages = kConfig.stages,
+       .overlaps = kConfig.overlaps},
       {"sm90_forward", forward_kernel<Kernel>, Kernel::kThreads, sizeof(typename Kernel::Shared)}};
 }
 
@@ -49,6 +50,7 @@ std::vector<Sample> samples() {
   const Delayed d96_few = delayed<__nv_bfloat16, configuration(96, 128, 128, 2)>();
   const Delayed d128 = delayed<__half, configuration(128, 192, 64, 4)>();
   const Delayed d128_few = delayed<__half, configuration(128, 128, 128, 2)>();
+  const Delayed d128_overlapped = delayed<__half, with_overlap(configuration(128, 128, 128, 2))>();
   const Delayed d128_short = delayed<__half, configuration(128, 64, 80, 2)>();
   const Delayed d256 = delayed<__nv_bfloat16, configuration(256, 128, 64, 2)>();
   const Delayed by_request_64 = delayed<__nv_bfloat16, configuration(64, 192, 128, 2, true)>();
@@ -73,6 +75,9 @@ std::vector<Sample> samples() {
       {grouped_problem(Dtype::fp16, Mask::none, 2, 257, 500, 80), d80},
       {grouped_problem(Dtype::fp16, kTop, 2, 257, 400, 128), d128_short},
       {grouped_problem(Dtype::fp16, kBottom, 2, 1000, 1100, 128), d128_few},
+      {grouped_problem(Dtype::fp16, Mask::none, 2, 300, 1601, 128), d128_overlapped},
+      {grouped_problem(Dtype::fp16, kBottom, 2, 1000, 2100, 128), d128_overlapped},
+      {grouped_problem(Dtype::fp16, kTop, 2, 700, 100, 128), d128_overlapped},
       {grouped_problem(Dtype::fp16, Mask::none, 2, 300, 777, 128), d128},
       {grouped_problem(Dtype::fp16, kTop, 2, 1000, 333, 120), d128},
       {grouped_problem(Dtype::fp16, kBottom, 2, 600, 450, 128), d128},

@@ -60,6 +60,13 @@ TEST(Tune, ARowNamesTheSizeOfItsClusters) {
             "{\"test\", 90, Pass::forward, 64, false, {128, 64, 4, 2, 2}},\n");
 }
 
+TEST(Tune, ARowSaysThatItsBlocksOverlap) {
+  Tuned overlapped = tuned(64, 0.5);
+  overlapped.best->overlaps = true;
+  EXPECT_EQ(merge_tuned("", hopper(), {overlapped}),
+            "{\"test\", 90, Pass::forward, 64, false, {128, 64, 4, 2, 1, true}},\n");
+}
+
 TEST(Tune, WhatWasNotTimedChangesNothing) {
   const std::string table = "{\"test\", 90, Pass::forward, 64, false, {1, 2, 3, 4}},\n";
   EXPECT_EQ(merge_tuned(table, hopper(), {tuned(64, 0)}), table);
