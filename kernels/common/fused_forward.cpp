@@ -7,11 +7,13 @@ namespace flashbench::kernels {
 
 // Q is read once; O and L are written once. Every block of queries reads the keys and values that
 // it sees.
-int64_t fused_forward_requested_bytes(const Launch& at, int64_t missing_rows) {
+int64_t fused_forward_requested_bytes(const Launch& at,
+                                      const std::function<int64_t(int64_t)>& missing_rows) {
   const Problem& p = at.problem;
   const int64_t keys = p.sum_of_requests([&](const Problem& request) {
     int64_t sum = 0;
-    for (int64_t first = -missing_rows; first < request.q_len; first += at.blocks.q) {
+    for (int64_t first = -missing_rows(request.q_len); first < request.q_len;
+         first += at.blocks.q) {
       const int64_t last = std::min(request.q_len, first + at.blocks.q) - 1;
       const int64_t top = std::max<int64_t>(0, first);
       sum += request.visible_keys(last).end - request.visible_keys(top).first;
@@ -25,7 +27,7 @@ int64_t fused_forward_requested_bytes(const Launch& at, int64_t missing_rows) {
 }
 
 int64_t fused_forward_requested_bytes(const Launch& at) {
-  return fused_forward_requested_bytes(at, 0);
+  return fused_forward_requested_bytes(at, [](int64_t) { return 0; });
 }
 
 int64_t section_heads(const Problem& p, const BlockSizes& blocks, const DeviceInfo& device) {

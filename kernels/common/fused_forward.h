@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "kernels/attention.h"
 #include "kernels/common/sections.cuh"
@@ -9,9 +10,11 @@
 namespace flashbench::kernels {
 
 // AttentionKernel::requested_bytes for a kernel in which each block of queries reads the keys and
-// values that it sees. The first block of a head lacks its first `missing_rows` rows, or none.
+// values that it sees. The first block of a head lacks its first `missing_rows` rows, which follow
+// from the request's q_len, or none.
 int64_t fused_forward_requested_bytes(const Launch&);
-int64_t fused_forward_requested_bytes(const Launch&, int64_t missing_rows);
+int64_t fused_forward_requested_bytes(const Launch&,
+                                      const std::function<int64_t(int64_t)>& missing_rows);
 
 // The number of query heads in a section (see sections.cuh), chosen so that their K and V fit the
 // L2 cache. All sections have about the same size. Causal sections are larger: thread blocks start

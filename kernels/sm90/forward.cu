@@ -122,7 +122,8 @@ size_t workspace_bytes(const Launch&) {
 }
 
 int64_t requested_bytes(const Launch& at) {
-  return fused_forward_requested_bytes(at, missing_rows(at.problem, at.blocks));
+  return fused_forward_requested_bytes(
+      at, [&](int64_t q_len) { return missing_rows(at.problem, at.blocks, q_len); });
 }
 
 // Rows of `from` for those of `to`; strides in words of 16 bytes.
@@ -209,7 +210,7 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
   a.batch_heads = static_cast<int>(p.batch * p.q_heads);
   a.section_heads = static_cast<int>(section_heads(p, at.blocks, at.device));
   if (at.share == nullptr) {
-    a.missing_rows = static_cast<int>(missing_rows(p, at.blocks));
+    a.missing_rows = static_cast<int>(missing_rows(p, at.blocks, p.q_len));
   } else {
     set_share(a, *at.share, in, at.blocks);
   }

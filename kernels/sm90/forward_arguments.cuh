@@ -61,7 +61,7 @@ constexpr Config configuration(int head_dim, int block_q, int block_kv, int stag
           .at_once = thread_blocks_at_once(head_dim, block_q),
           .by_request = by_request,
           .looks_up = by_request,
-          .first_lacks_rows = !by_request};
+          .first_lacks_rows = true};
 }
 
 // The same with O in fp32, for which shared memory has no room.
@@ -83,6 +83,7 @@ constexpr Config with_overlap(Config config) {
 constexpr Config with_parts(Config config) {
   config = with_fp32_o(config);
   config.in_parts = true;
+  config.first_lacks_rows = false;
   return config;
 }
 
@@ -151,8 +152,10 @@ struct Arguments {
   float* logsumexp;
   int64_t o_batch_stride, o_head_stride, o_row_stride;  // in elements
   int heads, heads_per_kv_head, q_len, kv_len, head_dim;
-  int diagonal;      // query i sees keys 0 to i + diagonal
-  int missing_rows;  // the first block of queries of a head begins with query -missing_rows
+  int diagonal;  // query i sees keys 0 to i + diagonal
+  // The first block of queries of a head begins with query -missing_rows. Not if by request, where
+  // a tile finds its own.
+  int missing_rows;
   int q_blocks, batch_heads, section_heads;
   ItemOrder order;
   unsigned* last_taken;  // see take_tile; starts at UINT_MAX

@@ -145,10 +145,11 @@ int64_t thread_blocks_of_device(const DeviceInfo& device, int head_dim, int bloc
   return device.threads * thread_blocks_at_once(head_dim, block_q);
 }
 
-int64_t missing_rows(const Problem& p, const BlockSizes& blocks) {
-  if (p.mask == Mask::none || is_by_request(p)) return 0;
-  constexpr int64_t kWarpRows = 16;
-  return (divide_up(p.q_len, blocks.q) * blocks.q - p.q_len) / kWarpRows * kWarpRows;
+int64_t missing_rows(const Problem& p, const BlockSizes& blocks, int64_t q_len) {
+  constexpr int64_t kWarpRows = 16, kConsumerRows = 64;
+  const int64_t missing = divide_up(q_len, blocks.q) * blocks.q - q_len;
+  if (is_by_request(p)) return missing / kConsumerRows * kConsumerRows;
+  return p.mask == Mask::none ? 0 : missing / kWarpRows * kWarpRows;
 }
 
 BlockSizes shortest_blocks(const Problem& p, const DeviceInfo& device, int head_dim,
@@ -163,7 +164,8 @@ BlockSizes shortest_blocks(const Problem& p, const DeviceInfo& device, int head_
     return long_blocks;
   }
   const auto clocks_with = [&](const BlockSizes& blocks) {
-    return predicted_clocks(average, device, head_dim, blocks, missing_rows(p, blocks));
+    return predicted_clocks(average, device, head_dim, blocks,
+                            missing_rows(p, blocks, average.q_len));
   };
   BlockSizes best = long_blocks;
   double least = clocks_with(long_blocks);
@@ -191,8 +193,8 @@ KeyParts shortest_parts(const Problem& p, const DeviceInfo& device, int head_dim
   const auto bytes_of_part =
       static_cast<double>(2 * average.batch * average.q_heads * average.q_len * p.head_dim) *
       sizeof(float);
-  const double clocks_of_whole =
-      predicted_clocks(average, device, head_dim_of_whole, whole, missing_rows(p, whole));
+  const double clocks_of_whole = predicted_clocks(average, device, head_dim_of_whole, whole,
+                                                  missing_rows(p, whole, average.q_len));
   // Parts of the same rows gain what whole tiles leave idle.
   const bool leaves_idle =
       kLeastGain * filled_share(average, device, head_dim_of_whole, whole) <= 1;

@@ -18,10 +18,10 @@ constexpr int thread_blocks_at_once(int head_dim, int block_q) {
 // Those of a whole device.
 int64_t thread_blocks_of_device(const DeviceInfo&, int head_dim, int block_q);
 
-// The rows by which the first block of queries of a head begins before its first query: a multiple
-// of 16, the rows of a warp. With a causal mask the first block sees the fewest keys, so it is the
-// one that lacks rows; otherwise, and by request, the last one lacks them.
-int64_t missing_rows(const Problem&, const BlockSizes&);
+// The rows by which the first block of queries of a head begins before its first query, in a
+// request with so many. With a causal mask the first block sees the fewest keys, so it is the one
+// that lacks rows: a multiple of 16, the rows of a warp, or by request of 64, those of a consumer.
+int64_t missing_rows(const Problem&, const BlockSizes&, int64_t q_len);
 
 // Returns the block sizes with the shortest predicted time: `long_blocks`, which are best for large
 // problems, or one of `candidates` with fewer queries, or up to head_dim 128 with other keys. They

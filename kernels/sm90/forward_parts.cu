@@ -11,6 +11,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/common/blocks.h"
+#include "kernels/common/fused_forward.h"
 #include "kernels/common/half_types.h"
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
@@ -183,7 +184,7 @@ std::optional<Schedule> schedule(const Launch& at) {
 int64_t requested_bytes(const Launch& at) {
   const int64_t q_bytes = element_size(at.problem.dtype) * at.problem.head_dim *
                           at.problem.q_heads * at.problem.q_tokens();
-  return kSm90Forward.requested_bytes(at) + (Tiling(at).parts - 1) * q_bytes +
+  return fused_forward_requested_bytes(at) + (Tiling(at).parts - 1) * q_bytes +
          2 * schedule(at)->partial_bytes;
 }
 

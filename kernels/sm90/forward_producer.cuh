@@ -218,7 +218,7 @@ struct ForwardProducer : Barriers<Delay> {
       }
       if (!is_full(shared.q_empty[begin], parity ^ 1)) prefetch_q(a, rows, tile);
       for (int i = begin; i < end; ++i) {
-        const int row = tile.first_query + kConsumerRows * i;
+        const int row = Tiles::loaded_row(tile, tile.first_query + kConsumerRows * i);
         const CUtensorMap* q = &a.q;
         if constexpr (Shapes::kShared) {
           const bool fetched = a.fetch.has_q && row >= tile.begin;
@@ -290,7 +290,7 @@ struct ForwardProducer : Barriers<Delay> {
 #pragma unroll
     for (int i = 0; i < kConsumers * kPanels; ++i) {
       const int column = i % kPanels * kPanelColumns;
-      const int row = tile.first_query + i / kPanels * kConsumerRows;
+      const int row = Tiles::loaded_row(tile, tile.first_query + i / kPanels * kConsumerRows);
       if constexpr (Shapes::kShared) {
         if (!a.fetch.has_q || a.has_in_place(row)) rows.prefetch(a.all_q, column, row);
       } else {

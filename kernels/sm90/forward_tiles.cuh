@@ -22,6 +22,15 @@ struct StoredRowsOfHead : RowsOfHead {
   }
 };
 
+// The same of a request, whose tensor has rows of others there.
+struct StoredRowsOfRequest : RowsOfRequest {
+  using RowsOfRequest::RowsOfRequest;
+  __device__ __forceinline__ void store(const CUtensorMap& map, int column, int row,
+                                        uint32_t from) const {
+    if (row >= 0) RowsOfRequest::store(map, column, row, from);
+  }
+};
+
 // The same of a share, of which the rows before `begin` are not.
 struct StoredRowsOfShare : RowsOfHead {
   int begin;
@@ -201,7 +210,12 @@ struct ForwardTiles {
       tile.kv_len = a.kv_len;
     }
     tile.batch = found.request;
-    tile.first_query = (found.blocks - 1 - found.block) * kBlockQ;
+    // Whole consumers lack rows: those before the request's first are others'.
+    int missing_rows = 0;
+    if constexpr (kConfig.first_lacks_rows) {
+      missing_rows = (found.blocks * kBlockQ - tile.q_len) / kConsumerRows * kConsumerRows;
+    }
+    tile.first_query = (found.blocks - 1 - found.block) * kBlockQ - missing_rows;
 
     const int diagonal = a.top_left ? 0 : tile.kv_len - tile.q_len;
     tile.first_from = diagonal - a.left;
@@ -280,6 +294,7 @@ struct ForwardTiles {
   }
   static __device__ BlockRange seen_blocks(const RequestTile& tile, int first_query, int queries) {
     const int last_query = min(first_query + queries, tile.q_len) - 1;
+    if constexpr (kConfig.first_lacks_rows) first_query = max(0, first_query);
     const int first = first_key(tile, first_query), end = end_key(tile, last_query);
     if (first_query > last_query || first >= end) return {0, 0};
     return {first / kBlockKv, (end + kBlockKv - 1) / kBlockKv};
@@ -311,9 +326,18 @@ struct ForwardTiles {
       return RowsOfHead{tile.head, tile.batch};
     }
   }
+  // The first of a consumer's rows of Q to load. Rows before a request's are others': those of a
+  // consumer without rows are read behind its end, as zeros.
+  static __device__ int loaded_row(const Tile& tile, int row) {
+    if constexpr (kByRequest && kConfig.first_lacks_rows) {
+      return row < 0 ? tile.q_len : row;
+    } else {
+      return row;
+    }
+  }
   static __device__ auto o_rows(const Arguments& a, const Tile& tile) {
     if constexpr (kByRequest) {
-      return RowsOfRequest(a.o_steps, tile.batch, tile.head, tile.first_q, tile.q_len);
+      return StoredRowsOfRequest(a.o_steps, tile.batch, tile.head, tile.first_q, tile.q_len);
     } else if constexpr (kConfig.shared) {
       return StoredRowsOfShare{{tile.head, tile.batch}, tile.begin};
     } else if constexpr (kConfig.first_lacks_rows) {

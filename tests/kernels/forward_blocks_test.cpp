@@ -99,16 +99,16 @@ TEST(ForwardBlocks, ShortProblemsShareMultiprocessors) {
 
 TEST(ForwardBlocks, OfACausalMaskLackRowsWhereFewKeysAreSeen) {
   const Problem causal = problem(1, 1, 1024, 128, Mask::causal_bottom_right);
-  EXPECT_EQ(missing_rows(causal, {.q = 192, .kv = 64}), 6 * 192 - 1024);
-  EXPECT_EQ(missing_rows(causal, {.q = 128, .kv = 64}), 0);
-  EXPECT_EQ(missing_rows(problem(1, 1, 1024, 128, Mask::none), {.q = 192, .kv = 64}), 0);
+  EXPECT_EQ(missing_rows(causal, {.q = 192, .kv = 64}, 1024), 6 * 192 - 1024);
+  EXPECT_EQ(missing_rows(causal, {.q = 128, .kv = 64}, 1024), 0);
+  EXPECT_EQ(missing_rows(problem(1, 1, 1024, 128, Mask::none), {.q = 192, .kv = 64}, 1024), 0);
 }
 
 // TMA stores no part of a box that begins before the tensor.
 TEST(ForwardBlocks, LackWholeWarpsAtTheFront) {
   for (int64_t length = 1; length < 400; ++length) {
     const Problem causal = problem(1, 1, length, 128, Mask::causal_top_left);
-    const int64_t missing = missing_rows(causal, {.q = 192, .kv = 64});
+    const int64_t missing = missing_rows(causal, {.q = 192, .kv = 64}, length);
     EXPECT_EQ(missing % 16, 0);
     EXPECT_GE(missing, 0);
     const int64_t behind = (length + 191) / 192 * 192 - length - missing;
@@ -116,14 +116,19 @@ TEST(ForwardBlocks, LackWholeWarpsAtTheFront) {
   }
 }
 
-// The variants by request begin each request with a whole block.
-TEST(ForwardBlocks, OfRequestsAndWindowsLackRowsAtTheEnd) {
-  Problem p = problem(2, 1, 1000, 128, Mask::causal_bottom_right);
-  p.window_left = 10;
-  EXPECT_EQ(missing_rows(p, {.q = 192, .kv = 64}), 0);
-  p = problem(2, 1, 1000, 128, Mask::causal_bottom_right);
-  p.set_lengths(std::make_shared<const Lengths>(std::vector<RequestLengths>{{1000, 1000}, {3, 5}}));
-  EXPECT_EQ(missing_rows(p, {.q = 192, .kv = 64}), 0);
+// Before a request's first row are rows of another one, so that a consumer has none, or all.
+TEST(ForwardBlocks, OfRequestsAndWindowsLackWholeConsumersAtTheFront) {
+  Problem windowed = problem(2, 1, 1000, 128, Mask::causal_bottom_right);
+  windowed.window_left = 10;
+  Problem ragged = problem(2, 1, 1000, 128, Mask::causal_bottom_right);
+  ragged.set_lengths(
+      std::make_shared<const Lengths>(std::vector<RequestLengths>{{1000, 1000}, {3, 5}}));
+  for (const Problem& p : {windowed, ragged}) {
+    EXPECT_EQ(missing_rows(p, {.q = 192, .kv = 64}, 1000), 128);  // of 152
+    EXPECT_EQ(missing_rows(p, {.q = 192, .kv = 64}, 3), 128);
+    EXPECT_EQ(missing_rows(p, {.q = 192, .kv = 64}, 130), 0);
+    EXPECT_EQ(missing_rows(p, {.q = 64, .kv = 64}, 1000), 0);
+  }
 }
 
 TEST(ForwardBlocks, OneBlockOfKeysHoldsTextOf77Tokens) {

@@ -91,7 +91,10 @@ TEST(FusedForward, RequestsFewerKeysIfTheFirstBlockOfACausalMaskLacksRows) {
   const DeviceInfo device = gpu();
   const Launch launch{p, device, kBlocks};  // 128 queries
   const auto keys = [&](int64_t missing_rows) {
-    const int64_t bytes = fused_forward_requested_bytes(launch, missing_rows);
+    const int64_t bytes = fused_forward_requested_bytes(launch, [&](int64_t q_len) {
+      EXPECT_EQ(q_len, 300);
+      return missing_rows;
+    });
     return (bytes - 300 * 4) / (2 * 2 * 128) - 300;  // without logsumexp, Q and O
   };
   EXPECT_EQ(keys(0), 128 + 256 + 300);
