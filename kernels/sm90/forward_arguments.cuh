@@ -87,7 +87,7 @@ constexpr Config with_parts(Config config) {
   return config;
 }
 
-// That with parts, in pairs.
+// Parts that pairs of thread blocks merge.
 constexpr Config with_pairs(Config config) {
   config.in_pairs = true;
   return config;
