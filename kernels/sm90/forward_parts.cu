@@ -67,14 +67,11 @@ constexpr std::array kPairVariants{
 };
 
 using Variants = std::span<const Variant<Arguments>>;
-bool looks_up(const Problem& p) {
-  return p.lengths || p.is_paged();
-}
 Variants variants(const Problem& p) {
-  return looks_up(p) ? Variants(kVariants<true>) : Variants(kVariants<false>);
+  return is_by_request(p) ? Variants(kVariants<true>) : Variants(kVariants<false>);
 }
 Variants pair_variants(const Problem& p) {
-  return looks_up(p) ? Variants(kPairVariants<true>) : Variants(kPairVariants<false>);
+  return is_by_request(p) ? Variants(kPairVariants<true>) : Variants(kPairVariants<false>);
 }
 
 // With one of `candidates`.
