@@ -39,7 +39,7 @@ constexpr std::array kVariants{
     forward_variant<configuration(80, 128, 128, 2)>(),
     forward_variant<configuration(96, 128, 128, 2)>(),
     forward_variant<configuration(128, 128, 128, 2)>(),
-    // For those of many keys, too.
+    // For few blocks of queries and many keys.
     forward_variant<with_overlap(configuration(128, 128, 128, 2))>(),
     // For short problems.
     forward_variant<configuration(64, 64, 64, 2)>(),

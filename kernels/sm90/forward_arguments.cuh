@@ -27,8 +27,8 @@ struct Config {
 
   // For requests of different lengths, windows and pages.
   bool by_request = false;
-  // Of those by request: whether lengths may differ, and K and V lie in pages. The producer looks
-  // them up.
+  // Whether a kernel by request serves different lengths and pages, which its producer looks up. If
+  // not, it serves equal lengths without pages.
   bool looks_up = false;
   // O is stored as it was summed, for others to merge.
   bool fp32_o = false;
@@ -87,14 +87,14 @@ constexpr Config with_parts(Config config) {
   return config;
 }
 
-// Parts that pairs of thread blocks merge.
+// The same of two parts, which a pair of thread blocks merges.
 constexpr Config with_pairs(Config config) {
   config.in_pairs = true;
   return config;
 }
 
-// The same for requests of equal lengths whose K and V do not lie in pages: in few tiles, code that
-// does not run costs time, too.
+// The same without code for different lengths and pages. A short launch fetches its instructions
+// cold, so that even code that does not run costs time.
 constexpr Config without_look_up(Config config) {
   config.looks_up = false;
   return config;

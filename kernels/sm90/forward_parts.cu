@@ -43,7 +43,7 @@ constexpr Config in_parts(int head_dim, int block_q, int block_kv, int stages) {
 
 template <bool kLooksUp>
 constexpr std::array kVariants{
-    forward_variant<without_overlap<kLooksUp>(64, 192, 96, 3)>(),  // registers have no second P
+    forward_variant<without_overlap<kLooksUp>(64, 192, 96, 3)>(),  // no registers for a second P
     forward_variant<in_parts<kLooksUp>(64, 128, 128, 2)>(),
     forward_variant<in_parts<kLooksUp>(64, 64, 64, 2)>(),
     forward_variant<in_parts<kLooksUp>(96, 192, 64, 4)>(),
