@@ -8,8 +8,9 @@
 // softmax while the products of the other consumers run. It stores the O of a tile while the first
 // product of the next tile runs.
 //
-// The variant `by_request` serves requests of different lengths, windows, and K and V in pages. Its
-// producer finds the request of a tile from cu_seqlens, and a tile has the lengths of its request.
+// The variant `by_request` serves requests of different lengths, windows, and K and V in pages. A
+// warp of its producer looks tiles up ahead of the others: it finds a tile's request in cu_seqlens,
+// and gives the tile the lengths of its request.
 // TMA reads rows behind a request's end as zeros, whoever's they are, and leaves them out of O.
 // From pages, a warp loads K and another V. In the variant `in_parts` of it, for few queries,
 // several thread blocks divide the keys of a tile among themselves; merge_parts.cuh merges what

@@ -46,7 +46,7 @@ TileCosts tile_costs(int64_t head_dim, const BlockSizes& blocks) {
 TileCosts tile_costs_in_parts(int64_t head_dim, const BlockSizes& blocks) {
   if (head_dim <= 64) {
     if (blocks.q == 64) return {0, 1310, 250, 0.5};
-    return blocks.q == 128 ? TileCosts{0, 1990, 780, 0.719} : TileCosts{0, 2500, 700, 0.62};
+    return blocks.q == 128 ? TileCosts{0, 1990, 780, 0.719} : TileCosts{0, 15000, 600, 0.963};
   }
   if (head_dim > 128) return tile_costs(head_dim, blocks);
   if (blocks.q == 64) return {0, 1600, 200, 0.8};

@@ -1,6 +1,7 @@
 // The producer of the forward kernels for Hopper: one warp takes tiles and loads their K and V,
-// another loads Q, both by TMA and as far ahead as shared memory has room. From pages, a third one
-// loads V. Of a share, the two other warps fetch what these load.
+// another loads Q, both by TMA and as far ahead as shared memory has room. Where tiles are looked
+// up, the fourth warp takes them, and from pages the third loads V. Of a share, the two other warps
+// fetch what these load.
 #pragma once
 
 #include <cuda.h>
@@ -28,31 +29,44 @@ struct ForwardProducer : Barriers<Delay> {
   using Tile = typename Shapes::Tile;
   using Ring = typename Shapes::Ring;
   using TileRing = typename Shapes::TileRing;
-  static constexpr bool kByRequest = Shapes::kByRequest, kInParts = Shapes::kInParts;
+  static constexpr bool kByRequest = Shapes::kByRequest, kLooksUp = Shapes::kLooksUp;
+  static constexpr bool kInParts = Shapes::kInParts;
   // Thread blocks begin together, and memory serves first what is asked for first: of the first
   // tile, Q of the first consumer, then K and V. The others get Q later, so that consumers begin
   // one after the other; together, they would compute exponentials while the tensor cores idle. Of
   // a share, Q may have to be fetched before.
   static constexpr int kConsumersServedFirst = Shapes::kShared ? 0 : 1;
+  // The next tile is looked up when so many blocks of keys are left to load: as late as its keys
+  // still follow at once, so that all thread blocks finish at about the same time.
+  static constexpr int kBlocksAhead = 4;
   static constexpr int kConsumers = Shapes::kConsumers, kBlockKv = Shapes::kBlockKv;
   static constexpr int kPanels = Shapes::kPanels, kPanelColumns = Shapes::kPanelColumns;
   static constexpr int kQPanelBytes = Shapes::kQPanelBytes, kKPanelBytes = Shapes::kKPanelBytes;
 
   static __device__ __forceinline__ void produce(const Arguments& a, Shared& shared) {
-    if (threadIdx.x < (kByRequest ? 32 : 1)) produce_kv(a, shared);
-    if (threadIdx.x / 32 == 1 && (kByRequest || threadIdx.x == 32)) produce_q(a, shared);
-    if constexpr (kByRequest) {
-      if (threadIdx.x / 32 == 2 && Tiles::has_pages(a)) produce_paged_v(a, shared);
-    }
-    if constexpr (Shapes::kShared) {
-      if (threadIdx.x >= 64) ShareFetch<Shapes::kHeadDim, Delay>::run(a);
+    if constexpr (kLooksUp) {
+      switch (threadIdx.x / 32) {
+        case 0:
+          return produce_looked_up_kv(a, shared);
+        case 1:
+          return produce_q(a, shared);
+        case 2:
+          return produce_paged_v(a, shared);
+        default:
+          return look_up_tiles(a, shared);
+      }
+    } else {
+      if (threadIdx.x < (kByRequest ? 32 : 1)) produce_kv(a, shared);
+      if (threadIdx.x / 32 == 1 && (kByRequest || threadIdx.x == 32)) produce_q(a, shared);
+      if constexpr (Shapes::kShared) {
+        if (threadIdx.x >= 64) ShareFetch<Shapes::kHeadDim, Delay>::run(a);
+      }
     }
   }
 
   // Takes tiles, publishes them in the ring, and loads their K and V. It takes a tile only when the
   // previous one has been loaded, so that all thread blocks finish at about the same time. By
-  // request, a whole warp takes the tiles, and its first lane does the rest; but from pages all
-  // lanes load K, and another warp V.
+  // request, a whole warp takes the tiles, and its first lane does the rest.
   //
   // If V is transposed, this kernel starts while the launch before it ends. This thread waits for
   // what that one makes, and all others for this one; the next launch waits for it alone, also if
@@ -73,20 +87,63 @@ struct ForwardProducer : Barriers<Delay> {
       }
       if (!kByRequest || threadIdx.x == 0) {
         publish(shared, tile_ring, tile);
-        if (!Tiles::has_pages(a)) produce_kv_of(a, shared, tile, ring, inputs);
+        produce_kv_of(a, shared, tile, ring, inputs);
       }
-      if constexpr (kByRequest) {
-        __syncwarp();
-        if (Tiles::has_pages(a)) {
-          load_paged(a, tile, {a.k, a.k_steps, shared.k, shared.k_full, shared.k_empty}, ring);
-        }
-      }
+      if constexpr (kByRequest) __syncwarp();
       if (tile.kv_blocks == Tiles::kNoTile) break;
       index = Tiles::next_index(a, tiles);
     }
     if constexpr (Shapes::kTransposedV) ptx::griddepcontrol_wait();
     // The launch that merges the parts may start beside the last blocks.
     if constexpr (kInParts) ptx::griddepcontrol_launch_dependents();
+  }
+
+  // The same of tiles that another warp looks up and publishes. From pages, all lanes load K, and
+  // a third warp V.
+  static __device__ void produce_looked_up_kv(const Arguments& a, Shared& shared) {
+    Ring ring;
+    ShareInputs inputs;
+    bool is_first = true;
+    for (TileRing tile_ring;; tile_ring.advance(), is_first = false) {
+      const Tile tile = published(shared, tile_ring);
+      if (tile.kv_blocks == Tiles::kNoTile) break;
+      if (is_first && tile.kv_blocks > 0) {
+        load_q(a, shared, tile, 0, 0, kConsumersServedFirst, inputs);
+      }
+      if (Tiles::has_pages(a)) {
+        load_paged(a, tile, {a.k, a.k_steps, shared.k, shared.k_full, shared.k_empty}, ring,
+                   [&](int block) { ask_for_next(shared, tile, block); });
+      } else if (threadIdx.x == 0) {
+        produce_kv_of(a, shared, tile, ring, inputs);
+      }
+      __syncwarp();
+    }
+    if constexpr (kInParts) ptx::griddepcontrol_launch_dependents();
+  }
+
+  // Takes tiles, looks them up and publishes them, each when it is asked for. Called by a whole
+  // warp.
+  static __device__ void look_up_tiles(const Arguments& a, Shared& shared) {
+    const unsigned tiles = Tiles::count(a);
+    unsigned index = Tiles::thread_block();
+    uint32_t parity = 0;
+    for (TileRing tile_ring;; tile_ring.advance()) {
+      const Tile tile = Tiles::next_tile(a, index, tiles);
+      if (threadIdx.x % 32 == 0) publish(shared, tile_ring, tile);
+      __syncwarp();
+      if (tile.kv_blocks == Tiles::kNoTile) return;
+      if (tile.first_block < tile.kv_blocks) {
+        wait(shared.tile_wanted, parity);
+        parity ^= 1;
+      }
+      index = Tiles::next_index(a, tiles);
+    }
+  }
+
+  // Before a block of keys is loaded: asks for the next tile if it is time.
+  static __device__ __forceinline__ void ask_for_next(Shared& shared, const Tile& tile, int block) {
+    const int last = min(tile.kv_blocks, tile.first_block + kBlocksAhead) - 1;
+    if (block == last && threadIdx.x == 0) arrive(shared.tile_wanted);
   }
 
   // Puts a tile into the ring, for the consumers and the warps that load Q and V.
@@ -116,6 +173,7 @@ struct ForwardProducer : Barriers<Delay> {
     const auto v_rows = Tiles::kv_rows(a.v_steps, tile, kv_head);
     for (int block = tile.kv_blocks - 1; block >= Tiles::first_block(tile);
          --block, ring.advance()) {
+      if constexpr (kLooksUp) ask_for_next(shared, tile, block);
       const CUtensorMap *k = &a.k, *v = &a.v;
       if constexpr (Shapes::kShared) {
         if (block * kBlockKv < place.from) place = inputs.locate(a, block * kBlockKv);
@@ -141,19 +199,23 @@ struct ForwardProducer : Barriers<Delay> {
   };
 
   static __device__ void produce_paged_v(const Arguments& a, Shared& shared) {
+    if (!Tiles::has_pages(a)) return;
     Ring ring;
     for (TileRing tile_ring;; tile_ring.advance()) {
       const Tile tile = published(shared, tile_ring);
       if (tile.kv_blocks == Tiles::kNoTile) return;
-      load_paged(a, tile, {a.v, a.v_steps, shared.v, shared.v_full, shared.v_empty}, ring);
+      load_paged(a, tile, {a.v, a.v_steps, shared.v, shared.v_full, shared.v_empty}, ring,
+                 [](int) {});
     }
   }
 
   // Loads K or V of a tile from pages. Called by a whole warp. Each lane loads a box of one of the
   // next blocks, as many as 32 boxes make up, and looks up its page while the blocks before are
-  // loaded.
+  // loaded. Calls before_block(block) before each.
+  template <typename BeforeBlock>
   static __device__ __forceinline__ void load_paged(const Arguments& a, const Tile& tile,
-                                                    const Paged& keys, Ring& ring) {
+                                                    const Paged& keys, Ring& ring,
+                                                    const BeforeBlock& before_block) {
     const int kv_head = tile.head / a.heads_per_kv_head;
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int boxes = kBlockKv / a.box_rows, next_blocks = 32 / boxes;
@@ -175,6 +237,7 @@ struct ForwardProducer : Barriers<Delay> {
       const RowsOfRequest rows(keys.steps, next.page, kv_head, next.row, next.count);
       next = look_up(block - next_blocks - my_block);
       for (int i = 0; i < next_blocks && block >= tile.first_block; ++i, --block, ring.advance()) {
+        before_block(block);
         wait(keys.empty[ring.stage], ring.parity ^ 1);
         const uint32_t barrier = ptx::shared_address(&keys.full[ring.stage]);
         if (lane == 0) ptx::mbarrier_arrive_expect_tx(barrier, kPanels * kKPanelBytes);

@@ -24,6 +24,7 @@ struct ForwardShapes {
   static constexpr int kThreads = 128 * (1 + kConsumers);
   static_assert(kHeadDim % 16 == 0 && kBlockKv % 16 == 0);
   static constexpr bool kByRequest = kConfig.by_request;
+  static constexpr bool kLooksUp = kConfig.looks_up;
   static constexpr bool kShared = kConfig.shared;
   static constexpr bool kInParts = kConfig.in_parts;
   // Whether ForwardWalk::first_seen is a variable, even if it is 0 at equal lengths.
@@ -65,6 +66,7 @@ struct ForwardShapes {
     uint64_t v_full[kStages], v_empty[kStages];
     uint64_t tile_full[kTileSlots], tile_empty[kTileSlots];
     Tile tiles[kTileSlots];
+    uint64_t tile_wanted;  // completes when the next tile is to be looked up
   };
   using Ring = RingPosition<kStages>;
   using TileRing = RingPosition<kTileSlots>;
@@ -81,12 +83,13 @@ struct ForwardShapes {
       ptx::mbarrier_init(ptx::shared_address(&shared.k_empty[i]), kWarps * kConsumers);
       ptx::mbarrier_init(ptx::shared_address(&shared.v_empty[i]), kWarps * kConsumers);
     }
-    // Warps of the producer that take tiles from the ring: that of Q, and of V.
-    const int loaders = Tiles::has_pages(a) ? 2 : 1;
+    // Warps of the producer that take tiles from the ring: that of Q, of K and of V.
+    const int loaders = 1 + (kLooksUp ? 1 : 0) + (Tiles::has_pages(a) ? 1 : 0);
     for (int i = 0; i < kTileSlots; ++i) {
       ptx::mbarrier_init(ptx::shared_address(&shared.tile_full[i]), 1);
       ptx::mbarrier_init(ptx::shared_address(&shared.tile_empty[i]), loaders + kWarps * kConsumers);
     }
+    if constexpr (kLooksUp) ptx::mbarrier_init(ptx::shared_address(&shared.tile_wanted), 1);
     ptx::fence_mbarrier_init();
   }
 };

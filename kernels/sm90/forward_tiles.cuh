@@ -116,7 +116,7 @@ struct ForwardTiles {
       return tiles;
     } else if constexpr (kByRequest) {
       unsigned taken = 0;
-      if (threadIdx.x == 0) taken = take_tile(a.last_taken, tiles);
+      if (threadIdx.x % 32 == 0) taken = take_tile(a.last_taken, tiles);
       return gridDim.x + __shfl_sync(~0u, taken, 0);
     } else {
       return gridDim.x + take_tile(a.last_taken, tiles);

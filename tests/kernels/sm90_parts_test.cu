@@ -88,6 +88,17 @@ TEST(Sm90ForwardParts, HaveBlocksOf64QueriesInOneWave) {
   }
 }
 
+// At head_dim 64 blocks of 192 queries are the fastest behind many keys, in parts. Behind fewer
+// keys the second launch costs more than they gain.
+TEST(Sm90ForwardParts, HaveBlocksOf192QueriesBehindManyKeys) {
+  const DeviceInfo device = hopper();
+  for (const Problem& p : {chunk(32, 8, 512, 65536, 64), chunk(12, 12, 384, 32768, 64)}) {
+    ASSERT_EQ(kSm90ForwardParts.why_unsupported(p, device), std::nullopt) << p.id();
+    EXPECT_EQ(kSm90ForwardParts.choose(p, device).q, 192) << p.id();
+  }
+  EXPECT_NE(kSm90ForwardParts.why_unsupported(chunk(32, 8, 512, 8192, 64), device), std::nullopt);
+}
+
 // 128 whole tiles fill 132 multiprocessors. Parts of the same rows would make two waves of them.
 TEST(Sm90ForwardParts, HaveOtherRowsWhereWholeTilesFillTheGpu) {
   const DeviceInfo device = hopper();
