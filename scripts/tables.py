@@ -13,6 +13,7 @@
   scripts/tables.py grouped FILE.csv     the fastest rival's time over ours, or that of --rival, by K/V heads
   scripts/tables.py behind FILE.csv      the cases in which a rival is faster than ours, the worst first
   scripts/tables.py beside FILE.csv      times of the cases that are not of the grid
+  scripts/tables.py packed FILE.csv      FLOP/s of packed requests over those of dense ones that are no longer
   scripts/tables.py models FILE.json     times of tiled for each model of a config, and those of the
                                          rivals over them
   scripts/tables.py generation FILE.csv  milliseconds for the next token, with a cache of K and V and by
@@ -343,6 +344,30 @@ def grouped(frame, arguments):
     return table(["K/V heads", *map(str, counts)], rows)
 
 
+def packed(frame, arguments):
+    """A column for each batch: the longest dense case that is no longer than its longest request is the whole."""
+    frame = frame[frame.provider == arguments.provider[0]]
+    dense, ragged = (frame[frame.layout == layout] for layout in ["bshd", "ragged"])
+    batches = list(dict.fromkeys(zip(ragged.batch, ragged.q_len, ragged.lengths)))
+
+    def share(row):
+        whole = dense[(dense[["pass", "mask", "head_dim"]] == row[["pass", "mask", "head_dim"]]).all(axis=1)
+                      & (dense.q_len <= row.q_len)]
+        if whole.empty:
+            raise ValueError(f"expected a dense case, found no dense case of at most {row.q_len} tokens")
+        return f"{100 * row.tflops / whole.loc[whole.q_len.idxmax()].tflops:.0f}%"
+
+    def label(batch, longest, lengths):
+        all_tokens = int(lengths.partition("q")[0])
+        return f"{batch} {'×' if all_tokens == batch * longest else 'up to'} {longest}"
+
+    rows = []
+    for key, part in ragged.groupby(["pass", "head_dim", "mask"], sort=False):
+        of_batch = {(row.batch, row.q_len, row.lengths): share(row) for _, row in part.iterrows()}
+        rows.append([described(key), *(of_batch.get(batch, "") for batch in batches)])
+    return table(["", *(label(*batch) for batch in batches)], rows)
+
+
 def value(frame, arguments):
     """One figure, or two: a statistic over cases."""
     if arguments.rival:
@@ -600,7 +625,7 @@ def shape_of(case):
 
 TABLES = {"speed": speed, "memory": memory, "column": column, "ladder": ladder, "crossover": crossover,
           "rivals": rivals, "rival": rival, "grouped": grouped, "behind": behind,
-          "beside": beside, "generation": generation, "decode": decode,
+          "beside": beside, "packed": packed, "generation": generation, "decode": decode,
           "split": split, "cache": cache,
           "fp8": fp8, "traffic": traffic, "value": value}
 OF_JSON = {"models": models, "wall": wall, "ncu": ncu, "calibration": calibration, "recipes": recipes,
@@ -614,7 +639,7 @@ def parse(words):
     parser.add_argument("files", nargs="+", help="results of flashbench sweep")
     parser.add_argument("--grid", default=GRID, help=f"hidden size and tokens, or batch, of the cases ({GRID}); {ANY}: all")
     parser.add_argument("--filter", default="", help="of these rows alone, such as mask=none,q_len=512|1024")
-    parser.add_argument("--provider", nargs="+", default=["tiled"], help="whose figures (column, value, grouped)")
+    parser.add_argument("--provider", nargs="+", default=["tiled"], help="whose figures (column, value, grouped, packed)")
     parser.add_argument("--column", help="which figure (column, value)")
     parser.add_argument("--rival", help="whose time is over ours (rival, value, grouped)")
     parser.add_argument("--digits", type=int, default=2, help="behind the point (column, value)")

@@ -104,6 +104,24 @@ def test_rivals_of_any_case(tables):
     assert tables("rivals", rows, options=["--grid", "any"])[0] == "| `tiled` forward | 1.50 (0.75 to 3.00) |"
 
 
+def test_packed_requests_are_compared_with_dense_ones_that_are_no_longer(tables):
+    def ragged(tflops, batch, longest, tokens, **changes):
+        return row("tiled:sm90", 1.0, layout="ragged", lengths=f"{tokens}q-{tokens}kv-0123456789abcdef", batch=batch,
+                   q_len=longest, kv_len=longest, tflops=tflops, **changes)
+
+    def dense(tflops, length, **changes):
+        return row("tiled:sm90", 1.0, layout="bshd", lengths="", q_len=length, kv_len=length, tflops=tflops, **changes)
+
+    rows = [ragged(90, 4, 512, 2048), ragged(190, 8, 600, 2048), ragged(150, 8, 2100, 9000), dense(100, 512),
+            dense(200, 2048), ragged(30, 4, 512, 2048, head_dim=128), dense(40, 512, head_dim=128),
+            row("cudnn", 1.0, layout="bshd", lengths="", q_len=512, kv_len=512, tflops=1)]
+    options = ["--grid", "any", "--provider", "tiled:sm90"]
+    assert tables("packed", rows, options=options) == ["| forward d64 full | 90% | 190% | 75% |",
+                                                       "| forward d128 full | 75% |  |  |"]
+    alone = [ragged(90, 4, 500, 2000), dense(100, 512)]
+    assert "no dense case of at most 500 tokens" in tables("packed", alone, options=options, fails=True)
+
+
 def test_models_have_a_row_for_each_batch_and_length(tmp_path):
     sizes = {"mask": "none", "head_dim": 64, "q_heads": 8}
     blocks = [{"model": "A", "pass": ["forward", "backward"], **sizes, "kv_heads": 2, "batch": [1, 4], "seq": 77},
