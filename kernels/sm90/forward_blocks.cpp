@@ -7,6 +7,7 @@
 
 #include "kernels/common/fused_forward.h"
 #include "kernels/common/requests.h"
+#include "kernels/sm90/consumer_rows.h"
 
 namespace flashbench::kernels::sm90 {
 namespace {
@@ -146,7 +147,6 @@ int64_t thread_blocks_of_device(const DeviceInfo& device, int head_dim, int bloc
 }
 
 int64_t missing_rows(const Problem& p, const BlockSizes& blocks, int64_t q_len) {
-  constexpr int64_t kWarpRows = 16, kConsumerRows = 64;
   const int64_t missing = divide_up(q_len, blocks.q) * blocks.q - q_len;
   if (is_by_request(p)) return missing / kConsumerRows * kConsumerRows;
   return p.mask == Mask::none ? 0 : missing / kWarpRows * kWarpRows;

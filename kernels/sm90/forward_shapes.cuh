@@ -66,7 +66,7 @@ struct ForwardShapes {
     uint64_t v_full[kStages], v_empty[kStages];
     uint64_t tile_full[kTileSlots], tile_empty[kTileSlots];
     Tile tiles[kTileSlots];
-    uint64_t tile_wanted;  // completes when the next tile is to be looked up
+    uint64_t tile_wanted;  // with kLooksUp: completes when the next tile is to be looked up
   };
   using Ring = RingPosition<kStages>;
   using TileRing = RingPosition<kTileSlots>;

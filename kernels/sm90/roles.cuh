@@ -11,12 +11,10 @@
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/shared_address.h"
 #include "kernels/ptx/stmatrix.h"
+#include "kernels/sm90/consumer_rows.h"
 #include "kernels/sm90/tensor_map.h"
 
 namespace flashbench::kernels::sm90 {
-
-inline constexpr int kConsumerRows = 64;  // M of one wgmma
-inline constexpr int kWarpRows = 16;
 
 // A matrix in shared memory consists of panels that are 64 columns wide, the reach of the swizzle.
 inline constexpr int kRowBytes = 128;  // per panel
