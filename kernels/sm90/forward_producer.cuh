@@ -36,8 +36,8 @@ struct ForwardProducer : Barriers<Delay> {
   // one after the other; together, they would compute exponentials while the tensor cores idle. Of
   // a share, Q may have to be fetched before.
   static constexpr int kConsumersServedFirst = Shapes::kShared ? 0 : 1;
-  // The next tile is looked up when so many blocks of keys are left to load: as late as its keys
-  // still follow at once, so that all thread blocks finish at about the same time.
+  // The next tile is looked up when this many blocks of keys are left to load. Later, its keys
+  // would not follow at once; earlier, thread blocks would finish at different times.
   static constexpr int kBlocksAhead = 4;
   static constexpr int kConsumers = Shapes::kConsumers, kBlockKv = Shapes::kBlockKv;
   static constexpr int kPanels = Shapes::kPanels, kPanelColumns = Shapes::kPanelColumns;
@@ -98,8 +98,8 @@ struct ForwardProducer : Barriers<Delay> {
     if constexpr (kInParts) ptx::griddepcontrol_launch_dependents();
   }
 
-  // The same of tiles that another warp looks up and publishes. From pages, all lanes load K, and
-  // a third warp V.
+  // Loads K and V of the tiles that look_up_tiles publishes. From pages, all lanes load K, and
+  // produce_paged_v loads V.
   static __device__ void produce_looked_up_kv(const Arguments& a, Shared& shared) {
     Ring ring;
     ShareInputs inputs;
@@ -146,7 +146,7 @@ struct ForwardProducer : Barriers<Delay> {
     if (block == last && threadIdx.x == 0) arrive(shared.tile_wanted);
   }
 
-  // Puts a tile into the ring, for the consumers and the warps that load Q and V.
+  // Puts a tile into the ring, for the consumers and the other warps of the producer.
   static __device__ __forceinline__ void publish(Shared& shared, const TileRing& at,
                                                  const Tile& tile) {
     wait(shared.tile_empty[at.stage], at.parity ^ 1);
@@ -154,7 +154,7 @@ struct ForwardProducer : Barriers<Delay> {
     arrive(shared.tile_full[at.stage]);
   }
 
-  // Takes a tile out of it, for a warp that loads Q or V.
+  // Takes a tile out of it, for a warp of the producer.
   static __device__ __forceinline__ Tile published(Shared& shared, const TileRing& at) {
     wait(shared.tile_full[at.stage], at.parity);
     const Tile tile = shared.tiles[at.stage];
