@@ -221,7 +221,7 @@ struct ForwardConsumer {
       more = walk.begin_tile();
       issue_qk(s, q, k.advance(k_ring.stage * kKvBytes));
       store(a, shared, shared.tiles[done], consumer, o, rows);
-      walk.release(shared.tile_empty[done]);
+      walk.release_tile(done);
     }
     ptx::wgmma_wait_group<0>();
     if (kConfig.stage_o && lane == 0) ptx::cp_async_bulk_wait_group_read();

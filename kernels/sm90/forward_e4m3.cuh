@@ -416,7 +416,7 @@ struct ForwardE4m3 : E4m3Shapes<kConfig> {
       more = walk.begin_tile();
       issue_qk(s, q, k.advance(k_ring.stage * kKBytes));
       store(a, shared, shared.tiles[done], consumer, o, rows);
-      walk.release(shared.tile_empty[done]);
+      walk.release_tile(done);
     }
     ptx::wgmma_wait_group<0>();
     if (lane == 0) ptx::cp_async_bulk_wait_group_read();

@@ -54,6 +54,10 @@ struct ForwardShapes {
 
   // The number of tiles in the ring, including the one that the consumers work on.
   static constexpr int kTileSlots = 4;
+  // Arrivals of a warp that is done with a tile. By request all lanes of all warps read what one
+  // warp has written, and each arrives for itself: racecheck takes one that arrives for its warp
+  // for a race.
+  static constexpr int kTileArrivals = kByRequest ? 32 : 1;
 
   struct Shared {
     alignas(1024) char q[kConsumers][kPanels * kQPanelBytes];
@@ -87,7 +91,8 @@ struct ForwardShapes {
     const int loaders = 1 + (kLooksUp ? 1 : 0) + (Tiles::has_pages(a) ? 1 : 0);
     for (int i = 0; i < kTileSlots; ++i) {
       ptx::mbarrier_init(ptx::shared_address(&shared.tile_full[i]), 1);
-      ptx::mbarrier_init(ptx::shared_address(&shared.tile_empty[i]), loaders + kWarps * kConsumers);
+      ptx::mbarrier_init(ptx::shared_address(&shared.tile_empty[i]),
+                         (loaders + kWarps * kConsumers) * kTileArrivals);
     }
     if constexpr (kLooksUp) ptx::mbarrier_init(ptx::shared_address(&shared.tile_wanted), 1);
     ptx::fence_mbarrier_init();
