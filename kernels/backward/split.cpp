@@ -46,11 +46,13 @@ double time_with(double bytes) {
   return 1 + kMissing * std::max(0.0, 1 - kCacheBytes / bytes);
 }
 
-// Predicts the time of the pass for a number of parts.
+// Predicts the time of the pass for a number of parts. With different lengths, `at` has those that
+// the requests have on average.
 class Schedule {
  public:
-  explicit Schedule(const Launch& at)
+  Schedule(const Launch& at, bool different_lengths)
       : masked_(at.problem.is_masked()),
+        in_waves_(!masked_ && !different_lengths),
         windowed_(at.problem.has_window()),
         group_(at.problem.heads_per_kv_head()),
         group_steps_(group_ * divide_up(at.problem.q_len, at.blocks.q)),
@@ -97,9 +99,9 @@ class Schedule {
     const double thread_blocks = key_blocks * static_cast<double>(parts);
     const double longest = ends + static_cast<double>(divide_up(group_steps_, parts));
     const double waves = std::ceil(thread_blocks / slots_);
-    // Thread blocks of equal length run in waves. With a mask the shorter ones come last and fill
-    // the gaps, except for a fifth of the longest.
-    if (!masked_ || waves == 1) return waves * longest + conversion;
+    // Thread blocks of equal length run in waves. Else the shorter ones come last and fill the
+    // gaps, except for a fifth of the longest.
+    if (in_waves_ || waves == 1) return waves * longest + conversion;
     const double load = (steps_ + ends * thread_blocks) / slots_;
     return std::max(longest, load * memory(parts) + 0.2 * longest) + conversion;
   }
@@ -108,14 +110,14 @@ class Schedule {
   // With a mask, thread blocks do not go through the queries in step: the L2 cache must hold the
   // whole heads that run at once. With a window, few queries see the keys that run at once.
   double memory(int64_t parts) const {
-    if (windowed_) return 1;
+    if (windowed_ || !masked_) return 1;
     const double heads = std::clamp(slots_ / static_cast<double>(key_blocks_), 1.0,
                                     static_cast<double>(kv_heads_ * parts));
     const double bytes = heads * group_bytes_ / static_cast<double>(parts);
     return time_with(bytes);
   }
 
-  bool masked_, windowed_;
+  bool masked_, in_waves_, windowed_;
   int64_t group_, group_steps_, kv_heads_, key_blocks_;
   double slots_, group_bytes_;
   double steps_ = 0;
@@ -213,7 +215,7 @@ bool rotates(const Launch& at, int64_t parts) {
 
 int choose_parts(const Launch& at) {
   const Problem average = average_request(at.problem);
-  const Schedule schedule({average, at.device, at.blocks});
+  const Schedule schedule({average, at.device, at.blocks}, at.problem.lengths != nullptr);
   constexpr double kLeastGain = 1.03;  // smallest gain that is worth the workspace
   int64_t chosen = at.fp32_outputs.of_keys ? schedule.fewest_shared_parts() : 1;
   double least = schedule.time(chosen) / kLeastGain;
@@ -238,9 +240,11 @@ int choose_parts(const Launch& at) {
 // and what some fall behind they never make up for: more of a head run at once, so that the L2
 // cache holds what lies between the first and the last.
 //
-// Where thread blocks go backwards, and with requests of different lengths, sections have about the
-// same size. The last one is no tail: it has as many heads as the others, or two blocks of keys for
-// each slot.
+// Where thread blocks go backwards, sections have about the same size. The last one is no tail: it
+// has as many heads as the others, or two blocks of keys for each slot.
+//
+// The host does not know the lengths of requests. Their longest thread blocks are longer, over the
+// average, than those of equal lengths: the last section has four blocks of keys for each slot.
 Sections sections(const Launch& at, int64_t parts, bool backwards) {
   const bool by_request = is_by_request(at.problem);
   const Problem p = by_request ? all_requests_as_one(at.problem) : at.problem;
@@ -258,7 +262,10 @@ Sections sections(const Launch& at, int64_t parts, bool backwards) {
   const int64_t most = std::clamp<int64_t>(
       std::max({kSectionBytes * parts / group_bytes(p), at_once, few_at_once}), 1, heads);
   const int64_t least = p.is_masked() ? divide_up(2 * slots(at), key_blocks) : 1;
-  if (!backwards && !by_request) {
+  if (by_request && !backwards) {
+    return of_size(most, std::min(heads, divide_up(4 * slots(at), key_blocks)));
+  }
+  if (!backwards) {
     return of_size(most, heads_of_last_section(at, parts, most, std::min(heads, least)));
   }
   return of_size(heads_of_section(heads, divide_up(heads, most), least), 1);

@@ -15,8 +15,8 @@
 //
 // At head_dim 64 the producer's warpgroup computes dQ, and a block has 128 queries. The consumers
 // therefore need not wait for each other. They take turns instead: one computes exponentials while
-// the tensor cores work for the other. Where requests differ in length, a block has 64 queries, and
-// the deterministic kernel has the general form.
+// the tensor cores work for the other. Where requests differ in length, the deterministic kernel
+// has the general form.
 //
 // Up to head_dim 128, unless deterministic, thread blocks are persistent: each computes several
 // blocks of keys, one after the other (see backward_queue.cuh). At 64 those of the deterministic

@@ -36,23 +36,40 @@ struct BackwardDqWarpgroup : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   // Thread 0 also loads the blocks of queries. It refills the stage of the previous block once dS
   // shows that both consumers are done with that block.
   static __device__ void load_and_sum(const BackwardArguments& a, Shared& shared,
-                                      const Work& work) {
+                                      const Work& in_shared_memory) {
+    // Read once: each load by TMA would wait for it again, and hold up the products.
+    const Work work = in_shared_memory;
     if (work.steps == 0) return;
+    // The shuffle tells the compiler that the warp's index is the same in all lanes.
+    const bool loads = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0) == 0;
     const bool leads = threadIdx.x == 0;
-    BackwardLoads<kConfig, Delay> loads(a, shared, work);
-    if (leads) {
-      loads.first();
-      for (int i = 1; i < min(kStages, work.steps); ++i) loads.next();
+    BackwardBlockLoads<Shapes> blocks(a, shared, work);
+    RingPosition<kStages> ring;
+    const auto load_next = [&] {
+      if (leads) {
+        blocks.q(ring.stage);
+        blocks.d_o(ring.stage);
+      }
+      __syncwarp();
+      blocks.step.advance(work);
+      ring.advance();
+    };
+    if (loads) {
+      if (leads) {
+        blocks.k();
+        blocks.v();
+      }
+      __syncwarp();
+      ptx::griddepcontrol_wait();
+      for (int i = 0; i < min(kStages, work.steps); ++i) load_next();
     }
-    __syncwarp();
     Part part(0);
     Step step(work);
     wait(shared.k_full[0], 0);
     for (int i = 0; i < work.steps; ++i, step.advance(work)) {
       wait(shared.ds_full[i % 2], i / 2 & 1);
       add_block(a, shared, work, part, 0, Block(a, work, step), i % 2, [&] {
-        if (leads && i > 0 && i - 1 + kStages < work.steps) loads.next();
-        __syncwarp();
+        if (loads && i > 0 && i - 1 + kStages < work.steps) load_next();
       });
     }
   }

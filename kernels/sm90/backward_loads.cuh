@@ -107,13 +107,13 @@ struct BackwardLoads : BackwardBlockLoads<BackwardShapes<kConfig, Delay>>, Barri
  private:
   __device__ void q() {
     const int stage = q_ring.stage;
-    if constexpr (!Shapes::kDqWarpgroup) wait(shared.q_empty[stage], q_ring.parity ^ 1);
+    wait(shared.q_empty[stage], q_ring.parity ^ 1);
     Blocks::q(stage);
     q_ring.advance();
   }
   __device__ void d_o() {
     const int stage = d_o_ring.stage;
-    if constexpr (!Shapes::kDqWarpgroup) wait(shared.d_o_empty[stage], d_o_ring.parity ^ 1);
+    wait(shared.d_o_empty[stage], d_o_ring.parity ^ 1);
     Blocks::d_o(stage);
     d_o_ring.advance();
     step.advance(work);

@@ -17,7 +17,7 @@ namespace flashbench::kernels::sm90 {
 
 struct BackwardConfig {
   int head_dim;                // 64, 80, 96 or 128
-  int block_q;                 // queries per step: 64, or 128 with dq_warpgroup at equal lengths
+  int block_q;                 // queries per step: 64, or 128 with dq_warpgroup
   int stages;                  // buffers for blocks of Q in shared memory
   bool dq_warpgroup = false;   // producer's warpgroup computes dQ; head_dim 64
   bool deterministic = false;  // thread blocks add to a block of dQ in the order of their keys
@@ -29,10 +29,8 @@ constexpr BackwardConfig backward_config(int head_dim, bool deterministic = fals
                                          bool by_request = false) {
   const bool dq_warpgroup = head_dim == 64 && !(deterministic && by_request);
   return {.head_dim = head_dim,
-          .block_q = dq_warpgroup && !by_request ? 128 : 64,
-          .stages = !dq_warpgroup ? 2
-                    : by_request  ? 4
-                                  : 3,
+          .block_q = dq_warpgroup ? 128 : 64,
+          .stages = dq_warpgroup ? 3 : 2,
           .dq_warpgroup = dq_warpgroup,
           .deterministic = deterministic,
           .by_request = by_request};
@@ -57,7 +55,7 @@ struct BackwardShapes {
   // (see backward_dq_staging.cuh). Each has 64 columns.
   static constexpr bool kDqTransposed = kHeadDim == 128 && !kConfig.deterministic;
   // Whether thread blocks are persistent (see backward_queue.cuh). Where all warps compute, they
-  // have too few registers to find a request.
+  // have too few registers for a second request.
   static constexpr bool kPersistent = !kHasWriters && !(kDqWarpgroup && kConfig.by_request);
   // Whether the producer's warps copy for them alone (see backward_copies.cuh), or compute dQ, too
   // (see backward_dq_warpgroup.cuh).

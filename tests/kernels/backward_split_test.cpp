@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -145,7 +146,8 @@ TEST(BackwardSplit, HasNoMorePartsThanBlocksOfQueries) {
 std::vector<int64_t> heads_of_sections(const Launch& at, int64_t parts) {
   const Sections s = sections(at, parts, false);
   std::vector<int64_t> heads(s.last, s.heads);
-  heads.push_back(at.problem.batch * at.problem.kv_heads * parts - int64_t{s.last} * s.heads);
+  const int64_t batch = at.problem.lengths ? 1 : at.problem.batch;
+  heads.push_back(batch * at.problem.kv_heads * parts - int64_t{s.last} * s.heads);
   return heads;
 }
 
@@ -186,6 +188,24 @@ TEST(BackwardSplit, LeavesNoTailToTheLastSection) {
   // So many sections that only the last ones are simulated; as if all were.
   EXPECT_EQ(of(64, 64, 8192, 128).back(), 4);
   EXPECT_EQ(of(50, 50, 8192, 128).back(), 6);
+}
+
+// The first blocks of keys of the longest requests take several times as long as the average.
+TEST(BackwardSplit, EndsWithManyBlocksOfKeysOfRequests) {
+  const DeviceInfo device = hopper();
+  const auto of = [&](int64_t kv_heads, int64_t requests, int64_t length, Mask mask) {
+    Problem p = problem(requests, kv_heads, kv_heads, length, 128, mask);
+    p.layout = Layout::ragged;
+    p.set_lengths(std::make_shared<const Lengths>(
+        std::vector<RequestLengths>(static_cast<size_t>(requests), {length, length})));
+    return heads_of_sections(launch(p, device), 1);
+  };
+  for (const Mask mask : kBothMasks) {
+    // 128 blocks of keys a head: four heads have four for each slot but for a few.
+    EXPECT_THAT(of(4, 8, 2048, mask), testing::ElementsAre(4));
+    EXPECT_THAT(of(8, 8, 2048, mask), testing::ElementsAre(2, 6));
+    EXPECT_THAT(of(4, 64, 2048, mask), testing::ElementsAre(1, 1, 1, 1));
+  }
 }
 
 TEST(BackwardSplit, LeavesNoShortLastSectionIfThreadBlocksGoBackwards) {
