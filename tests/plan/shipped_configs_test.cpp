@@ -25,7 +25,7 @@ TEST(ShippedConfigs, HaveTheExpectedCases) {
       {"gate", 5},           {"gate_trials", 4},   {"short", 72},       {"gpu_kernels", 1880},
       {"sanitize", 179},     {"grouped", 174},     {"models", 98},      {"varlen", 38},
       {"decode", 63},        {"decode_paged", 52}, {"serving", 32},     {"generation", 30},
-      {"packed", 78},        {"split", 11},        {"split_decode", 7}, {"windows", 24},
+      {"packed", 96},        {"split", 11},        {"split_decode", 7}, {"windows", 24},
       {"chunks", 52},        {"fp8", 79},          {"fp8_speed", 54},   {"split_gpus", 332},
       {"split_h200", 14},    {"split_1m", 2},      {"decode_e4m3", 28}, {"split_decode_gpus", 20},
       {"random_shapes", 120}};
