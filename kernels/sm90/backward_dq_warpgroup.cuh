@@ -33,8 +33,8 @@ struct BackwardDqWarpgroup : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   using Part = typename Products::Part;
   using Dq = BackwardDq<T, kConfig, Delay>;
 
-  // The first warp also loads the blocks of queries. It refills the stage of the previous block once
-  // dS shows that both consumers are done with that block.
+  // The first warp also loads the blocks of queries. It refills the stage of the previous block
+  // once dS shows that both consumers are done with that block.
   static __device__ void load_and_sum(const BackwardArguments& a, Shared& shared,
                                       const Work& in_shared_memory) {
     // Read once: each load by TMA would wait for it again, and hold up the products.
