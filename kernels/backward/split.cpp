@@ -123,6 +123,11 @@ class Schedule {
   double steps_ = 0;
 };
 
+// Whether requests differ in length. The host knows their number, the longest, and all tokens.
+bool lengths_differ(const Problem& p) {
+  return p.lengths && p.batch * p.kv_len > p.kv_tokens();
+}
+
 // The slots of a GPU, of which the one that is free first takes the next thread block.
 class Slots {
  public:
@@ -215,7 +220,7 @@ bool rotates(const Launch& at, int64_t parts) {
 
 int choose_parts(const Launch& at) {
   const Problem average = average_request(at.problem);
-  const Schedule schedule({average, at.device, at.blocks}, at.problem.lengths != nullptr);
+  const Schedule schedule({average, at.device, at.blocks}, lengths_differ(at.problem));
   constexpr double kLeastGain = 1.03;  // smallest gain that is worth the workspace
   int64_t chosen = at.fp32_outputs.of_keys ? schedule.fewest_shared_parts() : 1;
   double least = schedule.time(chosen) / kLeastGain;
@@ -240,11 +245,12 @@ int choose_parts(const Launch& at) {
 // and what some fall behind they never make up for: more of a head run at once, so that the L2
 // cache holds what lies between the first and the last.
 //
-// Where thread blocks go backwards, sections have about the same size. The last one is no tail: it
-// has as many heads as the others, or two blocks of keys for each slot.
+// Where thread blocks go backwards, and by request, sections have about the same size. The last one
+// is no tail: it has as many heads as the others, or two blocks of keys for each slot.
 //
-// The host does not know the lengths of requests. Their longest thread blocks are longer, over the
-// average, than those of equal lengths: the last section has four blocks of keys for each slot.
+// Where requests differ in length, the longest thread blocks are several times as long as the
+// average. The last section then has four blocks of keys for each slot, whatever the L2 cache
+// holds.
 Sections sections(const Launch& at, int64_t parts, bool backwards) {
   const bool by_request = is_by_request(at.problem);
   const Problem p = by_request ? all_requests_as_one(at.problem) : at.problem;
@@ -262,10 +268,10 @@ Sections sections(const Launch& at, int64_t parts, bool backwards) {
   const int64_t most = std::clamp<int64_t>(
       std::max({kSectionBytes * parts / group_bytes(p), at_once, few_at_once}), 1, heads);
   const int64_t least = p.is_masked() ? divide_up(2 * slots(at), key_blocks) : 1;
-  if (by_request && !backwards) {
+  if (lengths_differ(at.problem) && !backwards) {
     return of_size(most, std::min(heads, divide_up(4 * slots(at), key_blocks)));
   }
-  if (!backwards) {
+  if (!by_request && !backwards) {
     return of_size(most, heads_of_last_section(at, parts, most, std::min(heads, least)));
   }
   return of_size(heads_of_section(heads, divide_up(heads, most), least), 1);

@@ -191,20 +191,26 @@ TEST(BackwardSplit, LeavesNoTailToTheLastSection) {
 }
 
 // The first blocks of keys of the longest requests take several times as long as the average.
-TEST(BackwardSplit, EndsWithManyBlocksOfKeysOfRequests) {
+TEST(BackwardSplit, EndsWithManyBlocksOfKeysIfRequestsDiffer) {
   const DeviceInfo device = hopper();
-  const auto of = [&](int64_t kv_heads, int64_t requests, int64_t length, Mask mask) {
-    Problem p = problem(requests, kv_heads, kv_heads, length, 128, mask);
+  const auto of = [&](int64_t kv_heads, const std::vector<int64_t>& lengths, Mask mask) {
+    Problem p = problem(1, kv_heads, kv_heads, 1, 128, mask);
     p.layout = Layout::ragged;
-    p.set_lengths(std::make_shared<const Lengths>(
-        std::vector<RequestLengths>(static_cast<size_t>(requests), {length, length})));
+    std::vector<RequestLengths> requests;
+    for (const int64_t length : lengths) requests.push_back({length, length});
+    p.set_lengths(std::make_shared<const Lengths>(requests));
     return heads_of_sections(launch(p, device), 1);
   };
+  const std::vector<int64_t> equal(8, 2048),
+      different{1024, 1024, 1024, 1024, 3072, 3072, 3072, 3072};
+  std::vector<int64_t> many(64, 2048);
+  many.front() = 4096;
   for (const Mask mask : kBothMasks) {
     // 128 blocks of keys a head: four heads have four for each slot but for a few.
-    EXPECT_THAT(of(4, 8, 2048, mask), testing::ElementsAre(4));
-    EXPECT_THAT(of(8, 8, 2048, mask), testing::ElementsAre(2, 6));
-    EXPECT_THAT(of(4, 64, 2048, mask), testing::ElementsAre(1, 1, 1, 1));
+    EXPECT_THAT(of(4, different, mask), testing::ElementsAre(4));
+    EXPECT_THAT(of(8, different, mask), testing::ElementsAre(2, 6));
+    EXPECT_THAT(of(4, many, mask), testing::ElementsAre(1, 1, 1, 1));
+    EXPECT_THAT(of(8, equal, mask), testing::ElementsAre(2, 2, 2, 2));
   }
 }
 
