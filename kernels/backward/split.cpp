@@ -245,8 +245,9 @@ int choose_parts(const Launch& at) {
 // and what some fall behind they never make up for: more of a head run at once, so that the L2
 // cache holds what lies between the first and the last.
 //
-// Where thread blocks go backwards, and by request, sections have about the same size. The last one
-// is no tail: it has as many heads as the others, or two blocks of keys for each slot.
+// Where thread blocks go backwards, and for requests of equal length, sections have about the same
+// size. The last one is no tail: it has as many heads as the others, or two blocks of keys for each
+// slot.
 //
 // Where requests differ in length, the longest thread blocks are several times as long as the
 // average. The last section then has four blocks of keys for each slot, whatever the L2 cache
@@ -268,13 +269,11 @@ Sections sections(const Launch& at, int64_t parts, bool backwards) {
   const int64_t most = std::clamp<int64_t>(
       std::max({kSectionBytes * parts / group_bytes(p), at_once, few_at_once}), 1, heads);
   const int64_t least = p.is_masked() ? divide_up(2 * slots(at), key_blocks) : 1;
-  if (lengths_differ(at.problem) && !backwards) {
-    return of_size(most, std::min(heads, divide_up(4 * slots(at), key_blocks)));
+  if (backwards || (by_request && !lengths_differ(at.problem))) {
+    return of_size(heads_of_section(heads, divide_up(heads, most), least), 1);
   }
-  if (!by_request && !backwards) {
-    return of_size(most, heads_of_last_section(at, parts, most, std::min(heads, least)));
-  }
-  return of_size(heads_of_section(heads, divide_up(heads, most), least), 1);
+  if (by_request) return of_size(most, std::min(heads, divide_up(4 * slots(at), key_blocks)));
+  return of_size(most, heads_of_last_section(at, parts, most, std::min(heads, least)));
 }
 
 }  // namespace flashbench::kernels::backward

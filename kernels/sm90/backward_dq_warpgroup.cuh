@@ -37,7 +37,8 @@ struct BackwardDqWarpgroup : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   // once dS shows that both consumers are done with that block.
   static __device__ void load_and_sum(const BackwardArguments& a, Shared& shared,
                                       const Work& in_shared_memory) {
-    // Read once: each load by TMA would wait for it again, and hold up the products.
+    // A copy in registers: each load by TMA would read shared memory again, and hold up the
+    // products.
     const Work work = in_shared_memory;
     if (work.steps == 0) return;
     // The shuffle tells the compiler that the warp's index is the same in all lanes.

@@ -75,7 +75,8 @@ struct BackwardBlockLoads {
   }
 };
 
-// The loads of a thread block, in order: K and V once, Q and dO for each block of queries.
+// The loads of a thread block with one block of keys and a producer that does nothing else, in
+// order: K and V once, Q and dO for each block of queries.
 template <BackwardConfig kConfig, typename Delay>
 struct BackwardLoads : BackwardBlockLoads<BackwardShapes<kConfig, Delay>>, Barriers<Delay> {
   using Shapes = BackwardShapes<kConfig, Delay>;
@@ -83,9 +84,15 @@ struct BackwardLoads : BackwardBlockLoads<BackwardShapes<kConfig, Delay>>, Barri
   using Blocks::Blocks, Blocks::shared, Blocks::work, Blocks::step;
   using Barriers<Delay>::wait;
 
-  RingPosition<Shapes::kStages> q_ring;
-  RingPosition<Shapes::kStages> d_o_ring;
+  static __device__ void all(const BackwardArguments& a, typename Shapes::Shared& shared,
+                             const typename Shapes::Work& work) {
+    if (work.steps == 0) return;
+    BackwardLoads loads(a, shared, work);
+    loads.first();
+    for (int i = 1; i < work.steps; ++i) loads.next();
+  }
 
+ private:
   __device__ void first() {
     Blocks::k();
     Blocks::v();
@@ -96,15 +103,6 @@ struct BackwardLoads : BackwardBlockLoads<BackwardShapes<kConfig, Delay>>, Barri
     q();
     d_o();
   }
-  static __device__ void all(const BackwardArguments& a, typename Shapes::Shared& shared,
-                             const typename Shapes::Work& work) {
-    if (work.steps == 0) return;
-    BackwardLoads loads(a, shared, work);
-    loads.first();
-    for (int i = 1; i < work.steps; ++i) loads.next();
-  }
-
- private:
   __device__ void q() {
     const int stage = q_ring.stage;
     wait(shared.q_empty[stage], q_ring.parity ^ 1);
@@ -118,6 +116,9 @@ struct BackwardLoads : BackwardBlockLoads<BackwardShapes<kConfig, Delay>>, Barri
     d_o_ring.advance();
     step.advance(work);
   }
+
+  RingPosition<Shapes::kStages> q_ring;
+  RingPosition<Shapes::kStages> d_o_ring;
 };
 
 }  // namespace flashbench::kernels::sm90

@@ -54,9 +54,9 @@ struct ForwardShapes {
 
   // The number of tiles in the ring, including the one that the consumers work on.
   static constexpr int kTileSlots = 4;
-  // Arrivals of a warp that is done with a tile. By request all lanes of all warps read what one
-  // warp has written, and each arrives for itself: racecheck takes one that arrives for its warp
-  // for a race.
+  // Arrivals of a warp that is done with a tile. By request, all lanes of all warps read what one
+  // warp has written. Each lane arrives for itself, since racecheck reports a race if one arrives
+  // for its warp.
   static constexpr int kTileArrivals = kByRequest ? 32 : 1;
 
   struct Shared {

@@ -114,6 +114,7 @@ struct ForwardWalk : Barriers<Delay> {
   __device__ void wait_for_v() const { wait(shared.v_full[v_ring.stage], v_ring.parity); }
 
   __device__ void release(const uint64_t& empty) const { Barriers<Delay>::release(lane, empty); }
+  // When the results of the tile in this place of the ring are stored.
   __device__ void release_tile(int stage) const {
     if constexpr (Shapes::kTileArrivals > 1) {
       Barriers<Delay>::arrive(shared.tile_empty[stage]);
