@@ -75,50 +75,28 @@ struct BackwardBlockLoads {
   }
 };
 
-// The loads of a thread block with one block of keys and a producer that does nothing else, in
-// order: K and V once, Q and dO for each block of queries.
+// The loads of a thread block that is not persistent and whose producer only loads, in order: K and
+// V once, Q and dO for each block of queries.
 template <BackwardConfig kConfig, typename Delay>
-struct BackwardLoads : BackwardBlockLoads<BackwardShapes<kConfig, Delay>>, Barriers<Delay> {
+struct BackwardLoads : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
   using Shapes = BackwardShapes<kConfig, Delay>;
-  using Blocks = BackwardBlockLoads<Shapes>;
-  using Blocks::Blocks, Blocks::shared, Blocks::work, Blocks::step;
   using Barriers<Delay>::wait;
 
   static __device__ void all(const BackwardArguments& a, typename Shapes::Shared& shared,
                              const typename Shapes::Work& work) {
     if (work.steps == 0) return;
-    BackwardLoads loads(a, shared, work);
-    loads.first();
-    for (int i = 1; i < work.steps; ++i) loads.next();
-  }
-
- private:
-  __device__ void first() {
-    Blocks::k();
-    Blocks::v();
+    BackwardBlockLoads<Shapes> blocks(a, shared, work);
+    blocks.k();
+    blocks.v();
     ptx::griddepcontrol_wait();
-    next();
+    RingPosition<Shapes::kStages> ring;
+    for (int i = 0; i < work.steps; ++i, ring.advance(), blocks.step.advance(work)) {
+      wait(shared.q_empty[ring.stage], ring.parity ^ 1);
+      blocks.q(ring.stage);
+      wait(shared.d_o_empty[ring.stage], ring.parity ^ 1);
+      blocks.d_o(ring.stage);
+    }
   }
-  __device__ void next() {
-    q();
-    d_o();
-  }
-  __device__ void q() {
-    const int stage = q_ring.stage;
-    wait(shared.q_empty[stage], q_ring.parity ^ 1);
-    Blocks::q(stage);
-    q_ring.advance();
-  }
-  __device__ void d_o() {
-    const int stage = d_o_ring.stage;
-    wait(shared.d_o_empty[stage], d_o_ring.parity ^ 1);
-    Blocks::d_o(stage);
-    d_o_ring.advance();
-    step.advance(work);
-  }
-
-  RingPosition<Shapes::kStages> q_ring;
-  RingPosition<Shapes::kStages> d_o_ring;
 };
 
 }  // namespace flashbench::kernels::sm90
