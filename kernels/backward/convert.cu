@@ -125,6 +125,7 @@ __device__ __forceinline__ void convert_span(const Arguments& args, const Conver
   const int head = span / spans;
   const int first = span % spans * kRows;
   const Rows rows = rows_at<kByRequest>(args, c, head, first);
+  if (rows.first >= rows.end) return;
   Element* to = c.to.head<Element>(rows.batch, head % c.heads);
   const float* sums = c.sums + (static_cast<int64_t>(head) * c.padded + first) * kHeadDim;
   const int lane = threadIdx.x % 32;

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/backward/requests.h"
+#include "kernels/common/requests.cuh"
 
 namespace flashbench::kernels::backward {
 
@@ -17,15 +18,11 @@ __device__ __forceinline__ int first_workspace_row(const RowStarts& starts, int 
   return (first_row(starts, request) / kRowPadding + request) * kRowPadding;
 }
 
-// The request to which a row of the workspace belongs.
+// The request to which a row of the workspace belongs. Called by whole warps, with one row.
 __device__ __forceinline__ int request_of_workspace_row(const RowStarts& starts, int requests,
                                                         int row) {
-  int first = 0;
-  for (int end = requests; end - first > 1;) {
-    const int middle = first + (end - first) / 2;
-    (first_workspace_row(starts, middle) <= row ? first : end) = middle;
-  }
-  return first;
+  return last_that_begins(requests,
+                          [&](int request) { return first_workspace_row(starts, request) <= row; });
 }
 
 struct Request {

@@ -13,6 +13,22 @@ struct RequestBlock {
   int request, block, blocks;
 };
 
+// The last of `count` indices whose rows begin, by `begins(index)`, as those of index 0 and of all
+// before the last do. Called by whole warps.
+template <typename Begins>
+__device__ __forceinline__ int last_that_begins(int count, const Begins& begins) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  int index = 0;
+  while (count > 1) {
+    const int step = (count + 31) / 32, offset = lane * step;
+    const unsigned found = __ballot_sync(~0u, offset < count && begins(index + offset));
+    const int last = (__popc(found) - 1) * step;
+    index += last;
+    count = min(step, count - last);
+  }
+  return index;
+}
+
 // The block in a slot, of 32 requests the one with the most work first. `cu_rows` are where the
 // rows of the requests begin, and `cu_others` the rows on the other side that they are multiplied
 // with, [requests + 1]. Without a mask all blocks of a request have the same work, and the requests
@@ -26,17 +42,8 @@ __device__ __forceinline__ RequestBlock block_in_slot(const int* cu_rows, const 
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto first_slot = [&](int request) { return cu_rows[request] / kBlock + request; };
 
-  // The last group of requests whose first slot is not behind this one: it is among `groups` groups
-  // from `group` on.
-  int group = 0;
-  for (int groups = (requests + kGroup - 1) / kGroup; groups > 1;) {
-    const int step = (groups + 31) / 32, offset = lane * step;
-    const bool starts = offset < groups && first_slot((group + offset) * kGroup) <= slot;
-    const int last = (__popc(__ballot_sync(kAllLanes, starts)) - 1) * step;
-    group += last;
-    groups = min(step, groups - last);
-  }
-
+  const int group = last_that_begins((requests + kGroup - 1) / kGroup,
+                                     [&](int index) { return first_slot(index * kGroup) <= slot; });
   const int first = group * kGroup, here = min(kGroup, requests - first);
   const int number = slot - first_slot(first);  // among the blocks of the group
   int rows = 0, others = -1;
