@@ -31,9 +31,17 @@ int64_t key_rows(const Problem& p) {
   return is_by_request(p) ? workspace_rows(p.kv_tokens(), p.batch) : p.batch * padded(p.kv_len);
 }
 
+// In which the blocks of keys of a head lie, see requests.cuh if by request.
+int64_t key_block_slots(const Launch& at) {
+  const Problem& p = at.problem;
+  if (is_by_request(p)) return block_slots(p.kv_tokens(), p.batch, at.blocks.kv);
+  return (p.kv_len + at.blocks.kv - 1) / at.blocks.kv;
+}
+
 // The layout of the workspace. With a null base only `bytes` is meaningful.
 struct Workspace {
-  Workspace(const Problem& p, int64_t slices, void* base) {
+  Workspace(const Launch& launch, int64_t parts, int64_t slices, void* base) {
+    const Problem& p = launch.problem;
     const size_t rows = static_cast<size_t>(p.q_heads * query_rows(p));
     const auto head_dim = static_cast<size_t>(compiled_head_dim(p.head_dim));
     char* at = static_cast<char*>(base);
@@ -50,6 +58,8 @@ struct Workspace {
     d = take_floats(rows);
     turns = reinterpret_cast<int*>(take(rows / kTurnRows * sizeof(int)));
     tickets = reinterpret_cast<int*>(take(sizeof(int)));
+    const int64_t listed = is_by_request(p) ? p.kv_heads * parts * key_block_slots(launch) : 0;
+    work_list = take(static_cast<size_t>(listed) * kRequestWorkBytes);
     key_floats = static_cast<size_t>(slices * p.kv_heads * key_rows(p)) * head_dim;
     dk_sums = take_floats(key_floats);
     dv_sums = take_floats(key_floats);
@@ -59,6 +69,7 @@ struct Workspace {
   float* d;
   int* turns;
   int* tickets;
+  void* work_list;
   float *dk_sums, *dv_sums;
   size_t key_floats = 0;  // size of dk_sums
   size_t bytes = 0;
@@ -94,15 +105,20 @@ std::string describe_main(const Launch& at) {
 }
 
 // Its thread blocks all run at once and go through the rows.
-void launch_first(const Launch& at, const Arguments& args, Stream stream) {
+void launch_first(const Launch& at, const Arguments& args, Stream stream, Start start) {
   const RowKernel rows = dot_do_o(at.problem);
   const int64_t at_once = kDotBlocks * std::max(1, at.device.threads);
   const int64_t spans = int64_t{args.batch} * args.q_heads * (args.padded_q / rows.rows);
-  launch_kernel(rows.kernel, std::min(spans, at_once), args, stream);
+  launch_kernel(rows.kernel, std::min(spans, at_once), args, stream, start);
 }
 
 int64_t work_items(const Arguments& args) {
   return int64_t{args.batch} * args.kv_heads * args.parts * args.key_blocks;
+}
+
+int64_t listing_thread_blocks(const Arguments& args, int threads) {
+  const int64_t warps = threads / 32;
+  return (work_items(args) + warps - 1) / warps;
 }
 
 // Of persistent thread blocks, each has a multiprocessor for itself.
@@ -122,7 +138,8 @@ void launch_last(const Launch& at, const Arguments& args, Stream stream, Start s
 }
 
 size_t workspace_bytes(const Launch& at, bool deterministic) {
-  return Workspace(at.problem, slices(at, choose_parts(at), deterministic), nullptr).bytes;
+  const int parts = choose_parts(at);
+  return Workspace(at, parts, slices(at, parts, deterministic), nullptr).bytes;
 }
 
 Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
@@ -130,11 +147,9 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
   const Problem& p = at.problem;
   const int parts = choose_parts(at);
   const KeySums* const sums = at.key_sums;
-  const Workspace space(p, slices(at, parts, deterministic), workspace);
+  const Workspace space(at, parts, slices(at, parts, deterministic), workspace);
   const double scale = p.softmax_scale();
   const bool by_request = is_by_request(p);
-  const int64_t key_blocks = by_request ? block_slots(p.kv_tokens(), p.batch, at.blocks.kv)
-                                        : (p.kv_len + at.blocks.kv - 1) / at.blocks.kv;
   return {.q = strided(in.q),
           .k = strided(in.k),
           .v = strided(in.v),
@@ -149,6 +164,7 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
           .d = space.d,
           .turns = space.turns,
           .tickets = space.tickets,
+          .work_list = space.work_list,
           .dk_sums = sums != nullptr ? sums->dk : space.dk_sums,
           .dv_sums = sums != nullptr ? sums->dv : space.dv_sums,
           .slices = slices(at, parts, deterministic),
@@ -166,7 +182,7 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
                                                           : padded(p.kv_len)),
           .parts = parts,
           .adds_keys = parts > 1 || sums != nullptr,
-          .key_blocks = static_cast<int>(key_blocks),
+          .key_blocks = static_cast<int>(key_block_slots(at)),
           .key_end = by_request ? 0 : static_cast<int>(p.seen_keys().end),
           .diagonal = by_request ? 0 : static_cast<int>(diagonal(p)),
           .scale = static_cast<float>(scale),

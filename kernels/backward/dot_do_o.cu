@@ -137,6 +137,9 @@ __global__ void __launch_bounds__(kThreads, kDotBlocks)
   for (int span = first; span < spans; span += step) {
     process<Element, kHeadDim, kByRequest>(args, span);
   }
+  // The main kernel waits for this one alone, which therefore must not end before the one that
+  // lists the work.
+  if constexpr (kByRequest && ptx::has_sm_90()) ptx::griddepcontrol_wait();
 }
 
 }  // namespace

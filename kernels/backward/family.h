@@ -16,13 +16,17 @@ namespace flashbench::kernels::backward {
 // (kDeterministic), knows windows and lengths (kKnowsRequests) and goes backwards (work.cuh;
 // kGoesBackwards), whether it and the kernel behind it start early (kStart), and which problems and
 // blocks it takes (why_unsupported, candidates, choose); and it gives the kernel of a launch
-// (kernel), whether its thread blocks are persistent (is_persistent), how it tiles the accumulators
-// of dQ (dq_tiles), and its arguments (arguments).
+// (kernel), the one that lists its work, if it needs one (lister), whether its thread blocks are
+// persistent (is_persistent), how it tiles the accumulators of dQ (dq_tiles), and its arguments
+// (arguments).
 template <typename Main>
 struct Family {
   static std::vector<KernelFacts> facts(const Launch& at) {
-    return {kernel_facts(dot_do_o(at.problem).kernel), kernel_facts(Main::kernel(at)),
-            kernel_facts(convert(at, Main::dq_tiles(at)).kernel)};
+    std::vector<KernelFacts> all{kernel_facts(dot_do_o(at.problem).kernel),
+                                 kernel_facts(Main::kernel(at)),
+                                 kernel_facts(convert(at, Main::dq_tiles(at)).kernel)};
+    if (const auto lister = Main::lister(at)) all.insert(all.begin(), kernel_facts(*lister));
+    return all;
   }
 
   static std::string variant(const Launch& at) {
@@ -41,9 +45,14 @@ struct Family {
                      Stream stream) {
     Arguments shared = backward::arguments(at, in, out, workspace, Main::kDeterministic);
     shared.sections = sections(at, shared.parts, Main::kGoesBackwards);
-    launch_first(at, shared, stream);
+    const auto arguments = Main::arguments(at, in, out, shared);
+    const auto lister = Main::lister(at);
+    if (lister) {
+      launch_kernel(*lister, listing_thread_blocks(shared, lister->threads), arguments, stream);
+    }
+    launch_first(at, shared, stream, lister ? Main::kStart : Start::after_end);
     launch_kernel(Main::kernel(at), main_thread_blocks(at, shared, Main::is_persistent(at)),
-                  Main::arguments(at, in, out, shared), stream, Main::kStart);
+                  arguments, stream, Main::kStart);
     launch_last(at, shared, stream, Main::kStart, Main::dq_tiles(at));
   }
 

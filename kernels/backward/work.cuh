@@ -13,11 +13,15 @@
 // first. In step, they all add to different blocks, and none waits.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <new>
 
 #include "kernels/backward/requests.cuh"
 #include "kernels/common/requests.cuh"
 #include "kernels/common/sections.cuh"
+#include "kernels/ptx/cp_async.h"
+#include "kernels/ptx/shared_address.h"
 
 namespace flashbench::kernels::backward {
 
@@ -25,7 +29,7 @@ template <int kBlockQ, int kBlockKv, bool kBackwards = false>
 struct Work {
   static constexpr bool kIsBackwards = kBackwards;
   static constexpr int exists = 1;  // only a RequestWork may have nothing to do
-  static constexpr bool kKnowsWindows = false;
+  static constexpr bool kKnowsWindows = false, kIsListed = false;
   int batch, kv_head, part, key_block, first_key;
   int first_block, end_block;  // of queries that see any of the keys
   int start_head, start_block;
@@ -41,6 +45,10 @@ struct Work {
   struct Found {
     SectionItem item;
     __device__ bool exists() const { return true; }
+    template <typename Arguments>
+    __device__ void describe(const Arguments& a, void* in_shared_memory) const {
+      new (in_shared_memory) Work(a, *this);
+    }
   };
   template <typename Arguments>
   static __host__ __device__ Found find(const Arguments& a, int index) {
@@ -170,48 +178,65 @@ struct Work {
   }
 };
 
-// The work of a thread block whose requests have lengths of their own, or windows.
+// The work of a thread block whose requests have lengths of their own, or windows. Another kernel
+// finds all items, and puts them into a list: a thread block that did so would take several
+// microseconds before it could load anything.
 template <int kBlockQ, int kBlockKv, bool kBackwards = false>
-struct RequestWork : Work<kBlockQ, kBlockKv, kBackwards> {
-  static constexpr bool kKnowsWindows = true;
+struct alignas(16) RequestWork : Work<kBlockQ, kBlockKv, kBackwards> {
+  static constexpr bool kKnowsWindows = true, kIsListed = true;
   int exists;  // whether the slot has a block of keys; else there is nothing to do
   int of_batch, first_q, first_k, kv_len;  // see Request; first_q is that of the live ones
 
-  RequestWork() = default;
-  // Called by whole warps.
-  template <typename Arguments>
-  __device__ RequestWork(const Arguments& a, int index) : RequestWork(a, find(a, index)) {}
-
+  // What the list says, as in Work.
   struct Found {
-    int part_of_head;
-    RequestBlock block;
-    __device__ bool exists() const { return block.request >= 0; }
+    const RequestWork& item;
+    __device__ bool exists() const { return item.exists; }
+    // A copy that takes no registers.
+    template <typename Arguments>
+    __device__ void describe(const Arguments&, void* in_shared_memory) const {
+#pragma unroll
+      for (size_t at = 0; at < sizeof(RequestWork); at += 16) {
+        ptx::cp_async_16(ptx::shared_address(in_shared_memory) + at,
+                         reinterpret_cast<const char*>(&item) + at, 16);
+      }
+      ptx::cp_async_commit_group();
+      ptx::cp_async_wait_group<0>();
+    }
   };
-  // Called by whole warps.
   template <typename Arguments>
   static __device__ Found find(const Arguments& a, int index) {
+    return {in_list(a, index)};
+  }
+
+  template <typename Arguments>
+  static __device__ RequestWork& in_list(const Arguments& a, int index) {
+    return static_cast<RequestWork*>(a.work_list)[index];
+  }
+
+  // Finds item `index` for the list. Called by whole warps.
+  template <typename Arguments>
+  static __device__ RequestWork look_up(const Arguments& a, int index) {
+    const Requests& all = a.requests;
     const SectionItem item =
         item_in_sections(index, a.kv_heads * a.parts, a.sections, a.key_blocks);
-    return {item.head, block_at(a.requests, item.block)};
-  }
-  template <typename Arguments>
-  __device__ RequestWork(const Arguments& a, const Found& found) : exists(found.exists()) {
-    if (!exists) return;
-    const Requests& all = a.requests;
-    const int request = found.block.request;
-    const Request r(all, request, a.q_heads);
-    of_batch = r.batch;
-    first_q = r.first_q + r.first_live;
-    first_k = r.first_k;
-    kv_len = r.kv_len;
-    q_len_ = r.live;
-    first_from_ = r.first_from;
-    diagonal_ = r.diagonal;
-    key_end_ = r.key_end;
-    first_query_row_ = first_workspace_row(all.queries, request);
-    first_key_row_ = first_workspace_row(all.keys, request);
-    this->begin(a, found.part_of_head);
-    this->divide(a, found.block.block, r.live, r.first_from, r.diagonal, r.key_end);
+    const RequestBlock found = block_at(all, item.block);
+    RequestWork work;
+    work.exists = found.request >= 0;
+    if (!work.exists) return work;
+    const Request r(all, found.request, a.q_heads);
+    work.of_batch = r.batch;
+    work.first_q = r.first_q + r.first_live;
+    work.first_k = r.first_k;
+    work.kv_len = r.kv_len;
+    work.q_len_ = r.live;
+    work.first_from_ = r.first_from;
+    work.diagonal_ = r.diagonal;
+    work.key_end_ = r.key_end;
+    work.first_query_row_ = first_workspace_row(all.queries, found.request);
+    work.first_key_row_ = first_workspace_row(all.keys, found.request);
+    work.begin(a, item.head);
+    work.divide(a, found.block, r.live, r.first_from, r.diagonal, r.key_end);
+    return work;
   }
 
   __device__ int turn(int block) const {
@@ -239,8 +264,12 @@ struct RequestWork : Work<kBlockQ, kBlockKv, kBackwards> {
   __device__ int rows_of_sums(const Arguments&) const {
     return kv_len;
   }
-  __device__ int first_query_row() const { return first_query_row_; }
-  __device__ int first_key_row() const { return first_key_row_; }
+  __device__ int first_query_row() const {
+    return first_query_row_;
+  }
+  __device__ int first_key_row() const {
+    return first_key_row_;
+  }
 
  private:
   static __device__ RequestBlock block_at(const Requests& all, int slot) {

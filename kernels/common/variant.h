@@ -18,8 +18,10 @@ struct Variant {
   int threads, shared_bytes;
   void (*fp16)(Arguments);
   void (*bf16)(Arguments);
-  bool persistent = false;     // each thread block computes work items until none is left
-  bool transposes_dq = false;  // of a backward pass: how the accumulators of dQ are tiled
+  bool persistent = false;  // each thread block computes work items until none is left
+  // Of a backward pass: how the accumulators of dQ are tiled, and the kernel that lists its work.
+  bool transposes_dq = false;
+  void (*lister)(Arguments) = nullptr;
 
   CudaKernel<Arguments> kernel(std::string_view name, Dtype dtype) const {
     return {name, for_half(dtype, fp16, bf16), threads, shared_bytes};

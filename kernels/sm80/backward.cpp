@@ -38,6 +38,9 @@ struct BackwardMain {
     return choose_blocks("sm80", p, device, candidates(p, device));
   }
 
+  static std::optional<CudaKernel<backward::Arguments>> lister(const Launch&) {
+    return std::nullopt;
+  }
   static bool is_persistent(const Launch&) { return false; }
   static backward::DqTiles dq_tiles(const Launch&) { return backward::DqTiles::plain; }
 

@@ -79,6 +79,7 @@ BackwardArguments common_arguments(const Launch& at, const backward::Arguments& 
           .dv_sums = shared.dv_sums,
           .turns = shared.turns,
           .tickets = shared.tickets,
+          .work_list = shared.work_list,
           .batch = shared.batch,
           .q_heads = shared.q_heads,
           .kv_heads = shared.kv_heads,
@@ -182,6 +183,13 @@ struct BackwardMain {
 
   static bool is_persistent(const Launch& at) {
     return variant_at(variants<kDeterministic>(at.problem), at).persistent;
+  }
+
+  static std::optional<CudaKernel<BackwardArguments>> lister(const Launch& at) {
+    const auto& variant = variant_at(variants<kDeterministic>(at.problem), at);
+    if (variant.lister == nullptr) return std::nullopt;
+    return CudaKernel<BackwardArguments>{"sm90_backward_list_work", variant.lister,
+                                         kListingThreads};
   }
 
   static CudaKernel<BackwardArguments> kernel(const Launch& at) {

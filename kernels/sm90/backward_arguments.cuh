@@ -26,6 +26,7 @@ struct BackwardArguments {
   // tickets.
   float *dq_sums, *dk_sums, *dv_sums;
   int *turns, *tickets;
+  void* work_list;
   int batch, q_heads, kv_heads, group, q_len, key_end, padded_q, padded_kv;
   int parts;       // thread blocks that share a block of keys
   int adds_keys;   // whether dK and dV are added to sums
@@ -133,8 +134,8 @@ __device__ __forceinline__ void sync_pair() {
 }
 
 // A thread block finds its work, unless it is persistent, and its warpgroups take their roles. It
-// starts while the first kernel ends: the thread that loads Q and dO waits for that kernel first,
-// and all other threads wait for Q and dO.
+// starts while the first kernel ends: who reads a list of work waits for that kernel first, as does
+// the thread that loads Q and dO, and all other threads wait for Q and dO.
 template <typename Kernel>
 __device__ __forceinline__ void find_work_and_run(const BackwardArguments& a) {
   using Shared = typename Kernel::Shared;
@@ -178,8 +179,9 @@ __device__ __forceinline__ void find_work_and_run(const BackwardArguments& a) {
     Work& work = *reinterpret_cast<Work*>(shared.work);
     if (threadIdx.x < 32) {
       __syncwarp();
-      const Work found(a, index());
-      if (threadIdx.x == 0) work = found;
+      if constexpr (Work::kIsListed) ptx::griddepcontrol_wait();
+      const auto found = Work::find(a, index());
+      if (threadIdx.x == 0) found.describe(a, &work);
     }
     __syncthreads();
     if (work.exists) Kernel::run_roles(a, shared, work);

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <new>
 
 #include "kernels/ptx/griddepcontrol.h"
 #include "kernels/ptx/mbarrier.h"
@@ -25,7 +24,7 @@ struct WorkQueue : Barriers<Delay> {
   using Place = RingPlace<2>;
 
   struct Shared {
-    int items[2][kWords];
+    alignas(Work) int items[2][kWords];
     int exists[2];
     uint64_t full[2], empty[2], asked;
   };
@@ -47,6 +46,7 @@ struct WorkQueue : Barriers<Delay> {
     if constexpr (kInOrder) {
       return take_index(a);
     } else {
+      if constexpr (Work::kIsListed) ptx::griddepcontrol_wait();
       return static_cast<int>(blockIdx.x);
     }
   }
@@ -76,7 +76,7 @@ struct WorkQueue : Barriers<Delay> {
       found = item.exists();
       if (!found) index = take_index(a);
       // In place, a description needs few registers.
-      if (found && lane() == 0) new (shared.items[at.stage]) Work(a, item);
+      if (found && lane() == 0) item.describe(a, shared.items[at.stage]);
     }
     if (lane() == 0) shared.exists[at.stage] = exists;
     release(lane(), shared.full[at.stage]);
