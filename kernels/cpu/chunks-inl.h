@@ -14,9 +14,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <limits>
 #include <numbers>
+#include <type_traits>
 
+#include "kernels/cpu/chunk_pairs-inl.h"
+#include "kernels/cpu/chunk_rows-inl.h"
 #include "kernels/cpu/forward_work.h"
 #include "kernels/cpu/rows-inl.h"
 #include "kernels/cpu/scratch.h"
@@ -27,179 +31,8 @@ HWY_BEFORE_NAMESPACE();
 namespace flashbench::kernels {
 namespace HWY_NAMESPACE {
 
-// Queries, and keys or vectors of V, of a block that stays in registers: 16 of 32 vector registers
-// are accumulators, or 8 of 16.
-#if HWY_CAP_GE512 || HWY_ARCH_ARM
-constexpr size_t kBlockQueries = 4;
-#else
-constexpr size_t kBlockQueries = 2;
-#endif
-constexpr size_t kBlockKeys = 4;
-constexpr size_t kBlockVectors = 4;
-
-// Keys of V between two prefetches.
-constexpr size_t kPrefetchKeys = 8;
-
-constexpr size_t kTileKeys = kChunkTile;
-
 // The score of a key that a query does not see.
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
-
-// Where the rows of a tile lie: each `offset` bytes behind its address, so that the heads of a row
-// can share it. Behind the last row, up to a whole block, its address stands again.
-struct TileRows {
-  std::array<const char*, kTileKeys> address;
-  size_t count;
-  int64_t offset = 0;
-
-  const void* operator[](size_t row) const { return address[row] + offset; }
-};
-
-// Rows [first, first + count) of a head.
-HWY_INLINE void point_to_rows(const ConstTensorView& t, int64_t b, int64_t h, int64_t first,
-                              size_t count, TileRows& to) {
-  const int64_t row_bytes = t.row_stride * element_size(t.dtype);
-  const int64_t end = first + static_cast<int64_t>(count);
-  size_t i = 0;
-  while (first < end) {
-    const auto* from = static_cast<const char*>(row_address(t, b, h, first));
-    const int64_t run_end = std::min(end, t.end_of_run(first));
-    for (; first < run_end; ++first, from += row_bytes) to.address[i++] = from;
-  }
-  to.count = count;
-  for (; i % kBlockKeys != 0; ++i) to.address[i] = to.address[count - 1];
-}
-
-// Prefetches the next tile from memory or the last-level cache into L2, some heads' rows at a time,
-// and the heads of a row one after the other. Of a row of an odd number of cache lines one more is
-// asked for, which mostly is the next row's.
-class TilePrefetcher {
- public:
-  TilePrefetcher(const ConstTensorView& t, int64_t heads, const TileRows& rows)
-      : rows_(rows),
-        row_bytes_(t.head_dim * element_size(t.dtype)),
-        head_stride_(t.head_stride * element_size(t.dtype)),
-        end_offset_(heads * head_stride_) {}
-
-  HWY_INLINE void step(size_t count) {
-    for (; count > 0 && row_ < rows_.count; --count) {
-      const char* at = rows_.address[row_] + offset_;
-      for (const char* const end = at + row_bytes_; at < end; at += 2 * kLineBytes) {
-        __builtin_prefetch(at, 0, 2);
-        __builtin_prefetch(at + kLineBytes, 0, 2);
-      }
-      offset_ += head_stride_;
-      if (offset_ == end_offset_) {
-        offset_ = 0;
-        ++row_;
-      }
-    }
-  }
-
- private:
-  static constexpr int64_t kLineBytes = 64;
-
-  const TileRows& rows_;
-  int64_t row_bytes_, head_stride_, end_offset_;
-  size_t row_ = 0;
-  int64_t offset_ = 0;  // of the next head in the row
-};
-
-template <Dtype kDtype>
-HWY_INLINE Vector load_vector(const void* row, size_t column) {
-  const FloatTag d;
-  if constexpr (kDtype == Dtype::fp32) {
-    return hn::LoadU(d, static_cast<const float*>(row) + column);
-  } else if constexpr (kDtype == Dtype::e4m3) {
-    const hn::RebindToUnsigned<FloatTag> du;
-    return e4m3_to_float(d, load_bytes(du, static_cast<const uint8_t*>(row) + column));
-  } else if constexpr (kDtype == Dtype::fp16 && HWY_CAP_GE256) {
-    // An instruction of AVX2. Highway's code without one takes infinities and NaN for numbers.
-    const hn::Rebind<hwy::float16_t, FloatTag> dh;
-    return hn::PromoteTo(d, hn::LoadU(dh, static_cast<const hwy::float16_t*>(row) + column));
-  } else {
-    const hn::Rebind<uint16_t, FloatTag> dh;
-    const hn::RebindToUnsigned<FloatTag> du;
-    const auto bits = hn::PromoteTo(du, hn::LoadU(dh, static_cast<const uint16_t*>(row) + column));
-    return kDtype == Dtype::fp16 ? fp16_to_float(d, bits) : bf16_to_float(d, bits);
-  }
-}
-
-// Whether rows of K and V are read as pairs: bf16 in whole pairs of vectors.
-HWY_INLINE bool reads_pairs(const Problem& p, Dtype dtype) {
-  constexpr auto kPair = static_cast<int64_t>(2 * kLanes);
-  return kLanes > 1 && dtype == Dtype::bf16 && p.head_dim % kPair == 0 &&
-         p.value_dim() % kPair == 0;
-}
-
-// The order of columns in which pairs are read: of each two vectors, the even ones, then the odd.
-HWY_INLINE void split_pairs(float* row, size_t columns) {
-  const FloatTag d;
-  for (const float* end = row + columns; row < end; row += 2 * kLanes) {
-    Vector even, odd;
-    hn::LoadInterleaved2(d, row, even, odd);
-    hn::StoreU(even, d, row);
-    hn::StoreU(odd, d, row + kLanes);
-  }
-}
-HWY_INLINE void join_pairs(float* row, size_t columns) {
-  const FloatTag d;
-  for (const float* end = row + columns; row < end; row += 2 * kLanes) {
-    const Vector even = hn::LoadU(d, row), odd = hn::LoadU(d, row + kLanes);
-    hn::StoreInterleaved2(even, odd, d, row);
-  }
-}
-
-// Vector `number` of a row, from `column` on. If `kPaired`, in the order of split_pairs: a bf16 is
-// the upper half of a float, so that a shift and a mask give both of a pair.
-template <Dtype kDtype, bool kPaired>
-HWY_INLINE Vector load_vector(const void* row, size_t column, size_t number) {
-#if HWY_TARGET != HWY_SCALAR
-  if constexpr (kPaired) {
-    const FloatTag d;
-    const hn::RebindToUnsigned<FloatTag> du;
-    const hn::Repartition<uint16_t, FloatTag> dh;
-    const auto* at = static_cast<const uint16_t*>(row) + column + number / 2 * 2 * kLanes;
-    const auto pairs = hn::BitCast(du, hn::LoadU(dh, at));
-    return hn::BitCast(
-        d, number % 2 == 0 ? hn::ShiftLeft<16>(pairs) : hn::And(pairs, hn::Set(du, 0xffff0000u)));
-  }
-#endif
-  return load_vector<kDtype>(row, column + number * kLanes);
-}
-
-#if HWY_TARGET != HWY_SCALAR
-// Stores the sum of all blocks of four lanes.
-template <typename D>
-HWY_INLINE void store_sum_of_blocks(D d, hn::Vec<D> blocks, float* HWY_RESTRICT to) {
-  if constexpr (hn::MaxLanes(D()) == 4) {
-    hn::StoreU(blocks, d, to);
-  } else {
-    const hn::Half<D> half;
-    store_sum_of_blocks(half, hn::Add(hn::LowerHalf(half, blocks), hn::UpperHalf(half, blocks)),
-                        to);
-  }
-}
-#endif
-
-// Stores the sum of the lanes of each of four vectors.
-HWY_INLINE void store_sums(const Vector* sums, float* HWY_RESTRICT to) {
-#if HWY_TARGET == HWY_SCALAR
-  for (size_t i = 0; i < 4; ++i) to[i] = hn::GetLane(sums[i]);
-#else
-  const FloatTag d;
-  const hn::Repartition<double, FloatTag> d2;
-  // Of each block of four lanes: a0 + a2, b0 + b2, a1 + a3, b1 + b3.
-  const auto pair = [d, d2](Vector a, Vector b) HWY_ATTR {
-    return hn::BitCast(d2, hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b)));
-  };
-  const auto ab = pair(sums[0], sums[1]), cd = pair(sums[2], sums[3]);
-  store_sum_of_blocks(d,
-                      hn::Add(hn::BitCast(d, hn::InterleaveLower(d2, ab, cd)),
-                              hn::BitCast(d, hn::InterleaveUpper(d2, ab, cd))),
-                      to);
-#endif
-}
 
 // Scores of kQueries queries, kRowStride apart, and the block of keys from `first` on.
 template <Dtype kDtype, bool kPaired, size_t kQueries>
@@ -235,21 +68,19 @@ constexpr size_t query_blocks(size_t queries) {
   return queries / kBlockQueries + queries % kBlockQueries;
 }
 
-// scores [queries, kTileKeys] = Q K^T. Calls prefetch() before each block.
-template <Dtype kDtype, bool kPaired, typename Prefetch>
-HWY_INLINE void dot_tile(const float* q, size_t queries, const TileRows& k, size_t columns,
-                         float* scores, const Prefetch& prefetch) {
-  for (size_t key = 0; key < k.count; key += kBlockKeys) {
+// The scores of a tile, block by block: calls dot(number of queries, first query, first key), whose
+// number is a constant, and prefetch() before each.
+template <typename Dot, typename Prefetch>
+HWY_INLINE void dot_tile(size_t queries, size_t keys, const Dot& dot, const Prefetch& prefetch) {
+  for (size_t key = 0; key < keys; key += kBlockKeys) {
     size_t i = 0;
     for (; i + kBlockQueries <= queries; i += kBlockQueries) {
       prefetch();
-      dot_block<kDtype, kPaired, kBlockQueries>(q + i * kRowStride, k, key, columns,
-                                                scores + i * kTileKeys + key);
+      dot(std::integral_constant<size_t, kBlockQueries>(), i, key);
     }
     for (; i < queries; ++i) {
       prefetch();
-      dot_block<kDtype, kPaired, 1>(q + i * kRowStride, k, key, columns,
-                                    scores + i * kTileKeys + key);
+      dot(std::integral_constant<size_t, 1>(), i, key);
     }
   }
 }
@@ -339,14 +170,20 @@ HWY_INLINE void add_queries(const float* p, const TileRows& v, size_t from, size
 }
 
 // Loads the queries that share the chunk's K/V heads, scaled for the softmax in base 2 and by the
-// factor of K.
+// factor of K; or as they are, if pairs are multiplied.
 HWY_INLINE void load_few_queries(const ConstTensorView& q, const ConstTensorView& k,
                                  const Problem& p, const KeyChunk& at, float* to) {
   const auto columns = static_cast<size_t>(p.head_dim);
   const auto unscaled = static_cast<float>(p.softmax_scale() * std::numbers::log2e);
   const int64_t group = p.heads_per_kv_head();
-  const bool paired = reads_pairs(p, k.dtype);
+  const bool paired = reads_pairs(p, k.dtype), as_they_are = multiplies_pairs(p);
   for (int64_t h = at.first_head * group; h < (at.first_head + at.heads) * group; ++h) {
+    if (as_they_are) {
+      for (int64_t row = 0; row < p.q_len; ++row, to += kRowStride) {
+        std::memcpy(to, row_address(q, at.batch, h, row), columns * sizeof(uint16_t));
+      }
+      continue;
+    }
     const float scale = unscaled * factor_of_head(k, at.batch, h / group);
     load_rows(q, at.batch, h, 0, static_cast<size_t>(p.q_len), to, kRowStride);
     for (int64_t row = 0; row < p.q_len; ++row, to += kRowStride) {
@@ -405,7 +242,7 @@ constexpr size_t add_tile_prefetches(size_t queries, size_t columns) {
          (vectors / kBlockVectors + vectors % kBlockVectors / kLeftVectors<kPaired>);
 }
 
-template <Dtype kDtype, bool kPaired = false>
+template <Dtype kDtype, bool kPaired = false, bool kMultipliesPairs = false>
 void attend_tiles(const Problem& p, const Inputs& in, const KeyChunk& at, bool copied,
                   const ChunkScratch& s, const ChunkResults& to) {
   const auto queries = static_cast<size_t>(p.q_len);
@@ -413,6 +250,7 @@ void attend_tiles(const Problem& p, const Inputs& in, const KeyChunk& at, bool c
   const size_t columns = round_up(static_cast<size_t>(p.head_dim), kLanes);
   const size_t value_columns = round_up(static_cast<size_t>(p.value_dim()), kLanes);
   const auto o_stride = static_cast<size_t>(to.value_stride);
+  [[maybe_unused]] const auto scale = static_cast<float>(p.softmax_scale() * std::numbers::log2e);
   // The rows of the next tile that each prefetch asks for, so that none is left at this one's end.
   const auto rows_each = [](size_t times) { return (kTileKeys + times - 1) / times; };
   const size_t k_step = rows_each(dot_tile_prefetches(rows));
@@ -447,8 +285,17 @@ void attend_tiles(const Problem& p, const Inputs& in, const KeyChunk& at, bool c
     for (int64_t head = 0; head < at.heads; ++head) {
       const int64_t result = at.first_result + head * at.results_per_head;
       const TileRows& k = rows_of_head(in.k, head, copied ? s.k : nullptr, rows_k[turn], copied_k);
-      dot_tile<kDtype, kPaired>(s.q + static_cast<size_t>(head) * rows * kRowStride, rows, k,
-                                columns, s.scores, prefetch_k);
+      const float* const q = s.q + static_cast<size_t>(head) * rows * kRowStride;
+      const auto dot = [&](auto of_block, size_t row, size_t key) HWY_ATTR {
+        const float* const from = q + row * kRowStride;
+        float* const scores = s.scores + row * kTileKeys + key;
+        if constexpr (kMultipliesPairs) {
+          dot_block_of_pairs<of_block>(from, k, key, columns, scale, scores);
+        } else {
+          dot_block<kDtype, kPaired, of_block>(from, k, key, columns, scores);
+        }
+      };
+      dot_tile(rows, k.count, dot, prefetch_k);
       for (size_t row = 0; row < rows; ++row) {
         s.rescale[row] = softmax_tile(s.scores + row * kTileKeys, seen_by(row),
                                       to.maximum(result) + row, to.sum(result) + row);
@@ -480,6 +327,11 @@ inline void attend_chunk(const Problem& whole, const Inputs& in, const KeyChunk&
     case Dtype::fp16:
       return attend_tiles<Dtype::fp16>(p, in, at, copied, s, to);
     case Dtype::bf16:
+      if constexpr (kTargetMultipliesPairs) {
+        if (multiplies_pairs(p)) {
+          return attend_tiles<Dtype::bf16, true, true>(p, in, at, copied, s, to);
+        }
+      }
       return reads_pairs(p, in.k.dtype) ? attend_tiles<Dtype::bf16, true>(p, in, at, copied, s, to)
                                         : attend_tiles<Dtype::bf16>(p, in, at, copied, s, to);
     case Dtype::e4m3:

@@ -242,6 +242,7 @@ namespace {
 HWY_EXPORT(forward_tile);
 HWY_EXPORT(attend_chunk);
 HWY_EXPORT(merge_results);
+HWY_EXPORT(multiplies_pairs);
 
 // Scratch of every thread, and the results of chunks.
 struct Workspace {
@@ -270,7 +271,10 @@ std::string variant(const Launch& at) {
   const ForwardWork work(at.problem, at.device.threads);
   std::string name = "cpu_tiled_forward";
   if (work.tiles().size() > 0) name += fmt::format(" {}", name_of(work.tile()));
-  if (work.merges().size() > 0) name += fmt::format(" chunks of {}", kChunkKeys);
+  if (work.merges().size() > 0) {
+    name += fmt::format(" chunks of {}", kChunkKeys);
+    if (HWY_DYNAMIC_DISPATCH(multiplies_pairs)(at.problem)) name += " by pairs of bf16";
+  }
   return with_target(name);
 }
 
