@@ -31,7 +31,7 @@ int64_t key_rows(const Problem& p) {
   return is_by_request(p) ? workspace_rows(p.kv_tokens(), p.batch) : p.batch * padded(p.kv_len);
 }
 
-// In which the blocks of keys of a head lie, see requests.cuh if by request.
+// Slots for the blocks of keys of a head; by request, see kernels/common/requests.cuh.
 int64_t key_block_slots(const Launch& at) {
   const Problem& p = at.problem;
   if (is_by_request(p)) return block_slots(p.kv_tokens(), p.batch, at.blocks.kv);

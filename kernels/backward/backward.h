@@ -1,7 +1,7 @@
 // What the backward passes on tensor cores share, whatever their main kernel: dQ, dK and dV from Q,
 // K, V, O, dO and the logsumexp in three launches, with FlashAttention-2's schedule (Dao 2023,
-// algorithm 2), or in four where requests have different lengths, of which the first lists the main
-// kernel's work (kernels/sm90):
+// algorithm 2), or in four by request (kernels/common/requests.h), of which the first lists the
+// main kernel's work (kernels/sm90/backward_list_work.cuh):
 //   dot_do_o.cu       D = rowsum(dO o O), and a workspace to start from
 //   the main kernel   dK, dV and, as sums in fp32, dQ (kernels/sm80, kernels/sm90)
 //   convert.cu        dQ from its sums, rounded unless it is to be fp32 (Launch::fp32_outputs)
@@ -42,7 +42,7 @@ struct Arguments {
   float* d;                 // [batch * q_heads, padded_q]
   int* turns;               // [batch * q_heads, padded_q / kTurnRows]
   int* tickets;             // number of work items taken so far, for kernels that count them
-  void* work_list;          // of RequestWork, where requests have different lengths
+  void* work_list;          // of RequestWork, by request
   // Accumulators of shared blocks of keys, laid out like dQ's: [slices, batch * kv_heads, padded_kv
   // / 16, ...].
   float *dk_sums, *dv_sums;
@@ -97,7 +97,7 @@ int64_t requested_bytes(const Launch&, bool deterministic);
 void launch_first(const Launch&, const Arguments&, Stream, Start);
 // The main kernel's work items: one for each part of a block of keys of a K/V head.
 int64_t work_items(const Arguments&);
-// Of a kernel each of whose warps lists an item.
+// Thread blocks of a kernel in which each warp lists one item.
 int64_t listing_thread_blocks(const Arguments&, int threads);
 int64_t main_thread_blocks(const Launch&, const Arguments&, bool persistent);
 void launch_last(const Launch&, const Arguments&, Stream, Start, DqTiles);

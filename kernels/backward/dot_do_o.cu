@@ -71,7 +71,8 @@ __device__ __forceinline__ void process(const Arguments& args, int span) {
   const int h = head % args.q_heads;
   const int64_t first_padded = static_cast<int64_t>(head) * args.padded_q + first_row;
   const Rows rows = rows_at<kByRequest>(args, head, first_row);
-  // A request may have more rows in the workspace than blocks that the main kernel reads.
+  // The main kernel's blocks of queries end before the first multiple of kRowPadding behind the
+  // last live row. Nobody reads the rows from there on.
   if (kByRequest && rows.first / kRowPadding * kRowPadding >= rows.end) return;
 
   if (threadIdx.x < kRows && (first_row + threadIdx.x) % kTurnRows == 0) {

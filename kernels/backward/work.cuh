@@ -45,6 +45,7 @@ struct Work {
   struct Found {
     SectionItem item;
     __device__ bool exists() const { return true; }
+    // By one thread. Others see it behind a barrier.
     template <typename Arguments>
     __device__ void describe(const Arguments& a, void* in_shared_memory) const {
       new (in_shared_memory) Work(a, *this);
@@ -183,6 +184,7 @@ struct Work {
 // microseconds before it could load anything.
 template <int kBlockQ, int kBlockKv, bool kBackwards = false>
 struct alignas(16) RequestWork : Work<kBlockQ, kBlockKv, kBackwards> {
+  static_assert(kRowPadding % kBlockQ == 0);
   static constexpr bool kKnowsWindows = true, kIsListed = true;
   int exists;  // whether the slot has a block of keys; else there is nothing to do
   int of_batch, first_q, first_k, kv_len;  // see Request; first_q is that of the live ones
@@ -191,7 +193,7 @@ struct alignas(16) RequestWork : Work<kBlockQ, kBlockKv, kBackwards> {
   struct Found {
     const RequestWork& item;
     __device__ bool exists() const { return item.exists; }
-    // A copy that takes no registers.
+    // A copy that takes no registers, and is complete.
     template <typename Arguments>
     __device__ void describe(const Arguments&, void* in_shared_memory) const {
 #pragma unroll

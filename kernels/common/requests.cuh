@@ -13,8 +13,8 @@ struct RequestBlock {
   int request, block, blocks;
 };
 
-// The last of `count` indices whose rows begin, by `begins(index)`, as those of index 0 and of all
-// before the last do. Called by whole warps.
+// The last of `count` indices for which begins(index) is true. It is for index 0, and for all
+// before the last. Called by whole warps.
 template <typename Begins>
 __device__ __forceinline__ int last_that_begins(int count, const Begins& begins) {
   const int lane = static_cast<int>(threadIdx.x) % 32;

@@ -9,7 +9,7 @@
 #endif
 
 #include <array>
-#include <cstdint>
+#include <cstddef>
 
 #include "kernels/cpu/chunk_rows-inl.h"
 #include "kernels/cpu/simd-inl.h"

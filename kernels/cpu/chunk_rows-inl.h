@@ -10,8 +10,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 
-#include "kernels/cpu/forward_work.h"
 #include "kernels/cpu/rows-inl.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/simd-inl.h"

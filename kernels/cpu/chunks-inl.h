@@ -1,10 +1,10 @@
 // Attention of a few queries: a chunk of keys at a time, for all queries that share a K/V head.
-// Each row of K and V is read once, converted in registers, and multiplied by every query, so that
-// memory sets the pace. Memory is fastest from front to back, and the heads of a row may lie beside
-// each other, so a tile of keys is computed for one head after the other while the next tile is
-// prefetched row by row, a few rows before each block of products: a core has room for some twenty
-// cache lines on their way, and waits when they are asked for in one burst. Highway includes this
-// file once per target.
+// Each row of K and V is read once, converted in registers (pairs of bf16 may be multiplied as they
+// are), and multiplied by every query, so that memory sets the pace. Memory is fastest from front
+// to back, and the heads of a row may lie beside each other, so a tile of keys is computed for one
+// head after the other while the next tile is prefetched row by row, a few rows before each block
+// of products: a core has room for some twenty cache lines on their way, and waits when they are
+// asked for in one burst. Highway includes this file once per target.
 #if defined(FLASHBENCH_KERNELS_CPU_CHUNKS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FLASHBENCH_KERNELS_CPU_CHUNKS_INL_H_
 #undef FLASHBENCH_KERNELS_CPU_CHUNKS_INL_H_

@@ -1,5 +1,5 @@
 // Host code of the backward pass for Hopper: a main kernel of its own between the launches of
-// kernels/backward/backward.h.
+// kernels/backward/backward.h, and by request one that lists its work.
 #include <algorithm>
 #include <array>
 #include <limits>

@@ -26,7 +26,7 @@ struct BackwardArguments {
   // tickets.
   float *dq_sums, *dk_sums, *dv_sums;
   int *turns, *tickets;
-  void* work_list;
+  void* work_list;  // of RequestWork, by request
   int batch, q_heads, kv_heads, group, q_len, key_end, padded_q, padded_kv;
   int parts;       // thread blocks that share a block of keys
   int adds_keys;   // whether dK and dV are added to sums

@@ -4,6 +4,7 @@
 // another one meanwhile.
 #pragma once
 
+#include "kernels/backward/backward.h"
 #include "kernels/ptx/griddepcontrol.h"
 #include "kernels/sm90/backward_arguments.cuh"
 

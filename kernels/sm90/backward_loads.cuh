@@ -78,7 +78,7 @@ struct BackwardBlockLoads {
 // The loads of a thread block that is not persistent and whose producer only loads, in order: K and
 // V once, Q and dO for each block of queries.
 template <BackwardConfig kConfig, typename Delay>
-struct BackwardLoads : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
+struct BackwardLoads : Barriers<Delay> {
   using Shapes = BackwardShapes<kConfig, Delay>;
   using Barriers<Delay>::wait;
 

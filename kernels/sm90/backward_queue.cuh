@@ -12,10 +12,10 @@
 
 namespace flashbench::kernels::sm90 {
 
-// One warp takes a work item from a counter, computes its description, and puts this in a ring in
-// shared memory, where kReaders warps read it. The later it takes the next one, the
-// more evenly the thread blocks share the work. `n` counts the items of this thread block from 0.
-// All functions are called by whole warps.
+// One warp takes a work item from a counter, and puts its description, which it computes or finds
+// in a list, in a ring in shared memory, where kReaders warps read it. The later it takes the next
+// one, the more evenly the thread blocks share the work. `n` counts the items of this thread block
+// from 0. All functions are called by whole warps.
 template <typename Work, int kReaders, typename Delay>
 struct WorkQueue : Barriers<Delay> {
   using Barriers<Delay>::wait, Barriers<Delay>::release;

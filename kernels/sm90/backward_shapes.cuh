@@ -54,8 +54,8 @@ struct BackwardShapes {
   // Whether consumers compute dQ^T and stage it in shared memory, from where TMA adds it to memory
   // (see backward_dq_staging.cuh). Each has 64 columns.
   static constexpr bool kDqTransposed = kHeadDim == 128 && !kConfig.deterministic;
-  // Whether thread blocks are persistent (see backward_queue.cuh). Where all warps compute, the one
-  // that looked up the next request would hold up the others.
+  // Whether thread blocks are persistent (see backward_queue.cuh). By request, where all warps
+  // compute, they gain too little (docs/kernel-log.md, backward 78 and 81).
   static constexpr bool kPersistent = !kHasWriters && !(kDqWarpgroup && kConfig.by_request);
   // Whether the producer's warps copy for them alone (see backward_copies.cuh), or compute dQ, too
   // (see backward_dq_warpgroup.cuh).

@@ -157,6 +157,34 @@ TEST(AttentionKernels, MatchTheReferenceOverChunksOfKeys) {
   expect_all_correct(problems);
 }
 
+// The same in bf16, whose pairs have kernels of their own, with blocks of keys and of queries that
+// are not full.
+TEST(AttentionKernels, MatchTheReferenceOverChunksOfPairs) {
+  std::vector<Problem> problems;
+  for (const Mask mask : kMasks) {
+    for (const int64_t kv_len : {6, 511, 513}) {
+      for (const auto& [q_len, group] : {std::pair<int64_t, int64_t>{1, 8}, {1, 3}, {5, 1}}) {
+        for (const auto& [head_dim, head_dim_v] :
+             {std::pair<int64_t, int64_t>{128, 128}, {32, 64}, {96, 96}}) {
+          Problem p;
+          p.dtype = Dtype::bf16;
+          p.mask = mask;
+          p.layout = kDenseLayouts[problems.size() % kDenseLayouts.size()];
+          p.kv_heads = 2;
+          p.q_heads = p.kv_heads * group;
+          p.q_len = q_len;
+          p.kv_len = kv_len;
+          p.head_dim = head_dim;
+          if (head_dim_v != head_dim) p.head_dim_v = head_dim_v;
+          if (problems.size() % 4 == 3) p.window_left = 300;
+          problems.push_back(p);
+        }
+      }
+    }
+  }
+  expect_all_correct(problems);
+}
+
 // Several of the largest tiles in each direction, and several chunks of keys.
 TEST(AttentionKernels, MatchTheReferenceOverManyTiles) {
   ThreadPool pool(3);

@@ -173,20 +173,26 @@ TEST(ExtremeValues, NanInVReachesExactlyTheQueriesThatSeeIt) {
 }
 
 // The same for few queries of a cache of several chunks: a NaN or infinity in K or V of the last
-// key, which only the last query sees.
+// key, which only the last query sees. Pairs of bf16 have kernels of their own.
 TEST(ExtremeValues, FewQueriesSeeOnlyTheirKeys) {
+  Problem p = forward_problem(5, 40, Mask::causal_bottom_right), of_pairs = p;
+  of_pairs.dtype = Dtype::bf16;
+  of_pairs.head_dim = 64;
   for (const int tensor : {1, 2}) {
     for (const float value : {std::numeric_limits<float>::quiet_NaN(), kInfinity}) {
       for (const int64_t kv_len : {40, 600}) {
-        RandomInputs inputs(forward_problem(5, kv_len, Mask::causal_bottom_right));
-        inputs.fill(tensor, [&](auto, auto, int64_t row, auto) {
-          return row == kv_len - 1 ? value : 0.5f;
-        });
-        for_every_forward(inputs, [&](const CheckedOutputs& out) {
-          for (int64_t row = 0; row < 5; ++row) {
-            ASSERT_EQ(std::isfinite(out.o(0, 0, row, 3)), row < 4) << row;
-          }
-        });
+        for (Problem problem : {p, of_pairs}) {
+          problem.kv_len = kv_len;
+          RandomInputs inputs(problem);
+          inputs.fill(tensor, [&](auto, auto, int64_t row, auto) {
+            return row == kv_len - 1 ? value : 0.5f;
+          });
+          for_every_forward(inputs, [&](const CheckedOutputs& out) {
+            for (int64_t row = 0; row < 5; ++row) {
+              ASSERT_EQ(std::isfinite(out.o(0, 0, row, 3)), row < 4) << row;
+            }
+          });
+        }
       }
     }
   }

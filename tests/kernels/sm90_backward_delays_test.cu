@@ -241,6 +241,8 @@ TEST_P(CudaSm90BackwardDelays, ChangeNoBitOfWhatHasAnOrder) {
   constexpr unsigned kRuns = 50, kSubsets = 16;  // of up to four warpgroups
   for (unsigned run = 0; run <= kRuns; ++run) {
     outputs.poison();
+    // Nothing may be read there before this run has written it.
+    FLASHBENCH_CUDA(cudaMemsetAsync(workspace.data(), 0xff, kernel.workspace_bytes(at), stream));
     hold_up(run % kSubsets, run, stream);
     launches.run(stream);
     finish_or_exit({device->stream()}, 10, p.id() + " in run " + std::to_string(run));
