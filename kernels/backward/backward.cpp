@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numbers>
 
+#include "kernels/backward/last_wave.h"
 #include "kernels/backward/split.h"
 #include "kernels/common/blocks.h"
 #include "kernels/common/mask.h"
@@ -38,9 +39,22 @@ int64_t key_block_slots(const Launch& at) {
   return (p.kv_len + at.blocks.kv - 1) / at.blocks.kv;
 }
 
+// The main kernel's work: one item for each part of a block of keys of a K/V head and, if those of
+// the last wave may be split (last_wave.h), as many more as run at once.
+struct Items {
+  Items(const Launch& at, int parts, bool deterministic) {
+    const Problem& p = at.problem;
+    const int64_t batch = is_by_request(p) ? 1 : p.batch;
+    if (may_split_last_wave(at, parts, deterministic)) at_once = static_cast<int>(slots(at));
+    count = batch * p.kv_heads * parts * key_block_slots(at) + at_once;
+  }
+  int64_t count;
+  int at_once = 0;  // how many run at once, if those of the last wave may be split
+};
+
 // The layout of the workspace. With a null base only `bytes` is meaningful.
 struct Workspace {
-  Workspace(const Launch& launch, int64_t parts, int64_t slices, void* base) {
+  Workspace(const Launch& launch, const Items& items, int64_t slices, void* base) {
     const Problem& p = launch.problem;
     const size_t rows = static_cast<size_t>(p.q_heads * query_rows(p));
     const auto head_dim = static_cast<size_t>(compiled_head_dim(p.head_dim));
@@ -58,8 +72,10 @@ struct Workspace {
     d = take_floats(rows);
     turns = reinterpret_cast<int*>(take(rows / kTurnRows * sizeof(int)));
     tickets = reinterpret_cast<int*>(take(sizeof(int)));
-    const int64_t listed = is_by_request(p) ? p.kv_heads * parts * key_block_slots(launch) : 0;
-    work_list = take(static_cast<size_t>(listed) * kRequestWorkBytes);
+    work_list = take(static_cast<size_t>(is_by_request(p) ? items.count : 0) * kRequestWorkBytes);
+    const auto pieces = static_cast<size_t>(kMostPiecesAtOnce * items.at_once);
+    piece_sums = take_floats(pieces * static_cast<size_t>(launch.blocks.kv) * 2 * head_dim);
+    piece_arrivals = reinterpret_cast<unsigned*>(take(pieces * kMostPieceWarps * sizeof(unsigned)));
     key_floats = static_cast<size_t>(slices * p.kv_heads * key_rows(p)) * head_dim;
     dk_sums = take_floats(key_floats);
     dv_sums = take_floats(key_floats);
@@ -70,6 +86,8 @@ struct Workspace {
   int* turns;
   int* tickets;
   void* work_list;
+  float* piece_sums;
+  unsigned* piece_arrivals;
   float *dk_sums, *dv_sums;
   size_t key_floats = 0;  // size of dk_sums
   size_t bytes = 0;
@@ -112,20 +130,15 @@ void launch_first(const Launch& at, const Arguments& args, Stream stream, Start 
   launch_kernel(rows.kernel, std::min(spans, at_once), args, stream, start);
 }
 
-int64_t work_items(const Arguments& args) {
-  return int64_t{args.batch} * args.kv_heads * args.parts * args.key_blocks;
-}
-
 int64_t listing_thread_blocks(const Arguments& args, int threads) {
   const int64_t warps = threads / 32;
-  return (work_items(args) + warps - 1) / warps;
+  return (args.work_items + warps - 1) / warps;
 }
 
 // Of persistent thread blocks, each has a multiprocessor for itself.
 int64_t main_thread_blocks(const Launch& at, const Arguments& args, bool persistent) {
-  const int64_t items = work_items(args);
-  if (persistent) return std::min<int64_t>(items, std::max(1, at.device.threads));
-  return items * at.blocks.cluster;
+  if (persistent) return std::min(args.work_items, std::max(1, at.device.threads));
+  return int64_t{args.work_items} * at.blocks.cluster;
 }
 
 void launch_last(const Launch& at, const Arguments& args, Stream stream, Start start,
@@ -139,7 +152,8 @@ void launch_last(const Launch& at, const Arguments& args, Stream stream, Start s
 
 size_t workspace_bytes(const Launch& at, bool deterministic) {
   const int parts = choose_parts(at);
-  return Workspace(at, parts, slices(at, parts, deterministic), nullptr).bytes;
+  return Workspace(at, Items(at, parts, deterministic), slices(at, parts, deterministic), nullptr)
+      .bytes;
 }
 
 Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
@@ -147,7 +161,8 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
   const Problem& p = at.problem;
   const int parts = choose_parts(at);
   const KeySums* const sums = at.key_sums;
-  const Workspace space(at, parts, slices(at, parts, deterministic), workspace);
+  const Items items(at, parts, deterministic);
+  const Workspace space(at, items, slices(at, parts, deterministic), workspace);
   const double scale = p.softmax_scale();
   const bool by_request = is_by_request(p);
   return {.q = strided(in.q),
@@ -165,6 +180,8 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
           .turns = space.turns,
           .tickets = space.tickets,
           .work_list = space.work_list,
+          .piece_sums = space.piece_sums,
+          .piece_arrivals = space.piece_arrivals,
           .dk_sums = sums != nullptr ? sums->dk : space.dk_sums,
           .dv_sums = sums != nullptr ? sums->dv : space.dv_sums,
           .slices = slices(at, parts, deterministic),
@@ -183,6 +200,8 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
           .parts = parts,
           .adds_keys = parts > 1 || sums != nullptr,
           .key_blocks = static_cast<int>(key_block_slots(at)),
+          .work_items = static_cast<int>(items.count),
+          .at_once = items.at_once,
           .key_end = by_request ? 0 : static_cast<int>(p.seen_keys().end),
           .diagonal = by_request ? 0 : static_cast<int>(diagonal(p)),
           .scale = static_cast<float>(scale),
@@ -206,9 +225,9 @@ void store_key_sums(const Launch& at, RowRange keys, const Outputs& out, Stream 
 // block reads Q, dO, L and D of each block of queries that sees any of its keys, and adds to dQ's
 // accumulators, which counts once. Those of a cluster do so for the keys of all, each to its share
 // of the columns, in which it reads the others' keys too. Last kernel: reads the accumulators and
-// writes dQ. If thread blocks share keys, each part reads the keys and adds to accumulators of dK
-// and dV, which counts once. These are then read; if all parts add to the same ones, they are first
-// set to zero.
+// writes dQ. What pieces of the last wave read again, and their sums, are left out. If thread
+// blocks share keys, each part reads the keys and adds to accumulators of dK and dV, which counts
+// once. These are then read; if all parts add to the same ones, they are first set to zero.
 int64_t requested_bytes(const Launch& at, bool deterministic) {
   const Problem& p = at.problem;
   const int64_t element = element_size(p.dtype);

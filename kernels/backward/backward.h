@@ -43,6 +43,10 @@ struct Arguments {
   int* turns;               // [batch * q_heads, padded_q / kTurnRows]
   int* tickets;             // number of work items taken so far, for kernels that count them
   void* work_list;          // of RequestWork, by request
+  // Of work items in pieces (last_wave.h): the sums of each piece, and how many have added theirs,
+  // [kMostPiecesAtOnce * at_once, kMostPieceWarps], of which an item uses those of its first piece.
+  float* piece_sums;
+  unsigned* piece_arrivals;
   // Accumulators of shared blocks of keys, laid out like dQ's: [slices, batch * kv_heads, padded_kv
   // / 16, ...].
   float *dk_sums, *dv_sums;
@@ -54,6 +58,8 @@ struct Arguments {
   int parts;      // thread blocks that share a block of keys
   int adds_keys;  // whether dK and dV are added to sums: other parts, or other launches, do so too
   int key_blocks;
+  int work_items;       // of the main kernel, with the further pieces of those of the last wave
+  int at_once;          // how many run at once, if those of the last wave may be split; else 0
   Sections sections{};  // of parts of K/V heads, for the main kernel
   int key_end;          // no query sees this key or a later one
   int diagonal;         // query q sees keys 0 to q + diagonal
@@ -88,6 +94,7 @@ struct KeyConversion {
 CudaKernel<KeyConversion> convert_keys(const Problem&);
 
 inline constexpr size_t kRequestWorkBytes = 96;  // of an item in the list
+inline constexpr int kMostPieceWarps = 16;       // of a thread block, or two, that add up pieces
 
 // If deterministic, each part of a block of keys has its own accumulators.
 size_t workspace_bytes(const Launch&, bool deterministic);
@@ -95,8 +102,6 @@ Arguments arguments(const Launch&, const Inputs&, const Outputs&, void* workspac
                     bool deterministic);
 int64_t requested_bytes(const Launch&, bool deterministic);
 void launch_first(const Launch&, const Arguments&, Stream, Start);
-// The main kernel's work items: one for each part of a block of keys of a K/V head.
-int64_t work_items(const Arguments&);
 // Thread blocks of a kernel in which each warp lists one item.
 int64_t listing_thread_blocks(const Arguments&, int threads);
 int64_t main_thread_blocks(const Launch&, const Arguments&, bool persistent);

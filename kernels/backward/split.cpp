@@ -20,13 +20,6 @@ constexpr int64_t divide_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// The number of thread blocks, or clusters of them, that run at once: eight warps or more fill a
-// multiprocessor.
-int64_t slots(const Launch& at) {
-  const int thread_blocks = std::max(1, at.device.threads) * std::max(1, 8 / at.blocks.warps);
-  return std::max(1, thread_blocks / at.blocks.cluster);
-}
-
 // Size of Q, dO and the accumulators of dQ of a group of query heads.
 int64_t group_bytes(const Problem& p) {
   return p.heads_per_kv_head() * p.q_len * compiled_head_dim(p.head_dim) *
@@ -198,6 +191,18 @@ int64_t heads_of_last_section(const Launch& at, int64_t parts, int64_t each, int
 }
 
 }  // namespace
+
+// Eight warps or more fill a multiprocessor.
+int64_t slots(const Launch& at) {
+  const int thread_blocks = std::max(1, at.device.threads) * std::max(1, 8 / at.blocks.warps);
+  return std::max(1, thread_blocks / at.blocks.cluster);
+}
+
+bool may_split_last_wave(const Launch& at, int parts, bool deterministic) {
+  const Problem& p = at.problem;
+  return p.lengths != nullptr && is_by_request(p) && !p.is_masked() && !p.has_window() &&
+         !deterministic && parts == 1 && at.key_sums == nullptr;
+}
 
 void for_each_key_block(const Problem& p, const BlockSizes& blocks,
                         const std::function<void(const RowRange& query_blocks)>& visit) {

@@ -20,6 +20,13 @@ void for_each_key_block(const Problem&, const BlockSizes&,
 // dK and dV are to be fp32, as shared sums are. The cuts are the same for all keys.
 int choose_parts(const Launch&);
 
+// How many thread blocks of the main kernel, or clusters of them, run at once.
+int64_t slots(const Launch&);
+
+// Whether the blocks of keys of the last wave may be split (last_wave.h). Pieces add their dQ in no
+// order, and no two launches or parts may add to their dK and dV.
+bool may_split_last_wave(const Launch&, int parts, bool deterministic);
+
 // The sections of the parts of K/V heads, for thread blocks that go backwards or not (work.cuh).
 Sections sections(const Launch&, int64_t parts, bool backwards);
 

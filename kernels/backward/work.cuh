@@ -29,7 +29,7 @@ template <int kBlockQ, int kBlockKv, bool kBackwards = false>
 struct Work {
   static constexpr bool kIsBackwards = kBackwards;
   static constexpr int exists = 1;  // only a RequestWork may have nothing to do
-  static constexpr bool kKnowsWindows = false, kIsListed = false;
+  static constexpr bool kKnowsWindows = false, kIsListed = false, kMaySplit = false;
   int batch, kv_head, part, key_block, first_key;
   int first_block, end_block;  // of queries that see any of the keys
   int start_head, start_block;
@@ -58,7 +58,7 @@ struct Work {
   template <typename Arguments>
   __host__ __device__ Work(const Arguments& a, const Found& found) {
     begin(a, found.item.head);
-    divide(a, found.item.block, a.q_len, a.diagonal, a.key_end);
+    divide(a, found.item.block, a.parts, a.q_len, a.diagonal, a.key_end);
     if constexpr (kBackwards) rotation[0] = a.rotation;
   }
 
@@ -113,7 +113,7 @@ struct Work {
   }
 
   template <typename Arguments>
-  __host__ __device__ void divide(const Arguments& a, int block, int q_len, int diagonal,
+  __host__ __device__ void divide(const Arguments& a, int block, int parts, int q_len, int diagonal,
                                   int key_end) {
     key_block = block;
     first_key = key_block * kBlockKv;
@@ -121,8 +121,8 @@ struct Work {
     first_block = max(0, first_key - diagonal) / kBlockQ;
     end_block = first_key < key_end ? blocks : first_block;
 
-    const int from = first_of_part(a.group * blocks, part, a.parts);
-    const int to = first_of_part(a.group * blocks, part + 1, a.parts);
+    const int from = first_of_part(a.group * blocks, part, parts);
+    const int to = first_of_part(a.group * blocks, part + 1, parts);
     start_head = kv_head * a.group + from / blocks;
     start_block = max(from % blocks, first_block);
     last_head = kv_head * a.group + to / blocks;
@@ -139,8 +139,8 @@ struct Work {
   // The same where query i sees no key before i + first_from: the blocks end with the last one that
   // sees the last key.
   template <typename Arguments>
-  __host__ __device__ void divide(const Arguments& a, int block, int q_len, int first_from,
-                                  int diagonal, int key_end) {
+  __host__ __device__ void divide(const Arguments& a, int block, int parts, int q_len,
+                                  int first_from, int diagonal, int key_end) {
     key_block = block;
     first_key = key_block * kBlockKv;
     const int blocks = (q_len + kBlockQ - 1) / kBlockQ;
@@ -154,8 +154,8 @@ struct Work {
       steps = 0;
       return;
     }
-    const int from = first_of_part(a.group * blocks, part, a.parts);
-    const int to = first_of_part(a.group * blocks, part + 1, a.parts);
+    const int from = first_of_part(a.group * blocks, part, parts);
+    const int to = first_of_part(a.group * blocks, part + 1, parts);
     start_head = kv_head * a.group + from / blocks;
     start_block = min(max(from % blocks, first_block), end_block);
     last_head = kv_head * a.group + to / blocks;
@@ -185,8 +185,15 @@ struct Work {
 template <int kBlockQ, int kBlockKv, bool kBackwards = false>
 struct alignas(16) RequestWork : Work<kBlockQ, kBlockKv, kBackwards> {
   static_assert(kRowPadding % kBlockQ == 0);
-  static constexpr bool kKnowsWindows = true, kIsListed = true;
+  static constexpr bool kKnowsWindows = true, kIsListed = true, kMaySplit = !kBackwards;
+  static constexpr int kKeys = kBlockKv;
   int exists;  // whether the slot has a block of keys; else there is nothing to do
+  // How many thread blocks have a piece of the block of keys, this one that with the number `part`.
+  // `first_piece` counts the pieces of the launch.
+  struct Pieces {
+    int16_t count, first_piece;
+  };
+  Pieces pieces[kMaySplit ? 1 : 0];
   int of_batch, first_q, first_k, kv_len;  // see Request; first_q is that of the live ones
 
   // What the list says, as in Work.
@@ -237,8 +244,19 @@ struct alignas(16) RequestWork : Work<kBlockQ, kBlockKv, kBackwards> {
     work.first_query_row_ = first_workspace_row(all.queries, found.request);
     work.first_key_row_ = first_workspace_row(all.keys, found.request);
     work.begin(a, item.head);
-    work.divide(a, found.block, r.live, r.first_from, r.diagonal, r.key_end);
+    work.divide(a, found.block, a.parts, r.live, r.first_from, r.diagonal, r.key_end);
+    if constexpr (kMaySplit) work.pieces[0] = {1, 0};
     return work;
+  }
+
+  // Piece `number` of this item, if parts do not divide it.
+  template <typename Arguments>
+  __device__ RequestWork piece(const Arguments& a, int number, Pieces all) const {
+    RequestWork piece = *this;
+    piece.part = number;
+    piece.pieces[0] = all;
+    piece.divide(a, this->key_block, all.count, q_len_, first_from_, diagonal_, key_end_);
+    return piece;
   }
 
   __device__ int turn(int block) const {

@@ -80,6 +80,8 @@ BackwardArguments common_arguments(const Launch& at, const backward::Arguments& 
           .turns = shared.turns,
           .tickets = shared.tickets,
           .work_list = shared.work_list,
+          .piece_sums = shared.piece_sums,
+          .piece_arrivals = shared.piece_arrivals,
           .batch = shared.batch,
           .q_heads = shared.q_heads,
           .kv_heads = shared.kv_heads,
@@ -94,7 +96,8 @@ BackwardArguments common_arguments(const Launch& at, const backward::Arguments& 
           .key_blocks = shared.key_blocks,
           .sections = shared.sections,
           .rotation = deterministic && backward::rotates(at, shared.parts) ? shared.key_blocks : 0,
-          .work_items = static_cast<int>(backward::work_items(shared)),
+          .work_items = shared.work_items,
+          .at_once = shared.at_once,
           .scale = shared.scale,
           .scale_log2 = shared.scale_log2,
           .requests = shared.requests};

@@ -27,6 +27,8 @@ struct BackwardArguments {
   float *dq_sums, *dk_sums, *dv_sums;
   int *turns, *tickets;
   void* work_list;  // of RequestWork, by request
+  float* piece_sums;
+  unsigned* piece_arrivals;
   int batch, q_heads, kv_heads, group, q_len, key_end, padded_q, padded_kv;
   int parts;       // thread blocks that share a block of keys
   int adds_keys;   // whether dK and dV are added to sums
@@ -35,7 +37,7 @@ struct BackwardArguments {
   int key_blocks;
   Sections sections;
   int rotation;  // key_blocks, if these rotate (kernels/backward/work.cuh); else 0
-  int work_items;
+  int work_items, at_once;
   float scale, scale_log2;
 
   // Only where requests have different lengths, or windows, when the maps of Q to dV are those of

@@ -36,6 +36,7 @@
 #include "kernels/sm90/backward_finite.cuh"
 #include "kernels/sm90/backward_keys_of_queries.cuh"
 #include "kernels/sm90/backward_loads.cuh"
+#include "kernels/sm90/backward_pieces.cuh"
 #include "kernels/sm90/roles.cuh"
 
 namespace flashbench::kernels::sm90 {
@@ -239,6 +240,8 @@ struct BackwardByGradient : Barriers<Delay> {
     ptx::wgmma_wait_group<0>();
   }
 
+  static constexpr int kStoreBarrier = 1;  // named barriers, one for each consumer
+
   // Stores dV or dK, times `scale`. It goes through the shared memory of V or K (`keys`), from
   // where TMA copies it.
   template <typename Rows>
@@ -262,7 +265,7 @@ struct BackwardByGradient : Barriers<Delay> {
     }
     ptx::fence_proxy_async();
     Delay::before_barrier();
-    ptx::barrier_sync(1 + consumer, 128);
+    ptx::barrier_sync(kStoreBarrier + consumer, 128);
     if (threadIdx.x % 32 != 0) return;
     for (int row = static_cast<int>(threadIdx.x) / 32 % 4 * kWarpRows; row < kBlockKv;
          row += 4 * kWarpRows) {
@@ -323,6 +326,9 @@ struct BackwardByGradient : Barriers<Delay> {
       add_to_others(sums_dv ? a.dv_sums : a.dk_sums, a, work, sum);
       return;
     }
+    const int warp = 4 * consumer + static_cast<int>(threadIdx.x) / 32 % 4;
+    const PieceWarpgroup all_columns{kStoreBarrier + consumer};
+    if (!adds_up<4 * kConsumers>(a, work, warp, all_columns, sum[0], sum[1], sum[2])) return;
     if (!sums_dv && work.steps > 0) wait(shared.k_empty, 0);
     store(sums_dv ? a.dv[0] : a.dk[0],
           Rows{a}.key_gradients(work, sums_dv ? a.dv_steps : a.dk_steps),

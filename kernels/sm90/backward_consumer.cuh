@@ -17,6 +17,7 @@
 #include "kernels/sm90/backward_dq.cuh"
 #include "kernels/sm90/backward_dq_staging.cuh"
 #include "kernels/sm90/backward_finite.cuh"
+#include "kernels/sm90/backward_pieces.cuh"
 #include "kernels/sm90/backward_products.cuh"
 #include "kernels/sm90/backward_scores.cuh"
 #include "kernels/sm90/backward_shapes.cuh"
@@ -31,8 +32,8 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       Shapes::kConsumerThreads, Shapes::kKvPanelBytes, Shapes::kKvBytes, Shapes::kQPanelBytes,
       Shapes::kQBytes, Shapes::kDsBytes, Shapes::kSFloats, Shapes::kKeyFloats, Shapes::kSteps,
       Shapes::kDqFloats, Shapes::kDqTiles, Shapes::kTileFloats, Shapes::kByRequest, Shapes::kFlags,
-      Shapes::kSumsColumns, Shapes::kDqInTurn, Shapes::kVBuffers, Shapes::kDqTransposed,
-      Shapes::d_stage;
+      Shapes::kWarps, Shapes::kSumsColumns, Shapes::kDqInTurn, Shapes::kVBuffers,
+      Shapes::kDqTransposed, Shapes::d_stage;
   using typename Shapes::Writers, typename Shapes::Queue, typename Shapes::Work,
       typename Shapes::Rows, typename Shapes::Shared, typename Shapes::Step, typename Shapes::Block;
   using Barriers<Delay>::wait, Barriers<Delay>::release;
@@ -448,6 +449,11 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         add_to_others(a.dv_sums, a, work, part, dv);
         add_to_others(a.dk_sums, a, work, part, dk);
       } else {
+        const int warp = 4 * consumer + part.warp;
+        const bool whole = adds_up<kWarps>(a, work, warp, PieceWarp{}, dk, dv);
+        if constexpr (Work::kMaySplit) {
+          if (part.lane == 0) shared.stores[keys.stage][warp] = whole;
+        }
         const uint32_t rows = keys.stage * kKvBytes + part.warp_key * kRowBytes;
         if constexpr (kDqTransposed) {
           DqStaging::await_room(consumer);
@@ -536,6 +542,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       return;
     }
     ptx::barrier_sync(kBarrier, kConsumerThreads);  // the other may still read K and V
+    if (!adds_up<kWarps>(a, work, 4 * part.consumer + part.warp, PieceWarp{}, dk, dv)) return;
     store(a.dv[0], Rows{a}.key_gradients(work, a.dv_steps), shared.v, work, part, dv, 1);
     if constexpr (kDqWarpgroup) {
       const int last = work.steps - 1;  // its dQ reads K, too

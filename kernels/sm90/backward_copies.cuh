@@ -74,14 +74,14 @@ struct BackwardCopies : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       if constexpr (kDqTransposed) {
         wait(shared.k_full[at.stage], at.parity);
         DqStaging::add_all(a, shared, work, shared.k + at.stage * kKvBytes, blocks);
-        if (!a.adds_keys) DqStaging::store_dv(a, shared, work);
+        if (!a.adds_keys) DqStaging::store_dv(a, shared, work, n);
       }
       wait(shared.kv_staged[at.stage], at.parity);
       if (!a.adds_keys && leads()) {
         if constexpr (!kDqTransposed) {
-          store(a.dv[0], Rows{a}.key_gradients(work, a.dv_steps), shared.v, at.stage, work);
+          store(a.dv[0], Rows{a}.key_gradients(work, a.dv_steps), shared, shared.v, n, work);
         }
-        store(a.dk[0], Rows{a}.key_gradients(work, a.dk_steps), shared.k, at.stage, work);
+        store(a.dk[0], Rows{a}.key_gradients(work, a.dk_steps), shared, shared.k, n, work);
         ptx::cp_async_bulk_commit_group();
         ptx::cp_async_bulk_wait_group_read();
       }
@@ -92,10 +92,11 @@ struct BackwardCopies : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
 
  private:
   static __device__ __forceinline__ void store(const CUtensorMap& tensor, const auto& rows,
-                                               const char* staged, unsigned buffer,
+                                               const Shared& shared, const char* staged, unsigned n,
                                                const Work& work) {
     store_rows<kPanels, kKvPanelBytes>(tensor, rows, work.first_key, kBlockKv,
-                                       ptx::shared_address(staged) + buffer * kKvBytes);
+                                       ptx::shared_address(staged) + n % 2 * kKvBytes,
+                                       [&](int row) { return Shapes::stores(shared, n, row); });
   }
 };
 

@@ -86,14 +86,16 @@ struct BackwardDqStaging : BackwardShapes<kConfig, Delay> {
     }
   }
 
-  // Stores dV of a work item.
+  // Stores dV of work item `n`.
   static __device__ __forceinline__ void store_dv(const BackwardArguments& a, Shared& shared,
-                                                  const Work& work) {
+                                                  const Work& work, unsigned n) {
     const auto rows = Rows{a}.key_gradients(work, a.dv_steps);
     const auto nothing = [](int) {};
     send_all(shared, nothing, [&](int consumer) {
-      store_rows<kPanels, kDvPanelBytes>(a.dv[0], rows, work.first_key + consumer * kConsumerRows,
-                                         kConsumerRows, ptx::shared_address(shared.dq[consumer]));
+      store_rows<kPanels, kDvPanelBytes>(
+          a.dv[0], rows, work.first_key + consumer * kConsumerRows, kConsumerRows,
+          ptx::shared_address(shared.dq[consumer]),
+          [&](int row) { return Shapes::stores(shared, n, consumer * kConsumerRows + row); });
     });
   }
 

@@ -36,6 +36,7 @@
 #include "kernels/sm90/backward_finite.cuh"
 #include "kernels/sm90/backward_keys_of_queries.cuh"
 #include "kernels/sm90/backward_loads.cuh"
+#include "kernels/sm90/backward_pieces.cuh"
 #include "kernels/sm90/roles.cuh"
 
 namespace flashbench::kernels::sm90 {
@@ -433,6 +434,8 @@ struct BackwardPairs : Barriers<Delay> {
     }
     Delay::before_barrier();
     ptx::barrier_sync(kKeysReadBarrier, kKeyReaders);
+    const int of_pair = 4 * (kSummers * ptx::cluster_ctarank() + summer) + warp();
+    if (!adds_up<2 * 4 * kSummers>(a, work, of_pair, PieceWarp{}, dk, dv)) return;
     store(a.dv[summer], Rows{a}.key_gradients(work, a.dv_steps), shared.v, work, summer, dv, 1);
     store(a.dk[summer], Rows{a}.key_gradients(work, a.dk_steps), shared.k, work, summer, dk,
           a.scale);

@@ -153,6 +153,8 @@ struct BackwardShapes {
     // of dQ); these may be loaded again.
     uint64_t kv_staged[kHasCopiers ? 2 : 0], kv_empty[kHasCopiers ? 2 : 0];
     uint64_t v_empty[kDqTransposed ? 1 : 0];
+    // Whether each warp's rows of dK and dV are to be stored.
+    bool stores[kHasCopiers && Work::kMaySplit ? 2 : 0][kWarps];
     // With kDqWarpgroup: the barriers of the buffers of dS. With kFlags, or kDqTransposed: whether
     // the scores of each warp are finite (see all_finite).
     uint64_t ds_full[kDqWarpgroup ? 2 : 0], ds_empty[kDqWarpgroup ? 2 : 0];
@@ -163,6 +165,12 @@ struct BackwardShapes {
     int ticket;
     alignas(16) char work[kByRequest ? sizeof(Work) : 0];
   };
+
+  // Whether to store dK and dV of the rows of a warp that begin with `row`, of work item `n`.
+  static __device__ __forceinline__ bool stores(const Shared& shared, unsigned n, int row) {
+    if constexpr (kHasCopiers && Work::kMaySplit) return shared.stores[n % 2][row / kWarpRows];
+    return true;
+  }
 
   using Step = backward::Step;
   using Block = BackwardBlock<kBlockQ, kBlockKv>;

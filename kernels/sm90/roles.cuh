@@ -131,12 +131,14 @@ __device__ __forceinline__ void load_rows(const CUtensorMap& map, char* to, uint
   }
 }
 
-// Has TMA store rows [row, row + count) from shared memory, 16 at a time, panel by panel.
-template <int kPanels, int kPanelBytes, typename Rows>
+// Has TMA store rows [row, row + count) from shared memory, panel by panel, 16 at a time: those
+// from row + i on if has(i).
+template <int kPanels, int kPanelBytes, typename Rows, typename Has>
 __device__ __forceinline__ void store_rows(const CUtensorMap& map, const Rows& rows, int row,
-                                           int count, uint32_t from) {
+                                           int count, uint32_t from, const Has& has) {
 #pragma unroll 1
   for (int i = 0; i < count; i += kWarpRows) {
+    if (!has(i)) continue;
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel) {
       rows.store(map, panel * 64, row + i, from + panel * kPanelBytes + i * kRowBytes);

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "kernels/attention.h"
 #include "kernels/backward/backward.h"
+#include "kernels/backward/last_wave.h"
 #include "tests/kernels/hopper.h"
 
 namespace flashbench::kernels {
@@ -258,6 +260,50 @@ TEST(BackwardSplit, RotatesWhatRunsAtOnce) {
   EXPECT_FALSE(rotate(8, 2048, 2048, Mask::causal_bottom_right));
   EXPECT_TRUE(rotate(8, 2048, 1920, Mask::none));
   EXPECT_FALSE(rotate(8, 1920, 2048, Mask::none));  // two would begin with the same block
+}
+
+// As many pieces of those of the last wave as run at once, if they are few. Pieces of more fill
+// what thread blocks of different lengths leave.
+TEST(BackwardSplit, DividesTheLastWave) {
+  const auto of = [](int64_t items, bool lengths_differ) {
+    const LastWave last = last_wave(items, 132, lengths_differ);
+    return std::pair(last.items, last.pieces);
+  };
+  for (const bool lengths_differ : {false, true}) {
+    EXPECT_EQ(of(4 * 132, lengths_differ), std::pair(0, kMostPieces));
+    EXPECT_EQ(of(4 * 132 + 12, lengths_differ), std::pair(12, 4));
+    EXPECT_EQ(of(4 * 132 + 40, lengths_differ), std::pair(40, 3));
+    EXPECT_EQ(of(4 * 132 + 66, lengths_differ), std::pair(66, 2));
+    EXPECT_EQ(of(4 * 132 + 67, lengths_differ), std::pair(67, lengths_differ ? 2 : 1));
+  }
+}
+
+// Only without a mask, and where no other thread blocks add to the same dK and dV, is the last wave
+// divided.
+TEST(BackwardSplit, DividesTheLastWaveOfRequestsWithoutAMask) {
+  const DeviceInfo device = hopper();
+  const auto at_once = [&](Problem p, bool deterministic, const KeySums* sums = nullptr) {
+    std::vector<RequestLengths> requests(8, {1024, 1024});
+    requests.front() = {3072, 3072};
+    p.layout = Layout::ragged;
+    p.set_lengths(std::make_shared<const Lengths>(requests));
+    Launch at = launch(p, device);
+    at.key_sums = sums;
+    const Arguments args = arguments(at, {}, {}, nullptr, deterministic);
+    EXPECT_EQ(args.work_items, args.kv_heads * args.parts * args.key_blocks + args.at_once);
+    return args.at_once;
+  };
+  const Problem unmasked = problem(1, 16, 16, 1, 128, Mask::none);
+  EXPECT_EQ(at_once(unmasked, false), 132);
+  EXPECT_EQ(at_once(problem(1, 16, 16, 1, 256, Mask::none), false), 66);
+  EXPECT_EQ(at_once(unmasked, true), 0);
+  EXPECT_EQ(at_once(problem(1, 16, 16, 1, 128, Mask::causal_bottom_right), false), 0);
+  Problem windowed = unmasked;
+  windowed.window_left = 500;
+  EXPECT_EQ(at_once(windowed, false), 0);
+  float dk = 0, dv = 0;
+  const KeySums sums{&dk, &dv, 16384};
+  EXPECT_EQ(at_once(unmasked, false, &sums), 0);
 }
 
 // If keys are shared, the accumulators of dK and dV take memory in proportion to the length; a

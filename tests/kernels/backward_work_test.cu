@@ -118,7 +118,7 @@ struct WindowedWork : Work<kBlockQ, 128, kBackwards> {
     const SectionItem item =
         item_in_sections(index, a.batch * a.kv_heads * a.parts, a.sections, a.key_blocks);
     this->begin(a, item.head);
-    this->divide(a, item.block, a.q_len, first_from, a.diagonal, a.key_end);
+    this->divide(a, item.block, a.parts, a.q_len, first_from, a.diagonal, a.key_end);
   }
 };
 
