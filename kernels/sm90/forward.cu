@@ -121,11 +121,6 @@ size_t workspace_bytes(const Launch&) {
   return sizeof(unsigned);
 }
 
-int64_t requested_bytes(const Launch& at) {
-  return fused_forward_requested_bytes(
-      at, [&](int64_t q_len) { return missing_rows(at.problem, at.blocks, q_len); });
-}
-
 // Rows of `from` for those of `to`; strides in words of 16 bytes.
 Fetch::Tensor fetched_tensor(const ConstTensorView& from, const ConstTensorView& to) {
   const int64_t word = 16 / element_size(from.dtype);
@@ -256,7 +251,7 @@ extern const AttentionKernel kSm90Forward{.name = "sm90_forward",
                                           .choose = sm90::choose,
                                           .variant = sm90::describe_variant,
                                           .workspace_bytes = sm90::workspace_bytes,
-                                          .requested_bytes = sm90::requested_bytes,
+                                          .requested_bytes = sm90::requested_bytes_of_tiles,
                                           .facts = sm90::facts,
                                           .launch = sm90::launch};
 

@@ -152,6 +152,11 @@ int64_t missing_rows(const Problem& p, const BlockSizes& blocks, int64_t q_len) 
   return p.mask == Mask::none ? 0 : missing / kWarpRows * kWarpRows;
 }
 
+int64_t requested_bytes_of_tiles(const Launch& at) {
+  return fused_forward_requested_bytes(
+      at, [&](int64_t q_len) { return missing_rows(at.problem, at.blocks, q_len); });
+}
+
 BlockSizes shortest_blocks(const Problem& p, const DeviceInfo& device, int head_dim,
                            std::span<const BlockSizes> candidates, const BlockSizes& long_blocks) {
   // With more tiles, the large blocks are the best, but for short requests. Blocks of 64 queries

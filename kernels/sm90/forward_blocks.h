@@ -23,6 +23,9 @@ int64_t thread_blocks_of_device(const DeviceInfo&, int head_dim, int block_q);
 // that lacks rows: a multiple of 16, the rows of a warp, or by request of 64, those of a consumer.
 int64_t missing_rows(const Problem&, const BlockSizes&, int64_t q_len);
 
+// What whole tiles request from memory.
+int64_t requested_bytes_of_tiles(const Launch&);
+
 // Returns the block sizes with the shortest predicted time: `long_blocks`, which are best for large
 // problems, or one of `candidates` with fewer queries, or up to head_dim 128 with other keys. They
 // are compiled for `head_dim`.

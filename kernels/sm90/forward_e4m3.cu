@@ -12,6 +12,7 @@
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
 #include "kernels/ptx/griddepcontrol.h"
+#include "kernels/sm90/forward_blocks.h"
 #include "kernels/sm90/forward_e4m3.cuh"
 #include "kernels/sm90/quantize.h"
 #include "kernels/sm90/tensor_map.h"
@@ -195,6 +196,7 @@ struct Family {
     a.kv_len = static_cast<int>(p.kv_len);
     a.diagonal = static_cast<int>(diagonal(p));
     a.q_blocks = static_cast<int>(q_blocks(p, at.blocks.q));
+    a.missing_rows = static_cast<int>(missing_rows(p, at.blocks, p.q_len));
     a.batch_heads = static_cast<int>(p.batch * p.q_heads);
     a.section_heads = static_cast<int>(section_heads(p, at.blocks, at.device));
     a.order = tile_order(p, tiles(p, at.blocks.q), a.section_heads, at.device.threads);
@@ -225,7 +227,7 @@ struct Family {
             .choose = choose,
             .variant = describe_variant,
             .workspace_bytes = workspace_bytes,
-            .requested_bytes = fused_forward_requested_bytes,
+            .requested_bytes = requested_bytes_of_tiles,
             .facts = facts,
             .launch = launch};
   }

@@ -58,7 +58,8 @@ struct E4m3Config {
             .stages = stages,
             .stage_o = true,
             .turns = false,
-            .at_once = 1};
+            .at_once = 1,
+            .first_lacks_rows = true};
   }
 };
 
@@ -334,7 +335,7 @@ struct ForwardE4m3 : E4m3Shapes<kConfig> {
     while (more) {
       Rows rows;
       bool fresh = true;  // there is no maximum to try yet
-      // Rows past the last query are 0, and so are their scores. try_maximum would fail for them in
+      // Rows that do not exist are 0, and so are their scores. try_maximum would fail for them in
       // every block, and with them for their whole warp. An infinite maximum makes their P 0.
       const int warp = ptx::tid_x() / 32 % 4;
       const int first_row =
@@ -342,7 +343,7 @@ struct ForwardE4m3 : E4m3Shapes<kConfig> {
       const float scale_log2 = walk.tile().scale_log2;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        if (first_row + 8 * i >= a.q_len) rows.maximum[i] = kInfinity;
+        if (!Tiles::exists(a, walk.tile(), first_row + 8 * i)) rows.maximum[i] = kInfinity;
       }
 #pragma unroll
       for (int i = 0; i < kOFloats; ++i) o[i] = 0;
