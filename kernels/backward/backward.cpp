@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <numbers>
 
-#include "kernels/backward/last_wave.h"
 #include "kernels/backward/split.h"
 #include "kernels/common/blocks.h"
+#include "kernels/common/last_wave.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/requests.h"
 

@@ -43,8 +43,9 @@ struct Arguments {
   int* turns;               // [batch * q_heads, padded_q / kTurnRows]
   int* tickets;             // number of work items taken so far, for kernels that count them
   void* work_list;          // of RequestWork, by request
-  // Of work items in pieces (last_wave.h): the sums of each piece, and how many have added theirs,
-  // [kMostPiecesAtOnce * at_once, kMostPieceWarps], of which an item uses those of its first piece.
+  // Of work items in pieces (kernels/common/last_wave.h): the sums of each piece, and how many have
+  // stored theirs, [kMostPiecesAtOnce * at_once, kMostPieceWarps], of which an item uses those of
+  // its first piece.
   float* piece_sums;
   unsigned* piece_arrivals;
   // Accumulators of shared blocks of keys, laid out like dQ's: [slices, batch * kv_heads, padded_kv
@@ -94,7 +95,10 @@ struct KeyConversion {
 CudaKernel<KeyConversion> convert_keys(const Problem&);
 
 inline constexpr size_t kRequestWorkBytes = 96;  // of an item in the list
-inline constexpr int kMostPieceWarps = 16;       // of a thread block, or two, that add up pieces
+// Where the last wave is split (kernels/common/last_wave.h).
+inline constexpr int kMostPiecesAtOnce = 2;  // of a launch, for each item that runs at once
+inline constexpr int kMostPieceWarps = 16;   // of a thread block, or two, that add up pieces
+inline constexpr int kLeastPieceSteps = 4;   // of a piece (see Work); its ends take as long as two
 
 // If deterministic, each part of a block of keys has its own accumulators.
 size_t workspace_bytes(const Launch&, bool deterministic);

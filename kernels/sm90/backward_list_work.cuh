@@ -2,13 +2,13 @@
 // which lists the work items of the main kernel. A thread block that found its own item would do so
 // for several microseconds before it could load anything, and a multiprocessor has no room for
 // another one meanwhile. Without a mask, the kernel also splits the items of the last wave into
-// pieces (see kernels/backward/last_wave.h).
+// pieces (see kernels/common/last_wave.h).
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/backward/backward.h"
-#include "kernels/backward/last_wave.h"
+#include "kernels/common/last_wave.h"
 #include "kernels/common/sections.cuh"
 #include "kernels/ptx/griddepcontrol.h"
 #include "kernels/sm90/backward_arguments.cuh"
@@ -17,7 +17,7 @@ namespace flashbench::kernels::sm90 {
 
 inline constexpr int kListingThreads = 128;
 
-// The items of the last wave (see kernels/backward/last_wave.h). All functions are called by whole
+// The items of the last wave (see kernels/common/last_wave.h). All functions are called by whole
 // warps.
 template <typename Work>
 class LastItems {
@@ -37,8 +37,9 @@ class LastItems {
     first_slot_ = keys.cu_rows[last_32] / Work::kKeys + last_32;
     first_head_ = a.sections.last * a.sections.heads;
     heads_ = a.kv_heads - first_head_;
-    wave_ = backward::last_wave(int64_t{__reduce_add_sync(~0u, all)} * a.kv_heads, a.at_once,
-                                keys.cu_rows[count] < int64_t{count} * keys.length);
+    constexpr int kMostWaves = 1;  // so that the list has room for them
+    wave_ = last_wave(int64_t{__reduce_add_sync(~0u, all)} * a.kv_heads, a.at_once, kMostWaves,
+                      keys.cu_rows[count] < int64_t{count} * keys.length);
     wave_.items = min(wave_.items, blocks_ * heads_);
   }
 
@@ -69,7 +70,7 @@ class LastItems {
   }
 
  private:
-  backward::LastWave wave_;
+  LastWave wave_;
   // The last section of heads, and in it the last 32 requests or fewer, whose slots come last (see
   // kernels/common/requests.cuh). They have so many blocks of keys.
   int first_head_, heads_, first_slot_, blocks_;

@@ -1,5 +1,5 @@
 // Sums of a block of keys of which several thread blocks have a piece each (see
-// kernels/backward/last_wave.h), in the backward pass's main kernels for Hopper.
+// kernels/common/last_wave.h), in the backward pass's main kernels for Hopper.
 #pragma once
 
 #include <cstdint>

@@ -9,6 +9,7 @@
 #include "kernels/attention.h"
 #include "kernels/common/blocks.h"
 #include "kernels/common/fused_forward.h"
+#include "kernels/common/last_wave.h"
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
 #include "kernels/ptx/griddepcontrol.h"
@@ -32,6 +33,7 @@ struct E4m3Variant {
   int head_dim;
   BlockSizes blocks;
   int threads, shared_bytes;
+  int warps, piece_floats;  // of the consumers; of a piece of a tile, for each thread of these
   void (*function)(E4m3Arguments);
 };
 
@@ -45,6 +47,8 @@ constexpr E4m3Variant variant() {
            .stages = Kernel::kStages},
           Kernel::kThreads,
           sizeof(typename Kernel::Shared),
+          Kernel::kWarps,
+          Kernel::kPieceFloats,
           forward_e4m3_kernel<Kernel>};
 }
 
@@ -55,8 +59,12 @@ constexpr std::array kE4m3Variants{
     variant<e4m3_configuration(256, kPromoted)>(),
 };
 
+int64_t divide_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
 int64_t q_blocks(const Problem& p, int block_q) {
-  return (p.q_len + block_q - 1) / block_q;
+  return divide_up(p.q_len, block_q);
 }
 
 int64_t tiles(const Problem& p, int block_q) {
@@ -80,14 +88,28 @@ std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& d
   return std::nullopt;
 }
 
+// The tiles of the last wave, if they are split: where all have as many keys, or there is no other
+// wave.
+LastWave split_tiles(const Launch& at) {
+  constexpr LastWave kNone{0, 1};
+  constexpr int kMostWaves = 3;
+  constexpr int64_t kLeastBlocks = 8;  // of keys in a piece, or it takes too long to merge
+  const Problem& p = at.problem;
+  const int at_once = std::max(1, at.device.threads);
+  const int64_t all = tiles(p, at.blocks.q);
+  if (p.is_masked() && all >= at_once) return kNone;
+  LastWave last = last_wave(all, at_once, kMostWaves, false);
+  const int64_t most = divide_up(p.kv_len, at.blocks.kv) / kLeastBlocks;
+  last.pieces = static_cast<int>(std::min<int64_t>(last.pieces, most));
+  const int64_t waves = divide_up(int64_t{last.items} * last.pieces, at_once);
+  return waves < last.pieces ? last : kNone;
+}
+
 // The workspace begins with Arguments::last_taken, which poisoned memory initialises to UINT_MAX.
-// Transposed V follows, with zeros behind its columns and keys, then what the recipe takes.
+// Transposed V follows, with zeros behind its columns and keys, then what the recipe takes, and
+// what pieces of tiles do: their sums, and counters that are initialised alike.
 static_assert(kPoisonByte == 0xff);
 constexpr size_t kTransposedAt = 256;
-
-int64_t divide_up(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
 
 // The columns of a thread block that transposes.
 int columns_at_once(const Problem& p) {
@@ -123,8 +145,9 @@ size_t quantized_at(const Problem& p) {
   return kTransposedAt + static_cast<size_t>(v.batch * v.batch_stride);
 }
 
-size_t workspace_bytes(const Launch& at) {
-  return quantized_at(at.problem) + (at.problem.is_scaled() ? 0 : quantized_bytes(at.problem));
+size_t pieces_at(const Problem& p) {
+  const size_t end = quantized_at(p) + (p.is_scaled() ? 0 : quantized_bytes(p));
+  return static_cast<size_t>(divide_up(static_cast<int64_t>(end), 256) * 256);
 }
 
 CudaKernel<TransposeArguments> transpose_kernel(const Problem& p) {
@@ -162,8 +185,26 @@ struct Family {
     return facts;
   }
 
+  // Of the sums of all pieces, whose counters follow.
+  static size_t piece_sum_bytes(const Launch& at) {
+    const LastWave last = split_tiles(at);
+    const E4m3Variant& variant = variant_at(kVariants, at);
+    const int64_t floats = int64_t{32} * variant.warps * variant.piece_floats;
+    return last.items * last.pieces * static_cast<size_t>(floats) * sizeof(float);
+  }
+  static size_t workspace_bytes(const Launch& at) {
+    const LastWave last = split_tiles(at);
+    const int64_t counters = last.items * last.pieces * variant_at(kVariants, at).warps;
+    return pieces_at(at.problem) + piece_sum_bytes(at) +
+           static_cast<size_t>(counters) * sizeof(unsigned);
+  }
+
   static std::string describe_variant(const Launch& at) {
-    return std::string(kName) + " " + describe(at.blocks);
+    const LastWave last = split_tiles(at);
+    const std::string whole = std::string(kName) + " " + describe(at.blocks);
+    if (last.items == 0) return whole;
+    return whole + ", " + std::to_string(last.items) + " tiles in " + std::to_string(last.pieces) +
+           " pieces";
   }
 
   static void launch(const Launch& at, const Inputs& inputs, const Outputs& out, void* workspace,
@@ -207,8 +248,17 @@ struct Family {
     a.v_descales = in.v.descales;
     a.kv_heads = static_cast<int>(p.kv_heads);
     a.only_v_is_made = p.is_scaled();
-    launch_kernel(kernel_at(at), std::min<int64_t>(tiles(p, at.blocks.q), at.device.threads), a,
-                  stream, Start::early);
+    const LastWave last = split_tiles(at);
+    const int64_t whole_tiles = tiles(p, at.blocks.q) - last.items;
+    char* const sums = static_cast<char*>(workspace) + pieces_at(p);
+    a.whole_tiles = static_cast<int>(whole_tiles);
+    a.split_tiles = last.items;
+    a.pieces = last.pieces;
+    a.piece_sums = reinterpret_cast<float*>(sums);
+    a.piece_arrivals = reinterpret_cast<unsigned*>(sums + piece_sum_bytes(at));
+    const int64_t all = whole_tiles + last.items * last.pieces;
+    launch_kernel(kernel_at(at), std::min<int64_t>(all, at.device.threads), a, stream,
+                  Start::early);
   }
 
   static constexpr AttentionKernel descriptor() {

@@ -171,7 +171,8 @@ struct ForwardProducer : Barriers<Delay> {
     [[maybe_unused]] RowPlace place;
     const auto k_rows = Tiles::kv_rows(a.k_steps, tile, kv_head);
     const auto v_rows = Tiles::kv_rows(a.v_steps, tile, kv_head);
-    for (int block = tile.kv_blocks - 1; block >= Tiles::first_block(tile);
+    const int before = Tiles::blocks_before(tile);
+    for (int block = before + tile.kv_blocks - 1; block >= before + Tiles::first_block(tile);
          --block, ring.advance()) {
       if constexpr (kLooksUp) ask_for_next(shared, tile, block);
       const CUtensorMap *k = &a.k, *v = &a.v;

@@ -72,6 +72,7 @@ struct ForwardTiles {
   static constexpr bool kByRequest = kConfig.by_request;
   static_assert(kByRequest || !(kConfig.in_parts || kConfig.looks_up));
   static constexpr bool kHasWindows = kByRequest && !kConfig.in_parts;
+  static constexpr bool kHasPieces = false;  // see E4m3Tiles
   using Tile = std::conditional_t<
       kConfig.in_parts, TilePart,
       std::conditional_t<kByRequest, RequestTile,
@@ -165,6 +166,9 @@ struct ForwardTiles {
     tile.kv_blocks = kv_blocks(a, first_query, kBlockQ);
     return tile;
   }
+
+  // Blocks of keys before the one with number 0.
+  static __device__ int blocks_before(const Tile&) { return 0; }
 
   // The number of blocks of keys that these queries of a tile see; 0 if the queries do not exist.
   static __device__ int kv_blocks(const Arguments& a, const Tile& tile, int first_query,

@@ -73,6 +73,11 @@ struct ForwardWalk : Barriers<Delay> {
                   ? -1
                   : Tiles::kv_blocks(a, tile, first_query, kConsumerRows) - 1;
       first_masked = a.visible_keys(first_query) / kBlockKv;
+      if constexpr (Tiles::kHasPieces) {
+        const int before = Tiles::blocks_before(tile);
+        block = max(-1, min(block - before, tile.kv_blocks - 1));
+        first_masked -= before;
+      }
     }
     for (int i = tile.kv_blocks - 1; i > block; --i) skip_block();
     if (tile.kv_blocks > 0) wait(shared.q_full[consumer], q_parity);

@@ -6,12 +6,10 @@
 
 #include <algorithm>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "kernels/attention.h"
 #include "kernels/backward/backward.h"
-#include "kernels/backward/last_wave.h"
 #include "tests/kernels/hopper.h"
 
 namespace flashbench::kernels {
@@ -260,22 +258,6 @@ TEST(BackwardSplit, RotatesWhatRunsAtOnce) {
   EXPECT_FALSE(rotate(8, 2048, 2048, Mask::causal_bottom_right));
   EXPECT_TRUE(rotate(8, 2048, 1920, Mask::none));
   EXPECT_FALSE(rotate(8, 1920, 2048, Mask::none));  // two would begin with the same block
-}
-
-// As many pieces of those of the last wave as run at once, if they are few. Pieces of more fill
-// what thread blocks of different lengths leave.
-TEST(BackwardSplit, DividesTheLastWave) {
-  const auto of = [](int64_t items, bool lengths_differ) {
-    const LastWave last = last_wave(items, 132, lengths_differ);
-    return std::pair(last.items, last.pieces);
-  };
-  for (const bool lengths_differ : {false, true}) {
-    EXPECT_EQ(of(4 * 132, lengths_differ), std::pair(0, kMostPieces));
-    EXPECT_EQ(of(4 * 132 + 12, lengths_differ), std::pair(12, 4));
-    EXPECT_EQ(of(4 * 132 + 40, lengths_differ), std::pair(40, 3));
-    EXPECT_EQ(of(4 * 132 + 66, lengths_differ), std::pair(66, 2));
-    EXPECT_EQ(of(4 * 132 + 67, lengths_differ), std::pair(67, lengths_differ ? 2 : 1));
-  }
 }
 
 // Only without a mask, and where no other thread blocks add to the same dK and dV, is the last wave

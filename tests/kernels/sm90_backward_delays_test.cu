@@ -86,7 +86,7 @@ std::vector<Sample> samples() {
     p.q_heads = p.kv_heads = 300;
     return p;
   };
-  // Without a mask, the blocks of keys of the last wave in pieces (kernels/backward/last_wave.h),
+  // Without a mask, the blocks of keys of the last wave in pieces (kernels/common/last_wave.h),
   // of 132 multiprocessors in two to four.
   const auto in_pieces = [&](Dtype dtype, int64_t kv_heads, int64_t head_dim) {
     Problem p = problem_of_requests(dtype, Mask::none, Layout::ragged, 2,

@@ -37,11 +37,15 @@ Sample sample(Mask mask, int64_t q_len, int64_t kv_len) {
 std::vector<Sample> samples() {
   constexpr auto kNone = Mask::none, kTop = Mask::causal_top_left;
   constexpr auto kBottom = Mask::causal_bottom_right;
-  return {sample<64, true>(kNone, 500, 1201),    sample<64, true>(kBottom, 1601, 1700),
-          sample<128, true>(kNone, 300, 777),    sample<128, true>(kTop, 1000, 333),
-          sample<128, true>(kBottom, 600, 450),  sample<256, true>(kNone, 129, 500),
-          sample<256, true>(kBottom, 700, 701),  sample<128, false>(kBottom, 600, 1450),
-          sample<256, false>(kBottom, 700, 701), sample<128, true>(kNone, 1, 1)};
+  return {sample<64, true>(kNone, 500, 1201), sample<64, true>(kBottom, 1601, 1700),
+          sample<128, true>(kNone, 300, 777), sample<128, true>(kTop, 1000, 333),
+          sample<128, true>(kBottom, 600, 450), sample<256, true>(kNone, 129, 500),
+          sample<256, true>(kBottom, 700, 701), sample<128, false>(kBottom, 600, 1450),
+          sample<256, false>(kBottom, 700, 701), sample<128, true>(kNone, 1, 1),
+          // In pieces.
+          sample<64, true>(kNone, 500, 4201), sample<128, true>(kNone, 300, 3000),
+          sample<128, true>(kTop, 1300, 4000), sample<128, true>(kBottom, 500, 5100),
+          sample<128, false>(kNone, 257, 4100), sample<256, true>(kBottom, 129, 4500)};
 }
 
 class CudaSm90E4m3Delays : public testing::TestWithParam<int> {};
