@@ -16,18 +16,25 @@ struct LastWave {
 
 constexpr int kMostPieces = 4;  // of an item
 
+// The time of an item, and of a piece besides its share of that, which has a least length.
+struct PieceTimes {
+  int item, ends, least_share;
+};
+
 // Of so many items, of which so many run at once. They are split into as many pieces as end first;
-// these run in up to `most_waves` waves. If items differ in length, they are split into two even if
-// that ends no sooner: pieces fill the gaps that items leave.
+// these run in up to `most_waves` waves.
 __host__ __device__ constexpr LastWave last_wave(int64_t items, int at_once, int most_waves,
-                                                 bool lengths_differ) {
+                                                 const PieceTimes& times) {
   const int last = static_cast<int>(items % at_once);
-  const auto waves = [&](int pieces) { return (last * pieces + at_once - 1) / at_once; };
-  int best = 1;
-  for (int pieces = 2; pieces <= kMostPieces && waves(pieces) <= most_waves; ++pieces) {
-    if (waves(pieces) * best < waves(best) * pieces) best = pieces;
+  int pieces = 1, least = times.item;
+  for (int n = 2; n <= kMostPieces && last > 0; ++n) {
+    const int waves = (last * n + at_once - 1) / at_once, share = (times.item + n - 1) / n;
+    if (waves > most_waves || share < times.least_share) break;
+    if (waves * (share + times.ends) >= least) continue;
+    pieces = n;
+    least = waves * (share + times.ends);
   }
-  return {last, best == 1 && lengths_differ && last > 0 ? 2 : best};
+  return {last, pieces};
 }
 
 }  // namespace flashbench::kernels

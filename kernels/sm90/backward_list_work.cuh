@@ -37,9 +37,13 @@ class LastItems {
     first_slot_ = keys.cu_rows[last_32] / Work::kKeys + last_32;
     first_head_ = a.sections.last * a.sections.heads;
     heads_ = a.kv_heads - first_head_;
-    constexpr int kMostWaves = 1;  // so that the list has room for them
-    wave_ = last_wave(int64_t{__reduce_add_sync(~0u, all)} * a.kv_heads, a.at_once, kMostWaves,
-                      keys.cu_rows[count] < int64_t{count} * keys.length);
+    // Items have lengths of their own, see kLeastPieceSteps: 12 is divisible by all numbers of
+    // pieces. The list has room for the pieces of one wave.
+    wave_ = last_wave(int64_t{__reduce_add_sync(~0u, all)} * a.kv_heads, a.at_once, 1,
+                      {.item = 12, .ends = 0, .least_share = 1});
+    // Two fill the gaps that items of different lengths leave.
+    const bool lengths_differ = keys.cu_rows[count] < int64_t{count} * keys.length;
+    if (wave_.pieces == 1 && lengths_differ) wave_.pieces = 2;
     wave_.items = min(wave_.items, blocks_ * heads_);
   }
 

@@ -93,16 +93,15 @@ std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& d
 LastWave split_tiles(const Launch& at) {
   constexpr LastWave kNone{0, 1};
   constexpr int kMostWaves = 3;
-  constexpr int64_t kLeastBlocks = 8;  // of keys in a piece, or it takes too long to merge
   const Problem& p = at.problem;
   const int at_once = std::max(1, at.device.threads);
   const int64_t all = tiles(p, at.blocks.q);
   if (p.is_masked() && all >= at_once) return kNone;
-  LastWave last = last_wave(all, at_once, kMostWaves, false);
-  const int64_t most = divide_up(p.kv_len, at.blocks.kv) / kLeastBlocks;
-  last.pieces = static_cast<int>(std::min<int64_t>(last.pieces, most));
-  const int64_t waves = divide_up(int64_t{last.items} * last.pieces, at_once);
-  return waves < last.pieces ? last : kNone;
+  // In blocks of keys. By measurement, merging a piece takes as long as six (docs/kernel-log.md).
+  const auto blocks = static_cast<int>(divide_up(p.kv_len, at.blocks.kv));
+  const LastWave last =
+      last_wave(all, at_once, kMostWaves, {.item = blocks, .ends = 6, .least_share = 8});
+  return last.pieces > 1 ? last : kNone;
 }
 
 // The workspace begins with Arguments::last_taken, which poisoned memory initialises to UINT_MAX.
