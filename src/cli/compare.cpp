@@ -7,6 +7,7 @@
 #include "cli/baseline_flags.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/outputs.h"
 #include "compare/baseline.h"
 #include "compare/html/page.h"
 #include "compare/present.h"
@@ -38,19 +39,17 @@ SweepResult filtered(SweepResult result, const FilterFlags& filter) {
 
 int compare_files(const Flags& flags) {
   const CompareOptions options = flags.comparison.options();
-  for (const std::string& path : {flags.json, flags.markdown, flags.out}) {
-    require_writable_text(path);
-  }
+  const bool stdout_is_taken = flags.json == "-" || flags.markdown == "-";
+  const std::string out = flags.out == "-" && stdout_is_taken ? "" : flags.out;
+  check_outputs({{"--json", flags.json}, {"--md", flags.markdown}, {"--out", out}},
+                {flags.base, flags.now});
   const NamedResult base{flags.base, filtered(read_baseline(flags.base), flags.filter)};
   const NamedResult now{flags.now, filtered(read_result_or_shards(flags.now), flags.filter)};
   const Comparison comparison = compare(base.result, now.result, options, base.source, now.source);
 
   write_text(flags.json, to_json(comparison));
   write_text(flags.markdown, to_markdown(comparison));
-  const bool stdout_is_taken = flags.json == "-" || flags.markdown == "-";
-  if (flags.out != "-" || !stdout_is_taken) {
-    write_text(flags.out, formatted(comparison, base, now, flags.format));
-  }
+  if (!out.empty()) write_text(out, formatted(comparison, base, now, flags.format));
   return flags.comparison.exit_code(comparison);
 }
 

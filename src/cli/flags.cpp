@@ -1,4 +1,5 @@
 #include "cli/flags.h"
+#include "cli/outputs.h"
 
 #include <fmt/format.h>
 
@@ -36,18 +37,6 @@ std::vector<std::string> names_in(const std::string& list) {
 }
 
 }  // namespace
-
-void write_text(const std::string& path, const std::string& text) {
-  if (path == "-") {
-    fmt::print("{}", text);
-  } else if (!path.empty()) {
-    write_file_atomically(path, text);
-  }
-}
-
-void require_writable_text(const std::string& path) {
-  if (!path.empty() && path != "-") require_writable(path);
-}
 
 void add_plugin_flag(CLI::App& app, std::vector<std::string>& plugins) {
   app.add_option("--plugin", plugins,
@@ -215,8 +204,8 @@ void ExportFlags::add(CLI::App& app) {
       ->type_name("FILE");
 }
 
-void ExportFlags::require_writable() const {
-  for (const std::string& path : {json, csv, markdown}) require_writable_text(path);
+void ExportFlags::check(const std::vector<std::string>& inputs) const {
+  check_outputs({{"--json", json}, {"--csv", csv}, {"--md", markdown}}, inputs);
 }
 
 void ExportFlags::write(const SweepResult& result) const {

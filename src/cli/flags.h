@@ -89,18 +89,12 @@ struct ConfigFlags {
   SweepConfig load() const;  // throws ConfigError, FileError
 };
 
-// Writes a file, or to stdout if `path` is "-", or nothing if it is empty. Throws FileError.
-void write_text(const std::string& path, const std::string& text);
-
-// Throws FileError if it is already clear that this file could not be written.
-void require_writable_text(const std::string& path);
-
 // Files for a result, one format each; "-" is stdout.
 struct ExportFlags {
   std::string json, csv, markdown;
 
   void add(CLI::App&);
-  void require_writable() const;  // call before the work; throws FileError
+  void check(const std::vector<std::string>& inputs = {}) const;  // see check_outputs
   void write(const SweepResult&) const;
   bool takes_stdout() const { return json == "-" || csv == "-" || markdown == "-"; }
 };

@@ -9,6 +9,7 @@
 #include "attention/exit_codes.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/outputs.h"
 #include "compare/beside.h"
 #include "compare/shards.h"
 #include "report/csv.h"
@@ -85,7 +86,7 @@ void add_report(CLI::App& app, Invocation& invocation) {
       ->capture_default_str();
   flags->filter.add(command);
   command.callback([flags, &invocation] {
-    require_writable_text(flags->out);
+    check_outputs({{"--out", flags->out}}, flags->paths);
     write_text(flags->out, formatted(read_all(flags->paths, flags->filter), flags->format));
     invocation.exit_code = exit_codes::kOk;
   });

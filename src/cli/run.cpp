@@ -9,6 +9,7 @@
 #include "cli/flags.h"
 #include "cli/npy_problem.h"
 #include "cli/numbers.h"
+#include "cli/outputs.h"
 #include "files/atomic_file.h"
 #include "plan/axis.h"
 #include "report/table.h"
@@ -160,7 +161,7 @@ SweepConfig config_of(const RunFlags& flags) {
 
 int run(const RunFlags& flags, const Invocation& invocation) {
   const SweepConfig config = config_of(flags);
-  flags.exports.require_writable();
+  flags.exports.check({flags.q, flags.k, flags.v, flags.d_o});
   if (!flags.dump.empty()) make_folder(flags.dump);
   const std::unique_ptr<Runner> runner = flags.isolation.make_runner(config);
   SweepOptions options;

@@ -6,7 +6,10 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "attention/error.h"
 #include "cli/baseline_flags.h"
@@ -15,6 +18,7 @@
 #include "cli/errors.h"
 #include "cli/flags.h"
 #include "cli/numbers.h"
+#include "cli/outputs.h"
 #include "cli/standard_streams.h"
 #include "compare/shards.h"
 #include "files/atomic_file.h"
@@ -51,24 +55,27 @@ std::filesystem::path folder_of(const SweepFlags& flags, const SweepConfig& conf
 
 // The result files of a sweep, one format each.
 struct ResultFiles {
-  std::filesystem::path json, csv, markdown, html;  // no page is made if html is empty
+  std::string json, csv, markdown, html;  // no page is made if html is empty; "-" is stdout
 
-  std::vector<std::filesystem::path> paths() const {
-    std::vector<std::filesystem::path> all{json, csv, markdown};
-    if (!html.empty()) all.push_back(html);
+  std::vector<std::string> paths() const {
+    std::vector<std::string> all{json, csv, markdown};
+    if (!html.empty() && html != "-") all.push_back(html);
     return all;
   }
 
   // Called before hours of measurement rather than after.
-  void require_writable() const {
-    for (const auto& path : paths()) flashbench::require_writable(path);
+  void check() const {
+    check_outputs({{"the result file", json},
+                   {"the result file", csv},
+                   {"the result file", markdown},
+                   {"--html", html}});
   }
 
   void write(const SweepResult& result) const {
     write_file_atomically(json, to_json(result));
     write_file_atomically(csv, to_csv(result));
     write_file_atomically(markdown, to_markdown(result));
-    if (!html.empty()) write_file_atomically(html, to_html({{json.string(), result}}));
+    if (!html.empty()) write_text(html, to_html({{json, result}}));
   }
 };
 
@@ -86,16 +93,35 @@ Journal open_journal(const std::filesystem::path& path, const JournalHeader& hea
   return journal;
 }
 
-// What an earlier run has left for --resume to do, if that is nothing: the result of this shard,
-// with every row well. Throws BadInput if the result there is of another sweep.
+// A line for each row that a sweep has, whatever its repetitions.
+std::set<std::string> rows_of(const SweepConfig& config,
+                              const std::vector<std::string>& providers) {
+  std::set<std::string> rows;
+  for (const Case& item : config.cases) {
+    for (const std::string& provider : providers) rows.insert(item.key() + " " + provider);
+  }
+  return rows;
+}
+std::set<std::string> rows_of(const SweepResult& result) {
+  std::set<std::string> rows;
+  for (const Record& record : result.records) {
+    rows.insert(record.item.key() + " " + record.provider);
+  }
+  return rows;
+}
+
+// What an earlier run has left for --resume to do, if that is nothing: the result of this sweep or
+// shard, with every row well. Throws BadInput if the result there is of another sweep.
 std::optional<SweepOutcome> finished(const std::filesystem::path& path, const SweepConfig& config,
+                                     const std::vector<std::string>& providers,
                                      const JournalHeader& header) {
-  if (!config.shard || !std::filesystem::exists(path)) return std::nullopt;
+  if (!std::filesystem::exists(path)) return std::nullopt;
   SweepOutcome outcome;
   outcome.result = read_result(path);
-  if (!is_shard(outcome.result)) {
-    throw BadInput(
-        fmt::format("{}: expected the result of a shard, found a whole one", path.string()));
+  if (is_shard(outcome.result) != config.shard.has_value()) {
+    throw BadInput(fmt::format("{}: expected the result of {}, found {}", path.string(),
+                               config.shard ? "a shard" : "a whole sweep",
+                               config.shard ? "a whole one" : "a shard"));
   }
   SweepResult now;
   now.meta = header.meta;
@@ -106,6 +132,11 @@ std::optional<SweepOutcome> finished(const std::filesystem::path& path, const Sw
     throw BadInput(
         fmt::format("{}: this result is of another sweep (without --resume it is replaced):{}",
                     path.string(), listed(differences)));
+  }
+  if (!config.shard && rows_of(outcome.result) != rows_of(config, providers)) {
+    throw BadInput(fmt::format(
+        "{}: this result has other cases or providers (without --resume it is replaced)",
+        path.string()));
   }
   outcome.ended_well = ended_well(outcome.result.records);
   return outcome.ended_well ? std::optional(std::move(outcome)) : std::nullopt;
@@ -128,7 +159,7 @@ int sweep(const SweepFlags& flags, const Invocation& invocation) {
   const std::string stem = folder / named_for_shard(config.name, config.shard);
   const ResultFiles files{stem + ".json", stem + ".csv", stem + ".md", flags.html};
   make_folder(folder);
-  files.require_writable();
+  files.check();
   flags.baseline.require_writable(folder, config);
   SweepOptions options;
   options.argv = invocation.argv;
@@ -140,8 +171,9 @@ int sweep(const SweepFlags& flags, const Invocation& invocation) {
   const JournalHeader header = journal_header(config, *runner, options);
   const std::filesystem::path journal_path = stem + ".journal";
   if (flags.resume && !std::filesystem::exists(journal_path)) {
-    if (const auto outcome = finished(files.json, config, header)) {
-      fmt::print("shard {} is finished: {}\n", flags.shard->text(), files.json.string());
+    if (const auto outcome = finished(files.json, config, runner->providers(), header)) {
+      const std::string what = flags.shard ? "shard " + flags.shard->text() : "the sweep";
+      fmt::print("{} is finished: {}\n", what, files.json);
       return flags.baseline.finish(baseline, folder, config, *outcome);
     }
   }
@@ -160,9 +192,9 @@ int sweep(const SweepFlags& flags, const Invocation& invocation) {
   files.write(outcome.result);
   // Kept if --resume --retry-failed has something to do.
   if (outcome.ended_well) journal.remove();
-  std::vector<std::string> written;
-  for (const auto& path : files.paths()) written.push_back(path.string());
-  fmt::print("{}\nwritten: {}\n", to_table(outcome.result), fmt::join(written, ", "));
+  if (files.html != "-") {
+    fmt::print("{}\nwritten: {}\n", to_table(outcome.result), fmt::join(files.paths(), ", "));
+  }
   const int gate = flags.baseline.finish(baseline, folder, config, outcome);
   return outcome.exit_code != exit_codes::kOk ? outcome.exit_code : gate;
 }

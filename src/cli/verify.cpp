@@ -11,6 +11,7 @@
 #include "cli/dry_run.h"
 #include "cli/flags.h"
 #include "cli/numbers.h"
+#include "cli/outputs.h"
 #include "plan/suite.h"
 #include "providers/provider.h"
 #include "report/cells.h"
@@ -86,7 +87,7 @@ int verify(const VerifyFlags& flags, const Invocation& invocation) {
   if (flags.dry_run) {
     return flags.suite.empty() ? print_dry_run(config, default_gflops(config)) : print_suite(flags);
   }
-  flags.exports.require_writable();
+  flags.exports.check();
   const std::unique_ptr<Runner> runner = flags.isolation.make_runner(config);
   if (!flags.suite.empty()) keep_cases_with_providers(config, *runner);
   Progress progress(stderr, Progress::mode_for(stderr, flags.quiet));

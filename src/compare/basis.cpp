@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "measure/stats.h"
 #include "measure/undisturbed.h"
 
 namespace flashbench {
@@ -16,6 +17,8 @@ std::vector<double> flat(const Basis::Times& times) {
 namespace {
 
 constexpr size_t kMinUndisturbed = 4;  // per process
+// Of shorter samples, most processor time may be that of threads that wake up and spin.
+constexpr double kLeastForProcessorTimes = 1e-3;
 
 // The values for which `keep` is true, by process.
 Basis::Times by_process(const Measurement& measurement, const std::vector<double>& values,
@@ -78,6 +81,12 @@ std::optional<Basis> common_basis(const Measurement& base, const Measurement& no
   if (!has_processor_times(base) || !has_processor_times(now)) {
     why_not =
         "too few samples ran without waiting for a core, and not both sides have processor times";
+    return std::nullopt;
+  }
+  if (std::min(median(base.seconds), median(now.seconds)) < kLeastForProcessorTimes) {
+    why_not =
+        "too few samples ran without waiting for a core, and they are too short to compare "
+        "processor times";
     return std::nullopt;
   }
   return Basis{Basis::Kind::processor, processor_times(base), processor_times(now)};

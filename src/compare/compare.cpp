@@ -8,6 +8,8 @@
 
 #include "compare/evidence.h"
 #include "compare/hypothesis.h"
+#include "measure/round_ceilings.h"
+#include "measure/stats.h"
 #include "measure/undisturbed.h"
 
 namespace flashbench {
@@ -294,7 +296,33 @@ std::string needs(const TimedRow& row, const CompareOptions& options) {
   return fmt::format("about {} repetitions on both sides", units);
 }
 
-void conclude(TimedRow& row, const CompareOptions& options) {
+// The median time of a null launch of each side, in seconds; 0 if none was timed.
+struct NullLaunches {
+  double base = 0, now = 0;
+
+  explicit NullLaunches(const std::vector<TimedRow>& rows)
+      : base(median_of_rows(rows, &TimedRow::base)), now(median_of_rows(rows, &TimedRow::now)) {}
+
+  // Whether they can explain a change of a row's time, which may launch several times.
+  bool explain(const RowComparison& row) const {
+    constexpr double kLaunches = 3;
+    if (base == 0 || now == 0 || !row.base_median || !row.now_median) return false;
+    return std::abs(*row.now_median - *row.base_median) <= kLaunches * std::abs(now - base);
+  }
+
+ private:
+  static double median_of_rows(const std::vector<TimedRow>& rows, const Record* TimedRow::*side) {
+    std::vector<double> launches;
+    for (const TimedRow& row : rows) {
+      const Ceiling* ceiling = round_ceiling(*(row.*side), kNullLaunch);
+      if (ceiling == nullptr || ceiling->measurement.seconds.empty()) continue;
+      launches.push_back(median(ceiling->measurement.seconds));
+    }
+    return launches.empty() ? 0 : median(launches);
+  }
+};
+
+void conclude(TimedRow& row, const NullLaunches& launches, const CompareOptions& options) {
   const Evidence& evidence = *row.evidence;
   RowComparison& figures = *row.row;
   const double margin = row.standard_error *
@@ -306,6 +334,13 @@ void conclude(TimedRow& row, const CompareOptions& options) {
       Interval{std::exp(evidence.change - margin), std::exp(evidence.change + margin)};
 
   if (*figures.p <= options.significance && ends_agree(evidence, options.noise_threshold)) {
+    if (launches.explain(figures)) {
+      figures.reason =
+          fmt::format("null launches took {:.3g} and {:.3g} us, which may be the change",
+                      launches.base * 1e6, launches.now * 1e6);
+      figures.needs = "--repetitions 3 or more on both sides";
+      return;
+    }
     figures.change = evidence.change > 0 ? Change::slower : Change::faster;
     return;
   }
@@ -343,10 +378,11 @@ void judge_times(std::vector<TimedRow>& rows, const CompareOptions& options) {
     weigh(*row, options.noise_threshold);
     p.push_back(row->p());
   }
+  const NullLaunches launches(rows);
   const std::vector<double> adjusted = holm(p);
   for (size_t i = 0; i < weighed.size(); ++i) {
     weighed[i]->row->p = adjusted[i];
-    conclude(*weighed[i], options);
+    conclude(*weighed[i], launches, options);
   }
 }
 

@@ -156,17 +156,19 @@ bool is_shard(const SweepResult& result) {
   return result.meta.contains("shard");
 }
 
-Json common_part(const SweepResult& shard) {
-  const auto part = shard_part(shard.meta);
+Json common_part(const SweepResult& result) {
   Json build = Json::object();
   for (const char* key : kBuildKeys) {
-    if (shard.meta.contains(key)) build[key] = shard.meta.at(key);
+    if (result.meta.contains(key)) build[key] = result.meta.at(key);
   }
-  return {{"shards", part->shard.count},
-          {"config", shard.config},
-          {"sweep", part->sweep},
-          {"build", std::move(build)},
-          {"device", kind_of_device(shard.devices.at(0))}};
+  Json common{{"config", result.config},
+              {"build", std::move(build)},
+              {"device", kind_of_device(result.devices.at(0))}};
+  if (const auto part = shard_part(result.meta)) {
+    common["shards"] = part->shard.count;
+    common["sweep"] = part->sweep;
+  }
+  return common;
 }
 
 SweepResult joined(std::vector<NamedResult> shards) {

@@ -12,9 +12,9 @@ namespace flashbench {
 
 bool is_shard(const SweepResult&);
 
-// What the shards of a sweep have in common on whatever machine they run: number of shards, config,
-// cases, options, providers, build and kind of device.
-nlohmann::ordered_json common_part(const SweepResult& shard);
+// What the results of a sweep have in common on whatever machine it runs: config, build and kind of
+// device; of shards also their number, cases, options and providers.
+nlohmann::ordered_json common_part(const SweepResult&);
 
 // The rows of all shards, in the order of the sweep. Each row and ceiling names its file (source).
 // Data about the whole result is the first shard's, except that meta/shards has the meta of each

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <stdexcept>
 #include <utility>
@@ -167,6 +168,11 @@ class Builder : public nlohmann::json_sax<Json> {
 JsonText parse_json(std::string_view text, const JsonLimits& limits) {
   if (text.size() > limits.bytes) {
     return {std::nullopt, {{"", fmt::format("larger than {} bytes", limits.bytes)}}};
+  }
+  // To the parser it is the end of the text.
+  if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    const auto line = 1 + std::ranges::count(text.substr(0, nul), '\n');
+    return {std::nullopt, {{"", fmt::format("line {}: expected text, found a NUL byte", line)}}};
   }
   Builder builder(text, limits);
   const bool complete = Json::sax_parse(text, &builder);

@@ -318,6 +318,9 @@ Record record_from_json(const Json& document) {
   record.status = named<Status>(json.at("status"));
   record.reason = json.at("reason");
   record.verdict = verdict_from(json.at("correctness"));
+  if (record.status == Status::ok && record.verdict.status == Verdict::Status::failed) {
+    json.at("status").fail("failed, as its correctness");
+  }
   if (json.contains("accumulator")) record.accumulator = json.at("accumulator");
   if (json.contains("output_dtype")) record.output_dtype = json.at("output_dtype");
   if (json.contains("prepare_s")) record.prepare_seconds = json.at("prepare_s");

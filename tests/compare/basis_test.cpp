@@ -77,6 +77,19 @@ TEST(BasisTest, ProcessorTimesAreThoseThatTheSamplesRan) {
   EXPECT_THAT(flat(basis.base), ElementsAre(1, 2, 30, 4));
 }
 
+// Of samples of less than a millisecond, much is the time of threads that wake up.
+TEST(BasisTest, ProcessorTimesOfShortSamplesAreNotCompared) {
+  Measurement all_waited = loaded(counted_samples({9}), {0, 1, 2, 3, 4, 5, 6, 7, 8});
+  EXPECT_EQ(basis_of(all_waited, all_waited).kind, Basis::Kind::processor);
+  Measurement is_short = all_waited;
+  for (double& seconds : is_short.seconds) seconds *= 1e-4;
+  for (const auto& [base, now] : {std::pair(is_short, all_waited), {all_waited, is_short}}) {
+    std::string why_not;
+    EXPECT_FALSE(common_basis(base, now, why_not));
+    EXPECT_THAT(why_not, HasSubstr("too short to compare processor times"));
+  }
+}
+
 TEST(BasisTest, WithoutProcessorTimesOnBothSidesThereIsNone) {
   const Measurement quiet = counted_samples({9});
   Measurement idle = loaded(quiet, {0, 1});

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "attention/error.h"
+#include "measure/round_ceilings.h"
 #include "recorded_load.h"
 #include "sample_sweep.h"
 
@@ -125,6 +126,28 @@ TEST(Compare, LoadOnHalfOfTheSamplesIsNoRegression) {
     for (size_t i = 0; i < 40; i += 2) record.measurement->seconds[i] *= 1.5;
   }
   EXPECT_EQ(compare(base, now, {}).count(Change::slower), 0);
+}
+
+// Threads took 33 us to wake in one process and 52 in the next, and each pass wakes them a few
+// times: unchanged rows of 0.03 ms took up to 80% longer.
+TEST(Compare, AChangeAsSmallAsThatOfALaunchIsInconclusive) {
+  const auto sweep = [](double seconds, double launch, unsigned seed) {
+    Times times;
+    times.seconds = seconds;
+    SweepResult result = nine_rows(times, seed);
+    Ceiling null_launch;
+    null_launch.name = kNullLaunch;
+    null_launch.measurement.seconds = {launch, launch, 2 * launch};
+    result.records.front().round_ceilings = {null_launch};
+    return result;
+  };
+  const SweepResult base = sweep(32e-6, 33e-6, 1);
+  const Comparison slow = compare(base, sweep(58e-6, 52e-6, 2), {});
+  EXPECT_EQ(slow.count(Change::inconclusive), 9);
+  EXPECT_THAT(slow.rows[3].reason, HasSubstr("null launches took 33 and 52 us"));
+  EXPECT_EQ(compare(sweep(58e-6, 52e-6, 2), base, {}).count(Change::inconclusive), 9);
+  EXPECT_EQ(compare(base, sweep(58e-6, 33e-6, 2), {}).count(Change::slower), 9);
+  EXPECT_EQ(compare(base, sweep(98e-6, 52e-6, 2), {}).count(Change::slower), 9);
 }
 
 TEST(Compare, TooFewSamplesAreInconclusive) {

@@ -461,6 +461,40 @@ def test_an_export_keeps_what_is_there(flashbench, flag):
     assert stat.S_ISFIFO((folder / "pipe").stat().st_mode)
 
 
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["sweep", "--config", "config.json", "--out", "out", "--html", "out/tiny.json"], "--html out/tiny.json: the result file writes there, too"),
+        (["sweep", "--config", "config.json", "--out", "out", "--html", "out/../out/tiny.csv"], "the result file writes there, too"),
+        (["run", "--seq", 16, "--json", "x", "--csv", "x"], "--csv x: --json writes there, too"),
+        (["run", "--seq", 16, "--json", "-", "--csv", "-"], "--csv -: --json writes there, too"),
+        (["verify", "--config", "config.json", "--csv", "x", "--md", "./x"], "--md ./x: --csv writes there, too"),
+        (["report", "old.json", "-f", "csv", "-o", "old.json"], "--out old.json: the command reads this file"),
+        (["compare", "old.json", "old.json", "--json", "y", "--md", "y"], "--md y: --json writes there, too"),
+        (["compare", "old.json", "old.json", "--md", "old.json"], "--md old.json: the command reads this file"),
+    ],
+)
+def test_an_output_has_a_place_of_its_own(tiny_result, flashbench, arguments, said):
+    flashbench.config()
+    old = flashbench.folder / "old.json"
+    old.write_bytes((tiny_result[0] / "tiny.json").read_bytes())
+    kept = old.read_bytes()
+    assert said in flashbench(*arguments, expect=2).stderr
+    assert old.read_bytes() == kept
+    assert not (flashbench.folder / "out/tiny.json").exists()
+
+
+def test_any_number_of_outputs_may_go_to_the_null_device(tiny_result, flashbench):
+    result = tiny_result[0] / "tiny.json"
+    flashbench("compare", result, result, "--json", "/dev/null", "--md", "/dev/null", "-o", "/dev/null")
+
+
+def test_a_page_can_go_to_standard_output(flashbench):
+    process = flashbench("sweep", "--no-ceilings", "--config", flashbench.config(), "--out", "out", "--html", "-")
+    assert process.stdout.startswith("<!doctype html>")
+    assert not (flashbench.folder / "-").exists()
+
+
 def test_output_files_are_checked_before_the_work(flashbench):
     """The plan has a case that would take hours."""
     (flashbench.folder / "result").mkdir()

@@ -250,6 +250,20 @@ def test_resuming_nothing_starts_anew(flashbench):
     assert len(rows(flashbench.folder / "out/tiny.json")) == TINY_CASES * len(PROVIDERS)
 
 
+def test_a_finished_sweep_is_not_measured_again(flashbench):
+    sweep = ["sweep", "--no-ceilings", "--config", flashbench.config(), "--out", "out"]
+    flashbench(*sweep)
+    result = flashbench.folder / "out/tiny.json"
+    kept = result.read_bytes()
+    assert "the sweep is finished: out/tiny.json" in flashbench(*sweep, "--resume").stdout
+    for change in (["--providers", PROVIDERS[0]], ["--filter", "q_len=33"]):
+        assert "without --resume it is replaced" in flashbench(*sweep, *change, "--resume", expect=2).stderr
+    changed = flashbench.config(description="another")
+    process = flashbench("sweep", "--no-ceilings", "--config", changed, "--out", "out", "--resume", expect=2)
+    assert "this result is of another sweep" in process.stderr
+    assert result.read_bytes() == kept
+
+
 def test_retry_failed_runs_only_what_did_not_end_well(with_faults):
     sweep = ["sweep", "--no-ceilings", "--config", with_faults.config(), "--out", "out"]
     journal = with_faults.folder / "out/tiny.journal"

@@ -44,6 +44,13 @@ TEST(JsonText, SyntaxErrorsHaveLineAndColumn) {
   EXPECT_THAT(only_message("[\"\xff\"]"), HasSubstr("UTF-8"));
 }
 
+// To the library it is the end of the text, whatever follows.
+TEST(JsonText, NulBytesAreRefused) {
+  using namespace std::string_literals;
+  EXPECT_THAT(only_message("{\"a\": 1}\n\0junk"s), HasSubstr("line 2: expected text, found a NUL"));
+  EXPECT_THAT(only_message("{\"a\0\": 1}"s), HasSubstr("line 1"));
+}
+
 TEST(JsonText, UsualSlipsAreNamed) {
   EXPECT_THAT(only_message("{\"a\": [1, 2,\n ]}"), HasSubstr("a comma must not precede ']'"));
   EXPECT_THAT(only_message("{\"a\": 1 , }"), HasSubstr("a comma must not precede '}'"));

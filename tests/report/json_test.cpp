@@ -82,6 +82,19 @@ TEST(Json, LengthsOfRequestsComeBack) {
   }
 }
 
+// Or a wrong result would have a time.
+TEST(Json, ARowThatFailedAndIsOkIsRefused) {
+  auto json = nlohmann::ordered_json::parse(to_json(sample_result()));
+  json["results"][0]["correctness"]["status"] = "failed";
+  ASSERT_EQ(json["results"][0]["status"], "ok");
+  try {
+    result_from_json(json.dump(), "memory");
+    FAIL();
+  } catch (const FileError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("/results/0: /status: expected failed, as its correctness"));
+  }
+}
+
 TEST(Json, LengthsThatContradictTheirBatchAreRefused) {
   for (const char* axis : {"batch", "q_len", "kv_len"}) {
     auto json = nlohmann::ordered_json::parse(to_json(result_of_lengths(Layout::ragged)));
