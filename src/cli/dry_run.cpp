@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "attention/error.h"
 #include "attention/exit_codes.h"
 #include "case/choose.h"
 #include "case/support.h"
@@ -49,6 +50,22 @@ std::vector<std::string> all_names(const SweepConfig& config,
   return names;
 }
 
+// Also those of a GPU's providers are known. A program's are not, before it runs.
+void require_known_providers(const SweepConfig& config) {
+  if (!config.program.empty()) return;
+  for (const std::string& wanted : config.providers) {
+    const auto is_meant = [&](const auto& provider) {
+      return is_meant_by(provider->name(), wanted);
+    };
+    const auto is_plugin = [&](const PluginFile& plugin) { return plugin.provider == wanted; };
+    if (std::ranges::any_of(all_providers(), is_meant) ||
+        std::ranges::any_of(config.plugins, is_plugin)) {
+      continue;
+    }
+    throw BadInput(fmt::format("there is no provider \"{}\" (see: list)", wanted));
+  }
+}
+
 // The sum over all providers: all workspaces exist while the providers are timed in turns.
 int64_t workspace_bytes(const Case& item, const std::vector<const Provider*>& providers,
                         const DeviceInfo& device) {
@@ -73,6 +90,7 @@ double default_gflops(const SweepConfig& config) {
 }
 
 int print_dry_run(const SweepConfig& config, double assumed_gflops) {
+  require_known_providers(config);
   const auto providers =
       runs_on_gpu(config) ? std::vector<const Provider*>{} : cpu_providers(config);
   const DeviceInfo device = make_host_device(config.threads)->info();

@@ -19,6 +19,7 @@
 #include "device/device.h"
 #include "plan/config.h"
 #include "plan/nearest.h"
+#include "worker/interrupt.h"
 
 namespace flashbench {
 
@@ -144,6 +145,8 @@ int run_and_explain(const std::function<int()>& work, const CLI::App& app) {
   } catch (const BaselineError& error) {
     return explain(exit_codes::kBaseline, error);
   } catch (const NoDevice& error) {
+    // An interrupt also ends a worker that opens a device.
+    if (const int code = interrupt_exit_code()) return explain(code, BadInput("interrupted"));
     return explain(exit_codes::kNoDevice, error);
   } catch (const FileError& error) {
     return explain(exit_codes::kFile, error);

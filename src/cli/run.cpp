@@ -130,6 +130,22 @@ void require_key_lengths(const RunFlags& flags, const Problem& problem) {
       "--cu-seqlens-k, --lengths or --kv-len");
 }
 
+// What options say beside files, which say it, too.
+void require_agreement(const RunFlags& flags, const Case& item) {
+  for (const std::string_view input : {"distribution", "seed"}) {
+    if (!is_given(flags, input)) continue;
+    throw BadInput(fmt::format("{} cannot be combined with --q, --k and --v, which are the inputs",
+                               axis(input).option()));
+  }
+  for (const auto& [name, text] : flags.axes) {
+    const Axis& given = axis(name);
+    if (text.empty() || !given.of_problem || given.objects() != nullptr) continue;
+    if (given.role == Axis::Role::shorthand || given.get(item) == value_of(given, text)) continue;
+    throw BadInput(
+        fmt::format("{}: the files have {}, got {}", given.option(), given.text(item), text));
+  }
+}
+
 Case case_of(const RunFlags& flags) {
   Case item = make_case_of(flags);
   take_cu_seqlens(flags, item.problem);
@@ -142,6 +158,7 @@ Case case_of(const RunFlags& flags) {
       throw BadInput(fmt::format("{}: expected {}, found {} (uint16 arrays hold bf16 bits)",
                                  flags.q, name(asked), name(item.problem.dtype)));
     }
+    require_agreement(flags, item);
   }
   if (const auto wrong = item.invalid()) throw BadInput(*wrong);
   return item;

@@ -249,7 +249,7 @@ void tell_of_side(const char* side, const Measurement& measurement, size_t undis
   const std::string load = measurement.load ? told(*measurement.load) : "";
   if (load.empty()) return;
   std::string line = fmt::format("load, {}: {}", side, load);
-  if (!measurement.core_times.empty()) {
+  if (is_heavy(*measurement.load) && !measurement.core_times.empty()) {
     line += fmt::format("; {} of {} samples undisturbed", undisturbed, measurement.seconds.size());
   }
   lines.push_back(std::move(line));

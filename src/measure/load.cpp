@@ -1,6 +1,7 @@
 #include "measure/load.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -74,16 +75,14 @@ bool is_heavy(const Load& load) {
 }
 
 std::string told(const Load& load) {
-  std::string text;
-  if (is_heavy(load)) {
-    text = fmt::format("others used {:.1f} of {:g} cores", load.others_cores(), load.cores);
-  }
+  std::vector<std::string> users;
+  if (is_heavy(load)) users.push_back(fmt::format("others used {:.1f}", load.others_cores()));
   if (load.stolen_cores() > kStolenShare * load.cores) {
-    text +=
-        fmt::format("{}the hypervisor {:.2f}",
-                    text.empty() ? "others used few of the cores, " : ", ", load.stolen_cores());
+    users.push_back(
+        fmt::format("the hypervisor {}{:.2f}", users.empty() ? "used " : "", load.stolen_cores()));
   }
-  return text;
+  if (users.empty()) return "";
+  return fmt::format("{} of {:g} cores", fmt::join(users, " and "), load.cores);
 }
 
 std::optional<CoreSums> core_sums(std::string_view proc_stat, const std::vector<int>& cores) {

@@ -140,6 +140,10 @@ RequestList from_file(const StrictJson& json) {
                                             line, expected, found.substr(0, 40)));
   };
   std::string_view rest = text;
+  if (constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+      rest.starts_with(kByteOrderMark)) {
+    rest.remove_prefix(kByteOrderMark.size());
+  }
   if (const std::string_view header = take_line(rest); header != kHeader) wrong(1, kHeader, header);
   RequestList requests;
   for (size_t number = 2; !rest.empty(); ++number) {

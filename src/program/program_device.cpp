@@ -1,11 +1,14 @@
 #include "program/program_device.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <stdexcept>
 
 #include "host/core_seconds.h"
+#include "plan/json_text.h"
 
 namespace flashbench {
 
@@ -35,12 +38,19 @@ ProgramDevice::ProgramDevice(std::unique_ptr<Device> beside, const std::string& 
                {"providers", providers}};
   if (!info().rank_gpus.empty()) request["gpus"] = info().rank_gpus;
   const Json answer = ask(request);
-  for (const Json& offer : answer.at("providers")) {
-    offers_.push_back({offer.at("name"), offer.at("description"), offer.at("logsumexp"),
-                       offer.value("axes", std::vector<std::string>())});
-  }
   facts_.emplace_back("program", path);
-  for (const auto& [key, value] : answer.at("facts").items()) facts_.emplace_back(key, value);
+  try {
+    for (const Json& offer : answer.at("providers")) {
+      offers_.push_back({offer.at("name"), offer.at("description"), offer.at("logsumexp"),
+                         offer.value("axes", std::vector<std::string>())});
+    }
+    for (const auto& [key, value] : answer.at("facts").items()) facts_.emplace_back(key, value);
+  } catch (const Json::exception&) {
+    throw std::runtime_error(fmt::format(
+        "{} gave a wrong answer to \"open\": expected \"providers\", each with name, description "
+        "and logsumexp, and \"facts\", found {}",
+        path, shown(answer)));
+  }
 }
 
 ProgramDevice::Json ProgramDevice::run(int session, const Json& outputs) {

@@ -35,6 +35,7 @@ std::string load_note(const Record& record) {
   if (!record.measurement || !record.measurement->load) return "";
   const std::string load = told(*record.measurement->load);
   if (load.empty()) return "";
+  if (!is_heavy(*record.measurement->load)) return "load: " + load;
   const std::vector<bool> clean = undisturbed(*record.measurement);
   return fmt::format("load: {}; {} of {} samples undisturbed", load,
                      std::count(clean.begin(), clean.end(), true), clean.size());
@@ -101,9 +102,10 @@ std::vector<std::string> warnings(const SweepResult& result) {
       std::count_if(result.records.begin(), result.records.end(),
                     [](const Record& record) { return !load_note(record).empty(); });
   if (loaded > 0) {
-    all.push_back(fmt::format(
-        "warning: {} of {} rows were timed while others used the cores; their times are too long",
-        loaded, result.records.size()));
+    all.push_back(
+        fmt::format("warning: {} of {} rows were timed while others used the cores; their times "
+                    "may be too long",
+                    loaded, result.records.size()));
   }
   for (const std::string& doubt : doubts(result)) all.push_back("warning: " + doubt);
   if (const auto part = shard_part(result.meta)) {

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <string_view>
 
 namespace flashbench {
 
@@ -28,7 +30,10 @@ size_t columns(std::FILE* stream) {
 
 Progress::Mode Progress::mode_for(std::FILE* stream, bool quiet) {
   if (quiet) return Mode::quiet;
-  return isatty(fileno(stream)) != 0 ? Mode::live : Mode::lines;
+  // A dumb terminal cannot clear a line.
+  const char* terminal = std::getenv("TERM");
+  const bool is_dumb = terminal != nullptr && std::string_view(terminal) == "dumb";
+  return isatty(fileno(stream)) != 0 && !is_dumb ? Mode::live : Mode::lines;
 }
 
 Progress::Progress(std::FILE* stream, Mode mode) : stream_(stream), mode_(mode) {}

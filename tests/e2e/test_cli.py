@@ -1,9 +1,11 @@
 """Sweeps, reports and exit codes of the command line."""
 
+import contextlib
 import csv
 import io
 import json
 import os
+import pty
 import resource
 import shutil
 import signal
@@ -182,6 +184,22 @@ def test_default_folder_is_named_after_the_config(flashbench):
 def test_quiet_leaves_stderr_empty(flashbench):
     process = flashbench("verify", "--config", flashbench.config(), "--quiet")
     assert process.stderr == ""
+
+
+@pytest.mark.parametrize("terminal, clears", [("xterm", True), ("dumb", False)])
+def test_a_dumb_terminal_gets_lines(flashbench, terminal, clears):
+    ours, its = pty.openpty()
+    command = flashbench.command("verify", "--config", flashbench.config())
+    with subprocess.Popen(command, stderr=its, stdout=subprocess.DEVNULL, cwd=flashbench.folder,
+                          env={**os.environ, "TERM": terminal}) as process:
+        os.close(its)
+        said = b""
+        with contextlib.suppress(OSError):  # what a terminal without writers gives
+            while part := os.read(ours, 4096):
+                said += part
+    os.close(ours)
+    assert process.returncode == 0 and b"forward" in said
+    assert (b"\x1b" in said) == clears
 
 
 def test_progress_is_lines_without_a_terminal(flashbench):
@@ -592,6 +610,13 @@ def test_a_result_cannot_replace_a_folder(flashbench):
     assert [path.name for path in flashbench.folder.iterdir()] == ["run.json"]
 
 
+def test_a_dry_run_knows_the_providers(flashbench):
+    for known in ["cudnn", "tiled:*", "naive,tiled:sm90"]:
+        flashbench("sweep", "--config", "quick", "--dry-run", "--providers", known)
+    process = flashbench("sweep", "--config", "quick", "--dry-run", "--providers", "naive,nope", expect=2)
+    assert 'there is no provider "nope"' in process.stderr
+
+
 # ---- .npy files that do not fit: 2
 
 
@@ -617,6 +642,15 @@ def test_tensors_that_do_not_fit(flashbench, shapes, dtypes, said):
 
 
 # ---- the rest
+
+
+def test_what_files_say_is_not_said_again(flashbench):
+    flashbench("run", "--seq", 16, "--q-heads", 1, "--no-time", "--dump", "dump")
+    run = ["run", "--no-time", "--q", "dump/q.npy", "--k", "dump/k.npy", "--v", "dump/v.npy"]
+    flashbench(*run, "--head-dim", 64, "--mask", "causal_bottom_right")
+    assert "--head-dim: the files have 64, got 32" in flashbench(*run, "--head-dim", 32, expect=2).stderr
+    for option in (["--seed", 9], ["--distribution", "uniform"]):
+        assert f"{option[0]} cannot be combined with --q" in flashbench(*run, *option, expect=2).stderr
 
 
 def test_version_names_the_build(flashbench):

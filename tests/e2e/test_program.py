@@ -168,6 +168,15 @@ def test_a_program_that_does_not_start(flashbench, program, said):
     assert said in process.stderr
 
 
+def test_a_program_that_does_not_know_the_protocol(flashbench):
+    program = flashbench.folder / "program.sh"
+    program.write_text("#!/bin/sh\nread line\necho '{\"junk\": 1}'\nread line\n")
+    program.chmod(0o755)
+    process = flashbench("verify", "--config", flashbench.config(), "--program", program, expect=4)
+    assert f"{program} gave a wrong answer to \"open\": expected \"providers\"" in process.stderr
+    assert "json.exception" not in process.stderr
+
+
 def test_an_unknown_provider_of_a_program(flashbench):
     process = flashbench("verify", "--config", flashbench.config(), "--program", PROGRAM,
                          "--providers", "naive", expect=2)

@@ -318,6 +318,19 @@ def test_an_interrupted_sweep_keeps_its_journal(flashbench, all_rows, number, co
     assert [path.name for path in (flashbench.folder / "out").iterdir()] == ["tiny.journal"]
 
 
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_ends_what_opens_a_program(flashbench, number, code):
+    program = flashbench.folder / "program.sh"
+    program.write_text("#!/bin/sh\ntouch started\nexec sleep 1000\n")
+    program.chmod(0o755)
+    with flashbench.start("run", "--seq", 16, "--program", program) as process:
+        wait_until((flashbench.folder / "started").exists)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=120)
+    assert process.returncode == code
+    assert stderr == "flashbench: interrupted\n"
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_kills(with_faults, number):
     sweep = ["sweep", "--no-ceilings", "--config", with_faults.config(), "--out", "out"]

@@ -55,8 +55,8 @@ TEST(Load, SumsOfStretchesKeepAverages) {
 TEST(Load, IsToldWhereThereIsSome) {
   EXPECT_EQ(told({10, 2, 0.9, 0}), "");
   EXPECT_EQ(told({10, 2, 13, 0}), "others used 1.3 of 2 cores");
-  EXPECT_EQ(told({10, 2, 0, 1}), "others used few of the cores, the hypervisor 0.10");
-  EXPECT_EQ(told({10, 2, 13, 1}), "others used 1.3 of 2 cores, the hypervisor 0.10");
+  EXPECT_EQ(told({10, 2, 0, 1}), "the hypervisor used 0.10 of 2 cores");
+  EXPECT_EQ(told({10, 2, 13, 1}), "others used 1.3 and the hypervisor 0.10 of 2 cores");
   EXPECT_TRUE(is_heavy({10, 2, 1.1, 0}));
   EXPECT_FALSE(is_heavy({10, 64, 20, 0}));  // 2 of 64 cores
 }

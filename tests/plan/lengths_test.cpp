@@ -108,6 +108,7 @@ class LengthsFile : public testing::Test {
 TEST_F(LengthsFile, HasALineForEachRequest) {
   EXPECT_EQ(spec_of(file("q_len,kv_len\n16,512\n1,7\n")), "q16s512_q1s7");
   EXPECT_EQ(spec_of(file("q_len,kv_len\r\n16,512\r\n0,7")), "q16s512_q0s7");
+  EXPECT_EQ(spec_of(file("\xef\xbb\xbfq_len,kv_len\r\n16,512\r\n")), "q16s512");  // of spreadsheets
 }
 
 TEST_F(LengthsFile, SaysWhichLineIsWrong) {

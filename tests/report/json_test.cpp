@@ -91,7 +91,8 @@ TEST(Json, ARowThatFailedAndIsOkIsRefused) {
     result_from_json(json.dump(), "memory");
     FAIL();
   } catch (const FileError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("/results/0: /status: expected failed, as its correctness"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("/results/0: /status: expected failed, as its correctness"));
   }
 }
 
@@ -218,7 +219,7 @@ TEST(Json, LoadAndCoreTimesComeBackAndAreTold) {
   const SweepResult again = result_from_json(to_json(loaded_result()), "memory");
   EXPECT_EQ(to_json(again), to_json(loaded_result()));
   const std::string told =
-      "others used 1.5 of 2 cores, the hypervisor 0.06; 3 of 6 samples undisturbed";
+      "others used 1.5 and the hypervisor 0.06 of 2 cores; 3 of 6 samples undisturbed";
   EXPECT_THAT(to_table(again), HasSubstr("load: " + told));
   EXPECT_THAT(to_markdown(again), HasSubstr("load: " + told + " |"));
   EXPECT_THAT(to_table(again),
