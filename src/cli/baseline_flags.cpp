@@ -14,6 +14,7 @@
 #include "compare/present.h"
 #include "compare/until_conclusive.h"
 #include "files/atomic_file.h"
+#include "plan/input_files.h"
 #include "report/environment.h"
 #include "report/json.h"
 
@@ -114,9 +115,11 @@ std::optional<LoadedBaseline> BaselineFlags::load(const std::filesystem::path& f
     return !filter.keeps(record.item) || (config.shard && !config.shard->shard.has(record.item));
   });
   require_common_case(loaded, config);
+  nlohmann::ordered_json meta = meta_json({});
+  if (auto inputs = input_files(config.cases); !inputs.empty()) meta["inputs"] = std::move(inputs);
   require_comparable(
       loaded.source, conditions(loaded.result),
-      conditions(meta_json({}), nlohmann::ordered_json::array({device}), config.measure.cache),
+      conditions(meta, nlohmann::ordered_json::array({device}), config.measure.cache),
       loaded.options.allow_different);
   return loaded;
 }

@@ -50,19 +50,18 @@ std::vector<std::string> all_names(const SweepConfig& config,
   return names;
 }
 
-// Also those of a GPU's providers are known. A program's are not, before it runs.
+// Those of the CPU are known, of a GPU only in a build with CUDA, and of a program only when it
+// runs.
 void require_known_providers(const SweepConfig& config) {
-  if (!config.program.empty()) return;
+  if (config.device != "cpu" || !config.program.empty()) return;
+  const std::vector<const Provider*> known = cpu_providers(config);
   for (const std::string& wanted : config.providers) {
-    const auto is_meant = [&](const auto& provider) {
-      return is_meant_by(provider->name(), wanted);
-    };
+    const auto is_meant = [&](const Provider* one) { return is_meant_by(one->name(), wanted); };
     const auto is_plugin = [&](const PluginFile& plugin) { return plugin.provider == wanted; };
-    if (std::ranges::any_of(all_providers(), is_meant) ||
-        std::ranges::any_of(config.plugins, is_plugin)) {
+    if (std::ranges::any_of(known, is_meant) || std::ranges::any_of(config.plugins, is_plugin)) {
       continue;
     }
-    throw BadInput(fmt::format("there is no provider \"{}\" (see: list)", wanted));
+    throw BadInput(fmt::format("no provider \"{}\" runs on the CPU (see: list)", wanted));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "attention/error.h"
+#include "plan/json_text.h"
 #include "plan/nearest.h"
 
 namespace flashbench {
@@ -16,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-enum class Place { device, build };
+enum class Place { device, meta };
 
 // The place of each condition in a result.
 struct Key {
@@ -32,11 +33,12 @@ constexpr Key kKeys[] = {
     {"threads", Place::device, "/threads"},
     {"blas", Place::device, "/libraries/openblas"},
     {"blas_core", Place::device, "/libraries/openblas_core"},
-    {"build_type", Place::build, "/build_type"},
-    {"sanitizers", Place::build, "/sanitizers"},
-    {"compiler", Place::build, "/compiler"},
-    {"flop_rule", Place::build, "/flop_rule"},
-    {"byte_rule", Place::build, "/byte_rule"},
+    {"build_type", Place::meta, "/build_type"},
+    {"sanitizers", Place::meta, "/sanitizers"},
+    {"compiler", Place::meta, "/compiler"},
+    {"flop_rule", Place::meta, "/flop_rule"},
+    {"byte_rule", Place::meta, "/byte_rule"},
+    {"inputs", Place::meta, "/inputs"},
 };
 constexpr const char* kCacheKey = "cache";
 
@@ -50,7 +52,7 @@ std::string text_at(const Json& json, const char* pointer) {
 std::vector<Condition> with_cache(const Json& meta, const Json& devices, std::string cache) {
   std::vector<Condition> result;
   for (const Key& key : kKeys) {
-    const Json& json = key.place == Place::build ? meta : devices.at(0);
+    const Json& json = key.place == Place::meta ? meta : devices.at(0);
     result.push_back({key.name, text_at(json, key.pointer)});
   }
   result.push_back({kCacheKey, std::move(cache)});
@@ -67,7 +69,7 @@ std::string cache_states(const std::vector<Record>& records) {
 }
 
 std::string quoted(const std::string& value) {
-  return value.empty() ? "nothing" : fmt::format("\"{}\"", value);
+  return value.empty() ? "nothing" : fmt::format("\"{}\"", printable(value));
 }
 
 }  // namespace

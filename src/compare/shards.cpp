@@ -21,8 +21,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kBuildKeys[] = {"version",    "git_commit", "git_dirty", "compiler",
-                                      "build_type", "sanitizers", "flop_rule", "byte_rule"};
+constexpr const char* kBuildKeys[] = {"version",   "git_commit", "git_dirty",
+                                      "compiler",  "build_type", "sanitizers",
+                                      "flop_rule", "byte_rule",  "inputs"};
 
 // A shard, and which shard it is.
 struct Part {

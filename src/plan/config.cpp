@@ -20,13 +20,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostListed = 50;  // issues in one message
 
-// Text of a file in a message to a terminal: no control characters.
-std::string printable(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-  return text;
-}
-
 std::string list(const std::string& source, const std::vector<ConfigIssue>& issues) {
   std::string text = fmt::format("{}: {}", source, count_of(issues.size(), "error"));
   for (size_t i = 0; i < std::min(issues.size(), kMostListed); ++i) {

@@ -185,6 +185,14 @@ Json parse_json_option(std::string_view text) {
   return std::move(*parsed.value);
 }
 
+std::string printable(std::string text, bool lines) {
+  const auto is_control = [&](unsigned char c) {
+    return (c < 0x20 || c == 0x7f) && !(lines && (c == '\n' || c == '\t'));
+  };
+  std::ranges::replace_if(text, is_control, '?');
+  return text;
+}
+
 std::string shown(const Json& value) {
   return shortened(value.dump(-1, ' ', false, Json::error_handler_t::replace), kShownBytes);
 }

@@ -35,6 +35,10 @@ nlohmann::ordered_json parse_json_option(std::string_view text);
 // A value as compact JSON for a message, cut to a few dozen characters.
 std::string shown(const nlohmann::ordered_json& value);
 
+// Text of a file for a terminal, which control characters could change: these become question
+// marks, but for line breaks and tabs if there may be several `lines`.
+std::string printable(std::string text, bool lines = false);
+
 // JSON pointers (RFC 6901). The tokens of one that starts with '/'; empty for any other text and
 // for bad escapes. And one token more.
 std::optional<std::vector<std::string>> pointer_tokens(std::string_view pointer);

@@ -4,6 +4,7 @@
 #include "files/gzip.h"
 #include "files/read_file.h"
 #include "plan/axis.h"
+#include "plan/json_text.h"
 #include "plan/strict_json.h"
 #include "report/csv.h"
 #include "report/json.h"
@@ -307,16 +308,16 @@ Record record_from_json(const Json& document) {
   if (const std::string key = json.at("key"); key != record.item.key()) {
     json.at("key").fail("the key of its case, " + record.item.key());
   }
-  record.provider = json.at("provider");
+  record.provider = printable(json.at("provider"));
   if (json.contains("plugin")) {
     const StrictJson plugin = json.at("plugin");
     record.plugin = PluginFile{record.provider, plugin.at("path"), plugin.at("xxh3")};
   }
   if (json.contains("program")) record.program = json.at("program");
   if (json.contains("source")) record.source = json.at("source");
-  record.kernel = json.at("kernel");
+  record.kernel = printable(json.at("kernel"));
   record.status = named<Status>(json.at("status"));
-  record.reason = json.at("reason");
+  record.reason = printable(json.at("reason"), /*lines=*/true);
   record.verdict = verdict_from(json.at("correctness"));
   if (record.status == Status::ok && record.verdict.status == Verdict::Status::failed) {
     json.at("status").fail("failed, as its correctness");

@@ -9,6 +9,7 @@
 
 #include "files/checksum.h"
 #include "plan/estimate.h"
+#include "plan/input_files.h"
 #include "report/cells.h"
 #include "report/environment.h"
 #include "report/shard_part.h"
@@ -38,6 +39,7 @@ Json work_json(const SweepConfig& config, const Runner& runner, const SweepOptio
 
 Json meta_of(const SweepConfig& config, const Runner& runner, const SweepOptions& options) {
   Json meta = meta_json(options.argv);
+  if (Json inputs = input_files(config.cases); !inputs.empty()) meta["inputs"] = std::move(inputs);
   if (config.shard) meta["shard"] = shard_json(*config.shard, work_json(config, runner, options));
   return meta;
 }
@@ -47,6 +49,7 @@ Json identity(const SweepConfig& config, const Runner& runner, const SweepOption
   Json build = meta_json({});
   for (const char* not_of_the_build : {"argv", "started"}) build.erase(not_of_the_build);
   json["config_hash"] = checksum_text(config.json.dump());
+  if (Json inputs = input_files(config.cases); !inputs.empty()) json["inputs"] = std::move(inputs);
   json["build"] = std::move(build);
   json["device"] = kind_of_device(runner.device());
   if (config.shard) json["shard"] = config.shard->shard.text();

@@ -55,6 +55,7 @@ TEST(Comparable, EveryConditionIsCheckedAndCanBeAllowed) {
       {"compiler", "/meta/compiler", "Clang 14"},
       {"flop_rule", "/meta/flop_rule", "other"},
       {"byte_rule", "/meta/byte_rule", "other"},
+      {"inputs", "/meta/inputs", "other"},
   };
   const SweepResult base = nine_rows({}, 1);
   std::vector<std::string> keys;

@@ -611,10 +611,13 @@ def test_a_result_cannot_replace_a_folder(flashbench):
 
 
 def test_a_dry_run_knows_the_providers(flashbench):
-    for known in ["cudnn", "tiled:*", "naive,tiled:sm90"]:
+    for known in ["naive", "tiled:*", "naive,tiled"]:
         flashbench("sweep", "--config", "quick", "--dry-run", "--providers", known)
-    process = flashbench("sweep", "--config", "quick", "--dry-run", "--providers", "naive,nope", expect=2)
-    assert 'there is no provider "nope"' in process.stderr
+    for unknown in ["cudnn", "naive,nope"]:
+        process = flashbench("sweep", "--config", "quick", "--dry-run", "--providers", unknown, expect=2)
+        assert f'no provider "{unknown.split(",")[-1]}" runs on the CPU' in process.stderr
+    # A build without CUDA has none of the GPU's.
+    flashbench("sweep", "--config", "quick", "--dry-run", "--device", "cuda", "--providers", "cudnn")
 
 
 # ---- .npy files that do not fit: 2
@@ -651,6 +654,30 @@ def test_what_files_say_is_not_said_again(flashbench):
     assert "--head-dim: the files have 64, got 32" in flashbench(*run, "--head-dim", 32, expect=2).stderr
     for option in (["--seed", 9], ["--distribution", "uniform"]):
         assert f"{option[0]} cannot be combined with --q" in flashbench(*run, *option, expect=2).stderr
+
+
+def test_files_that_hold_something_else_are_other_inputs(flashbench):
+    def write(seed):
+        flashbench("run", "--seq", 16, "--q-heads", 1, "--no-time", "--dump", "dump", "--seed", seed)
+
+    run = ["run", "--q", "dump/q.npy", "--k", "dump/k.npy", "--v", "dump/v.npy", "--quiet", "--json"]
+    write(1)
+    flashbench(*run, "a.json")
+    flashbench(*run, "b.json")
+    flashbench("compare", "a.json", "b.json")
+    write(2)
+    flashbench(*run, "c.json")
+    process = flashbench("compare", "a.json", "c.json", expect=5)
+    assert "inputs: " in process.stderr and "dump/q.npy" in process.stderr
+    flashbench("compare", "a.json", "c.json", "--allow-different", "inputs")
+
+    case = {"seq": 16, "q_heads": 1, "head_dim": 64, "distribution": "files", "q": "dump/q.npy", "k": "dump/k.npy", "v": "dump/v.npy"}
+    sweep = ["sweep", "--no-ceilings", "--out", "out", "--config", flashbench.config(cases=[case])]
+    flashbench(*sweep, "--save-baseline", "main")
+    flashbench(*sweep, "--baseline", "main")
+    write(3)
+    assert "inputs: " in flashbench(*sweep, "--baseline", "main", expect=5).stderr
+    assert "without --resume it is replaced" in flashbench(*sweep, "--resume", expect=2).stderr
 
 
 def test_version_names_the_build(flashbench):

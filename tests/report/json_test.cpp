@@ -96,6 +96,19 @@ TEST(Json, ARowThatFailedAndIsOkIsRefused) {
   }
 }
 
+// They could change the terminal of whoever prints a result of others.
+TEST(Json, ControlCharactersBecomeQuestionMarks) {
+  auto json = nlohmann::ordered_json::parse(to_json(sample_result()));
+  auto& row = json["results"][0];
+  row["provider"] = "a\x1b[2J";
+  row["kernel"] = "b\x07\n";
+  row["reason"] = "c\x1b]0;\x07\n\tlines";
+  const Record record = result_from_json(json.dump(), "memory").records[0];
+  EXPECT_EQ(record.provider, "a?[2J");
+  EXPECT_EQ(record.kernel, "b??");
+  EXPECT_EQ(record.reason, "c?]0;?\n\tlines");
+}
+
 TEST(Json, LengthsThatContradictTheirBatchAreRefused) {
   for (const char* axis : {"batch", "q_len", "kv_len"}) {
     auto json = nlohmann::ordered_json::parse(to_json(result_of_lengths(Layout::ragged)));
