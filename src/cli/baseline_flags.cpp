@@ -116,7 +116,7 @@ std::optional<LoadedBaseline> BaselineFlags::load(const std::filesystem::path& f
   });
   require_common_case(loaded, config);
   nlohmann::ordered_json meta = meta_json({});
-  if (auto inputs = input_files(config.cases); !inputs.empty()) meta["inputs"] = std::move(inputs);
+  add_input_files(meta, config.cases);
   require_comparable(
       loaded.source, conditions(loaded.result),
       conditions(meta, nlohmann::ordered_json::array({device}), config.measure.cache),

@@ -127,7 +127,12 @@ std::optional<SweepOutcome> finished(const std::filesystem::path& path, const Sw
   now.meta = header.meta;
   now.devices = nlohmann::ordered_json::array({header.device});
   now.config = header.config;
-  const auto differences = json_differences(common_part(outcome.result), common_part(now));
+  const auto identity = [](const SweepResult& result) {
+    nlohmann::ordered_json part = common_part(result);
+    if (result.meta.contains("inputs")) part["inputs"] = result.meta.at("inputs");
+    return part;
+  };
+  const auto differences = json_differences(identity(outcome.result), identity(now));
   if (!differences.empty()) {
     throw BadInput(
         fmt::format("{}: this result is of another sweep (without --resume it is replaced):{}",

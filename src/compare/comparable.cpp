@@ -46,7 +46,8 @@ std::string text_at(const Json& json, const char* pointer) {
   const Json::json_pointer place(pointer);
   if (!json.contains(place)) return "";
   const Json& value = json.at(place);
-  return value.is_string() ? value.get<std::string>() : value.dump();
+  // Sorted: shards have their files of inputs in another order than the whole.
+  return value.is_string() ? value.get<std::string>() : nlohmann::json(value).dump();
 }
 
 std::vector<Condition> with_cache(const Json& meta, const Json& devices, std::string cache) {

@@ -21,9 +21,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kBuildKeys[] = {"version",   "git_commit", "git_dirty",
-                                      "compiler",  "build_type", "sanitizers",
-                                      "flop_rule", "byte_rule",  "inputs"};
+constexpr const char* kBuildKeys[] = {"version",    "git_commit", "git_dirty", "compiler",
+                                      "build_type", "sanitizers", "flop_rule", "byte_rule"};
 
 // A shard, and which shard it is.
 struct Part {
@@ -125,6 +124,19 @@ std::vector<Record> all_rows(const std::vector<Part*>& parts) {
   return records;
 }
 
+// Adds the files of inputs of a shard's cases (plan/input_files.h) to those of the shards before.
+void take_inputs(const Part& part, Json& meta) {
+  if (!part.named.result.meta.contains("inputs")) return;
+  for (const auto& [path, held] : part.named.result.meta.at("inputs").items()) {
+    Json& known = meta["inputs"][path];
+    if (!known.is_null() && known != held) {
+      throw BaselineError(
+          fmt::format("{}: {} held something else than for the shards before", part.file(), path));
+    }
+    known = held;
+  }
+}
+
 // Data about the whole result.
 SweepResult without_rows(const std::vector<Part*>& parts) {
   SweepResult all;
@@ -135,6 +147,7 @@ SweepResult without_rows(const std::vector<Part*>& parts) {
   all.devices = Json::array();
   for (const Part* part : parts) {
     const SweepResult& shard = part->named.result;
+    take_inputs(*part, all.meta);
     Json meta = shard.meta;
     meta.erase("shard");
     all.meta["shards"].push_back({{"file", part->file()}, {"meta", std::move(meta)}});

@@ -1,10 +1,13 @@
 #include "plan/input_files.h"
 
+#include <string>
+#include <utility>
+
 #include "files/checksum.h"
 
 namespace flashbench {
 
-nlohmann::ordered_json input_files(const std::vector<Case>& cases) {
+void add_input_files(nlohmann::ordered_json& meta, const std::vector<Case>& cases) {
   auto files = nlohmann::ordered_json::object();
   for (const Case& item : cases) {
     if (item.inputs.distribution != Distribution::files) continue;
@@ -12,7 +15,7 @@ nlohmann::ordered_json input_files(const std::vector<Case>& cases) {
       if (!path.empty() && !files.contains(path)) files[path] = file_checksum_text(path);
     }
   }
-  return files;
+  if (!files.empty()) meta["inputs"] = std::move(files);
 }
 
 }  // namespace flashbench

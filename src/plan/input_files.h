@@ -9,8 +9,8 @@
 
 namespace flashbench {
 
-// The XXH3-64 of each .npy file of Q, K, V and dO, by path; an empty object if there are none.
-// Throws FileError.
-nlohmann::ordered_json input_files(const std::vector<Case>&);
+// Adds "inputs" to a result's meta: the XXH3-64 of each .npy file of Q, K, V and dO, by path.
+// Nothing if there are none. Reads all of these files; throws FileError.
+void add_input_files(nlohmann::ordered_json& meta, const std::vector<Case>&);
 
 }  // namespace flashbench

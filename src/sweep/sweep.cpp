@@ -39,17 +39,18 @@ Json work_json(const SweepConfig& config, const Runner& runner, const SweepOptio
 
 Json meta_of(const SweepConfig& config, const Runner& runner, const SweepOptions& options) {
   Json meta = meta_json(options.argv);
-  if (Json inputs = input_files(config.cases); !inputs.empty()) meta["inputs"] = std::move(inputs);
+  add_input_files(meta, config.cases);
   if (config.shard) meta["shard"] = shard_json(*config.shard, work_json(config, runner, options));
   return meta;
 }
 
-Json identity(const SweepConfig& config, const Runner& runner, const SweepOptions& options) {
+Json identity(const SweepConfig& config, const Runner& runner, const SweepOptions& options,
+              const Json& meta) {
   Json json = work_json(config, runner, options);
   Json build = meta_json({});
   for (const char* not_of_the_build : {"argv", "started"}) build.erase(not_of_the_build);
   json["config_hash"] = checksum_text(config.json.dump());
-  if (Json inputs = input_files(config.cases); !inputs.empty()) json["inputs"] = std::move(inputs);
+  if (meta.contains("inputs")) json["inputs"] = meta.at("inputs");
   json["build"] = std::move(build);
   json["device"] = kind_of_device(runner.device());
   if (config.shard) json["shard"] = config.shard->shard.text();
@@ -314,8 +315,8 @@ bool ended_well(const std::vector<Record>& records) {
 
 JournalHeader journal_header(const SweepConfig& config, const Runner& runner,
                              const SweepOptions& options) {
-  return {identity(config, runner, options), meta_of(config, runner, options), runner.device(),
-          config.json};
+  const Json meta = meta_of(config, runner, options);
+  return {identity(config, runner, options, meta), meta, runner.device(), config.json};
 }
 
 SweepOutcome run_sweep(const SweepConfig& config, Runner& runner, Journal* journal,

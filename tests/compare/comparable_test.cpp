@@ -71,6 +71,15 @@ TEST(Comparable, EveryConditionIsCheckedAndCanBeAllowed) {
   EXPECT_EQ(keys, condition_keys());
 }
 
+TEST(Comparable, TheOrderOfInputFilesDoesNotMatter) {
+  SweepResult base = nine_rows({}, 1), now = nine_rows({}, 2);
+  base.meta["inputs"] = {{"q.npy", "1"}, {"k.npy", "2"}};
+  now.meta["inputs"] = {{"k.npy", "2"}, {"q.npy", "1"}};
+  EXPECT_EQ(message(base, now), "");
+  now.meta["inputs"]["q.npy"] = "3";
+  EXPECT_THAT(message(base, now), HasSubstr("inputs: "));
+}
+
 TEST(Comparable, TheCacheStateIsThatOfTheMeasurements) {
   SweepResult cold = nine_rows({}, 2);
   for (Record& record : cold.records) record.measurement->cache = CacheState::cold;

@@ -92,6 +92,19 @@ TEST(Shards, TheResultNamesItsFilesAndReadsBack) {
   EXPECT_EQ(to_json(result_from_json(to_json(all), "again")), to_json(all));
 }
 
+// Each shard knows the files that its own cases read.
+TEST(Shards, TogetherHaveTheFilesOfAllInputs) {
+  const nlohmann::ordered_json all{{"q.npy", "1"}, {"k.npy", "2"}, {"v.npy", "3"}};
+  std::vector<NamedResult> shards{named(1), named(2), named(3)};
+  shards[0].result.meta["inputs"] = {{"q.npy", "1"}, {"k.npy", "2"}};
+  shards[2].result.meta["inputs"] = {{"k.npy", "2"}, {"v.npy", "3"}};
+  EXPECT_EQ(joined(shards).meta.at("inputs"), all);
+  shards[2].result.meta["inputs"]["k.npy"] = "4";
+  EXPECT_THAT(refuses(shards),
+              ThrowsMessage<BaselineError>(
+                  HasSubstr("3.json: k.npy held something else than for the shards before")));
+}
+
 TEST(Shards, DevicesThatDifferInTheMachineAloneAreBothNamed) {
   NamedResult other = named(2);
   other.result.devices[0]["index"] = 3;
