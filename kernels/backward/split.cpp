@@ -200,8 +200,8 @@ int64_t slots(const Launch& at) {
 
 bool may_split_last_wave(const Launch& at, int parts, bool deterministic) {
   const Problem& p = at.problem;
-  return p.lengths != nullptr && is_by_request(p) && !p.is_masked() && !p.has_window() &&
-         !deterministic && parts == 1 && at.key_sums == nullptr;
+  return p.lengths != nullptr && !p.is_masked() && !p.has_window() && !deterministic &&
+         parts == 1 && at.key_sums == nullptr;
 }
 
 void for_each_key_block(const Problem& p, const BlockSizes& blocks,

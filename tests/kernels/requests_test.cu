@@ -13,6 +13,7 @@
 #include "device/cuda.h"
 #include "kernels/common/requests.h"
 #include "tests/kernels/on_gpu.h"
+#include "tests/kernels/row_starts.h"
 
 namespace flashbench::kernels {
 namespace {
@@ -25,12 +26,6 @@ __global__ void slots_kernel(const int* cu_rows, const int* cu_others, int reque
   const RequestBlock block =
       block_in_slot<kBlock>(cu_rows, cu_others, requests, static_cast<int>(blockIdx.x), causal);
   if (threadIdx.x == 0) found[blockIdx.x] = block;
-}
-
-std::vector<int> starts(const std::vector<int>& rows) {
-  std::vector<int> cu{0};
-  for (const int count : rows) cu.push_back(cu.back() + count);
-  return cu;
 }
 
 void expect_every_block_once(const std::vector<int>& rows, const std::vector<RequestBlock>& found) {

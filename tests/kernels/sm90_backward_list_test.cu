@@ -16,6 +16,7 @@
 #include "kernels/backward/work.cuh"
 #include "kernels/common/requests.h"
 #include "tests/kernels/on_gpu.h"
+#include "tests/kernels/row_starts.h"
 
 namespace flashbench::kernels::sm90 {
 namespace {
@@ -27,12 +28,6 @@ struct Batch {
   std::vector<int> q_lens, kv_lens;
   int kv_heads, heads_of_section, at_once;
 };
-
-std::vector<int> starts(const std::vector<int>& rows) {
-  std::vector<int> cu{0};
-  for (const int count : rows) cu.push_back(cu.back() + count);
-  return cu;
-}
 
 std::vector<ListedWork> listed(const Batch& batch, int group) {
   const OnGpu<int> cu_q(starts(batch.q_lens)), cu_k(starts(batch.kv_lens));

@@ -1,0 +1,58 @@
+"""Inputs from .npy files: those that fit, those that do not, and those that hold something else."""
+
+import numpy
+import pytest
+
+
+@pytest.mark.parametrize(
+    "shapes, dtypes, said",
+    [
+        ([(1, 8, 2), (1, 8, 2, 16), (1, 8, 2, 16)], "fff", "4 dimensions"),
+        ([(1, 8, 2, 16), (1, 8, 2, 24), (1, 8, 2, 24)], "fff", "k.npy"),
+        ([(1, 8, 2, 16), (1, 8, 2, 16), (1, 9, 2, 16)], "fff", "v.npy"),
+        ([(1, 8, 3, 16), (1, 8, 2, 16), (1, 8, 2, 16)], "fff", "k.npy"),
+        ([(1, 8, 2, 12), (1, 8, 2, 12), (1, 8, 2, 12)], "fff", "head_dim"),
+        ([(1, 8, 2, 16), (1, 8, 2, 16), (1, 8, 2, 12)], "fff", "head_dim_v"),
+        ([(1, 8, 2, 16), (1, 8, 2, 16), (1, 8, 2, 16)], "fef", "float16"),
+        ([(1, 8, 2, 16), (1, 8, 2, 16), (1, 8, 2, 16)], "dff", "<f8"),
+    ],
+)
+def test_tensors_that_do_not_fit(flashbench, shapes, dtypes, said):
+    for name, shape, dtype in zip("qkv", shapes, dtypes):
+        numpy.save(flashbench.folder / f"{name}.npy", numpy.zeros(shape, dtype))
+    process = flashbench("run", "--q", "q.npy", "--k", "k.npy", "--v", "v.npy", "--device", "cpu",
+                         "--no-time", expect=2)
+    assert said in process.stderr
+
+
+def test_what_files_say_is_not_said_again(flashbench):
+    flashbench("run", "--seq", 16, "--q-heads", 1, "--no-time", "--dump", "dump")
+    run = ["run", "--no-time", "--q", "dump/q.npy", "--k", "dump/k.npy", "--v", "dump/v.npy"]
+    flashbench(*run, "--head-dim", 64, "--mask", "causal_bottom_right")
+    assert "--head-dim: the files have 64, got 32" in flashbench(*run, "--head-dim", 32, expect=2).stderr
+    for option in (["--seed", 9], ["--distribution", "uniform"]):
+        assert f"{option[0]} cannot be combined with --q" in flashbench(*run, *option, expect=2).stderr
+
+
+def test_files_that_hold_something_else_are_other_inputs(flashbench):
+    def write(seed):
+        flashbench("run", "--seq", 16, "--q-heads", 1, "--no-time", "--dump", "dump", "--seed", seed)
+
+    run = ["run", "--q", "dump/q.npy", "--k", "dump/k.npy", "--v", "dump/v.npy", "--quiet", "--json"]
+    write(1)
+    flashbench(*run, "a.json")
+    flashbench(*run, "b.json")
+    flashbench("compare", "a.json", "b.json")
+    write(2)
+    flashbench(*run, "c.json")
+    process = flashbench("compare", "a.json", "c.json", expect=5)
+    assert "inputs: " in process.stderr and "dump/q.npy" in process.stderr
+    flashbench("compare", "a.json", "c.json", "--allow-different", "inputs")
+
+    case = {"seq": 16, "q_heads": 1, "head_dim": 64, "distribution": "files", "q": "dump/q.npy", "k": "dump/k.npy", "v": "dump/v.npy"}
+    sweep = ["sweep", "--no-ceilings", "--out", "out", "--config", flashbench.config(cases=[case])]
+    flashbench(*sweep, "--save-baseline", "main")
+    flashbench(*sweep, "--baseline", "main")
+    write(3)
+    assert "inputs: " in flashbench(*sweep, "--baseline", "main", expect=5).stderr
+    assert "without --resume it is replaced" in flashbench(*sweep, "--resume", expect=2).stderr
