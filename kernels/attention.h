@@ -14,6 +14,7 @@
 
 #include "attention/accumulator.h"
 #include "attention/problem.h"
+#include "attention/run_part.h"
 #include "attention/schedule.h"
 #include "attention/tensors.h"
 #include "device/device.h"
@@ -100,6 +101,9 @@ struct Launch {
 
   // Null: dK and dV are written. Only for kernels with store_key_sums.
   const KeySums* key_sums = nullptr;
+
+  // Of a problem with quantize: the attention alone takes what rounding has left in the workspace.
+  RunPart part = RunPart::whole;
 };
 
 struct AttentionKernel {

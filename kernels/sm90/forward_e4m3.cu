@@ -219,6 +219,7 @@ struct Family {
     } else {
       in = quantize(at, inputs, static_cast<char*>(workspace) + quantized_at(p), transpose.to,
                     stream);
+      if (at.part == RunPart::rounding) return;
       // The Hadamard matrix has scaled the products.
       if (recipe_of(p.quantize).hadamard) scale /= static_cast<double>(p.head_dim);
     }

@@ -161,6 +161,7 @@ Inputs quantize(const Launch& at, const Inputs& in, void* workspace, uint8_t* tr
   out.k = rounded(in.k, part(parts.k), 1, a.k);
   out.v = rounded(in.v, transposed_v, 2, a.v);
 
+  if (at.part == RunPart::attention) return out;
   const Kernels by = kernels_of(p);
   if (is_at_once(p, at.device)) {
     launch_kernel(by.at_once, std::min<int64_t>(a.blocks, thread_blocks_at_once(p, at.device)), a,

@@ -17,7 +17,8 @@ size_t quantized_bytes(const Problem&);
 // Of the kernels that quantize() launches, once each.
 std::vector<KernelFacts> quantize_facts(const Problem&, const DeviceInfo&);
 
-// Launches the kernels that round Q, K and V, and let the next launch start early. The workspace
+// Launches the kernels that round Q, K and V, and let the next launch start early; if
+// Launch::part is the attention, an earlier launch has. The workspace
 // begins as kPoisonByte, or as the last launch left it. The bytes of Q and K are in the workspace,
 // those of V at `transposed_v` (TransposeArguments::to); the views have their factors.
 Inputs quantize(const Launch&, const Inputs&, void* workspace, uint8_t* transposed_v, Stream);

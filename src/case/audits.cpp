@@ -65,6 +65,42 @@ void run_again(const Audited& a) {
   a.device.synchronize();
 }
 
+// The same in parts, one after the other.
+void run_in_parts(const Audited& a) {
+  a.outputs.poison();
+  for (const RunPart part : a.session.parts()) {
+    a.session.only(part);
+    a.session.run(a.inputs.view(), a.outputs.view());
+  }
+  a.session.only(RunPart::whole);
+  a.device.synchronize();
+}
+
+// Calls `run` with V or dO negated. Throws WrongResult if outputs do not follow; `what` begins the
+// reason.
+void require_to_follow(const Audited& a, void (*run)(const Audited&), std::string_view what) {
+  a.inputs.negate();
+  const uint64_t hash = a.inputs.hash();
+  a.session.prepare_inputs(a.inputs.view());
+  run(a);
+  if (a.inputs.hash() != hash) {
+    a.inputs.refill(a.host_inputs);
+    throw WrongResult("it changed its inputs");
+  }
+  a.inputs.negate();
+
+  a.outputs.negate();
+  if (a.outputs.hash() == a.verified_hash) return;
+  HostOutputs found = take_outputs(a.outputs);
+  if (same_values(a.problem, found.view(), a.verified.view())) return;
+  if (const Verdict verdict = a.judge(found); !verdict.passed()) {
+    throw WrongResult(
+        fmt::format("{} do not follow its inputs: with {} negated, and the outputs negated back, "
+                    "{}",
+                    what, a.problem.pass == Pass::forward ? "V" : "dO", verdict.reason));
+  }
+}
+
 }  // namespace
 
 HostOutputs take_outputs(const DeviceOutputs& outputs) {
@@ -108,26 +144,8 @@ void require_nothing_behind(const Audited& a) {
 }
 
 void require_fresh_outputs(const Audited& a) {
-  a.inputs.negate();
-  const uint64_t hash = a.inputs.hash();
-  a.session.prepare_inputs(a.inputs.view());
-  run_again(a);
-  if (a.inputs.hash() != hash) {
-    a.inputs.refill(a.host_inputs);
-    throw WrongResult("it changed its inputs");
-  }
-  a.inputs.negate();
-
-  a.outputs.negate();
-  if (a.outputs.hash() == a.verified_hash) return;
-  HostOutputs found = take_outputs(a.outputs);
-  if (same_values(a.problem, found.view(), a.verified.view())) return;
-  if (const Verdict verdict = a.judge(found); !verdict.passed()) {
-    throw WrongResult(fmt::format(
-        "its outputs do not follow its inputs: with {} negated, and the outputs negated "
-        "back, {}",
-        a.problem.pass == Pass::forward ? "V" : "dO", verdict.reason));
-  }
+  require_to_follow(a, run_again, "its outputs");
+  if (!a.session.parts().empty()) require_to_follow(a, run_in_parts, "the outputs of its parts");
 }
 
 }  // namespace flashbench

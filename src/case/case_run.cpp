@@ -151,6 +151,7 @@ struct Attempt {
     record.measurement.reset();
     record.gemm.reset();
     record.round_ceilings.clear();
+    record.parts.clear();
     record.group.reset();
     withdraw_verdict();
     session.reset();
@@ -376,6 +377,19 @@ Contender timed(Attempt& attempt, Scene& scene) {
               }};
 }
 
+// A part of the run. Rounding writes no outputs.
+Contender timed(Attempt& attempt, Scene& scene, RunPart part) {
+  Contender contender = timed(attempt, scene);
+  contender.run = [&attempt, part, run = contender.run] {
+    attempt.session->only(part);
+    run();
+    attempt.session->only(RunPart::whole);
+  };
+  if (part == RunPart::rounding) contender.before = contender.after = [] {};
+  contender.prolongs = false;
+  return contender;
+}
+
 // Verifies the outputs of the last timed run: equal to the verified ones bit for bit, or judged
 // again.
 void verify_timed(Attempt& attempt, Scene& scene) {
@@ -492,6 +506,12 @@ class Beside {
   std::vector<CeilingWork> works_;
 };
 
+void add_part(Record& record, RunPart part, const Timing& timing) {
+  record.wall.add("parts", timing.warmup_seconds + timing.sample_seconds);
+  if (timing.error) std::rethrow_exception(timing.error);
+  if (!timing.measurement.seconds.empty()) record.parts.push_back({part, timing.measurement});
+}
+
 void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& gemm, uint64_t seed) {
   std::vector<Attempt*> alive;
   std::vector<Contender> contenders;
@@ -501,6 +521,13 @@ void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& ge
     contenders.push_back(timed(attempt, scene));
   }
   if (alive.empty()) return;
+  std::vector<std::pair<Attempt*, RunPart>> parts;
+  for (Attempt* attempt : alive) {
+    for (const RunPart part : attempt->session->parts()) {
+      parts.emplace_back(attempt, part);
+      contenders.push_back(timed(*attempt, scene, part));
+    }
+  }
   const bool several_devices = std::ranges::any_of(
       alive, [](const Attempt* attempt) { return attempt->session->group() != nullptr; });
   const Beside beside(scene, gemm, several_devices);
@@ -508,7 +535,8 @@ void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& ge
 
   const std::vector<Timing> timings = measure_interleaved(
       scene.device, contenders, scene.options.measure, seed, scene.watch.interrupted);
-  const std::span<const Timing> ceilings = std::span(timings).subspan(alive.size());
+  const std::span<const Timing> of_parts = std::span(timings).subspan(alive.size(), parts.size());
+  const std::span<const Timing> ceilings = std::span(timings).subspan(alive.size() + parts.size());
   for (const Timing& ceiling : ceilings) {
     alive.front()->record.wall.add(&ceiling == &ceilings.front() ? "gemm" : "round_ceilings",
                                    ceiling.warmup_seconds + ceiling.sample_seconds);
@@ -523,6 +551,9 @@ void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& ge
         return attempt.end(Status::skipped, "interrupted before it was timed");
       }
       attempt.record.measurement = timings[i].measurement;
+      for (size_t j = 0; j < parts.size(); ++j) {
+        if (parts[j].first == &attempt) add_part(attempt.record, parts[j].second, of_parts[j]);
+      }
       beside.add_to(attempt.record, ceilings);
       verify_timed(attempt, scene);
       measure_group(attempt, scene);

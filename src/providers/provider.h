@@ -12,6 +12,7 @@
 
 #include "attention/accumulator.h"
 #include "attention/problem.h"
+#include "attention/run_part.h"
 #include "attention/schedule.h"
 #include "attention/tensors.h"
 #include "device/device.h"
@@ -66,6 +67,13 @@ class Session {
 
   // How the keys are split and shared out; empty if the provider does not say.
   virtual std::optional<Schedule> schedule() const { return std::nullopt; }
+
+  // The parts of the run that can run alone, in its order. The attention then takes what rounding
+  // has left.
+  virtual std::vector<RunPart> parts() const { return {}; }
+
+  // The next runs do this part alone, or the whole.
+  virtual void only(RunPart) {}
 
   // If several devices share the work; else null.
   virtual GroupSession* group() { return nullptr; }

@@ -53,6 +53,11 @@ class TiledSession final : public Session {
   std::optional<Schedule> schedule() const override {
     return kernel_.schedule == nullptr ? std::nullopt : kernel_.schedule(at());
   }
+  std::vector<RunPart> parts() const override {
+    if (problem_.quantize == Quantize::none) return {};
+    return {RunPart::rounding, RunPart::attention};
+  }
+  void only(RunPart part) override { part_ = part; }
 
  private:
   // What several devices could share, one of them does alone: on a CPU a group of threads; a GPU is
@@ -64,7 +69,9 @@ class TiledSession final : public Session {
 
   Launch at() const {
     const DeviceInfo& info = group_ == nullptr ? device_.info() : group_->info(0);
-    return {problem_, info, blocks_, cu_seqlens_.queries(), cu_seqlens_.keys()};
+    Launch launch{problem_, info, blocks_, cu_seqlens_.queries(), cu_seqlens_.keys()};
+    launch.part = part_;
+    return launch;
   }
 
   const AttentionKernel& kernel_;
@@ -74,6 +81,7 @@ class TiledSession final : public Session {
   std::unique_ptr<DeviceGroup> group_;  // of which it takes one
   CuSeqlens cu_seqlens_;
   Buffer workspace_;
+  RunPart part_ = RunPart::whole;
 };
 
 class TiledProvider final : public Provider {

@@ -11,6 +11,7 @@
 #include "report/json.h"
 #include "report/memory_bound.h"
 #include "report/notes.h"
+#include "report/run_parts.h"
 
 namespace flashbench {
 
@@ -318,6 +319,14 @@ std::vector<Column> make_columns() {
       rel_rmse("rel_rmse_total", &RecipeCost::total),
       rel_rmse("rel_rmse_quant", &RecipeCost::quant),
       rel_rmse("rel_rmse_kernel", &RecipeCost::kernel),
+      optional_number("rounding_us", [](R r) { return in_us(part_seconds(r, RunPart::rounding)); }),
+      optional_number("attention_us",
+                      [](R r) { return in_us(part_seconds(r, RunPart::attention)); }),
+      optional_number("rounding_bytes_per_s",
+                      [](R r) { return figure(rounding_bytes_per_second(r)); }),
+      {"rounding_pct_of_copy", false,
+       [](R r, const SweepResult& all) { return percent_column(rounding_share_of_copy(r, all)); },
+       true},
       {"notes", true,
        [](R r, const SweepResult& all) {
          return fmt::format("{}", fmt::join(notes(r, all), "; "));

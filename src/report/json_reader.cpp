@@ -248,6 +248,15 @@ void require_agreement(const Case& item, const StrictJson& json) {
   }
 }
 
+std::vector<PartTime> parts_from(const StrictJson& json) {
+  std::vector<PartTime> parts;
+  for (const auto& [part, text] : kNames<RunPart>) {
+    if (!json.contains(text.data())) continue;
+    parts.push_back({part, measurement_from(json.at(text.data()))});
+  }
+  return parts;
+}
+
 }  // namespace
 
 Case case_from_json(const Json& document) {
@@ -341,6 +350,7 @@ Record record_from_json(const Json& document) {
       record.gemm = measurement_from(timed.at("gemm_ceiling"));
       record.gemm_flops = divisible(timed.at("gemm_ceiling").at("flops"));
     }
+    if (timed.contains("parts")) record.parts = parts_from(timed.at("parts"));
     if (timed.contains("round_ceilings")) {
       record.round_ceilings = read_all(timed, "round_ceilings", ceiling_from_json);
     }

@@ -137,6 +137,9 @@ Json performance_json(const Record& record, const std::vector<Record>& all) {
     json["gemm_ceiling"] = measurement_json(*record.gemm);
     json["gemm_ceiling"]["flops"] = record.gemm_flops;
   }
+  for (const PartTime& part : record.parts) {
+    json["parts"][std::string(name(part.part))] = measurement_json(part.measurement);
+  }
   for (const Ceiling& ceiling : record.round_ceilings) {
     json["round_ceilings"].push_back(ceiling_to_json(ceiling));
   }

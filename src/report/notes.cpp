@@ -7,6 +7,7 @@
 
 #include "measure/undisturbed.h"
 #include "report/memory_bound.h"
+#include "report/run_parts.h"
 #include "report/shard_part.h"
 
 namespace flashbench {
@@ -46,6 +47,16 @@ std::string group_note(const Record& record) {
   return "ranks share a GPU: its times say nothing about several GPUs";
 }
 
+std::string parts_note(const Record& record, const SweepResult& result) {
+  const auto rounding = part_seconds(record, RunPart::rounding);
+  const auto attention = part_seconds(record, RunPart::attention);
+  if (!rounding || !attention) return "";
+  const auto share = rounding_share_of_copy(record, result);
+  return fmt::format("alone, rounding takes {:.4g} us{}, and the attention {:.4g} us",
+                     *rounding * 1e6, share ? fmt::format(" ({:.0f}% of copy)", *share * 100) : "",
+                     *attention * 1e6);
+}
+
 // Those of the ceilings of each file that the result was merged from.
 std::vector<std::string> doubts(const SweepResult& result) {
   std::map<std::string, std::vector<Ceiling>> by_source;
@@ -68,7 +79,8 @@ std::vector<std::string> notes(const Record& record, const SweepResult& result) 
                                read_note(record, result),
                                stream_note(record),
                                load_note(record),
-                               group_note(record)};
+                               group_note(record),
+                               parts_note(record, result)};
   std::erase(all, "");
   return all;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "attention/enum_names.h"
+#include "attention/run_part.h"
 #include "attention/schedule.h"
 #include "measure/ceilings.h"
 #include "measure/counters.h"
@@ -86,6 +87,12 @@ struct GroupReport {
   std::optional<double> bus_bandwidth() const;
 };
 
+// A part of a run alone, in the rounds of the case.
+struct PartTime {
+  RunPart part;
+  Measurement measurement;
+};
+
 // One provider on one case. Absent figures are empty, never 0.
 struct Record {
   Case item;
@@ -104,6 +111,7 @@ struct Record {
   std::optional<Measurement> measurement;
   std::optional<Measurement> gemm;      // the GEMM ceiling in the same rounds
   double gemm_flops = 0;                // FLOPs of one of its runs
+  std::vector<PartTime> parts;          // of the run, if it has several
   std::vector<Ceiling> round_ceilings;  // others in the same rounds (measure/round_ceilings.h)
   std::optional<double>
       prepare_seconds;  // by the wall, to say that it can and get ready: plans, workspace

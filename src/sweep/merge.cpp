@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "report/run_parts.h"
+
 namespace flashbench {
 
 namespace {
@@ -53,11 +55,19 @@ Measurement gemm_of_as_many_flops(const Record& record, double flops) {
   return gemm;
 }
 
-// Keeps those that every process measured.
+// This and the next keep those that every process measured.
 void append_round_ceilings(Record& record, const Record& next) {
   std::erase_if(record.round_ceilings, [&](Ceiling& ceiling) {
     const Ceiling* more = round_ceiling(next, ceiling.name);
     if (more != nullptr) append(ceiling.measurement, more->measurement);
+    return more == nullptr;
+  });
+}
+
+void append_parts(Record& record, const Record& next) {
+  std::erase_if(record.parts, [&](PartTime& part) {
+    const Measurement* more = part_of_run(next, part.part);
+    if (more != nullptr) append(part.measurement, *more);
     return more == nullptr;
   });
 }
@@ -69,6 +79,7 @@ void add_repetition(Record& record, const Record& next, int number) {
     record.reason = fmt::format("in repetition {}: {}", number + 1, next.reason);
     record.measurement.reset();
     record.gemm.reset();
+    record.parts.clear();
     record.round_ceilings.clear();
     return;
   }
@@ -77,6 +88,7 @@ void add_repetition(Record& record, const Record& next, int number) {
   if (record.gemm && next.gemm) {
     append(*record.gemm, gemm_of_as_many_flops(next, record.gemm_flops));
   }
+  append_parts(record, next);
   append_round_ceilings(record, next);
 }
 

@@ -102,6 +102,24 @@ TEST_F(Audits, StaleOutputsFailTimedOrNot) {
   }
 }
 
+// The attention takes what an earlier rounding has left.
+TEST_F(Audits, PartsThatDoNotFollowTheInputsFail) {
+  RunPart now = RunPart::whole;
+  std::vector<float> first;
+  FakeProvider provider([&](const Inputs&, const Outputs& out, int n) {
+    const auto size = static_cast<size_t>(item_.problem.query_elements());
+    if (n == 0) first.assign(o(out), o(out) + size);
+    if (now == RunPart::attention) std::copy(first.begin(), first.end(), o(out));
+  });
+  provider.parts = {RunPart::rounding, RunPart::attention};
+  provider.run_part = [&](RunPart part) { now = part; };
+  const Record record = run_case(item_, {&provider}, *device_, gemm_.get(), options_).at(0);
+  EXPECT_EQ(record.status, Status::failed);
+  EXPECT_NE(record.reason.find("the outputs of its parts do not follow its inputs"),
+            std::string::npos)
+      << record.reason;
+}
+
 TEST_F(Audits, AStaleLogsumexpAloneIsRight) {
   // Its outputs do not depend on V, so that this is not wrong.
   std::vector<float> first;

@@ -107,6 +107,35 @@ TEST_F(CaseRun, WhatBoundsACaseOfFewFlopsIsTimedInItsRounds) {
   EXPECT_TRUE(wrong.round_ceilings.empty());
 }
 
+TEST_F(CaseRun, PartsOfARunAreTimedInItsRounds) {
+  std::multiset<RunPart> ran;
+  FakeProvider provider([](const Inputs&, const Outputs&, int) {});
+  provider.parts = {RunPart::rounding, RunPart::attention};
+  provider.run_part = [&](RunPart part) { ran.insert(part); };
+  const Record record = run(provider);
+  EXPECT_EQ(record.status, Status::ok) << record.reason;
+  ASSERT_EQ(record.parts.size(), 2u);
+  EXPECT_EQ(record.parts[0].part, RunPart::rounding);
+  EXPECT_EQ(record.parts[1].part, RunPart::attention);
+  for (const PartTime& part : record.parts) EXPECT_EQ(part.measurement.seconds.size(), 3u);
+  // A warm-up, three samples with one before each or cold caches, and the audit.
+  EXPECT_EQ(ran.count(RunPart::rounding), ran.count(RunPart::attention));
+  EXPECT_GE(ran.count(RunPart::rounding), 5u);
+}
+
+TEST_F(CaseRun, APartThatLeavesOutputsUnwrittenFails) {
+  bool attention = false;
+  FakeProvider forgetful([&](const Inputs&, const Outputs& out, int) {
+    if (attention) std::memset(output(out), kPoisonByte, sizeof(float));
+  });
+  forgetful.parts = {RunPart::rounding, RunPart::attention};
+  forgetful.run_part = [&](RunPart part) { attention = part == RunPart::attention; };
+  const Record record = run(forgetful);
+  EXPECT_EQ(record.status, Status::failed);
+  EXPECT_EQ(record.reason, "a timed run left 1 output elements unwritten");
+  EXPECT_TRUE(record.parts.empty());
+}
+
 TEST_F(CaseRun, VerifyingAloneTakesNoTime) {
   options_.time = false;
   const Record record = run(FakeProvider::real(DeviceKind::cpu));

@@ -33,7 +33,7 @@ class FakeProvider : public Provider {
   }
   std::unique_ptr<Session> prepare(const Problem& problem, Device& device) const override {
     if (extra_bytes > 0) device.allocate(extra_bytes, MemoryUse::workspace);
-    return std::make_unique<FakeSession>(real(kind_).prepare(problem, device), tamper_);
+    return std::make_unique<FakeSession>(real(kind_).prepare(problem, device), *this);
   }
 
   static const Provider& real(DeviceKind kind) { return *choose_providers({"tiled"}, kind).at(0); }
@@ -47,22 +47,32 @@ class FakeProvider : public Provider {
   std::optional<Dtype> scores;
   size_t extra_bytes = 0;
 
+  // What sessions say of their parts; run_part is told which one each run is. Rounding alone does
+  // nothing else.
+  std::vector<RunPart> parts;
+  std::function<void(RunPart)> run_part = [](RunPart) {};
+
  private:
   class FakeSession : public Session {
    public:
-    FakeSession(std::unique_ptr<Session> session, const Tamper& tamper)
-        : session_(std::move(session)), tamper_(tamper) {}
+    FakeSession(std::unique_ptr<Session> session, const FakeProvider& provider)
+        : session_(std::move(session)), provider_(provider) {}
     void run(const Inputs& inputs, const Outputs& outputs) override {
+      provider_.run_part(part_);
+      if (part_ == RunPart::rounding) return;
       session_->run(inputs, outputs);
-      tamper_(inputs, outputs, run_++);
+      provider_.tamper_(inputs, outputs, run_++);
     }
+    std::vector<RunPart> parts() const override { return provider_.parts; }
+    void only(RunPart part) override { part_ = part; }
     std::string kernel() const override { return session_->kernel(); }
     std::optional<int64_t> requested_bytes() const override { return session_->requested_bytes(); }
 
    private:
     std::unique_ptr<Session> session_;
-    const Tamper& tamper_;
+    const FakeProvider& provider_;
     int run_ = 0;
+    RunPart part_ = RunPart::whole;
   };
 
   Tamper tamper_;

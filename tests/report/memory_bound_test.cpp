@@ -13,10 +13,6 @@
 namespace flashbench {
 namespace {
 
-Measurement samples_of(double seconds) {
-  return {{seconds, seconds, seconds}, 1, CacheState::cold, "interval"};
-}
-
 // Decoding in 1 ms: K and V are 8,388,608 bytes, O and Q 8,192 each.
 SweepResult decoding() {
   SweepResult result = sample_result();

@@ -5,6 +5,10 @@
 
 namespace flashbench {
 
+inline Measurement samples_of(double seconds) {
+  return {{seconds, seconds, seconds}, 1, CacheState::cold, "interval"};
+}
+
 inline Record sample_record(const std::string& provider, double seconds) {
   Record record;
   record.item.problem = {.batch = 2, .q_heads = 4, .kv_heads = 4, .q_len = 128, .kv_len = 128};

@@ -89,6 +89,19 @@ TEST(Merge, CeilingsOfTheRoundsAreThoseThatEveryProcessMeasured) {
   EXPECT_EQ(records[0].round_ceilings[0].measurement.seconds, (std::vector<double>{3, 5}));
 }
 
+TEST(Merge, PartsAreThoseThatEveryProcessMeasured) {
+  const auto part = [](RunPart which, double seconds) {
+    return PartTime{which, {{seconds}, 1, CacheState::warm, "interval"}};
+  };
+  Record first = timed({1}), second = timed({2});
+  first.parts = {part(RunPart::rounding, 3), part(RunPart::attention, 4)};
+  second.parts = {part(RunPart::attention, 5)};
+  const auto records = merged({entry(0, {first}), entry(1, {second})});
+  ASSERT_EQ(records[0].parts.size(), 1u);
+  EXPECT_EQ(records[0].parts[0].measurement.seconds, (std::vector<double>{4, 5}));
+  EXPECT_TRUE(merged({entry(0, {first}), entry(1, {crashed()})})[0].parts.empty());
+}
+
 TEST(Merge, ARepetitionThatFailedStandsForAll) {
   for (const auto& entries :
        {std::vector{entry(0, {timed({1})}), entry(1, {crashed()}), entry(2, {timed({2})})},
