@@ -1,12 +1,13 @@
-#include "kernels/sm90/quantize.cuh"
-
 #include <algorithm>
 #include <vector>
 
 #include "attention/recipe.h"
 #include "inputs/hadamard.h"
 #include "kernels/common/launch.h"
+#include "kernels/sm90/quantize.cuh"
 #include "kernels/sm90/quantize.h"
+#include "kernels/sm90/quantize_heads.cuh"
+#include "kernels/sm90/tensor_map.h"
 
 namespace flashbench::kernels::sm90 {
 namespace {
@@ -46,23 +47,22 @@ struct Parts {
   }
 };
 
-using Kernel = CudaKernel<QuantizeArguments>;
-
-// `at_once` makes one launch of it; where it cannot, `amax` and `round` make two.
+// `heads` makes one launch of it; where it cannot, `amax` and `round` make two.
 struct Kernels {
-  Kernel amax, round, at_once;
-  int thread_blocks_at_once;  // on a multiprocessor
+  CudaKernel<QuantizeArguments> amax, round;
+  CudaKernel<QuantizeHeadsArguments> heads;
+  int heads_at_once;  // thread blocks of it on a multiprocessor
 };
 
 template <int kHeadDim, bool kRotated>
 constexpr Kernels kernels() {
   constexpr int kThreads = quantizing_threads(quantized_columns(kHeadDim, kRotated));
-  return {
-      {"sm90_amax", amax_kernel<kHeadDim, kRotated>, kThreads},
-      {"sm90_quantize", quantize_kernel<kHeadDim, kRotated>, kThreads},
-      {"sm90_quantize_heads", quantize_heads_kernel<kHeadDim>,
-       quantizing_threads(quantized_columns(kHeadDim, false)), sizeof(QuantizeShared<kHeadDim>)},
-      quantizing_at_once(kHeadDim)};
+  using Heads = QuantizeHeads<kHeadDim>;
+  return {{"sm90_amax", amax_kernel<kHeadDim, kRotated>, kThreads},
+          {"sm90_quantize", quantize_kernel<kHeadDim, kRotated>, kThreads},
+          {"sm90_quantize_heads", quantize_heads_kernel<kHeadDim>, Heads::kThreads,
+           sizeof(typename Heads::Shared)},
+          Heads::kAtOnce};
 }
 
 template <int kHeadDim>
@@ -84,7 +84,7 @@ Kernels kernels_of(const Problem& p) {
 
 // Whether the heads are rounded by one launch, and if so, of how many thread blocks.
 int64_t thread_blocks_at_once(const Problem& p, const DeviceInfo& device) {
-  return int64_t{device.threads} * kernels_of(p).thread_blocks_at_once;
+  return int64_t{device.threads} * kernels_of(p).heads_at_once;
 }
 bool is_at_once(const Problem& p, const DeviceInfo& device) {
   const Recipe recipe = recipe_of(p.quantize);
@@ -107,7 +107,7 @@ size_t quantized_bytes(const Problem& p) {
 
 std::vector<KernelFacts> quantize_facts(const Problem& p, const DeviceInfo& device) {
   const Kernels by = kernels_of(p);
-  if (is_at_once(p, device)) return {kernel_facts(by.at_once)};
+  if (is_at_once(p, device)) return {kernel_facts(by.heads)};
   return {kernel_facts(by.amax), kernel_facts(by.round)};
 }
 
@@ -117,7 +117,7 @@ Inputs quantize(const Launch& at, const Inputs& in, void* workspace, uint8_t* tr
   const Parts parts(p);
   const Recipe recipe = recipe_of(p.quantize);
   const auto part = [&](size_t begin) { return static_cast<uint8_t*>(workspace) + begin; };
-  QuantizeArguments a{};
+  QuantizeHeadsArguments a{};
   a.one_factor = recipe.descale == Descale::per_tensor;
   for (int column = 0; column < p.head_dim; ++column) {
     if (hadamard_sign(column) < 0) a.signs[column / 32] |= uint32_t{1} << column % 32;
@@ -164,11 +164,14 @@ Inputs quantize(const Launch& at, const Inputs& in, void* workspace, uint8_t* tr
   if (at.part == RunPart::attention) return out;
   const Kernels by = kernels_of(p);
   if (is_at_once(p, at.device)) {
-    launch_kernel(by.at_once, std::min<int64_t>(a.blocks, thread_blocks_at_once(p, at.device)), a,
+    a.q_map = tensor_map(in.q, kQuantizedRows);
+    a.k_map = tensor_map(in.k, kQuantizedRows);
+    a.v_map = tensor_map(in.v, kQuantizedRows);
+    launch_kernel(by.heads, std::min<int64_t>(a.blocks, thread_blocks_at_once(p, at.device)), a,
                   stream, Start::together);
   } else {
-    launch_kernel(by.amax, a.blocks, a, stream);
-    launch_kernel(by.round, a.blocks, a, stream, Start::early);
+    launch_kernel<QuantizeArguments>(by.amax, a.blocks, a, stream);
+    launch_kernel<QuantizeArguments>(by.round, a.blocks, a, stream, Start::early);
   }
   return out;
 }
