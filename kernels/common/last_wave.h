@@ -12,6 +12,7 @@ namespace flashbench::kernels {
 struct LastWave {
   int items;   // the last ones of the launch
   int pieces;  // that each of them is split into
+  int time;    // that they take, as PieceTimes count it
 };
 
 constexpr int kMostPieces = 4;  // of an item
@@ -34,7 +35,7 @@ __host__ __device__ constexpr LastWave last_wave(int64_t items, int at_once, int
     pieces = n;
     least = waves * (share + times.ends);
   }
-  return {last, pieces};
+  return {last, pieces, last > 0 ? least : 0};
 }
 
 }  // namespace flashbench::kernels

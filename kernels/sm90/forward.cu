@@ -16,6 +16,7 @@
 #include "kernels/common/requests.h"
 #include "kernels/sm90/forward_blocks.h"
 #include "kernels/sm90/forward_launch.h"
+#include "kernels/sm90/forward_pieces.h"
 #include "kernels/sm90/forward_variants.h"
 #include "kernels/sm90/tensor_map.h"
 
@@ -111,14 +112,23 @@ std::vector<KernelFacts> facts(const Launch& at) {
   return {kernel_facts(kernel_at(at))};
 }
 
-std::string describe_variant(const Launch& at) {
-  return "sm90_forward " + describe(with_blocks_there_are(at).blocks);
+SplitTiles split_tiles_of(const Launch& at) {
+  if (at.share != nullptr || at.fp32_outputs.of_queries) return {};
+  return split_last_wave(at.problem, at.device,
+                         compiled_head_dim(variants(at), at.problem.head_dim), at.blocks);
 }
 
-// The workspace is Arguments::last_taken. Poisoned memory initialises it to UINT_MAX.
+std::string describe_variant(const Launch& at) {
+  return "sm90_forward " + describe(with_blocks_there_are(at).blocks) +
+         split_tiles_of(at).describe();
+}
+
+// The workspace begins with Arguments::last_taken, which poisoned memory initialises to UINT_MAX.
+// What pieces of tiles take follows.
 static_assert(kPoisonByte == 0xff);
-size_t workspace_bytes(const Launch&) {
-  return sizeof(unsigned);
+constexpr size_t kPiecesAt = 256;
+size_t workspace_bytes(const Launch& at) {
+  return kPiecesAt + split_tiles_of(at).workspace_bytes();
 }
 
 // Rows of `from` for those of `to`; strides in words of 16 bytes.
@@ -209,6 +219,8 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
   } else {
     set_share(a, *at.share, in, at.blocks);
   }
+  a.pieces =
+      split_tiles_of(at).arguments(tiles(p, a.q_blocks), static_cast<char*>(workspace) + kPiecesAt);
   if (at.share == nullptr || at.share->queries.front().empty()) {
     a.order = tile_order(p, tiles(p, a.q_blocks), a.section_heads, at_once);
   }
@@ -227,7 +239,8 @@ void launch(const Launch& given, const Inputs& in, const Outputs& out, void* wor
     FLASHBENCH_CUDA(cudaMemsetAsync(at.share->progress, 0, kShareProgressBytes,
                                     static_cast<cudaStream_t>(stream.cuda)));
   }
-  launch_kernel(kernel_at(at), std::min(tiles(p, a.q_blocks), at_once), a, stream);
+  const int64_t items = split_tiles_of(at).items(tiles(p, a.q_blocks));
+  launch_kernel(kernel_at(at), std::min(items, at_once), a, stream);
 }
 
 }  // namespace

@@ -16,6 +16,9 @@
 // several thread blocks divide the keys of a tile among themselves; merge_parts.cuh merges what
 // they store, or merge_pair.cuh what two of them have.
 //
+// Without a mask, the keys of the last wave's tiles are split into pieces (forward_pieces.h). The
+// last piece of a tile merges them (merge_pieces.cuh).
+//
 // For few tiles of many keys there are variants with `overlaps`: a consumer issues Q K^T of the
 // next block first, and computes its softmax beside its own P V, too.
 //

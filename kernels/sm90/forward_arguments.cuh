@@ -11,6 +11,7 @@
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/setmaxnreg.h"
 #include "kernels/sm90/forward_blocks.h"
+#include "kernels/sm90/forward_pieces.h"
 #include "kernels/sm90/roles.cuh"
 #include "kernels/sm90/tensor_map.h"
 
@@ -45,6 +46,8 @@ struct Config {
   // A consumer computes the softmax of a block beside its own P V of the block before
   // (multiply_overlapped).
   bool overlaps = false;
+  // The last tiles of a launch may be in pieces (forward_pieces.h).
+  bool has_pieces = false;
 };
 
 constexpr Config configuration(int head_dim, int block_q, int block_kv, int stages,
@@ -61,13 +64,15 @@ constexpr Config configuration(int head_dim, int block_q, int block_kv, int stag
           .at_once = thread_blocks_at_once(head_dim, block_q),
           .by_request = by_request,
           .looks_up = by_request,
-          .first_lacks_rows = true};
+          .first_lacks_rows = true,
+          .has_pieces = !by_request};
 }
 
 // The same with O in fp32, for which shared memory has no room.
 constexpr Config with_fp32_o(Config config) {
   config.stage_o = false;
   config.fp32_o = true;
+  config.has_pieces = false;
   return config;
 }
 
@@ -104,6 +109,7 @@ constexpr Config without_look_up(Config config) {
 constexpr Config with_share(Config config) {
   config.first_lacks_rows = false;
   config.shared = true;
+  config.has_pieces = false;
   return config;
 }
 
@@ -195,6 +201,8 @@ struct Arguments {
   Divisor head_groups{1};  // heads, or groups of those that are packed
   Divisor head_rows{1};
   int q_box_rows;  // of one head, copied at once
+
+  Pieces pieces;  // only if the configuration has them
 
   // The number of keys that a query sees, if positive; else it sees none.
   __device__ int visible_keys(int query) const { return min(kv_len, query + diagonal + 1); }

@@ -76,9 +76,11 @@ double end_of_tiles(double longest, double shortest, double tiles_each) {
   return end + (tiles_each > layers + 1 ? std::max(one_more, two_more) : one_more);
 }
 
-// The first block of a head lacks `missing_rows` rows. Of tiles in parts, without their merge.
+// The first block of a head lacks `missing_rows` rows, and tiles may be in pieces. Of tiles in
+// parts, without their merge.
 double predicted_clocks(const Problem& p, const DeviceInfo& device, int head_dim,
-                        const BlockSizes& blocks, int64_t missing_rows, int64_t parts = 1) {
+                        const BlockSizes& blocks, int64_t missing_rows, const LastWave& in_pieces,
+                        int64_t parts = 1) {
   constexpr double kMultiplyAddsPerClock = 2048;  // per multiprocessor, 16-bit tensor cores
   const TileCosts costs =
       parts == 1 ? tile_costs(head_dim, blocks) : tile_costs_in_parts(head_dim, blocks);
@@ -117,7 +119,18 @@ double predicted_clocks(const Problem& p, const DeviceInfo& device, int head_dim
     return costs.first + std::max({longest, of_a_head * static_cast<double>(heads) / slots,
                                    std::ceil(tiles_each) * shortest});
   }
+  if (in_pieces.items > 0) {
+    const auto key_blocks = static_cast<double>(divide_up(p.kv_len, blocks.kv));
+    return costs.first + longest * (std::floor(tiles_each) + in_pieces.time / key_blocks);
+  }
   return costs.first + end_of_tiles(longest, shortest, tiles_each);
+}
+
+// Of whole tiles, and the last ones in pieces. `average` is the average request of `p`.
+double clocks_of_whole_tiles(const Problem& p, const Problem& average, const DeviceInfo& device,
+                             int head_dim, const BlockSizes& blocks) {
+  return predicted_clocks(average, device, head_dim, blocks, missing_rows(p, blocks, average.q_len),
+                          split_last_wave(p, device, head_dim, blocks).last);
 }
 
 // The share of their waves that whole tiles fill.
@@ -152,6 +165,15 @@ int64_t missing_rows(const Problem& p, const BlockSizes& blocks, int64_t q_len) 
   return p.mask == Mask::none ? 0 : missing / kWarpRows * kWarpRows;
 }
 
+SplitTiles split_last_wave(const Problem& p, const DeviceInfo& device, int head_dim,
+                           const BlockSizes& blocks) {
+  if (is_by_request(p) || p.is_masked()) return {};
+  const int64_t tiles = tiles_of(p, blocks);
+  const int64_t at_once = thread_blocks_of_device(device, head_dim, blocks.q);
+  if (tiles < at_once) return {};
+  return split_tiles(tiles, at_once, p.kv_len, blocks, head_dim);
+}
+
 int64_t requested_bytes_of_tiles(const Launch& at) {
   return fused_forward_requested_bytes(
       at, [&](int64_t q_len) { return missing_rows(at.problem, at.blocks, q_len); });
@@ -169,8 +191,7 @@ BlockSizes shortest_blocks(const Problem& p, const DeviceInfo& device, int head_
     return long_blocks;
   }
   const auto clocks_with = [&](const BlockSizes& blocks) {
-    return predicted_clocks(average, device, head_dim, blocks,
-                            missing_rows(p, blocks, average.q_len));
+    return clocks_of_whole_tiles(p, average, device, head_dim, blocks);
   };
   BlockSizes best = long_blocks;
   double least = clocks_with(long_blocks);
@@ -198,8 +219,8 @@ KeyParts shortest_parts(const Problem& p, const DeviceInfo& device, int head_dim
   const auto bytes_of_part =
       static_cast<double>(2 * average.batch * average.q_heads * average.q_len * p.head_dim) *
       sizeof(float);
-  const double clocks_of_whole = predicted_clocks(average, device, head_dim_of_whole, whole,
-                                                  missing_rows(p, whole, average.q_len));
+  const double clocks_of_whole =
+      clocks_of_whole_tiles(p, average, device, head_dim_of_whole, whole);
   // Parts of the same rows gain what whole tiles leave idle.
   const bool leaves_idle =
       kLeastGain * filled_share(average, device, head_dim_of_whole, whole) <= 1;
@@ -224,7 +245,7 @@ KeyParts shortest_parts(const Problem& p, const DeviceInfo& device, int head_dim
           in_pair ? kClocksOfPair
                   : kClocksOfLaunch + static_cast<double>(parts) * bytes_of_part / kBytesPerClock;
       const double clocks =
-          predicted_clocks(rows, device, head_dim, blocks, 0, parts) + clocks_of_merge;
+          predicted_clocks(rows, device, head_dim, blocks, 0, {}, parts) + clocks_of_merge;
       if (clocks >= least) continue;
       least = clocks;
       best = {blocks, parts, packs, in_pair};

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "kernels/attention.h"
+#include "kernels/sm90/forward_pieces.h"
 
 namespace flashbench::kernels::sm90 {
 
@@ -22,6 +23,10 @@ int64_t thread_blocks_of_device(const DeviceInfo&, int head_dim, int block_q);
 // request with so many. With a causal mask the first block sees the fewest keys, so it is the one
 // that lacks rows: a multiple of 16, the rows of a warp, or by request of 64, those of a consumer.
 int64_t missing_rows(const Problem&, const BlockSizes&, int64_t q_len);
+
+// The tiles that are in pieces: those of equal lengths without a mask, which all have as many keys.
+// Where they are too few for a GPU, forward_parts.cu divides the keys of all.
+SplitTiles split_last_wave(const Problem&, const DeviceInfo&, int head_dim, const BlockSizes&);
 
 // What whole tiles request from memory.
 int64_t requested_bytes_of_tiles(const Launch&);

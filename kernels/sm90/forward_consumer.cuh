@@ -13,6 +13,7 @@
 #include "kernels/sm90/forward_tiles.cuh"
 #include "kernels/sm90/forward_walk.cuh"
 #include "kernels/sm90/merge_pair.cuh"
+#include "kernels/sm90/merge_pieces.cuh"
 #include "kernels/sm90/roles.cuh"
 
 namespace flashbench::kernels::sm90 {
@@ -75,7 +76,10 @@ struct ForwardConsumer {
         walk.block >= walk.first_masked || (Shapes::kByRequest && walk.block < walk.unmasked_from);
     if (masked || fresh || !Softmax::try_maximum(s, p, rows, a.scale_log2)) {
       Softmax::scale(s, a.scale_log2);
-      if (masked) Softmax::mask_block(a, walk.tile(), first_row, walk.block, s);
+      if (masked) {
+        const int block = walk.block + Tiles::blocks_before(walk.tile());
+        Softmax::mask_block(a, walk.tile(), first_row, block, s);
+      }
       Softmax::raise_maximum(s, rows, rescale_o);
       Softmax::template exponentiate<true>(
           s, p, {Softmax::base_of(rows.maximum[0]), Softmax::base_of(rows.maximum[1])}, rows.sum,
@@ -215,12 +219,18 @@ struct ForwardConsumer {
       }
       walk.end_blocks();
 
+      bool is_whole = true;
+      if constexpr (Tiles::kHasPieces) {
+        if (const int piece = walk.tile().piece; piece != PieceTile::kWhole) {
+          is_whole = MergePieces<T, kConfig>::merge(a.pieces, piece, consumer, o, rows);
+        }
+      }
       // Store O while the first product of the next tile runs.
       const int done = walk.tile_ring.stage;
       walk.tile_ring.advance();
       more = walk.begin_tile();
       issue_qk(s, q, k.advance(k_ring.stage * kKvBytes));
-      store(a, shared, shared.tiles[done], consumer, o, rows);
+      if (is_whole) store(a, shared, shared.tiles[done], consumer, o, rows);
       walk.release_tile(done);
     }
     ptx::wgmma_wait_group<0>();

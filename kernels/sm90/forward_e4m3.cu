@@ -9,12 +9,12 @@
 #include "kernels/attention.h"
 #include "kernels/common/blocks.h"
 #include "kernels/common/fused_forward.h"
-#include "kernels/common/last_wave.h"
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
 #include "kernels/ptx/griddepcontrol.h"
 #include "kernels/sm90/forward_blocks.h"
 #include "kernels/sm90/forward_e4m3.cuh"
+#include "kernels/sm90/forward_pieces.h"
 #include "kernels/sm90/quantize.h"
 #include "kernels/sm90/tensor_map.h"
 #include "kernels/sm90/transpose_v.cuh"
@@ -33,7 +33,6 @@ struct E4m3Variant {
   int head_dim;
   BlockSizes blocks;
   int threads, shared_bytes;
-  int warps, piece_floats;  // of the consumers; of a piece of a tile, for each thread of these
   void (*function)(E4m3Arguments);
 };
 
@@ -47,8 +46,6 @@ constexpr E4m3Variant variant() {
            .stages = Kernel::kStages},
           Kernel::kThreads,
           sizeof(typename Kernel::Shared),
-          Kernel::kWarps,
-          Kernel::kPieceFloats,
           forward_e4m3_kernel<Kernel>};
 }
 
@@ -88,25 +85,9 @@ std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& d
   return std::nullopt;
 }
 
-// The tiles of the last wave, if they are split: where all have as many keys, or there is no other
-// wave.
-LastWave split_tiles(const Launch& at) {
-  constexpr LastWave kNone{0, 1};
-  constexpr int kMostWaves = 3;
-  const Problem& p = at.problem;
-  const int at_once = std::max(1, at.device.threads);
-  const int64_t all = tiles(p, at.blocks.q);
-  if (p.is_masked() && all >= at_once) return kNone;
-  // In blocks of keys. By measurement, merging a piece takes as long as six (docs/kernel-log.md).
-  const auto blocks = static_cast<int>(divide_up(p.kv_len, at.blocks.kv));
-  const LastWave last =
-      last_wave(all, at_once, kMostWaves, {.item = blocks, .ends = 6, .least_share = 8});
-  return last.pieces > 1 ? last : kNone;
-}
-
 // The workspace begins with Arguments::last_taken, which poisoned memory initialises to UINT_MAX.
 // Transposed V follows, with zeros behind its columns and keys, then what the recipe takes, and
-// what pieces of tiles do: their sums, and counters that are initialised alike.
+// what pieces of tiles do.
 static_assert(kPoisonByte == 0xff);
 constexpr size_t kTransposedAt = 256;
 
@@ -184,26 +165,21 @@ struct Family {
     return facts;
   }
 
-  // Of the sums of all pieces, whose counters follow.
-  static size_t piece_sum_bytes(const Launch& at) {
-    const LastWave last = split_tiles(at);
-    const E4m3Variant& variant = variant_at(kVariants, at);
-    const int64_t floats = int64_t{32} * variant.warps * variant.piece_floats;
-    return last.items * last.pieces * static_cast<size_t>(floats) * sizeof(float);
+  // Where all tiles have as many keys, or there is one wave.
+  static SplitTiles split_tiles_of(const Launch& at) {
+    const Problem& p = at.problem;
+    const int64_t all = tiles(p, at.blocks.q);
+    if (p.is_masked() && all >= at.device.threads) return {};
+    return split_tiles(all, at.device.threads, p.kv_len, at.blocks,
+                       compiled_head_dim(kVariants, p.head_dim));
   }
+
   static size_t workspace_bytes(const Launch& at) {
-    const LastWave last = split_tiles(at);
-    const int64_t counters = last.items * last.pieces * variant_at(kVariants, at).warps;
-    return pieces_at(at.problem) + piece_sum_bytes(at) +
-           static_cast<size_t>(counters) * sizeof(unsigned);
+    return pieces_at(at.problem) + split_tiles_of(at).workspace_bytes();
   }
 
   static std::string describe_variant(const Launch& at) {
-    const LastWave last = split_tiles(at);
-    const std::string whole = std::string(kName) + " " + describe(at.blocks);
-    if (last.items == 0) return whole;
-    return whole + ", " + std::to_string(last.items) + " tiles in " + std::to_string(last.pieces) +
-           " pieces";
+    return std::string(kName) + " " + describe(at.blocks) + split_tiles_of(at).describe();
   }
 
   static void launch(const Launch& at, const Inputs& inputs, const Outputs& out, void* workspace,
@@ -248,16 +224,10 @@ struct Family {
     a.v_descales = in.v.descales;
     a.kv_heads = static_cast<int>(p.kv_heads);
     a.only_v_is_made = p.is_scaled();
-    const LastWave last = split_tiles(at);
-    const int64_t whole_tiles = tiles(p, at.blocks.q) - last.items;
-    char* const sums = static_cast<char*>(workspace) + pieces_at(p);
-    a.whole_tiles = static_cast<int>(whole_tiles);
-    a.split_tiles = last.items;
-    a.pieces = last.pieces;
-    a.piece_sums = reinterpret_cast<float*>(sums);
-    a.piece_arrivals = reinterpret_cast<unsigned*>(sums + piece_sum_bytes(at));
-    const int64_t all = whole_tiles + last.items * last.pieces;
-    launch_kernel(kernel_at(at), std::min<int64_t>(all, at.device.threads), a, stream,
+    const SplitTiles split = split_tiles_of(at);
+    const int64_t all = tiles(p, at.blocks.q);
+    a.pieces = split.arguments(all, static_cast<char*>(workspace) + pieces_at(p));
+    launch_kernel(kernel_at(at), std::min<int64_t>(split.items(all), at.device.threads), a, stream,
                   Start::early);
   }
 

@@ -8,15 +8,13 @@
 //   are not rounded to 0.
 // - The tensor cores cut each e4m3 product off behind 13 fraction bits of the largest, so a long
 //   sum drifts. If `promoted`, P V of each block of keys begins at 0 and is added to O in fp32.
-// - Without a mask, and where tiles are too few for a GPU, the keys of the last wave's tiles are
-//   split into pieces (see kernels/common/last_wave.h). The last one of a tile merges them.
+// - Tiles that are too few for a GPU are in pieces with a mask, too.
 #pragma once
 
 #include <cuda_bf16.h>
 
 #include <cstdint>
 
-#include "kernels/ptx/atom.h"
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
@@ -30,6 +28,7 @@
 #include "kernels/sm90/forward_softmax.cuh"
 #include "kernels/sm90/forward_tiles.cuh"
 #include "kernels/sm90/forward_walk.cuh"
+#include "kernels/sm90/merge_pieces.cuh"
 #include "kernels/sm90/roles.cuh"
 
 namespace flashbench::kernels::sm90 {
@@ -62,7 +61,8 @@ struct E4m3Config {
             .stage_o = true,
             .turns = false,
             .at_once = 1,
-            .first_lacks_rows = true};
+            .first_lacks_rows = true,
+            .has_pieces = true};
   }
 };
 
@@ -83,21 +83,13 @@ constexpr E4m3Config e4m3_configuration(int head_dim, bool promoted) {
 struct E4m3Arguments : Arguments {
   Descales q_descales, k_descales, v_descales;
   int kv_heads;
-  // Tiles from `whole_tiles` on are split into pieces. In the workspace: the sums of each piece, by
-  // warp, and how many warps have stored theirs, of which a tile uses those of its first piece.
-  int whole_tiles, split_tiles, pieces;
-  float* piece_sums;
-  unsigned* piece_arrivals;
   // Of the inputs, the launch before makes transposed V alone. Else it makes all, and the factors.
   bool only_v_is_made;
 };
 
-// A tile, or a piece of one: `kv_blocks` are those of the piece, numbered from 0.
-struct E4m3Tile : Tile {
+struct E4m3Tile : PieceTile {
   float scale_log2;  // with the factors of Q and K
   float v_descale;
-  int blocks_before;  // of keys, before those of the piece
-  int piece;          // counts all pieces of the launch; kWhole if this is none
 };
 
 // Tiles come with their factors.
@@ -105,38 +97,17 @@ template <E4m3Config kConfig>
 struct E4m3Tiles : ForwardTiles<kConfig.of_half()> {
   using Tiles = ForwardTiles<kConfig.of_half()>;
   using Tile = E4m3Tile;
-  static constexpr bool kHasPieces = true;
-  static constexpr int kWhole = -1;
-
-  static __device__ unsigned count(const E4m3Arguments& a) {
-    return static_cast<unsigned>(a.whole_tiles + a.split_tiles * a.pieces);
-  }
 
   static __device__ E4m3Tile next_tile(const E4m3Arguments& a, unsigned index, unsigned tiles) {
-    if (index >= tiles) return {Tiles::no_tile(), 0, 0, 0, kWhole};
-    const int piece = static_cast<int>(index) - a.whole_tiles;
-    const int number = piece < 0 ? static_cast<int>(index) : a.whole_tiles + piece / a.pieces;
-    const sm90::Tile tile = Tiles::tile_at(a, number);
+    const PieceTile tile = Tiles::next_tile(a, index, tiles);
+    if (tile.kv_blocks == Tiles::kNoTile) return {tile, 0, 0};
     const int kv_head = tile.head / a.heads_per_kv_head;
     const auto factor = [&](const Descales& of, int head) {
       return of.data[tile.batch * of.batch_stride + head * of.head_stride];
     };
-    const E4m3Tile whole{
-        tile, a.scale_log2 * factor(a.q_descales, tile.head) * factor(a.k_descales, kv_head),
-        factor(a.v_descales, kv_head), 0, kWhole};
-    return piece < 0 ? whole : piece_of(a, whole, piece);
+    return {tile, a.scale_log2 * factor(a.q_descales, tile.head) * factor(a.k_descales, kv_head),
+            factor(a.v_descales, kv_head)};
   }
-
-  // About as many blocks of keys as the others; it may have none.
-  static __device__ E4m3Tile piece_of(const E4m3Arguments& a, E4m3Tile tile, int piece) {
-    const int number = piece % a.pieces, blocks = tile.kv_blocks;
-    tile.blocks_before = blocks * number / a.pieces;
-    tile.kv_blocks = blocks * (number + 1) / a.pieces - tile.blocks_before;
-    tile.piece = piece;
-    return tile;
-  }
-
-  static __device__ int blocks_before(const E4m3Tile& tile) { return tile.blocks_before; }
 };
 
 // What differs from the kernel on 16 bits.
@@ -161,9 +132,6 @@ struct E4m3Shapes : ForwardShapes<kConfig.of_half()> {
   static constexpr int kKPanelBytes = kBlockKv * kPanelColumns;
   static constexpr bool kTransposedV = true;
   static constexpr int kVBytes = kHeadDim * kRowBytes;
-
-  static constexpr int kWarps = 4 * kConsumers;
-  static constexpr int kPieceFloats = Half::kOFloats + 4;  // a thread's O, maxima and sums
 
   static constexpr int kStepKeys = 32;  // K of one wgmma
   static constexpr int kPSteps = kBlockKv / kStepKeys;
@@ -191,6 +159,7 @@ struct ForwardE4m3 : E4m3Shapes<kConfig> {
   using typename Shapes::Shared;
   using Softmax = ForwardSoftmax<__nv_bfloat16, kConfig.of_half()>;
   using Output = ForwardOutput<__nv_bfloat16, kConfig.of_half()>;
+  using Merge = MergePieces<__nv_bfloat16, kConfig.of_half()>;
   using Tiles = typename Shapes::Tiles;
   using Rows = typename Softmax::Rows;
   using QMatrix = ptx::SwizzledMatrix<kPanelColumns>;
@@ -334,61 +303,6 @@ struct ForwardE4m3 : E4m3Shapes<kConfig> {
     return true;
   }
 
-  // Merges this warp's rows of all pieces of a tile, in their order, so that it does not matter
-  // which comes last. Returns whether this is the last piece: `o` and `rows` are then those of the
-  // tile, and else of no use.
-  static __device__ bool merge(const E4m3Arguments& a, int piece, int warp, float (&o)[kOFloats],
-                               Rows& rows) {
-    constexpr int kWarpFloats = Shapes::kPieceFloats * 32;
-    constexpr int kPieceFloats = kWarpFloats * Shapes::kWarps;
-    const int lane = ptx::tid_x() % 32, first = piece - piece % a.pieces;
-    float* const sums = a.piece_sums + int64_t{first} * kPieceFloats + warp * kWarpFloats + lane;
-    float* const own = sums + (piece - first) * kPieceFloats;
-#pragma unroll
-    for (int i = 0; i < kOFloats; ++i) own[i * 32] = o[i];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      own[(kOFloats + i) * 32] = rows.maximum[i];
-      own[(kOFloats + 2 + i) * 32] = rows.sum[i];
-    }
-    __syncwarp();
-    // The counter is at `pieces` - 1 or above before the first arrives.
-    bool last = false;
-    if (lane == 0) {
-      const auto others = static_cast<unsigned>(a.pieces) - 1;
-      unsigned* const arrivals = a.piece_arrivals + first * Shapes::kWarps + warp;
-      last = ptx::atom_inc_acq_rel_gpu(arrivals, others) == others - 1;
-    }
-    last = __any_sync(~0u, last);
-    __syncwarp();
-    if (!last) return false;
-    rows = Rows();
-#pragma unroll 1
-    for (int other = 0; other < a.pieces; ++other) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float maximum = __ldcg(sums + other * kPieceFloats + (kOFloats + i) * 32);
-        rows.maximum[i] = fmaxf(rows.maximum[i], maximum);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kOFloats; ++i) o[i] = 0;
-#pragma unroll 1
-    for (int other = 0; other < a.pieces; ++other) {
-      const float* const from = sums + other * kPieceFloats;
-      float factor[2];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        factor[i] = ptx::ex2_approx_ftz(__ldcg(from + (kOFloats + i) * 32) -
-                                        Softmax::base_of(rows.maximum[i]));
-        rows.sum[i] += __ldcg(from + (kOFloats + 2 + i) * 32) * factor[i];
-      }
-#pragma unroll
-      for (int i = 0; i < kOFloats; ++i) o[i] += __ldcg(from + i * 32) * factor[i / 2 % 2];
-    }
-    return true;
-  }
-
   // Stores the results of a tile: O and the logsumexp of this warp's rows.
   static __device__ void store(const E4m3Arguments& a, Shared& shared, const E4m3Tile& tile,
                                int consumer, const float (&o)[kOFloats], const Rows& rows) {
@@ -503,15 +417,15 @@ struct ForwardE4m3 : E4m3Shapes<kConfig> {
       }
 
       const int done = walk.tile_ring.stage;
-      bool whole = true;
-      if (const int piece = walk.tile().piece; piece != Tiles::kWhole) {
-        whole = merge(a, piece, 4 * consumer + ptx::tid_x() / 32 % 4, o, rows);
+      bool is_whole = true;
+      if (const int piece = walk.tile().piece; piece != PieceTile::kWhole) {
+        is_whole = Merge::merge(a.pieces, piece, consumer, o, rows);
       }
       // Store O while the first product of the next tile runs.
       walk.tile_ring.advance();
       more = walk.begin_tile();
       issue_qk(s, q, k.advance(k_ring.stage * kKBytes));
-      if (whole) store(a, shared, shared.tiles[done], consumer, o, rows);
+      if (is_whole) store(a, shared, shared.tiles[done], consumer, o, rows);
       walk.release_tile(done);
     }
     ptx::wgmma_wait_group<0>();

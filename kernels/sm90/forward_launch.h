@@ -17,7 +17,7 @@ int64_t q_block_slots(const Problem&, int block_q);
 // The tiles of all heads; `q_blocks` are what q_blocks() says.
 int64_t tiles(const Problem&, int64_t q_blocks);
 
-// What all variants need but the tensor maps. The workspace is Arguments::last_taken.
+// What all variants need but the tensor maps. The workspace begins with Arguments::last_taken.
 Arguments common_arguments(const Launch&, const Outputs&, void* workspace);
 
 // Of variants by request. Where these serve a dense problem, the caller sets q_blocks.

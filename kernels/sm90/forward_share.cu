@@ -1,6 +1,6 @@
 // The variants of the forward kernel for Hopper for a GPU's share of a problem (kernels::Share).
 // Other head dimensions run with the next larger one. Block sizes are those that long problems have
-// on one GPU, so that O has the same bits.
+// on one GPU, so that O has the same bits, but for tiles that are in pieces there.
 #include <array>
 
 #include "kernels/sm90/forward_variants.h"

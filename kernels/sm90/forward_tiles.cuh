@@ -46,6 +46,13 @@ struct alignas(16) Tile {
   int batch, head, first_query, kv_blocks;
 };
 
+// The same, or a piece of one: `kv_blocks` are those of the piece, numbered from 0.
+struct PieceTile : Tile {
+  static constexpr int kWhole = -1;
+  int blocks_before;  // of keys, before those of the piece
+  int piece;          // counts all pieces of the launch; kWhole if this is none
+};
+
 // The same of a share: queries before `begin` are not of it.
 struct ShareTile : Tile {
   int begin;
@@ -72,16 +79,21 @@ struct ForwardTiles {
   static constexpr bool kByRequest = kConfig.by_request;
   static_assert(kByRequest || !(kConfig.in_parts || kConfig.looks_up));
   static constexpr bool kHasWindows = kByRequest && !kConfig.in_parts;
-  static constexpr bool kHasPieces = false;  // see E4m3Tiles
+  static constexpr bool kHasPieces = kConfig.has_pieces;
+  static_assert(!kHasPieces || !(kByRequest || kConfig.shared));
   using Tile = std::conditional_t<
       kConfig.in_parts, TilePart,
-      std::conditional_t<kByRequest, RequestTile,
-                         std::conditional_t<kConfig.shared, ShareTile, sm90::Tile>>>;
+      std::conditional_t<
+          kByRequest, RequestTile,
+          std::conditional_t<kConfig.shared, ShareTile,
+                             std::conditional_t<kHasPieces, PieceTile, sm90::Tile>>>>;
 
   // The number of tiles of a launch.
   static __device__ unsigned count(const Arguments& a) {
     if constexpr (kConfig.in_parts) {
       return static_cast<unsigned>(a.head_groups.divisor() * a.q_blocks * a.parts.divisor());
+    } else if constexpr (kHasPieces) {
+      return static_cast<unsigned>(a.pieces.whole_tiles + a.pieces.split_tiles * a.pieces.each);
     } else {
       return static_cast<unsigned>((kByRequest ? a.heads : a.batch_heads) * a.q_blocks);
     }
@@ -133,19 +145,38 @@ struct ForwardTiles {
       return request_tile_at(a, index);
     } else if constexpr (kConfig.shared) {
       return share_tile_at(a, a.order.item(index));
+    } else if constexpr (kHasPieces) {
+      return piece_at(a, index);
     } else {
-      const SectionItem item =
-          item_in_sections(a.order.item(index), a.batch_heads, a.section_heads, a.q_blocks);
-      const int missing_rows = kConfig.first_lacks_rows ? a.missing_rows : 0;
-      const int first_query = (a.q_blocks - 1 - item.block) * kBlockQ - missing_rows;
-      return {item.head / a.heads, item.head % a.heads, first_query,
-              kv_blocks(a, first_query, kBlockQ)};
+      return whole_tile_at(a, index);
     }
+  }
+  static __device__ sm90::Tile whole_tile_at(const Arguments& a, int index) {
+    const SectionItem item =
+        item_in_sections(a.order.item(index), a.batch_heads, a.section_heads, a.q_blocks);
+    const int missing_rows = kConfig.first_lacks_rows ? a.missing_rows : 0;
+    const int first_query = (a.q_blocks - 1 - item.block) * kBlockQ - missing_rows;
+    return {item.head / a.heads, item.head % a.heads, first_query,
+            kv_blocks(a, first_query, kBlockQ)};
   }
   static constexpr int kNoTile = -1;  // value of kv_blocks after the last tile
   static __device__ Tile no_tile() {
     Tile tile{};
     tile.kv_blocks = kNoTile;
+    return tile;
+  }
+
+  // A whole tile, or a piece of one of the last, which has about as many blocks of keys as the
+  // others; it may have none.
+  static __device__ PieceTile piece_at(const Arguments& a, int index) {
+    const int each = a.pieces.each, piece = index - a.pieces.whole_tiles;
+    PieceTile tile{whole_tile_at(a, piece < 0 ? index : a.pieces.whole_tiles + piece / each), 0,
+                   PieceTile::kWhole};
+    if (piece < 0) return tile;
+    const int number = piece % each, blocks = tile.kv_blocks;
+    tile.blocks_before = blocks * number / each;
+    tile.kv_blocks = blocks * (number + 1) / each - tile.blocks_before;
+    tile.piece = piece;
     return tile;
   }
 
@@ -168,7 +199,13 @@ struct ForwardTiles {
   }
 
   // Blocks of keys before the one with number 0.
-  static __device__ int blocks_before(const Tile&) { return 0; }
+  static __device__ int blocks_before([[maybe_unused]] const Tile& tile) {
+    if constexpr (kHasPieces) {
+      return tile.blocks_before;
+    } else {
+      return 0;
+    }
+  }
 
   // The number of blocks of keys that these queries of a tile see; 0 if the queries do not exist.
   static __device__ int kv_blocks(const Arguments& a, const Tile& tile, int first_query,

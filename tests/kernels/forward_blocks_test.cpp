@@ -45,7 +45,8 @@ TEST(ForwardBlocks, LargeProblemsFillAMultiprocessorWithOneThreadBlock) {
   }
 }
 
-// 176 blocks of 192 queries are two waves of a GPU with 132 multiprocessors, and so are 256 of 128.
+// 176 blocks of 192 queries are a wave and one of pieces of a GPU with 132 multiprocessors, and 256
+// of 128 are two waves.
 TEST(ForwardBlocks, ProblemsOfFewBlocksHaveSmallerOnes) {
   for (const int64_t head_dim : {64, 72, 128}) {
     EXPECT_EQ(chosen(problem(1, 16, 2048, head_dim, Mask::none)).q, 128) << head_dim;

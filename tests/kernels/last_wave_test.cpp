@@ -37,6 +37,14 @@ TEST(LastWave, IsSplitIfThatMakesUpForTheEndsOfPieces) {
   EXPECT_EQ(of(24, with_ends(14)), std::pair(24, 1));
 }
 
+TEST(LastWave, TakesWhatItsPiecesDo) {
+  const auto time = [](int64_t items) { return last_wave(items, 132, 3, {32, 6, 8}).time; };
+  EXPECT_EQ(time(132), 0);
+  EXPECT_EQ(time(132 + 96), 32);      // whole
+  EXPECT_EQ(time(132 + 24), 8 + 6);   // in four pieces
+  EXPECT_EQ(time(132 + 66), 16 + 6);  // in two
+}
+
 TEST(LastWave, HasNoMorePiecesThanThereIsRoomFor) {
   for (const int at_once : {1, 2, 66, 78, 132}) {
     for (int64_t items = 0; items < 3 * at_once; ++items) {

@@ -40,6 +40,7 @@ Delayed delayed() {
 struct Sample {
   Problem problem;
   Delayed kernel;
+  int multiprocessors = 0;  // that the kernel is told of; 0: those that there are
 };
 
 std::vector<Sample> samples() {
@@ -64,7 +65,23 @@ std::vector<Sample> samples() {
     return p;
   };
   constexpr auto kTop = Mask::causal_top_left, kBottom = Mask::causal_bottom_right;
+  // Its last wave is in pieces.
+  constexpr int kFew = 11;
+  const auto in_pieces = [](Dtype dtype, int64_t q_len, int64_t kv_len, int64_t head_dim,
+                            const Delayed& kernel) -> Sample {
+    return {grouped_problem(dtype, Mask::none, 2, q_len, kv_len, head_dim), kernel, kFew};
+  };
   return {
+      in_pieces(Dtype::bf16, 500, 4201, 64, d64),
+      in_pieces(Dtype::bf16, 197, 4100, 64, d64_short),
+      in_pieces(Dtype::fp16, 250, 2101, 64, d64_few),
+      in_pieces(Dtype::fp16, 300, 4301, 80, d80),
+      in_pieces(Dtype::fp16, 500, 4333, 120, d128),
+      in_pieces(Dtype::fp16, 190, 3071, 128, d128),
+      in_pieces(Dtype::fp16, 250, 5000, 128, d128_few),
+      in_pieces(Dtype::fp16, 250, 4099, 128, d128_overlapped),
+      in_pieces(Dtype::fp16, 100, 4200, 128, d128_short),
+      in_pieces(Dtype::bf16, 129, 4500, 256, d256),
       {grouped_problem(Dtype::bf16, Mask::none, 2, 500, 1201, 64), d64},
       {grouped_problem(Dtype::bf16, Mask::none, 2, 1, 1, 64), d64},
       {grouped_problem(Dtype::bf16, kBottom, 2, 1601, 1700, 64), d64},
@@ -104,11 +121,16 @@ class CudaSm90Delays : public testing::TestWithParam<int> {};
 TEST_P(CudaSm90Delays, ChangeNoBit) {
   if (const auto why = why_no_cuda()) GTEST_SKIP() << *why;
   const std::unique_ptr<Device> device = make_cuda_device(0);
-  const auto [p, delayed] = samples()[static_cast<size_t>(GetParam())];
+  const auto [p, delayed, multiprocessors] = samples()[static_cast<size_t>(GetParam())];
   if (const auto why = kSm90Forward.why_unsupported(p, device->info())) GTEST_SKIP() << *why;
   ASSERT_THAT(kSm90Forward.candidates(p, device->info()), testing::Contains(delayed.blocks));
 
-  CudaProblem one(*device, kSm90Forward, p, delayed.blocks);
+  DeviceInfo info = device->info();
+  if (multiprocessors > 0) {
+    info.threads = multiprocessors;
+    EXPECT_THAT(kSm90Forward.variant({p, info, delayed.blocks}), testing::HasSubstr("pieces"));
+  }
+  CudaProblem one(*device, kSm90Forward, p, delayed.blocks, info);
   expect_no_bit_changes(*device, p, one, delayed.kernel, [&] {
     HostOutputs host = one.outputs().to_host();
     const Oracle oracle(p, one.host_inputs(), Dtype::fp32, {}, *device);

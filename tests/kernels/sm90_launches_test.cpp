@@ -22,6 +22,8 @@ const std::vector<Problem> kProblems{
     grouped_problem(Dtype::bf16, Mask::causal_top_left, 8, 515, 333, 128),
     grouped_problem(Dtype::fp16, Mask::none, 8, 400, 100, 120),
     grouped_problem(Dtype::bf16, Mask::causal_bottom_right, 8, 450, 321, 256),
+    // Its last wave is in pieces.
+    grouped_problem(Dtype::bf16, Mask::none, 23, 190, 4100, 64),
 };
 
 TEST(CudaSm90Launches, TenThousandBesideOtherWorkLeaveTheSameOutputs) {

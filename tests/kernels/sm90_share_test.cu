@@ -1,6 +1,6 @@
 // The forward kernel for Hopper on shares of a problem, whose launches fetch rows while they
 // compute. Whichever warps are late, and on any number of multiprocessors, the shares together give
-// the bits of one launch for all.
+// the bits of one launch for all, which has too few keys for pieces.
 #include <gtest/gtest.h>
 
 #include <algorithm>
