@@ -39,17 +39,26 @@ int64_t key_block_slots(const Launch& at) {
   return (p.kv_len + at.blocks.kv - 1) / at.blocks.kv;
 }
 
-// The main kernel's work: one item for each part of a block of keys of a K/V head and, if those of
-// the last wave may be split (last_wave.h), as many more as run at once.
+// The main kernel's work: one item for each part of a block of keys of a K/V head, or for each
+// piece if it is one of the last wave (last_wave.h). By request, as many more as run at once, if
+// that wave may be split.
 struct Items {
-  Items(const Launch& at, int parts, bool deterministic) {
+  Items(const Launch& at, int parts, const MainKernel& kernel) {
     const Problem& p = at.problem;
     const int64_t batch = is_by_request(p) ? 1 : p.batch;
-    if (may_split_last_wave(at, parts, deterministic)) at_once = static_cast<int>(slots(at));
-    count = batch * p.kv_heads * parts * key_block_slots(at) + at_once;
+    const LastWave last = split_blocks(at, parts, kernel);
+    if (is_by_request(p) && may_split_last_wave(at, parts, kernel)) {
+      at_once = static_cast<int>(slots(at));
+    }
+    whole = batch * p.kv_heads * parts * key_block_slots(at) - last.items + at_once;
+    pieces = last.pieces;
+    count = whole + last.items * last.pieces;
+    most_pieces = last.items * last.pieces + kMostPiecesAtOnce * at_once;
   }
-  int64_t count;
-  int at_once = 0;  // how many run at once, if those of the last wave may be split
+  int64_t count, whole;  // those from `whole` on are pieces
+  int pieces;            // of a block of keys
+  int at_once = 0;       // by request: how many run at once, if the last wave may be split
+  int most_pieces;       // of all blocks of keys, by request, too
 };
 
 // The layout of the workspace. With a null base only `bytes` is meaningful.
@@ -73,7 +82,7 @@ struct Workspace {
     turns = reinterpret_cast<int*>(take(rows / kTurnRows * sizeof(int)));
     tickets = reinterpret_cast<int*>(take(sizeof(int)));
     work_list = take(static_cast<size_t>(is_by_request(p) ? items.count : 0) * kRequestWorkBytes);
-    const auto pieces = static_cast<size_t>(kMostPiecesAtOnce * items.at_once);
+    const auto pieces = static_cast<size_t>(items.most_pieces);
     piece_sums = take_floats(pieces * static_cast<size_t>(launch.blocks.kv) * 2 * head_dim);
     piece_arrivals = reinterpret_cast<unsigned*>(take(pieces * kMostPieceWarps * sizeof(unsigned)));
     key_floats = static_cast<size_t>(slices * p.kv_heads * key_rows(p)) * head_dim;
@@ -117,9 +126,15 @@ Strided strided(const ConstTensorView& t) {
 
 }  // namespace
 
-std::string describe_main(const Launch& at) {
-  const int parts = choose_parts(at);
-  return describe(at.blocks) + (parts > 1 ? fmt::format(", {} parts", parts) : "");
+std::string describe_main(const Launch& at, const MainKernel& kernel) {
+  const int parts = choose_parts(at, kernel);
+  const LastWave last = split_blocks(at, parts, kernel);
+  std::string text = describe(at.blocks);
+  if (parts > 1) text += fmt::format(", {} parts", parts);
+  if (last.items > 0) {
+    text += fmt::format(", {} blocks of keys in {} pieces", last.items, last.pieces);
+  }
+  return text;
 }
 
 // Its thread blocks all run at once and go through the rows.
@@ -150,19 +165,20 @@ void launch_last(const Launch& at, const Arguments& args, Stream stream, Start s
   launch_kernel(rows.kernel, (query_rows + key_rows) / rows.rows, args, stream, start);
 }
 
-size_t workspace_bytes(const Launch& at, bool deterministic) {
-  const int parts = choose_parts(at);
-  return Workspace(at, Items(at, parts, deterministic), slices(at, parts, deterministic), nullptr)
+size_t workspace_bytes(const Launch& at, const MainKernel& kernel) {
+  const int parts = choose_parts(at, kernel);
+  return Workspace(at, Items(at, parts, kernel), slices(at, parts, kernel.deterministic), nullptr)
       .bytes;
 }
 
 Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
-                    bool deterministic) {
+                    const MainKernel& kernel) {
   const Problem& p = at.problem;
-  const int parts = choose_parts(at);
+  const int parts = choose_parts(at, kernel);
   const KeySums* const sums = at.key_sums;
-  const Items items(at, parts, deterministic);
-  const Workspace space(at, items, slices(at, parts, deterministic), workspace);
+  const Items items(at, parts, kernel);
+  const int key_slices = slices(at, parts, kernel.deterministic);
+  const Workspace space(at, items, key_slices, workspace);
   const double scale = p.softmax_scale();
   const bool by_request = is_by_request(p);
   return {.q = strided(in.q),
@@ -184,8 +200,8 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
           .piece_arrivals = space.piece_arrivals,
           .dk_sums = sums != nullptr ? sums->dk : space.dk_sums,
           .dv_sums = sums != nullptr ? sums->dv : space.dv_sums,
-          .slices = slices(at, parts, deterministic),
-          .zeros = deterministic ? 0 : static_cast<int64_t>(space.key_floats),
+          .slices = key_slices,
+          .zeros = kernel.deterministic ? 0 : static_cast<int64_t>(space.key_floats),
           .batch = by_request ? 1 : static_cast<int>(p.batch),
           .q_heads = static_cast<int>(p.q_heads),
           .kv_heads = static_cast<int>(p.kv_heads),
@@ -201,6 +217,8 @@ Arguments arguments(const Launch& at, const Inputs& in, const Outputs& out, void
           .adds_keys = parts > 1 || sums != nullptr,
           .key_blocks = static_cast<int>(key_block_slots(at)),
           .work_items = static_cast<int>(items.count),
+          .whole_items = static_cast<int>(items.whole),
+          .pieces = items.pieces,
           .at_once = items.at_once,
           .key_end = by_request ? 0 : static_cast<int>(p.seen_keys().end),
           .diagonal = by_request ? 0 : static_cast<int>(diagonal(p)),
@@ -217,7 +235,7 @@ void store_key_sums(const Launch& at, RowRange keys, const Outputs& out, Stream 
   const int first = block(keys.first), count = block(keys.end) - first;
   if (count == 0) return;
   launch_kernel(convert_keys(p), 2 * p.batch * p.kv_heads * count,
-                {arguments(at, {}, out, nullptr, false), first, count}, stream);
+                {arguments(at, {}, out, nullptr, {}), first, count}, stream);
 }
 
 // First kernel: reads O, dO and L; writes D, L in base 2 and zeros in dQ's accumulators. Main
@@ -228,7 +246,7 @@ void store_key_sums(const Launch& at, RowRange keys, const Outputs& out, Stream 
 // writes dQ. What pieces of the last wave read again, and their sums, are left out. If thread
 // blocks share keys, each part reads the keys and adds to accumulators of dK and dV, which counts
 // once. These are then read; if all parts add to the same ones, they are first set to zero.
-int64_t requested_bytes(const Launch& at, bool deterministic) {
+int64_t requested_bytes(const Launch& at, const MainKernel& kernel) {
   const Problem& p = at.problem;
   const int64_t element = element_size(p.dtype);
   constexpr int64_t kFloat = sizeof(float);
@@ -249,11 +267,11 @@ int64_t requested_bytes(const Launch& at, bool deterministic) {
   });
   const int64_t queries = p.q_heads * p.q_tokens(), visited = p.q_heads * query_rows;
   const int64_t first = queries * (p.head_dim * (2 * element + kFloat) + 3 * kFloat);
-  const int64_t parts = choose_parts(at), key_elements = p.kv_heads * p.head_dim;
+  const int64_t parts = choose_parts(at, kernel), key_elements = p.kv_heads * p.head_dim;
   const int64_t seen = p.sum_of_requests(seen_keys), cluster = at.blocks.cluster;
   const int64_t keys_of_others = key_elements * parts * seen * (cluster - 1) / cluster * element;
   const int64_t keys = key_elements * (parts * seen + p.kv_tokens()) * 2 * element + keys_of_others;
-  const int64_t read_and_zeroed = deterministic ? parts : 2;
+  const int64_t read_and_zeroed = kernel.deterministic ? parts : 2;
   const int64_t sums =
       parts > 1 ? key_elements * p.kv_tokens() * 2 * kFloat * (parts + read_and_zeroed) : 0;
   const int64_t main =

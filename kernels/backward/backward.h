@@ -15,6 +15,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/backward/requests.h"
+#include "kernels/backward/split.h"
 #include "kernels/common/launch.h"
 #include "kernels/common/sections.cuh"
 
@@ -44,8 +45,7 @@ struct Arguments {
   int* tickets;             // number of work items taken so far, for kernels that count them
   void* work_list;          // of RequestWork, by request
   // Of work items in pieces (kernels/common/last_wave.h): the sums of each piece, and how many have
-  // stored theirs, [kMostPiecesAtOnce * at_once, kMostPieceWarps], of which an item uses those of
-  // its first piece.
+  // stored theirs, [pieces, kMostPieceWarps], of which an item uses those of its first piece.
   float* piece_sums;
   unsigned* piece_arrivals;
   // Accumulators of shared blocks of keys, laid out like dQ's: [slices, batch * kv_heads, padded_kv
@@ -59,8 +59,10 @@ struct Arguments {
   int parts;      // thread blocks that share a block of keys
   int adds_keys;  // whether dK and dV are added to sums: other parts, or other launches, do so too
   int key_blocks;
-  int work_items;       // of the main kernel, with the further pieces of those of the last wave
-  int at_once;          // how many run at once, if those of the last wave may be split; else 0
+  int work_items;   // of the main kernel, with the further pieces of those of the last wave
+  int whole_items;  // items from this one on are pieces of a block of keys, `pieces` each
+  int pieces;
+  int at_once;          // by request: how many run at once, if the last wave may be split; else 0
   Sections sections{};  // of parts of K/V heads, for the main kernel
   int key_end;          // no query sees this key or a later one
   int diagonal;         // query q sees keys 0 to q + diagonal
@@ -100,18 +102,17 @@ inline constexpr int kMostPiecesAtOnce = 2;  // of a launch, for each item that 
 inline constexpr int kMostPieceWarps = 16;   // of a thread block, or two, that add up pieces
 inline constexpr int kLeastPieceSteps = 4;   // of a piece (see Work); its ends take as long as two
 
-// If deterministic, each part of a block of keys has its own accumulators.
-size_t workspace_bytes(const Launch&, bool deterministic);
+size_t workspace_bytes(const Launch&, const MainKernel&);
 Arguments arguments(const Launch&, const Inputs&, const Outputs&, void* workspace,
-                    bool deterministic);
-int64_t requested_bytes(const Launch&, bool deterministic);
+                    const MainKernel&);
+int64_t requested_bytes(const Launch&, const MainKernel&);
 void launch_first(const Launch&, const Arguments&, Stream, Start);
 // Thread blocks of a kernel in which each warp lists one item.
 int64_t listing_thread_blocks(const Arguments&, int threads);
 int64_t main_thread_blocks(const Launch&, const Arguments&, bool persistent);
 void launch_last(const Launch&, const Arguments&, Stream, Start, DqTiles);
 void store_key_sums(const Launch&, RowRange keys, const Outputs&, Stream);
-// Describes the block sizes and, if blocks of keys are shared, the number of parts.
-std::string describe_main(const Launch&);
+// Describes the block sizes and, if blocks of keys are shared, the number of parts, or of pieces.
+std::string describe_main(const Launch&, const MainKernel&);
 
 }  // namespace flashbench::kernels::backward

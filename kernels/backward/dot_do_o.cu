@@ -134,6 +134,13 @@ __global__ void __launch_bounds__(kThreads, kDotBlocks)
     reinterpret_cast<float4*>(args.dk_sums)[i] = reinterpret_cast<float4*>(args.dv_sums)[i] =
         float4{};
   }
+  if constexpr (!kByRequest) {  // else the kernel that lists the work does so
+    const int counters = (args.work_items - args.whole_items) * kMostPieceWarps;
+    for (int i = first * kThreads + static_cast<int>(threadIdx.x); i < counters;
+         i += step * kThreads) {
+      args.piece_arrivals[i] = 0;
+    }
+  }
   const int spans = args.batch * args.q_heads * (args.padded_q / rows_of_block(kHeadDim));
   for (int span = first; span < spans; span += step) {
     process<Element, kHeadDim, kByRequest>(args, span);

@@ -13,14 +13,17 @@
 namespace flashbench::kernels::backward {
 
 // `Main` says what its kernel is called (kName, kFamily), whether it is deterministic
-// (kDeterministic), knows windows and lengths (kKnowsRequests) and goes backwards (work.cuh;
-// kGoesBackwards), whether it and the kernel behind it start early (kStart), and which problems and
-// blocks it takes (why_unsupported, candidates, choose); and it gives the kernel of a launch
-// (kernel), the one that lists its work, if it needs one (lister), whether its thread blocks are
-// persistent (is_persistent), how it tiles the accumulators of dQ (dq_tiles), and its arguments
-// (arguments).
+// (kDeterministic), splits the last wave (kSplitsLastWave), knows windows and lengths
+// (kKnowsRequests) and goes backwards (work.cuh; kGoesBackwards), whether it and the kernel behind
+// it start early (kStart), and which problems and blocks it takes (why_unsupported, candidates,
+// choose); and it gives the kernel of a launch (kernel), the one that lists its work, if it needs
+// one (lister), whether its thread blocks are persistent (is_persistent), how it tiles the
+// accumulators of dQ (dq_tiles), and its arguments (arguments).
 template <typename Main>
 struct Family {
+  static constexpr MainKernel kMain{.deterministic = Main::kDeterministic,
+                                    .splits_last_wave = Main::kSplitsLastWave};
+
   static std::vector<KernelFacts> facts(const Launch& at) {
     std::vector<KernelFacts> all{kernel_facts(dot_do_o(at.problem).kernel),
                                  kernel_facts(Main::kernel(at)),
@@ -30,20 +33,16 @@ struct Family {
   }
 
   static std::string variant(const Launch& at) {
-    return std::string(Main::kName) + " " + describe_main(at);
+    return std::string(Main::kName) + " " + describe_main(at, kMain);
   }
 
-  static size_t workspace_bytes(const Launch& at) {
-    return backward::workspace_bytes(at, Main::kDeterministic);
-  }
+  static size_t workspace_bytes(const Launch& at) { return backward::workspace_bytes(at, kMain); }
 
-  static int64_t requested_bytes(const Launch& at) {
-    return backward::requested_bytes(at, Main::kDeterministic);
-  }
+  static int64_t requested_bytes(const Launch& at) { return backward::requested_bytes(at, kMain); }
 
   static void launch(const Launch& at, const Inputs& in, const Outputs& out, void* workspace,
                      Stream stream) {
-    Arguments shared = backward::arguments(at, in, out, workspace, Main::kDeterministic);
+    Arguments shared = backward::arguments(at, in, out, workspace, kMain);
     shared.sections = sections(at, shared.parts, Main::kGoesBackwards);
     const auto arguments = Main::arguments(at, in, out, shared);
     const auto lister = Main::lister(at);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/backward/backward.h"
 #include "kernels/common/blocks.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/requests.h"
@@ -29,8 +30,15 @@ int64_t group_bytes(const Problem& p) {
 // Predictions, whose unit is a step: a block of queries of one head times a block of keys. The
 // constants were fitted on an H200 (docs/kernels.md).
 
-// To start and to end a thread block.
-constexpr double kEnds = 2;
+// To start and to end a thread block, and to add its sums to memory.
+constexpr int kEnds = 2, kSums = 2;
+
+// Of so many blocks of keys, whose thread blocks take so many steps each.
+LastWave last_wave_of(int64_t key_blocks, int64_t steps, int64_t slots) {
+  return last_wave(
+      key_blocks, static_cast<int>(slots), kMostPiecesAtOnce,
+      {.item = static_cast<int>(steps), .ends = kSums, .least_share = kLeastPieceSteps});
+}
 
 // How many times as long steps take with so many bytes at a time, since they read again what the L2
 // cache does not hold.
@@ -43,9 +51,10 @@ double time_with(double bytes) {
 // the requests have on average.
 class Schedule {
  public:
-  Schedule(const Launch& at, bool different_lengths)
+  Schedule(const Launch& at, bool different_lengths, bool splits_last_wave)
       : masked_(at.problem.is_masked()),
         in_waves_(!masked_ && !different_lengths),
+        splits_last_wave_(splits_last_wave),
         windowed_(at.problem.has_window()),
         group_(at.problem.heads_per_kv_head()),
         group_steps_(group_ * divide_up(at.problem.q_len, at.blocks.q)),
@@ -83,9 +92,8 @@ class Schedule {
   }
 
   double time(int64_t parts) const {
-    // Costs: of adding a thread block's sums to memory, and of clearing and converting the sums of
-    // a block of keys.
-    constexpr double kSums = 2, kConversion = 3;
+    if (parts == 1 && splits_last_wave_) return time_in_pieces();
+    constexpr double kConversion = 3;  // to clear and convert the sums of a block of keys
     const double ends = kEnds + (parts > 1 ? kSums : 0);
     const auto key_blocks = static_cast<double>(kv_heads_ * key_blocks_);
     const double conversion = parts > 1 ? kConversion * key_blocks / slots_ : 0;
@@ -100,6 +108,18 @@ class Schedule {
   }
 
  private:
+  // Where the last wave is in pieces. The last one of a block of keys reads the sums of all, which
+  // takes as long as a step each, or less.
+  double time_in_pieces() const {
+    const auto at_once = static_cast<int64_t>(slots_);
+    const int64_t key_blocks = kv_heads_ * key_blocks_;
+    const LastWave last = last_wave_of(key_blocks, group_steps_, at_once);
+    const int pieces = last.pieces;
+    const int64_t whole = key_blocks / at_once * (kEnds + group_steps_);
+    const int64_t piece = kEnds + (pieces > 1 ? pieces : 0) + divide_up(group_steps_, pieces);
+    return static_cast<double>(whole + divide_up(int64_t{last.items} * pieces, at_once) * piece);
+  }
+
   // With a mask, thread blocks do not go through the queries in step: the L2 cache must hold the
   // whole heads that run at once. With a window, few queries see the keys that run at once.
   double memory(int64_t parts) const {
@@ -110,7 +130,7 @@ class Schedule {
     return time_with(bytes);
   }
 
-  bool masked_, in_waves_, windowed_;
+  bool masked_, in_waves_, splits_last_wave_, windowed_;
   int64_t group_, group_steps_, kv_heads_, key_blocks_;
   double slots_, group_bytes_;
   double steps_ = 0;
@@ -198,10 +218,19 @@ int64_t slots(const Launch& at) {
   return std::max(1, thread_blocks / at.blocks.cluster);
 }
 
-bool may_split_last_wave(const Launch& at, int parts, bool deterministic) {
+bool may_split_last_wave(const Launch& at, int parts, const MainKernel& kernel) {
   const Problem& p = at.problem;
-  return p.lengths != nullptr && !p.is_masked() && !p.has_window() && !deterministic &&
-         parts == 1 && at.key_sums == nullptr;
+  return !p.is_masked() && !p.has_window() && kernel.splits_last_wave && parts == 1 &&
+         at.key_sums == nullptr;
+}
+
+LastWave split_blocks(const Launch& at, int parts, const MainKernel& kernel) {
+  const Problem& p = at.problem;
+  if (p.lengths || !may_split_last_wave(at, parts, kernel)) return {};
+  const int64_t key_blocks = p.batch * p.kv_heads * divide_up(p.kv_len, at.blocks.kv);
+  const int64_t steps = p.heads_per_kv_head() * divide_up(p.q_len, at.blocks.q);
+  const LastWave last = last_wave_of(key_blocks, steps, slots(at));
+  return last.pieces > 1 ? last : LastWave{};
 }
 
 void for_each_key_block(const Problem& p, const BlockSizes& blocks,
@@ -223,9 +252,11 @@ bool rotates(const Launch& at, int64_t parts) {
          p.batch * p.kv_heads * parts * key_blocks <= slots(at);
 }
 
-int choose_parts(const Launch& at) {
+int choose_parts(const Launch& at, const MainKernel& kernel) {
   const Problem average = average_request(at.problem);
-  const Schedule schedule({average, at.device, at.blocks}, lengths_differ(at.problem));
+  const bool splits_blocks = !at.problem.lengths && may_split_last_wave(at, 1, kernel);
+  const Schedule schedule({average, at.device, at.blocks}, lengths_differ(at.problem),
+                          splits_blocks);
   constexpr double kLeastGain = 1.03;  // smallest gain that is worth the workspace
   int64_t chosen = at.fp32_outputs.of_keys ? schedule.fewest_shared_parts() : 1;
   double least = schedule.time(chosen) / kLeastGain;

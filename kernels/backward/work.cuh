@@ -1,5 +1,6 @@
-// The work of a thread block of the backward pass's main kernel: its part (see split.h) of
-// the blocks of queries that see any key of its block, one query head after the other.
+// The work of a thread block of the backward pass's main kernel: its part (see split.h), or its
+// piece (see kernels/common/last_wave.h), of the blocks of queries that see any key of its block,
+// one query head after the other.
 //
 // Thread blocks that add to dQ in the order of their keys can go backwards: from the last block of
 // queries to the first, and through all query heads at each block. All thread blocks see the last
@@ -25,17 +26,24 @@
 
 namespace flashbench::kernels::backward {
 
-template <int kBlockQ, int kBlockKv, bool kBackwards = false>
+// `kInPieces`: whether it may be a piece.
+template <int kBlockQ, int kBlockKv, bool kBackwards = false, bool kInPieces = false>
 struct Work {
   static constexpr bool kIsBackwards = kBackwards;
   static constexpr int exists = 1;  // only a RequestWork may have nothing to do
-  static constexpr bool kKnowsWindows = false, kIsListed = false, kMaySplit = false;
+  static constexpr bool kKnowsWindows = false, kIsListed = false, kMaySplit = kInPieces;
   int batch, kv_head, part, key_block, first_key;
   int first_block, end_block;  // of queries that see any of the keys
   int start_head, start_block;
   int last_head, stop_block;  // exclusive end in last_head
   int steps;
   int rotation[kBackwards ? 1 : 0];  // the number of blocks of keys, if they rotate; else 0
+  // How many thread blocks have a piece of the block of keys, this one that with the number `part`.
+  // `first_piece` counts the pieces of the launch.
+  struct Pieces {
+    int16_t count, first_piece;
+  };
+  Pieces pieces[kMaySplit ? 1 : 0];
 
   Work() = default;
   template <typename Arguments>
@@ -44,6 +52,7 @@ struct Work {
   // The same in two steps: what the work item `index` is, and its description.
   struct Found {
     SectionItem item;
+    int piece;  // counts the pieces of the launch; negative if this is none
     __device__ bool exists() const { return true; }
     // By one thread. Others see it behind a barrier.
     template <typename Arguments>
@@ -53,12 +62,26 @@ struct Work {
   };
   template <typename Arguments>
   static __host__ __device__ Found find(const Arguments& a, int index) {
-    return {item_in_sections(index, a.batch * a.kv_heads * a.parts, a.sections, a.key_blocks)};
+    int piece = -1;
+    if constexpr (kMaySplit) {
+      piece = index - a.whole_items;
+      if (piece >= 0) index = a.whole_items + piece / a.pieces;
+    }
+    return {item_in_sections(index, a.batch * a.kv_heads * a.parts, a.sections, a.key_blocks),
+            piece};
   }
   template <typename Arguments>
   __host__ __device__ Work(const Arguments& a, const Found& found) {
     begin(a, found.item.head);
-    divide(a, found.item.block, a.parts, a.q_len, a.diagonal, a.key_end);
+    int parts = a.parts;
+    if constexpr (kMaySplit) {
+      if (found.piece >= 0) {
+        parts = a.pieces;
+        part = found.piece % parts;
+        pieces[0] = {static_cast<int16_t>(parts), static_cast<int16_t>(found.piece - part)};
+      }
+    }
+    divide(a, found.item.block, parts, a.q_len, a.diagonal, a.key_end);
     if constexpr (kBackwards) rotation[0] = a.rotation;
   }
 
@@ -105,6 +128,7 @@ struct Work {
     batch = head / a.kv_heads;
     kv_head = head % a.kv_heads;
     if constexpr (kBackwards) rotation[0] = 0;
+    if constexpr (kMaySplit) pieces[0] = {1, 0};
   }
 
   // Where a part of `all` begins: all * part / parts, without a product that exceeds 32 bits.
@@ -183,17 +207,12 @@ struct Work {
 // finds all items, and puts them into a list: a thread block that did so would take several
 // microseconds before it could load anything.
 template <int kBlockQ, int kBlockKv, bool kBackwards = false>
-struct alignas(16) RequestWork : Work<kBlockQ, kBlockKv, kBackwards> {
+struct alignas(16) RequestWork : Work<kBlockQ, kBlockKv, kBackwards, !kBackwards> {
   static_assert(kRowPadding % kBlockQ == 0);
-  static constexpr bool kKnowsWindows = true, kIsListed = true, kMaySplit = !kBackwards;
+  using typename Work<kBlockQ, kBlockKv, kBackwards, !kBackwards>::Pieces;
+  static constexpr bool kKnowsWindows = true, kIsListed = true;
   static constexpr int kKeys = kBlockKv;
   int exists;  // whether the slot has a block of keys; else there is nothing to do
-  // How many thread blocks have a piece of the block of keys, this one that with the number `part`.
-  // `first_piece` counts the pieces of the launch.
-  struct Pieces {
-    int16_t count, first_piece;
-  };
-  Pieces pieces[kMaySplit ? 1 : 0];
   int of_batch, first_q, first_k, kv_len;  // see Request; first_q is that of the live ones
 
   // What the list says, as in Work.
@@ -245,7 +264,6 @@ struct alignas(16) RequestWork : Work<kBlockQ, kBlockKv, kBackwards> {
     work.first_key_row_ = first_workspace_row(all.keys, found.request);
     work.begin(a, item.head);
     work.divide(a, found.block, a.parts, r.live, r.first_from, r.diagonal, r.key_end);
-    if constexpr (kMaySplit) work.pieces[0] = {1, 0};
     return work;
   }
 

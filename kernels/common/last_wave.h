@@ -10,9 +10,9 @@
 namespace flashbench::kernels {
 
 struct LastWave {
-  int items;   // the last ones of the launch
-  int pieces;  // that each of them is split into
-  int time;    // that they take, as PieceTimes count it
+  int items = 0;   // the last ones of the launch
+  int pieces = 1;  // that each of them is split into
+  int time = 0;    // that they take, as PieceTimes count it
 };
 
 constexpr int kMostPieces = 4;  // of an item

@@ -18,6 +18,7 @@ struct BackwardMain {
   static constexpr std::string_view kName =
       kDeterministic ? "sm80_backward_deterministic" : "sm80_backward";
   static constexpr std::string_view kFamily = kDeterministic ? "sm80_deterministic" : "sm80";
+  static constexpr bool kSplitsLastWave = false;
   static constexpr bool kKnowsRequests = false;
   static constexpr bool kGoesBackwards = false;
   static constexpr Start kStart = Start::after_end;

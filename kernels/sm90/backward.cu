@@ -100,7 +100,9 @@ BackwardArguments common_arguments(const Launch& at, const backward::Arguments& 
           .at_once = shared.at_once,
           .scale = shared.scale,
           .scale_log2 = shared.scale_log2,
-          .requests = shared.requests};
+          .requests = shared.requests,
+          .whole_items = shared.whole_items,
+          .pieces = shared.pieces};
 }
 
 // TMA reads rows outside of a tensor as zeros. The tensors leave out the queries that see no key
@@ -149,6 +151,7 @@ struct BackwardMain {
   static constexpr std::string_view kName =
       kDeterministic ? "sm90_backward_deterministic" : "sm90_backward";
   static constexpr std::string_view kFamily = kDeterministic ? "sm90_deterministic" : "sm90";
+  static constexpr bool kSplitsLastWave = !kDeterministic;  // each piece would need a turn at dQ
   static constexpr bool kKnowsRequests = true;
   static constexpr bool kGoesBackwards = kDeterministic;
   static constexpr Start kStart = Start::early;

@@ -44,6 +44,10 @@ struct BackwardArguments {
   // request_map(); see kernels/backward/backward.h.
   RowSteps q_steps, d_o_steps, k_steps, v_steps, dk_steps, dv_steps;
   backward::Requests requests;
+
+  // Only where all requests have the same length: work items from whole_items on are pieces of a
+  // block of keys, `pieces` each.
+  int whole_items, pieces;
 };
 
 // What three warpgroups may have together, in registers per thread. A launch gives each thread 168,

@@ -82,7 +82,7 @@ struct BackwardByGradient : Barriers<Delay> {
 
   using Work =
       std::conditional_t<kByRequest, backward::RequestWork<kBlockQ, kBlockKv, kDeterministic>,
-                         backward::Work<kBlockQ, kBlockKv, kDeterministic>>;
+                         backward::Work<kBlockQ, kBlockKv, kDeterministic, !kDeterministic>>;
   using Rows = BackwardRows<kByRequest>;
   using Step = backward::Step;
   using Turns = DqTurns<Delay>;

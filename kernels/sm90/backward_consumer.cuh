@@ -413,6 +413,19 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     }
   }
 
+  // Adds up this warp's dK and dV of all pieces, and tells the warp that stores them from `buffer`
+  // whether they are those of the whole.
+  static __device__ __forceinline__ void add_up_pieces(const BackwardArguments& a, Shared& shared,
+                                                       const Work& work, const Part& part,
+                                                       int buffer, float (&dk)[kKeyFloats],
+                                                       float (&dv)[kKeyFloats]) {
+    const int warp = 4 * part.consumer + part.warp;
+    const bool whole = adds_up<kWarps>(a, work, warp, PieceWarp<kDqWarpgroup>{}, dk, dv);
+    if constexpr (Work::kMaySplit) {
+      if (part.lane == 0) shared.stores[buffer][warp] = whole;
+    }
+  }
+
   // Computes one work item after the other. A copying warp stores dK and dV (see
   // backward_copies.cuh).
   template <int kOwnDqColumns>
@@ -449,11 +462,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         add_to_others(a.dv_sums, a, work, part, dv);
         add_to_others(a.dk_sums, a, work, part, dk);
       } else {
-        const int warp = 4 * consumer + part.warp;
-        const bool whole = adds_up<kWarps>(a, work, warp, PieceWarp{}, dk, dv);
-        if constexpr (Work::kMaySplit) {
-          if (part.lane == 0) shared.stores[keys.stage][warp] = whole;
-        }
+        add_up_pieces(a, shared, work, part, keys.stage, dk, dv);
         const uint32_t rows = keys.stage * kKvBytes + part.warp_key * kRowBytes;
         if constexpr (kDqTransposed) {
           DqStaging::await_room(consumer);
@@ -495,6 +504,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       }
       ptx::keep_here(dk);
       ptx::keep_here(dv);
+      if constexpr (Work::kMaySplit) work = Queue::item(*shared.queue, n);  // not kept in registers
       const int thread = ptx::tid_x();
       const Part part(consumer, thread);
       const auto [buffer, parity] = rings.results;
@@ -503,6 +513,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
         add_to_others(a.dv_sums, a, work, part, dv);
         add_to_others(a.dk_sums, a, work, part, dk);
       } else {
+        add_up_pieces(a, shared, work, part, buffer, dk, dv);
         const uint32_t staged = ptx::shared_address(shared.ds[buffer]) + consumer * kQPanelBytes +
                                 part.warp * kWarpRows * kRowBytes;
         stage_rows<T>(dv, {1, 1}, staged, 0, thread);
@@ -542,7 +553,7 @@ struct BackwardConsumer : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       return;
     }
     ptx::barrier_sync(kBarrier, kConsumerThreads);  // the other may still read K and V
-    if (!adds_up<kWarps>(a, work, 4 * part.consumer + part.warp, PieceWarp{}, dk, dv)) return;
+    if (!adds_up<kWarps>(a, work, 4 * part.consumer + part.warp, PieceWarp<>{}, dk, dv)) return;
     store(a.dv[0], Rows{a}.key_gradients(work, a.dv_steps), shared.v, work, part, dv, 1);
     if constexpr (kDqWarpgroup) {
       const int last = work.steps - 1;  // its dQ reads K, too

@@ -96,7 +96,7 @@ struct BackwardCopies : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
                                                const Work& work) {
     store_rows<kPanels, kKvPanelBytes>(tensor, rows, work.first_key, kBlockKv,
                                        ptx::shared_address(staged) + n % 2 * kKvBytes,
-                                       [&](int row) { return Shapes::stores(shared, n, row); });
+                                       [&](int row) { return Shapes::stores(shared, n % 2, row); });
   }
 };
 

@@ -84,7 +84,7 @@ struct BackwardDqInTurn : BackwardDqWarpgroup<T, kConfig, Delay> {
         ahead.pass_on_next(n);
         // The first block of the next item may not have read its D yet.
         ahead.after_result(n, work.steps, work.steps, done - 1);
-        if (!a.adds_keys) Warpgroup::store_gradients(a, shared.ds[results.stage], work);
+        if (!a.adds_keys) Warpgroup::store_gradients(a, shared, results.stage, work);
       }
       release(state.part.lane, shared.ds_empty[results.stage]);
       results.advance();

@@ -95,7 +95,7 @@ struct BackwardDqStaging : BackwardShapes<kConfig, Delay> {
       store_rows<kPanels, kDvPanelBytes>(
           a.dv[0], rows, work.first_key + consumer * kConsumerRows, kConsumerRows,
           ptx::shared_address(shared.dq[consumer]),
-          [&](int row) { return Shapes::stores(shared, n, consumer * kConsumerRows + row); });
+          [&](int row) { return Shapes::stores(shared, n % 2, consumer * kConsumerRows + row); });
     });
   }
 

@@ -101,7 +101,8 @@ struct BackwardDqWarpgroup : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       wait(shared.ds_full[results.stage], results.parity);
       if (loads) {
         ahead.after_result(n, work.steps, work.steps, done);
-        if (!a.adds_keys) store_gradients(a, shared.ds[results.stage], work);
+        work = Queue::item(*shared.queue, n);  // not kept in registers
+        if (!a.adds_keys) store_gradients(a, shared, results.stage, work);
       }
       release(part.lane, shared.ds_empty[results.stage]);
       results.advance();
@@ -179,17 +180,19 @@ struct BackwardDqWarpgroup : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
     Dq::add_seen_keys(a, shared.k + keys, work, part, block, shared.ds[buffer]);
   }
 
-  // Stores dK and dV, which the consumers have staged (see BackwardConsumer::consume_all_in_turns).
-  // Returns once they have been read.
+  // Stores dK and dV, which the consumers have staged in a buffer of dS (see
+  // BackwardConsumer::consume_all_in_turns). Returns once they have been read.
   static __device__ __forceinline__ void store_gradients(const BackwardArguments& a,
-                                                         const char* staged, const Work& work) {
+                                                         const Shared& shared, int buffer,
+                                                         const Work& work) {
     if (threadIdx.x == 0) {
       const auto dv = Rows{a}.key_gradients(work, a.dv_steps);
       const auto dk = Rows{a}.key_gradients(work, a.dk_steps);
 #pragma unroll 1
       for (int row = 0; row < kBlockKv; row += kWarpRows) {
-        const uint32_t from = ptx::shared_address(staged) + row / kConsumerRows * kQPanelBytes +
-                              row % kConsumerRows * kRowBytes;
+        if (!Shapes::stores(shared, buffer, row)) continue;
+        const uint32_t from = ptx::shared_address(shared.ds[buffer]) +
+                              row / kConsumerRows * kQPanelBytes + row % kConsumerRows * kRowBytes;
         dv.store(a.dv[0], 0, work.first_key + row, from);
         dk.store(a.dk[0], 0, work.first_key + row, from + kConsumerRows * kRowBytes);
       }

@@ -79,7 +79,7 @@ struct BackwardPairs : Barriers<Delay> {
   // The work of a pair.
   using Work =
       std::conditional_t<kByRequest, backward::RequestWork<kBlockQ, kPairKv, kDeterministic>,
-                         backward::Work<kBlockQ, kPairKv, kDeterministic>>;
+                         backward::Work<kBlockQ, kPairKv, kDeterministic, !kDeterministic>>;
   using Rows = BackwardRows<kByRequest>;
   using Step = backward::Step;
   using Turns = DqTurns<Delay>;  // a thread block has half of the columns of dQ
@@ -435,7 +435,7 @@ struct BackwardPairs : Barriers<Delay> {
     Delay::before_barrier();
     ptx::barrier_sync(kKeysReadBarrier, kKeyReaders);
     const int of_pair = 4 * (kSummers * ptx::cluster_ctarank() + summer) + warp();
-    if (!adds_up<2 * 4 * kSummers>(a, work, of_pair, PieceWarp{}, dk, dv)) return;
+    if (!adds_up<2 * 4 * kSummers>(a, work, of_pair, PieceWarp<>{}, dk, dv)) return;
     store(a.dv[summer], Rows{a}.key_gradients(work, a.dv_steps), shared.v, work, summer, dv, 1);
     store(a.dk[summer], Rows{a}.key_gradients(work, a.dk_steps), shared.k, work, summer, dk,
           a.scale);

@@ -7,13 +7,20 @@
 #include "kernels/backward/backward.h"
 #include "kernels/ptx/atom.h"
 #include "kernels/ptx/barrier.h"
+#include "kernels/ptx/tid.h"
 #include "kernels/sm90/backward_arguments.cuh"
 
 namespace flashbench::kernels::sm90 {
 
 // Threads that store their sums independently of others: a warp, or a warpgroup at a named barrier.
+// A warp that is short of registers reads its lane again wherever it needs it.
+template <bool kReadsAgain = false>
 struct PieceWarp {
-  static __device__ bool leads() { return threadIdx.x % 32 == 0; }
+  static __device__ unsigned lane() {
+    if constexpr (kReadsAgain) return ptx::tid_x() % 32u;
+    return threadIdx.x % 32;
+  }
+  static __device__ bool leads() { return lane() == 0; }
   static __device__ void sync() { __syncwarp(); }
   static __device__ bool any(bool value) {
     value = __any_sync(~0u, value);
@@ -24,6 +31,7 @@ struct PieceWarp {
 struct PieceWarpgroup {
   int barrier;
 
+  static __device__ unsigned lane() { return threadIdx.x % 32; }
   static __device__ bool leads() { return threadIdx.x % 128 == 0; }
   __device__ void sync() const { ptx::barrier_sync(barrier, 128); }
   __device__ bool any(bool value) const { return !ptx::barrier_and(barrier, 128, !value); }
@@ -42,7 +50,7 @@ __device__ __forceinline__ bool adds_up(const BackwardArguments& a, const Work& 
     static_assert(kWarps <= backward::kMostPieceWarps);
     constexpr int kWarpFloats = (kFloats + ...) * 32, kPieceFloats = kWarpFloats * kWarps;
     float* const first =
-        a.piece_sums + int64_t{first_piece} * kPieceFloats + warp * kWarpFloats + threadIdx.x % 32;
+        a.piece_sums + int64_t{first_piece} * kPieceFloats + warp * kWarpFloats + group.lane();
     // Visits all sums and where a piece has them.
     const auto for_each = [&](float* piece, const auto& visit) {
       const auto visit_all = [&]<int kCount>(float(&sum)[kCount]) {

@@ -104,7 +104,8 @@ struct WorkQueue : Barriers<Delay> {
     return exists;
   }
 
-  // Item `n`, for the warp that has taken it.
+  // Item `n`, for the warp that has taken it, and those that it waits for before it takes the next
+  // but one.
   static __device__ __forceinline__ Work item(const Shared& shared, unsigned n) {
     int words[kWords];
 #pragma unroll

@@ -114,9 +114,9 @@ struct BackwardShapes {
   static constexpr bool kByRequest = kConfig.by_request;
   static constexpr bool kDeterministic = kConfig.deterministic;
   static constexpr bool kPairs = false, kSharesWork = kByRequest && !kPersistent;
-  using Work = std::conditional_t<kByRequest,
-                                  backward::RequestWork<kBlockQ, kBlockKv, kConfig.deterministic>,
-                                  backward::Work<kBlockQ, kBlockKv, kConfig.deterministic>>;
+  using Work =
+      std::conditional_t<kByRequest, backward::RequestWork<kBlockQ, kBlockKv, kDeterministic>,
+                         backward::Work<kBlockQ, kBlockKv, kDeterministic, !kDeterministic>>;
   using Rows = BackwardRows<kByRequest>;
 
   static constexpr int kWarps = 4 * kConsumers;  // of the consumers
@@ -153,8 +153,9 @@ struct BackwardShapes {
     // of dQ); these may be loaded again.
     uint64_t kv_staged[kHasCopiers ? 2 : 0], kv_empty[kHasCopiers ? 2 : 0];
     uint64_t v_empty[kDqTransposed ? 1 : 0];
-    // Whether each warp's rows of dK and dV are to be stored.
-    bool stores[kHasCopiers && Work::kMaySplit ? 2 : 0][kWarps];
+    // Whether each warp's rows of dK and dV, of a buffer in which they are staged, are to be
+    // stored.
+    bool stores[kPersistent && Work::kMaySplit ? 2 : 0][kWarps];
     // With kDqWarpgroup: the barriers of the buffers of dS. With kFlags, or kDqTransposed: whether
     // the scores of each warp are finite (see all_finite).
     uint64_t ds_full[kDqWarpgroup ? 2 : 0], ds_empty[kDqWarpgroup ? 2 : 0];
@@ -166,9 +167,9 @@ struct BackwardShapes {
     alignas(16) char work[kByRequest ? sizeof(Work) : 0];
   };
 
-  // Whether to store dK and dV of the rows of a warp that begin with `row`, of work item `n`.
-  static __device__ __forceinline__ bool stores(const Shared& shared, unsigned n, int row) {
-    if constexpr (kHasCopiers && Work::kMaySplit) return shared.stores[n % 2][row / kWarpRows];
+  // Whether to store dK and dV of the rows of a warp that begin with `row`, from a buffer.
+  static __device__ __forceinline__ bool stores(const Shared& shared, int buffer, int row) {
+    if constexpr (kPersistent && Work::kMaySplit) return shared.stores[buffer][row / kWarpRows];
     return true;
   }
 

@@ -31,7 +31,7 @@ __host__ __device__ constexpr int piece_floats(int rows, int head_dim) {
 
 // The split tiles of a launch; none by default. `head_dim` is what the kernel is compiled for.
 struct SplitTiles {
-  LastWave last{0, 1, 0};
+  LastWave last;
   BlockSizes blocks;
   int head_dim = 0;
 

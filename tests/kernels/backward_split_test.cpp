@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -18,6 +19,10 @@ extern const AttentionKernel kSm90Backward, kSm90BackwardDeterministic;
 
 namespace backward {
 namespace {
+
+// The kernels for Hopper.
+constexpr MainKernel kUnordered{.deterministic = false, .splits_last_wave = true},
+    kOrdered{.deterministic = true, .splits_last_wave = false};
 
 Problem problem(int64_t batch, int64_t q_heads, int64_t kv_heads, int64_t length, int64_t head_dim,
                 Mask mask) {
@@ -53,7 +58,7 @@ TEST(BackwardSplit, LeavesProblemsAloneThatFillTheGpu) {
       for (int64_t length = 512; length <= 16384; length *= 2) {
         const int64_t heads = 2048 / head_dim;
         const Problem p = problem(16384 / length, heads, heads, length, head_dim, mask);
-        EXPECT_EQ(choose_parts(launch(p, device)), 1) << p.id();
+        EXPECT_EQ(choose_parts(launch(p, device), kUnordered), 1) << p.id();
       }
     }
   }
@@ -68,7 +73,7 @@ TEST(BackwardSplit, SharesKeysForGradientsInFp32) {
         const Problem p = problem(1, 8 * group, 8, length, 128, mask);
         Launch at = launch(p, device);
         at.fp32_outputs.of_keys = true;
-        const int parts = choose_parts(at);
+        const int parts = choose_parts(at, kUnordered);
         EXPECT_GE(parts, 2) << p.id();
         EXPECT_TRUE(mask == Mask::none || group % parts == 0 || parts % group == 0) << p.id();
         EXPECT_GE(kSm90Backward.workspace_bytes(at),
@@ -85,8 +90,8 @@ TEST(BackwardSplit, GivesEveryMultiprocessorAThreadBlock) {
       for (const int64_t kv_heads : {1, 2, 4, 8}) {
         const Problem p = problem(1, 32, kv_heads, 2048, head_dim, mask);
         const Launch at = launch(p, device);
-        const int64_t thread_blocks =
-            kv_heads * (2048 / at.blocks.kv) * choose_parts(at) * at.blocks.cluster;
+        const Arguments args = arguments(at, {}, {}, nullptr, kUnordered);
+        const int64_t thread_blocks = int64_t{args.work_items} * at.blocks.cluster;
         EXPECT_GE(thread_blocks, 128) << p.id();
         EXPECT_LE(thread_blocks, 64 * 132) << p.id();
       }
@@ -101,7 +106,7 @@ TEST(BackwardSplit, CountsTheThreadBlocksOfClusters) {
   const Launch at = launch(p, hopper());
   ASSERT_EQ(at.blocks.cluster, 2);
   const Launch alone = without_clusters(at);
-  EXPECT_EQ(choose_parts(at), choose_parts(alone));
+  EXPECT_EQ(choose_parts(at, kUnordered), choose_parts(alone, kUnordered));
   EXPECT_NE(kSm90Backward.variant(at).find("clusters of 2"), std::string::npos);
 }
 
@@ -112,8 +117,8 @@ TEST(BackwardSplit, CountsWhatEachThreadBlockOfAClusterReads) {
   const Launch at = launch(p, hopper());
   ASSERT_EQ(at.blocks.cluster, 2);
   const Launch alone = without_clusters(at);
-  ASSERT_EQ(choose_parts(at), 1);
-  ASSERT_EQ(choose_parts(alone), 1);
+  ASSERT_EQ(choose_parts(at, kUnordered), 1);
+  ASSERT_EQ(choose_parts(alone, kUnordered), 1);
   const int64_t elements = p.batch * 16 * 2048 * 256;  // of Q, and of K
   const int64_t additions = elements * (2048 / 64) * static_cast<int64_t>(sizeof(float));
   const int64_t keys_of_the_other = elements / 2 * element_size(p.dtype);
@@ -129,7 +134,7 @@ TEST(BackwardSplit, CutsAllHeadsAlikeWhereTheirBlocksDiffer) {
   for (const int64_t group : {1, 2, 3, 7, 12}) {
     for (const int64_t length : {1, 65, 512, 1111, 5000}) {
       const Problem p = problem(1, group, 1, length, 128, Mask::causal_bottom_right);
-      const int parts = choose_parts(launch(p, device));
+      const int parts = choose_parts(launch(p, device), kUnordered);
       EXPECT_TRUE(group % parts == 0 || parts % group == 0) << p.id() << ": " << parts;
       splits += parts > 1;
     }
@@ -139,7 +144,7 @@ TEST(BackwardSplit, CutsAllHeadsAlikeWhereTheirBlocksDiffer) {
 
 TEST(BackwardSplit, HasNoMorePartsThanBlocksOfQueries) {
   const Problem p = problem(1, 3, 1, 65, 128, Mask::none);
-  EXPECT_LE(choose_parts(launch(p, hopper())), 6);
+  EXPECT_LE(choose_parts(launch(p, hopper()), kUnordered), 6);
 }
 
 // The number of heads in each section.
@@ -264,28 +269,81 @@ TEST(BackwardSplit, RotatesWhatRunsAtOnce) {
 // divided.
 TEST(BackwardSplit, DividesTheLastWaveOfRequestsWithoutAMask) {
   const DeviceInfo device = hopper();
-  const auto at_once = [&](Problem p, bool deterministic, const KeySums* sums = nullptr) {
+  const auto at_once = [&](Problem p, const MainKernel& kernel, const KeySums* sums = nullptr) {
     std::vector<RequestLengths> requests(8, {1024, 1024});
     requests.front() = {3072, 3072};
     p.layout = Layout::ragged;
     p.set_lengths(std::make_shared<const Lengths>(requests));
     Launch at = launch(p, device);
     at.key_sums = sums;
-    const Arguments args = arguments(at, {}, {}, nullptr, deterministic);
+    const Arguments args = arguments(at, {}, {}, nullptr, kernel);
+    EXPECT_EQ(args.whole_items, args.work_items);
     EXPECT_EQ(args.work_items, args.kv_heads * args.parts * args.key_blocks + args.at_once);
     return args.at_once;
   };
   const Problem unmasked = problem(1, 16, 16, 1, 128, Mask::none);
-  EXPECT_EQ(at_once(unmasked, false), 132);
-  EXPECT_EQ(at_once(problem(1, 16, 16, 1, 256, Mask::none), false), 66);
-  EXPECT_EQ(at_once(unmasked, true), 0);
-  EXPECT_EQ(at_once(problem(1, 16, 16, 1, 128, Mask::causal_bottom_right), false), 0);
+  EXPECT_EQ(at_once(unmasked, kUnordered), 132);
+  EXPECT_EQ(at_once(problem(1, 16, 16, 1, 256, Mask::none), kUnordered), 66);
+  EXPECT_EQ(at_once(unmasked, kOrdered), 0);
+  EXPECT_EQ(at_once(problem(1, 16, 16, 1, 128, Mask::causal_bottom_right), kUnordered), 0);
   Problem windowed = unmasked;
   windowed.window_left = 500;
-  EXPECT_EQ(at_once(windowed, false), 0);
+  EXPECT_EQ(at_once(windowed, kUnordered), 0);
   float dk = 0, dv = 0;
   const KeySums sums{&dk, &dv, 16384};
-  EXPECT_EQ(at_once(unmasked, false, &sums), 0);
+  EXPECT_EQ(at_once(unmasked, kUnordered, &sums), 0);
+}
+
+// The same at equal lengths: the blocks of keys of the last wave and their pieces.
+TEST(BackwardSplit, DividesTheLastWaveWithoutAMask) {
+  const DeviceInfo device = hopper();
+  const auto split = [&](const Problem& p, const MainKernel& kernel = kUnordered,
+                         const KeySums* sums = nullptr) {
+    Launch at = launch(p, device);
+    at.key_sums = sums;
+    const Arguments args = arguments(at, {}, {}, nullptr, kernel);
+    const int64_t all = p.batch * p.kv_heads * args.parts * args.key_blocks;
+    const int pieces = args.work_items - args.whole_items;
+    EXPECT_EQ(args.at_once, 0);
+    EXPECT_EQ(pieces % args.pieces, 0) << p.id();
+    EXPECT_EQ(args.whole_items + pieces / args.pieces, all) << p.id();
+    EXPECT_LE(pieces, kMostPiecesAtOnce * slots(at)) << p.id();
+    return std::pair(pieces / args.pieces, args.pieces);
+  };
+  using Split = std::pair<int, int>;
+  const auto unmasked = [](int64_t batch, int64_t heads, int64_t length, int64_t head_dim) {
+    return problem(batch, heads, heads, length, head_dim, Mask::none);
+  };
+  EXPECT_EQ(split(unmasked(1, 32, 16384, 64)), Split(4, 4));  // 4,096 blocks of keys in 31.03 waves
+  EXPECT_EQ(split(unmasked(1, 16, 16384, 128)), Split(68, 3));  // 15.5 waves, the last in two
+  EXPECT_EQ(split(unmasked(1, 12, 2000, 128)), Split(60, 2));
+  EXPECT_EQ(split(unmasked(1, 12, 2000, 192)), Split(36, 3));
+  EXPECT_EQ(split(unmasked(1, 8, 5000, 256)), Split(0, 1));   // 56 pairs of 66
+  EXPECT_EQ(split(unmasked(33, 16, 512, 128)), Split(0, 1));  // 16 waves
+  EXPECT_EQ(split(unmasked(67, 2, 320, 128)), Split(0, 1));   // 5 steps
+  const Problem p = unmasked(1, 32, 16384, 64);
+  EXPECT_EQ(split(p, kOrdered), Split(0, 1));
+  EXPECT_EQ(split(problem(1, 32, 32, 16384, 64, Mask::causal_bottom_right)), Split(0, 1));
+  float dk = 0, dv = 0;
+  const KeySums sums{&dk, &dv, 16384};
+  EXPECT_EQ(split(p, kUnordered, &sums), Split(0, 1));
+  EXPECT_THAT(kSm90Backward.variant(launch(p, device)),
+              testing::HasSubstr("4 blocks of keys in 4 pieces"));
+  EXPECT_THAT(kSm90BackwardDeterministic.variant(launch(p, device)),
+              testing::Not(testing::HasSubstr("pieces")));
+}
+
+// Pieces of the last wave make more parts of all blocks of keys unnecessary, if the last wave has
+// few blocks of many steps.
+TEST(BackwardSplit, PrefersPiecesOfTheLastWaveToPartsOfAll) {
+  Problem p = problem(1, 67, 67, 1024, 128, Mask::none);  // 536 blocks of keys: 4.06 waves
+  p.q_len = 16384;
+  const Launch at = launch(p, hopper());
+  EXPECT_GT(choose_parts(at, kOrdered), 1);
+  EXPECT_EQ(choose_parts(at, kUnordered), 1);
+  // Four pieces for each are too few to fill a GPU.
+  const Launch few = launch(problem(1, 32, 1, 2048, 128, Mask::none), hopper());
+  EXPECT_EQ(choose_parts(few, kUnordered), choose_parts(few, kOrdered));
 }
 
 // If keys are shared, the accumulators of dK and dV take memory in proportion to the length; a
@@ -294,7 +352,7 @@ TEST(BackwardSplit, TakesMemoryInProportionToTheLength) {
   const DeviceInfo device = hopper();
   const Problem shared = problem(1, 32, 1, 2048, 128, Mask::none);
   const Launch at = launch(shared, device);
-  const auto parts = static_cast<size_t>(choose_parts(at));
+  const auto parts = static_cast<size_t>(choose_parts(at, kUnordered));
   const size_t slice = 2 * 2048 * 128 * sizeof(float);
   const size_t dq = 32 * 2048 * 128 * sizeof(float);
   const size_t any_order = kSm90Backward.workspace_bytes(at);
@@ -312,9 +370,9 @@ TEST(BackwardSplit, AddsToTheSumsOfItsCaller) {
   for (const int64_t kv_heads : {1, 32}) {
     const Problem p = problem(1, 32, kv_heads, 2000, 128, Mask::causal_bottom_right);
     Launch at = launch(p, device);
-    EXPECT_EQ(arguments(at, {}, {}, nullptr, false).adds_keys, kv_heads == 1);
+    EXPECT_EQ(arguments(at, {}, {}, nullptr, kUnordered).adds_keys, kv_heads == 1);
     at.key_sums = &sums;
-    const Arguments args = arguments(at, {}, {}, nullptr, false);
+    const Arguments args = arguments(at, {}, {}, nullptr, kUnordered);
     EXPECT_TRUE(args.adds_keys);
     EXPECT_EQ(args.dk_sums, &dk);
     EXPECT_EQ(args.dv_sums, &dv);

@@ -1,7 +1,7 @@
 // Together, the thread blocks of the backward pass's main kernel process every block of queries
-// that sees any of their keys, for every query head, exactly once, for any number of parts; also
-// backwards, where the last blocks come first, and with windows. Their turns at a block let all of
-// them end.
+// that sees any of their keys, for every query head, exactly once, for any number of parts, or of
+// pieces in the last wave; also backwards, where the last blocks come first, and with windows.
+// Their turns at a block let all of them end.
 #include "kernels/backward/work.cuh"
 
 #include <gmock/gmock.h>
@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/common/last_wave.h"
+
 namespace flashbench::kernels::backward {
 namespace {
 
@@ -22,6 +24,7 @@ struct Arguments {
   Sections sections;
   int parts;
   int rotation = 0;
+  int whole_items = 0, pieces = 1;
 };
 
 using Visits =
@@ -104,6 +107,55 @@ void expect_every_visible_block_once() {
               ASSERT_THAT(steps, testing::UnorderedElementsAreArray(forwards))
                   << problem() << ", " << i;
             }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Blocks of keys from the item `whole_items` on in pieces.
+template <int kBlockQ>
+void expect_every_block_once_in_pieces() {
+  for (const int group : {1, 3}) {
+    for (const int q_len : {4 * kBlockQ, 900, 1111}) {
+      for (const int kv_len : {1, 300, 900}) {
+        for (int pieces = 2; pieces <= kMostPieces; ++pieces) {
+          const int key_blocks = (kv_len + 127) / 128, items = 4 * key_blocks;
+          for (int whole = 0; whole <= items; ++whole) {
+            const Arguments a{.batch = 2,
+                              .kv_heads = 2,
+                              .group = group,
+                              .q_len = q_len,
+                              .key_end = kv_len,
+                              .diagonal = 1 << 30,
+                              .key_blocks = key_blocks,
+                              .sections = {1, 3},
+                              .parts = 1,
+                              .whole_items = whole,
+                              .pieces = pieces};
+            const std::string problem = std::to_string(group) + " heads, " + std::to_string(q_len) +
+                                        " x " + std::to_string(kv_len) + ", " +
+                                        std::to_string(pieces) + " pieces from " +
+                                        std::to_string(whole) + " on";
+            const int steps = group * ((q_len + kBlockQ - 1) / kBlockQ);
+            Visits found;
+            for (int i = 0; i < whole + (items - whole) * pieces; ++i) {
+              const Work<kBlockQ, 128, false, true> work(a, i);
+              const auto [count, first_piece] = work.pieces[0];
+              ASSERT_EQ(count, i < whole ? 1 : pieces) << problem;
+              if (count > 1) {
+                ASSERT_EQ(first_piece + work.part, i - whole) << problem;
+                ASSERT_EQ(first_piece % pieces, 0) << problem;
+              }
+              ASSERT_GE(work.steps, steps / count) << problem;
+              ASSERT_LE(work.steps, (steps + count - 1) / count) << problem;
+              Step step(work);
+              for (int s = 0; s < work.steps; ++s, step.advance(work)) {
+                ++found[{work.batch, step.head, step.block, work.key_block}];
+              }
+            }
+            ASSERT_EQ(found, all<kBlockQ>(a)) << problem;
           }
         }
       }
@@ -271,6 +323,11 @@ TEST(BackwardWork, WaitsForNoOtherIfItRotates) {
 TEST(BackwardWork, IsEveryBlockInTheWindowOnce) {
   expect_every_block_in_the_window_once<64>();
   expect_every_block_in_the_window_once<128>();
+}
+
+TEST(BackwardWork, IsEveryBlockOnceInPieces) {
+  expect_every_block_once_in_pieces<64>();
+  expect_every_block_once_in_pieces<128>();
 }
 
 TEST(BackwardWork, IsEveryVisibleBlockOnce) {

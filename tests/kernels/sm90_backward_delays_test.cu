@@ -96,6 +96,14 @@ std::vector<Sample> samples() {
     p.kv_heads = kv_heads;
     return p;
   };
+  // The same at equal lengths.
+  const auto dense_in_pieces = [&](Dtype dtype, int64_t kv_heads, int64_t head_dim) {
+    Problem p = problem(dtype, Mask::none, 1050, 129, head_dim);
+    p.batch = 1;
+    p.q_heads = 2 * kv_heads;
+    p.kv_heads = kv_heads;
+    return p;
+  };
   // More K/V heads than any GPU has multiprocessors.
   const auto many_heads = [&](Dtype dtype, Mask mask, int64_t q_len, int64_t head_dim) {
     Problem p = problem(dtype, mask, q_len, 130, head_dim);
@@ -163,6 +171,16 @@ std::vector<Sample> samples() {
       {in_pieces(Dtype::fp16, 136, 192),
        delayed<BackwardByGradient<__half, 192, 80, false, true, RandomDelay>>(), false},
       {in_pieces(Dtype::bf16, 136, 256), delayed_pairs<__nv_bfloat16, false, true>(), false},
+      {dense_in_pieces(Dtype::bf16, 75, 64), d64, false},
+      {dense_in_pieces(Dtype::bf16, 104, 64), d64, false},
+      {dense_in_pieces(Dtype::bf16, 96, 80), d80, false},
+      {dense_in_pieces(Dtype::fp16, 75, 96), d96, false},
+      {dense_in_pieces(Dtype::fp16, 75, 128), d128, false},
+      {dense_in_pieces(Dtype::fp16, 104, 128), d128, false},
+      {dense_in_pieces(Dtype::fp16, 75, 192), d192, false},
+      {dense_in_pieces(Dtype::fp16, 96, 192), d192, false},
+      {dense_in_pieces(Dtype::bf16, 48, 256), d256, false},
+      {dense_in_pieces(Dtype::bf16, 75, 256), d256, false},
       {requests(Dtype::bf16, Mask::causal_bottom_right, Layout::ragged, 64),
        delayed<__nv_bfloat16, backward_config(64, false, true)>()},
       {requests(Dtype::fp16, Mask::causal_top_left, Layout::bhsd, 128),
