@@ -16,17 +16,21 @@ namespace flashbench::kernels::backward {
 // (kDeterministic), splits the last wave (kSplitsLastWave), knows windows and lengths
 // (kKnowsRequests) and goes backwards (work.cuh; kGoesBackwards), whether it and the kernel behind
 // it start early (kStart), and which problems and blocks it takes (why_unsupported, candidates,
-// choose); and it gives the kernel of a launch (kernel), the one that lists its work, if it needs
-// one (lister), whether its thread blocks are persistent (is_persistent), how it tiles the
-// accumulators of dQ (dq_tiles), and its arguments (arguments).
+// choose); and it gives the kernel of a launch, which may have blocks of keys in pieces (kernel),
+// the one that lists its work, if it needs one (lister), whether its thread blocks are persistent
+// (is_persistent), how it tiles the accumulators of dQ (dq_tiles), and its arguments (arguments).
 template <typename Main>
 struct Family {
   static constexpr MainKernel kMain{.deterministic = Main::kDeterministic,
                                     .splits_last_wave = Main::kSplitsLastWave};
 
+  static bool is_in_pieces(const Launch& at) {
+    return split_blocks(at, choose_parts(at, kMain), kMain).pieces > 1;
+  }
+
   static std::vector<KernelFacts> facts(const Launch& at) {
     std::vector<KernelFacts> all{kernel_facts(dot_do_o(at.problem).kernel),
-                                 kernel_facts(Main::kernel(at)),
+                                 kernel_facts(Main::kernel(at, is_in_pieces(at))),
                                  kernel_facts(convert(at, Main::dq_tiles(at)).kernel)};
     if (const auto lister = Main::lister(at)) all.insert(all.begin(), kernel_facts(*lister));
     return all;
@@ -50,8 +54,9 @@ struct Family {
       launch_kernel(*lister, listing_thread_blocks(shared, lister->threads), arguments, stream);
     }
     launch_first(at, shared, stream, lister ? Main::kStart : Start::after_end);
-    launch_kernel(Main::kernel(at), main_thread_blocks(at, shared, Main::is_persistent(at)),
-                  arguments, stream, Main::kStart);
+    launch_kernel(Main::kernel(at, shared.pieces > 1),
+                  main_thread_blocks(at, shared, Main::is_persistent(at)), arguments, stream,
+                  Main::kStart);
     launch_last(at, shared, stream, Main::kStart, Main::dq_tiles(at));
   }
 

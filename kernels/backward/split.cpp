@@ -33,11 +33,14 @@ int64_t group_bytes(const Problem& p) {
 // To start and to end a thread block, and to add its sums to memory.
 constexpr int kEnds = 2, kSums = 2;
 
-// Of so many blocks of keys, whose thread blocks take so many steps each.
+// Of so many blocks of keys, whose thread blocks take so many steps each. Adding pieces up takes a
+// step for each. Less than a wave is faster in parts, by measurement (docs/kernel-log.md).
 LastWave last_wave_of(int64_t key_blocks, int64_t steps, int64_t slots) {
+  const auto item = static_cast<int>(steps);
+  if (key_blocks < slots) return {static_cast<int>(key_blocks), 1, item};
   return last_wave(
       key_blocks, static_cast<int>(slots), kMostPiecesAtOnce,
-      {.item = static_cast<int>(steps), .ends = kSums, .least_share = kLeastPieceSteps});
+      {.item = item, .ends = kEnds + kMostPieces - 1, .least_share = kLeastPieceSteps});
 }
 
 // How many times as long steps take with so many bytes at a time, since they read again what the L2

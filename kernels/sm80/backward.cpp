@@ -45,7 +45,7 @@ struct BackwardMain {
   static bool is_persistent(const Launch&) { return false; }
   static backward::DqTiles dq_tiles(const Launch&) { return backward::DqTiles::plain; }
 
-  static CudaKernel<backward::Arguments> kernel(const Launch& at) {
+  static CudaKernel<backward::Arguments> kernel(const Launch& at, bool /*in_pieces*/) {
     return variant_at(main_variants(kDeterministic), at)
         .kernel("sm80_backward_main", at.problem.dtype);
   }

@@ -25,14 +25,7 @@ namespace {
 
 constexpr std::array kDeterministicVariants = backward_variants<true, false>();
 
-// Vision transformers have heads of 72 and 80.
-constexpr std::array kVariants = [] {
-  const auto all = backward_variants<false, false>();
-  std::array<Variant<BackwardArguments>, all.size() + 1> with_80{
-      backward_variant<backward_config(80)>()};
-  std::ranges::copy(all, with_80.begin() + 1);
-  return with_80;
-}();
+constexpr std::array kVariants = backward_variants_with_80<false>();
 
 template <bool kDeterministic>
 std::span<const Variant<BackwardArguments>> variants(const Problem& p) {
@@ -198,8 +191,9 @@ struct BackwardMain {
                                          kListingThreads};
   }
 
-  static CudaKernel<BackwardArguments> kernel(const Launch& at) {
-    return variant_at(variants<kDeterministic>(at.problem), at)
+  static CudaKernel<BackwardArguments> kernel(const Launch& at, bool in_pieces) {
+    return variant_at(
+               in_pieces ? backward_variants_in_pieces() : variants<kDeterministic>(at.problem), at)
         .kernel(kDeterministic ? "sm90_backward_main_deterministic" : "sm90_backward_main",
                 at.problem.dtype);
   }

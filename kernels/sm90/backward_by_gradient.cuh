@@ -42,7 +42,7 @@
 namespace flashbench::kernels::sm90 {
 
 template <typename T, int kColumns, int kKeys, bool kInOrder = false, bool kForRequests = false,
-          typename Delay = NoDelay>
+          bool kInPieces = false, typename Delay = NoDelay>
 struct BackwardByGradient : Barriers<Delay> {
   using Barriers<Delay>::wait;
 
@@ -82,7 +82,7 @@ struct BackwardByGradient : Barriers<Delay> {
 
   using Work =
       std::conditional_t<kByRequest, backward::RequestWork<kBlockQ, kBlockKv, kDeterministic>,
-                         backward::Work<kBlockQ, kBlockKv, kDeterministic, !kDeterministic>>;
+                         backward::Work<kBlockQ, kBlockKv, kDeterministic, kInPieces>>;
   using Rows = BackwardRows<kByRequest>;
   using Step = backward::Step;
   using Turns = DqTurns<Delay>;

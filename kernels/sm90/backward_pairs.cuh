@@ -41,7 +41,8 @@
 
 namespace flashbench::kernels::sm90 {
 
-template <typename T, bool kInOrder = false, bool kForRequests = false, typename Delay = NoDelay>
+template <typename T, bool kInOrder = false, bool kForRequests = false, bool kInPieces = false,
+          typename Delay = NoDelay>
 struct BackwardPairs : Barriers<Delay> {
   using Barriers<Delay>::wait;
 
@@ -79,7 +80,7 @@ struct BackwardPairs : Barriers<Delay> {
   // The work of a pair.
   using Work =
       std::conditional_t<kByRequest, backward::RequestWork<kBlockQ, kPairKv, kDeterministic>,
-                         backward::Work<kBlockQ, kPairKv, kDeterministic, !kDeterministic>>;
+                         backward::Work<kBlockQ, kPairKv, kDeterministic, kInPieces>>;
   using Rows = BackwardRows<kByRequest>;
   using Step = backward::Step;
   using Turns = DqTurns<Delay>;  // a thread block has half of the columns of dQ

@@ -22,18 +22,20 @@ struct BackwardConfig {
   bool dq_warpgroup = false;   // producer's warpgroup computes dQ; head_dim 64
   bool deterministic = false;  // thread blocks add to a block of dQ in the order of their keys
   bool by_request = false;     // requests of different lengths
+  bool in_pieces = false;      // the last blocks of keys of a dense problem are in pieces
 };
 
 // The configuration that is compiled for a head_dim.
 constexpr BackwardConfig backward_config(int head_dim, bool deterministic = false,
-                                         bool by_request = false) {
+                                         bool by_request = false, bool in_pieces = false) {
   const bool dq_warpgroup = head_dim == 64 && !(deterministic && by_request);
   return {.head_dim = head_dim,
           .block_q = dq_warpgroup ? 128 : 64,
           .stages = dq_warpgroup ? 3 : 2,
           .dq_warpgroup = dq_warpgroup,
           .deterministic = deterministic,
-          .by_request = by_request};
+          .by_request = by_request,
+          .in_pieces = in_pieces};
 }
 
 template <BackwardConfig kConfig, typename Delay>
@@ -116,7 +118,7 @@ struct BackwardShapes {
   static constexpr bool kPairs = false, kSharesWork = kByRequest && !kPersistent;
   using Work =
       std::conditional_t<kByRequest, backward::RequestWork<kBlockQ, kBlockKv, kDeterministic>,
-                         backward::Work<kBlockQ, kBlockKv, kDeterministic, !kDeterministic>>;
+                         backward::Work<kBlockQ, kBlockKv, kDeterministic, kConfig.in_pieces>>;
   using Rows = BackwardRows<kByRequest>;
 
   static constexpr int kWarps = 4 * kConsumers;  // of the consumers

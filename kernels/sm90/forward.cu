@@ -23,35 +23,25 @@
 namespace flashbench::kernels::sm90 {
 namespace {
 
-// The candidates of `flashbench tune`.
-constexpr std::array kVariants{
-    forward_variant<configuration(64, 192, 128, 2)>(),
-    forward_variant<configuration(64, 192, 64, 4)>(),
-    forward_variant<configuration(80, 192, 64, 4)>(),
-    forward_variant<configuration(96, 192, 64, 4)>(),
-    forward_variant<configuration(128, 192, 64, 4)>(),
-    forward_variant<configuration(128, 192, 80, 3)>(),
-    forward_variant<configuration(192, 128, 64, 2)>(),
-    forward_variant<configuration(192, 128, 80, 2)>(),
-    forward_variant<configuration(256, 128, 64, 2)>(),
-    forward_variant<configuration(256, 128, 80, 2)>(),
-    // For problems of few blocks of queries.
-    forward_variant<configuration(64, 128, 128, 2)>(),
-    forward_variant<configuration(80, 128, 128, 2)>(),
-    forward_variant<configuration(96, 128, 128, 2)>(),
-    forward_variant<configuration(128, 128, 128, 2)>(),
-    // For few blocks of queries and many keys.
-    forward_variant<with_overlap(configuration(128, 128, 128, 2))>(),
-    // For short problems.
-    forward_variant<configuration(64, 64, 64, 2)>(),
-    forward_variant<configuration(64, 64, 80, 2)>(),
-    forward_variant<configuration(80, 64, 64, 2)>(),
-    forward_variant<configuration(80, 64, 80, 2)>(),
-    forward_variant<configuration(96, 64, 64, 2)>(),
-    forward_variant<configuration(96, 64, 80, 2)>(),
-    forward_variant<configuration(128, 64, 64, 2)>(),
-    forward_variant<configuration(128, 64, 80, 2)>(),
+constexpr Config as_it_is(Config config) {
+  return config;
+}
+
+// For short problems.
+constexpr std::array kSmallTiles{
+    configuration(64, 64, 64, 2),  configuration(64, 64, 80, 2),  configuration(80, 64, 64, 2),
+    configuration(80, 64, 80, 2),  configuration(96, 64, 64, 2),  configuration(96, 64, 80, 2),
+    configuration(128, 64, 64, 2), configuration(128, 64, 80, 2),
 };
+
+// The candidates of `flashbench tune`.
+constexpr std::array kVariants = [] {
+  constexpr auto large = forward_variants_of<kLargeTiles, as_it_is>();
+  constexpr auto small = forward_variants_of<kSmallTiles, as_it_is>();
+  std::array<Variant<Arguments>, large.size() + small.size()> all{};
+  std::ranges::copy(small, std::ranges::copy(large, all.begin()).out);
+  return all;
+}();
 
 }  // namespace
 
@@ -61,9 +51,17 @@ std::span<const Variant<Arguments>> forward_variants(const Problem& p) {
 
 namespace {
 
+SplitTiles split_tiles_of(const Launch& at) {
+  if (at.share != nullptr || at.fp32_outputs.of_queries) return {};
+  const int head_dim = compiled_head_dim(forward_variants(at.problem), at.problem.head_dim);
+  return split_last_wave(at.problem, at.device, head_dim, at.blocks);
+}
+
 std::span<const Variant<Arguments>> variants(const Launch& at) {
   if (at.share != nullptr) return forward_variants_share();
-  return at.fp32_outputs.of_queries ? forward_variants_fp32_o() : forward_variants(at.problem);
+  if (at.fp32_outputs.of_queries) return forward_variants_fp32_o();
+  return split_tiles_of(at).last.items > 0 ? forward_variants_in_pieces()
+                                           : forward_variants(at.problem);
 }
 
 // With O in fp32, and for a share, there is one variant for a head_dim, whatever was chosen.
@@ -110,12 +108,6 @@ CudaKernel<Arguments> kernel_at(const Launch& at) {
 
 std::vector<KernelFacts> facts(const Launch& at) {
   return {kernel_facts(kernel_at(at))};
-}
-
-SplitTiles split_tiles_of(const Launch& at) {
-  if (at.share != nullptr || at.fp32_outputs.of_queries) return {};
-  return split_last_wave(at.problem, at.device,
-                         compiled_head_dim(variants(at), at.problem.head_dim), at.blocks);
 }
 
 std::string describe_variant(const Launch& at) {

@@ -46,7 +46,8 @@ struct Config {
   // A consumer computes the softmax of a block beside its own P V of the block before
   // (multiply_overlapped).
   bool overlaps = false;
-  // The last tiles of a launch may be in pieces (forward_pieces.h).
+  // The last tiles of a launch may be in pieces (forward_pieces.h). That takes code, which costs
+  // short launches 1% even where none are.
   bool has_pieces = false;
 };
 
@@ -64,15 +65,19 @@ constexpr Config configuration(int head_dim, int block_q, int block_kv, int stag
           .at_once = thread_blocks_at_once(head_dim, block_q),
           .by_request = by_request,
           .looks_up = by_request,
-          .first_lacks_rows = true,
-          .has_pieces = !by_request};
+          .first_lacks_rows = true};
+}
+
+// The same for launches whose last tiles are in pieces.
+constexpr Config with_pieces(Config config) {
+  config.has_pieces = true;
+  return config;
 }
 
 // The same with O in fp32, for which shared memory has no room.
 constexpr Config with_fp32_o(Config config) {
   config.stage_o = false;
   config.fp32_o = true;
-  config.has_pieces = false;
   return config;
 }
 
@@ -109,7 +114,6 @@ constexpr Config without_look_up(Config config) {
 constexpr Config with_share(Config config) {
   config.first_lacks_rows = false;
   config.shared = true;
-  config.has_pieces = false;
   return config;
 }
 

@@ -167,7 +167,8 @@ int64_t missing_rows(const Problem& p, const BlockSizes& blocks, int64_t q_len) 
 
 SplitTiles split_last_wave(const Problem& p, const DeviceInfo& device, int head_dim,
                            const BlockSizes& blocks) {
-  if (is_by_request(p) || p.is_masked()) return {};
+  constexpr int kLeastRows = 128;  // of variants in pieces
+  if (is_by_request(p) || p.is_masked() || blocks.q < kLeastRows) return {};
   const int64_t tiles = tiles_of(p, blocks);
   const int64_t at_once = thread_blocks_of_device(device, head_dim, blocks.q);
   if (tiles < at_once) return {};

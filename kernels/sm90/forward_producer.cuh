@@ -158,7 +158,7 @@ struct ForwardProducer : Barriers<Delay> {
   static __device__ __forceinline__ Tile published(Shared& shared, const TileRing& at) {
     wait(shared.tile_full[at.stage], at.parity);
     const Tile tile = shared.tiles[at.stage];
-    if (Shapes::kTileArrivals > 1 || threadIdx.x % 32 == 0) arrive(shared.tile_empty[at.stage]);
+    if (kByRequest || threadIdx.x % 32 == 0) arrive(shared.tile_empty[at.stage]);
     if constexpr (kByRequest) __syncwarp();
     return tile;
   }

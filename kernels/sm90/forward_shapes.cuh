@@ -54,10 +54,12 @@ struct ForwardShapes {
 
   // The number of tiles in the ring, including the one that the consumers work on.
   static constexpr int kTileSlots = 4;
-  // Arrivals of a warp that is done with a tile. By request, all lanes of all warps read what one
-  // warp has written. Each lane arrives for itself, since racecheck reports a race if one arrives
-  // for its warp.
-  static constexpr int kTileArrivals = kByRequest ? 32 : 1;
+  // Arrivals of a consumer's warp that is done with a tile, and of a warp of the producer. Tiles by
+  // request, and of pieces, take several reads. Each lane that reads arrives for itself, since
+  // racecheck reports a race if one arrives for its warp. By request the producer's warps read,
+  // too.
+  static constexpr int kTileArrivals = kByRequest || Tiles::kHasPieces ? 32 : 1;
+  static constexpr int kLoaderArrivals = kByRequest ? 32 : 1;
 
   struct Shared {
     alignas(1024) char q[kConsumers][kPanels * kQPanelBytes];
@@ -92,7 +94,7 @@ struct ForwardShapes {
     for (int i = 0; i < kTileSlots; ++i) {
       ptx::mbarrier_init(ptx::shared_address(&shared.tile_full[i]), 1);
       ptx::mbarrier_init(ptx::shared_address(&shared.tile_empty[i]),
-                         (loaders + kWarps * kConsumers) * kTileArrivals);
+                         loaders * kLoaderArrivals + kWarps * kConsumers * kTileArrivals);
     }
     if constexpr (kLooksUp) ptx::mbarrier_init(ptx::shared_address(&shared.tile_wanted), 1);
     ptx::fence_mbarrier_init();

@@ -51,7 +51,8 @@ struct Parts {
 struct Kernels {
   CudaKernel<QuantizeArguments> amax, round;
   CudaKernel<QuantizeHeadsArguments> heads;
-  int heads_at_once;  // thread blocks of it on a multiprocessor
+  int heads_at_once;      // thread blocks of it on a multiprocessor
+  int reported_at_least;  // blocks of rows of each, before it waits for others
 };
 
 template <int kHeadDim, bool kRotated>
@@ -62,7 +63,8 @@ constexpr Kernels kernels() {
           {"sm90_quantize", quantize_kernel<kHeadDim, kRotated>, kThreads},
           {"sm90_quantize_heads", quantize_heads_kernel<kHeadDim>, Heads::kThreads,
            sizeof(typename Heads::Shared)},
-          Heads::kAtOnce};
+          Heads::kAtOnce,
+          Heads::kSlots};
 }
 
 template <int kHeadDim>
@@ -92,7 +94,7 @@ bool is_at_once(const Problem& p, const DeviceInfo& device) {
       p.head_dim / quantized_columns(static_cast<int>(p.head_dim), recipe.hadamard);
   return recipe.descale == Descale::per_head && !recipe.hadamard &&
          row_blocks(std::max(p.q_len, p.kv_len)) * column_blocks <=
-             thread_blocks_at_once(p, device);
+             thread_blocks_at_once(p, device) * kernels_of(p).reported_at_least;
 }
 
 }  // namespace
@@ -126,7 +128,7 @@ Inputs quantize(const Launch& at, const Inputs& in, void* workspace, uint8_t* tr
   a.launches = reinterpret_cast<unsigned*>(part(parts.counters));
   a.ended = a.launches + 1;
 
-  auto* amaxes = reinterpret_cast<unsigned*>(part(parts.amaxes));
+  a.amaxes = reinterpret_cast<unsigned*>(part(parts.amaxes));
   auto* descales = reinterpret_cast<float*>(part(parts.descales));
   const auto rounded = [&](const ConstTensorView& from, uint8_t* to, int which,
                            QuantizedTensor& tensor) {
@@ -135,14 +137,12 @@ Inputs quantize(const Launch& at, const Inputs& in, void* workspace, uint8_t* tr
               .head_stride = from.head_stride,
               .row_stride = from.row_stride,
               .to = to,
-              .amaxes = amaxes,
               .descales = descales,
               .heads = static_cast<int>(from.heads),
               .rows = static_cast<int>(from.length),
               .row_blocks = static_cast<int>(row_blocks(from.length)),
               .blocks = static_cast<int>(parts.blocks[which])};
     a.blocks += tensor.blocks;
-    amaxes += tensor.blocks;
     descales += parts.factors[which];
     ConstTensorView view{to,
                          Dtype::e4m3,

@@ -35,15 +35,15 @@ __host__ __device__ constexpr int quantizing_threads(int columns) {
 struct QuantizedTensor {
   const __nv_bfloat16* from;
   int64_t batch_stride, head_stride, row_stride;
-  uint8_t* to;       // of Q and K dense; of V as TransposeArguments::to
-  unsigned* amaxes;  // of each thread block; see report_amax
+  uint8_t* to;  // of Q and K dense; of V as TransposeArguments::to
   float* descales;
   int heads, rows, row_blocks, blocks;
 };
 
 struct QuantizeArguments {
   QuantizedTensor q, k, v;
-  int blocks;  // of all three
+  int blocks;        // of all three
+  unsigned* amaxes;  // of each block; see report()
   bool one_factor;
   uint32_t signs[8];  // bit c % 32 of word c / 32: whether column c is negated before the rotation
 };
@@ -120,21 +120,29 @@ inline __device__ unsigned largest_of_block(unsigned value, unsigned (&warps)[32
 
 // Stores the largest magnitude of a block, beneath the parity of the launch. It is the sign, so
 // that one word says both what it is and whether it is there. Called by one thread.
-template <typename Block>
-__device__ void report(const Block& block, unsigned magnitude, unsigned parity) {
-  ptx::st_relaxed_gpu(block.tensor.amaxes + block.number, magnitude | parity << 31);
+inline __device__ void report(const QuantizeArguments& a, int block, unsigned magnitude,
+                              unsigned parity) {
+  ptx::st_relaxed_gpu(a.amaxes + block, magnitude | parity << 31);
 }
 
 // The largest magnitude that the blocks first, first + step, ... below `end` report with this
-// parity. Waits for them.
-inline __device__ unsigned largest_reported(const QuantizedTensor& tensor, int first, int end,
-                                            int step, unsigned parity) {
+// parity. Waits for them: kAtOnce loads are on their way at first, and one where that was too
+// early.
+template <int kAtOnce>
+__device__ unsigned largest_reported(const unsigned* amaxes, int first, int end, int step,
+                                     unsigned parity) {
   unsigned largest = 0;
-  for (int i = first; i < end; i += step) {
-    unsigned reported;
-    do reported = ptx::ld_relaxed_gpu(tensor.amaxes + i);
-    while (reported >> 31 != parity);
-    largest = max(largest, reported & ~(1u << 31));
+  for (int i = first; i < end; i += kAtOnce * step) {
+    unsigned reported[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      reported[j] = i + j * step < end ? ptx::ld_relaxed_gpu(amaxes + i + j * step) : parity << 31;
+    }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      while (reported[j] >> 31 != parity) reported[j] = ptx::ld_relaxed_gpu(amaxes + i + j * step);
+      largest = max(largest, reported[j] & ~(1u << 31));
+    }
   }
   return largest;
 }
@@ -343,7 +351,7 @@ __global__ void __launch_bounds__(quantizing_threads(quantized_columns(kHeadDim,
     largest = largest_of(x);
   }
   const unsigned of_block = largest_of_block(__float_as_uint(largest), warps);
-  if (threadIdx.x == 0) report(block, of_block, 0);
+  if (threadIdx.x == 0) report(a, static_cast<int>(blockIdx.x), of_block, 0);
 }
 
 // Rounds, after amax_kernel. The rows that it read last come first: they are still in the cache.
@@ -354,16 +362,18 @@ __global__ void __launch_bounds__(quantizing_threads(quantized_columns(kHeadDim,
   constexpr int kColumns = quantized_columns(kHeadDim, kRotated);
   __shared__ TransposedTile<kColumns> tile;
   __shared__ unsigned warps[32];
-  const QuantizedBlock<kHeadDim, kColumns> block(a, a.blocks - 1 - static_cast<int>(blockIdx.x));
+  const int index = a.blocks - 1 - static_cast<int>(blockIdx.x);
+  const QuantizedBlock<kHeadDim, kColumns> block(a, index);
   const Packed packed = load(block, block.is_v);
   ptx::griddepcontrol_wait();
 
   const int of_factor = a.one_factor ? block.tensor.blocks : block.of_head();
-  const int factor = block.number / of_factor, first = factor * of_factor;
-  const unsigned largest = largest_reported(block.tensor, first + static_cast<int>(threadIdx.x),
-                                            first + of_factor, static_cast<int>(blockDim.x), 0);
+  const int factor = block.number / of_factor, from_first = block.number % of_factor;
+  const int first = index - from_first;
+  const unsigned largest = largest_reported<4>(a.amaxes, first + static_cast<int>(threadIdx.x),
+                                               first + of_factor, static_cast<int>(blockDim.x), 0);
   const float divisor = descale_of(largest_of_block(largest, warps));
-  if (threadIdx.x == 0 && block.number == first) block.tensor.descales[factor] = divisor;
+  if (threadIdx.x == 0 && from_first == 0) block.tensor.descales[factor] = divisor;
 
   const Quotient over(divisor);
   if (block.is_v) {

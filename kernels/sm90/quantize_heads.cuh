@@ -1,14 +1,13 @@
 // Rounds bf16 Q, K and V to e4m3 in one launch, each head by a factor of its own (see
-// quantize.cuh). All thread blocks of the launch run at the same time, and there are as many as a
-// head has blocks of rows, or more. In each, one warp loads blocks by TMA, eight find their largest
-// magnitudes and round them, and one exchanges magnitudes with the other thread blocks of the head:
+// quantize.cuh). All thread blocks of the launch run at the same time. In each, one warp loads
+// blocks of rows by TMA, eight find their largest magnitudes and round them, and one exchanges
+// magnitudes with the other thread blocks that have a part of the head:
 //
-//   loading:   block n + 1   block n + 2   ...
-//   rounding:  magnitude of block n + 1, then rounds block n
-//   exchange:  reports block n + 1, then waits until all blocks of block n's head are reported
+//   rounding:  the magnitude of block n + kAhead, then rounds block n
+//   exchange:  reports block n + kAhead, then waits until all blocks of block n's head are reported
 //
-// So a thread block reports its next block before it rounds one, and rarely waits. It waits only
-// for blocks that others have begun, or will begin before they wait.
+// So a thread block rarely waits. None waits for ever: where all wait for a head or a later one,
+// each has reported kAhead + 1 blocks from its first of that head on. These are the whole head.
 #pragma once
 
 #include <cuda.h>
@@ -41,10 +40,14 @@ struct QuantizeHeads : Barriers<NoDelay> {
   static constexpr int kPanels = kColumns / 64, kPanelBytes = kQuantizedRows * kRowBytes;
   static constexpr int kAtOnce = kColumns == 64 ? 3 : 2;  // thread blocks of a multiprocessor
   static constexpr int kStages = kColumns == 64 ? 4 : 3;
-  static constexpr int kWarps = 8;  // that round
+  static constexpr int kAhead = 1;
+  static_assert(kStages > kAhead + 1);  // one to load
+  static constexpr int kWarps = 8;      // that round
   static constexpr int kThreads = 32 * (kWarps + 2);
   static constexpr int kRows = kQuantizedRows / kWarps;  // of a warp
   using Ring = RingPosition<kStages>;
+  static constexpr int kSlots = kAhead + 1;
+  using Slot = RingPosition<kSlots>;
 
   // A block to round: what each element is divided by, and where its bytes go. `rows` of it exist.
   struct Rounding {
@@ -57,10 +60,10 @@ struct QuantizeHeads : Barriers<NoDelay> {
   struct Shared {
     alignas(1024) char blocks[kStages][kPanels * kPanelBytes];
     uint64_t full[kStages], empty[kStages];
-    // Of the next block and the current one, by number.
-    uint64_t found[2], known[2];
-    unsigned magnitudes[2][kWarps];  // the bits of a float
-    Rounding roundings[2];
+    // Of the current block and those ahead.
+    uint64_t found[kSlots], known[kSlots];
+    unsigned magnitudes[kSlots][kWarps];  // the bits of a float
+    Rounding roundings[kSlots];
   };
 
   static __device__ void initialise_barriers(Shared& shared) {
@@ -68,7 +71,7 @@ struct QuantizeHeads : Barriers<NoDelay> {
       ptx::mbarrier_init(ptx::shared_address(&shared.full[i]), 1);
       ptx::mbarrier_init(ptx::shared_address(&shared.empty[i]), kWarps);
     }
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < kSlots; ++i) {
       ptx::mbarrier_init(ptx::shared_address(&shared.found[i]), kWarps);
       ptx::mbarrier_init(ptx::shared_address(&shared.known[i]), 1);
     }
@@ -97,30 +100,36 @@ struct QuantizeHeads : Barriers<NoDelay> {
 
   // Called by a warp.
   static __device__ void exchange(const QuantizeHeadsArguments& a, Shared& shared) {
-    const unsigned lane = threadIdx.x % 32, parity = (__ldcg(a.launches) + 1) & 1;
-    const int step = static_cast<int>(gridDim.x);
-    const auto report_next = [&](int index, unsigned n) {
-      if (index >= a.blocks) return;
-      wait(shared.found[n % 2], n / 2 % 2);
-      const unsigned magnitude =
-          __reduce_max_sync(~0u, lane < kWarps ? shared.magnitudes[n % 2][lane] : 0u);
-      if (lane == 0) report(Block(a, index), magnitude, parity);
+    const int lane = static_cast<int>(threadIdx.x) % 32, step = static_cast<int>(gridDim.x);
+    const unsigned parity = (__ldcg(a.launches) + 1) & 1;
+    int ahead = static_cast<int>(blockIdx.x);
+    Slot next, current;
+    const auto report_next = [&]() {
+      if (ahead < a.blocks) {
+        wait(shared.found[next.stage], next.parity);
+        const unsigned magnitude =
+            __reduce_max_sync(~0u, lane < kWarps ? shared.magnitudes[next.stage][lane] : 0u);
+        if (lane == 0) report(a, ahead, magnitude, parity);
+      }
+      ahead += step;
+      next.advance();
     };
-    unsigned n = 0;
-    report_next(static_cast<int>(blockIdx.x), n);
-    for (int i = static_cast<int>(blockIdx.x); i < a.blocks; i += step, ++n) {
-      report_next(i + step, n + 1);
+    for (int i = 0; i < kAhead; ++i) report_next();
+    for (int i = static_cast<int>(blockIdx.x); i < a.blocks; i += step) {
+      report_next();
       const Block block(a, i);
       const QuantizedTensor& tensor = block.tensor;
-      const int first = block.head * block.of_head();
-      const unsigned largest = largest_reported(tensor, first + static_cast<int>(lane),
-                                                first + block.of_head(), 32, parity);
+      const int from_first = block.number % block.of_head(), first = i - from_first;
+      const unsigned largest =
+          largest_reported<4>(a.amaxes, first + lane, first + block.of_head(), 32, parity);
       const float divisor = descale_of(__reduce_max_sync(~0u, largest));
       if (lane == 0) {
-        if (block.number == first) tensor.descales[block.head] = divisor;
-        shared.roundings[n % 2] = {divisor, tensor.rows - block.first_row, block.to(), block.is_v};
-        arrive(shared.known[n % 2]);
+        if (from_first == 0) tensor.descales[block.head] = divisor;
+        shared.roundings[current.stage] = {divisor, tensor.rows - block.first_row, block.to(),
+                                           block.is_v};
+        arrive(shared.known[current.stage]);
       }
+      current.advance();
     }
   }
 
@@ -175,8 +184,8 @@ struct QuantizeHeads : Barriers<NoDelay> {
     const int word = warp % 4 * 8 + lane / 8 % 2 * 4 + lane % 4;
     auto* const words = reinterpret_cast<uint32_t*>(by.to) + word;
 #pragma unroll
-    for (int first = 0; first < kColumns / 8; first += kWarps) {
-      const int chunk = first + warp / 4 * 4 + lane / 16 * 2 + lane / 4 % 2;
+    for (int first = warp / 4 * 4; first < kColumns / 8; first += kWarps) {
+      const int chunk = first + lane / 16 * 2 + lane / 4 % 2;
       uint4 keys[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) keys[i] = chunk_at(block, key_of_word(word, i), chunk);
@@ -188,24 +197,29 @@ struct QuantizeHeads : Barriers<NoDelay> {
 
   static __device__ void round(const QuantizeHeadsArguments& a, Shared& shared, int warp) {
     const int lane = static_cast<int>(threadIdx.x) % 32, step = static_cast<int>(gridDim.x);
+    int ahead = static_cast<int>(blockIdx.x);
     Ring next, current;
-    const auto find = [&](int index, unsigned n) {
-      if (index >= a.blocks) return;
-      wait(shared.full[next.stage], next.parity);
-      const unsigned largest = largest_of_rows(shared.blocks[next.stage], warp, lane);
-      if (lane == 0) {
-        shared.magnitudes[n % 2][warp] = largest;
-        arrive(shared.found[n % 2]);
+    Slot next_slot, current_slot;
+    const auto find_next = [&]() {
+      if (ahead < a.blocks) {
+        wait(shared.full[next.stage], next.parity);
+        const unsigned largest = largest_of_rows(shared.blocks[next.stage], warp, lane);
+        if (lane == 0) {
+          shared.magnitudes[next_slot.stage][warp] = largest;
+          arrive(shared.found[next_slot.stage]);
+        }
       }
+      ahead += step;
       next.advance();
+      next_slot.advance();
     };
-    unsigned n = 0;
-    find(static_cast<int>(blockIdx.x), n);
 #pragma unroll 1
-    for (int i = static_cast<int>(blockIdx.x); i < a.blocks; i += step, ++n) {
-      find(i + step, n + 1);
-      wait(shared.known[n % 2], n / 2 % 2);
-      const Rounding by = shared.roundings[n % 2];
+    for (int i = 0; i < kAhead; ++i) find_next();
+#pragma unroll 1
+    for (int i = static_cast<int>(blockIdx.x); i < a.blocks; i += step) {
+      find_next();
+      wait(shared.known[current_slot.stage], current_slot.parity);
+      const Rounding by = shared.roundings[current_slot.stage];
       __builtin_assume(__isGlobal(by.to));
       const char* block = shared.blocks[current.stage];
       if (by.is_v) {
@@ -216,6 +230,7 @@ struct QuantizeHeads : Barriers<NoDelay> {
       __syncwarp();
       release(lane, shared.empty[current.stage]);
       current.advance();
+      current_slot.advance();
     }
   }
 };

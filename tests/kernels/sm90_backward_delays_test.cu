@@ -26,23 +26,44 @@ namespace sm90 {
 namespace {
 
 // A variant of the main kernel with delays.
-struct Delayed {
-  void (*kernel)(BackwardArguments);
+struct DelayedKernel {
+  void (*function)(BackwardArguments);
   int shared_bytes;
+};
+struct Delayed {
+  DelayedKernel kernel, in_pieces;  // the latter for dense problems in pieces
   bool deterministic;
 };
 template <typename Kernel>
-Delayed delayed(bool deterministic = false) {
-  return {backward_kernel<Kernel>, sizeof(typename Kernel::Shared), deterministic};
-}
-template <typename T, bool kDeterministic = false, bool kByRequest = false>
-Delayed delayed_pairs() {
-  using Kernel = BackwardPairs<T, kDeterministic, kByRequest, RandomDelay>;
-  return {backward_kernel_of_pairs<Kernel>, sizeof(typename Kernel::Shared), kDeterministic};
+DelayedKernel delayed_kernel() {
+  if constexpr (Kernel::kPairs) {
+    return {backward_kernel_of_pairs<Kernel>, sizeof(typename Kernel::Shared)};
+  } else {
+    return {backward_kernel<Kernel>, sizeof(typename Kernel::Shared)};
+  }
 }
 template <typename T, BackwardConfig kConfig>
 Delayed delayed() {
-  return delayed<Backward<T, kConfig, RandomDelay>>(kConfig.deterministic);
+  constexpr bool kMaySplit = !kConfig.deterministic && !kConfig.by_request;
+  constexpr BackwardConfig kInPieces =
+      backward_config(kConfig.head_dim, kConfig.deterministic, kConfig.by_request, kMaySplit);
+  return {delayed_kernel<Backward<T, kConfig, RandomDelay>>(),
+          delayed_kernel<Backward<T, kInPieces, RandomDelay>>(), kConfig.deterministic};
+}
+template <typename T, bool kDeterministic = false, bool kByRequest = false>
+Delayed delayed_192() {
+  constexpr bool kMaySplit = !kDeterministic && !kByRequest;
+  using Kernel = BackwardByGradient<T, 192, 80, kDeterministic, kByRequest, false, RandomDelay>;
+  using InPieces =
+      BackwardByGradient<T, 192, 80, kDeterministic, kByRequest, kMaySplit, RandomDelay>;
+  return {delayed_kernel<Kernel>(), delayed_kernel<InPieces>(), kDeterministic};
+}
+template <typename T, bool kDeterministic = false, bool kByRequest = false>
+Delayed delayed_pairs() {
+  constexpr bool kMaySplit = !kDeterministic && !kByRequest;
+  using Kernel = BackwardPairs<T, kDeterministic, kByRequest, false, RandomDelay>;
+  using InPieces = BackwardPairs<T, kDeterministic, kByRequest, kMaySplit, RandomDelay>;
+  return {delayed_kernel<Kernel>(), delayed_kernel<InPieces>(), kDeterministic};
 }
 
 struct Sample {
@@ -57,13 +78,12 @@ std::vector<Sample> samples() {
   const Delayed d80 = delayed<__nv_bfloat16, backward_config(80)>();
   const Delayed d96 = delayed<__half, backward_config(96)>();
   const Delayed d128 = delayed<__half, backward_config(128)>();
-  const Delayed d192 = delayed<BackwardByGradient<__half, 192, 80, false, false, RandomDelay>>();
+  const Delayed d192 = delayed_192<__half>();
   const Delayed d256 = delayed_pairs<__nv_bfloat16>();
   const Delayed ordered_64 = delayed<__half, backward_config(64, true)>();
   const Delayed ordered_96 = delayed<__nv_bfloat16, backward_config(96, true)>();
   const Delayed ordered_128 = delayed<__nv_bfloat16, backward_config(128, true)>();
-  const Delayed ordered_192 =
-      delayed<BackwardByGradient<__half, 192, 80, true, false, RandomDelay>>(true);
+  const Delayed ordered_192 = delayed_192<__half, true>();
   const Delayed ordered_256 = delayed_pairs<__nv_bfloat16, true>();
   const auto problem = [](Dtype dtype, Mask mask, int64_t q_len, int64_t kv_len, int64_t head_dim) {
     Problem p = grouped_problem(dtype, mask, 2, q_len, kv_len, head_dim);
@@ -168,8 +188,7 @@ std::vector<Sample> samples() {
        false},
       {in_pieces(Dtype::fp16, 150, 128), delayed<__half, backward_config(128, false, true)>(),
        false},
-      {in_pieces(Dtype::fp16, 136, 192),
-       delayed<BackwardByGradient<__half, 192, 80, false, true, RandomDelay>>(), false},
+      {in_pieces(Dtype::fp16, 136, 192), delayed_192<__half, false, true>(), false},
       {in_pieces(Dtype::bf16, 136, 256), delayed_pairs<__nv_bfloat16, false, true>(), false},
       {dense_in_pieces(Dtype::bf16, 75, 64), d64, false},
       {dense_in_pieces(Dtype::bf16, 104, 64), d64, false},
@@ -185,8 +204,7 @@ std::vector<Sample> samples() {
        delayed<__nv_bfloat16, backward_config(64, false, true)>()},
       {requests(Dtype::fp16, Mask::causal_top_left, Layout::bhsd, 128),
        delayed<__half, backward_config(128, false, true)>()},
-      {requests(Dtype::fp16, Mask::none, Layout::ragged, 192),
-       delayed<BackwardByGradient<__half, 192, 80, false, true, RandomDelay>>()},
+      {requests(Dtype::fp16, Mask::none, Layout::ragged, 192), delayed_192<__half, false, true>()},
       {requests(Dtype::bf16, Mask::causal_bottom_right, Layout::ragged, 256),
        delayed_pairs<__nv_bfloat16, false, true>()},
       {windowed(problem(Dtype::bf16, Mask::causal_bottom_right, 500, 700, 256), 180),
@@ -196,7 +214,7 @@ std::vector<Sample> samples() {
       {requests(Dtype::bf16, Mask::none, Layout::ragged, 128),
        delayed<__nv_bfloat16, backward_config(128, true, true)>()},
       {requests(Dtype::fp16, Mask::causal_bottom_right, Layout::ragged, 192),
-       delayed<BackwardByGradient<__half, 192, 80, true, true, RandomDelay>>(true)},
+       delayed_192<__half, true, true>()},
       {requests(Dtype::fp16, Mask::causal_bottom_right, Layout::ragged, 256),
        delayed_pairs<__half, true, true>()},
       {windowed(problem(Dtype::fp16, Mask::causal_bottom_right, 500, 700, 256), 180),
@@ -211,7 +229,8 @@ std::vector<Sample> samples() {
 class DelayedLaunches {
  public:
   template <typename LaunchPass>
-  DelayedLaunches(const LaunchPass& launch_pass, const Delayed& delayed, cudaStream_t stream) {
+  DelayedLaunches(const LaunchPass& launch_pass, const DelayedKernel& delayed,
+                  cudaStream_t stream) {
     FLASHBENCH_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     launch_pass();
     cudaGraph_t graph = nullptr;
@@ -219,7 +238,7 @@ class DelayedLaunches {
     size_t count = 4;
     cudaGraphNode_t nodes[4];
     FLASHBENCH_CUDA(cudaGraphGetNodes(graph, nodes, &count));
-    FLASHBENCH_CUDA(cudaFuncSetAttribute(reinterpret_cast<const void*>(delayed.kernel),
+    FLASHBENCH_CUDA(cudaFuncSetAttribute(reinterpret_cast<const void*>(delayed.function),
                                          cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          delayed.shared_bytes));
     for (size_t i = 0; i < count; ++i) {
@@ -227,7 +246,7 @@ class DelayedLaunches {
       FLASHBENCH_CUDA(cudaGraphKernelNodeGetParams(nodes[i], &launched));
       constexpr unsigned kMainThreads = 384;  // or more; the other kernels have fewer
       if (launched.blockDim.x < kMainThreads) continue;
-      launched.func = reinterpret_cast<void*>(delayed.kernel);
+      launched.func = reinterpret_cast<void*>(delayed.function);
       launched.sharedMemBytes = static_cast<unsigned>(delayed.shared_bytes);
       FLASHBENCH_CUDA(cudaGraphKernelNodeSetParams(nodes[i], &launched));
       ++replaced_;
@@ -273,9 +292,10 @@ TEST_P(CudaSm90BackwardDelays, ChangeNoBitOfWhatHasAnOrder) {
   ASSERT_EQ(kernel.variant(at).find("parts") != std::string::npos, shares_keys);
   const Buffer workspace = device->allocate(kernel.workspace_bytes(at), MemoryUse::workspace);
   const auto stream = static_cast<cudaStream_t>(device->stream().cuda);
+  const bool in_pieces = kernel.variant(at).find("pieces") != std::string::npos;
   const DelayedLaunches launches(
       [&] { kernel.launch(at, inputs.view(), outputs.view(), workspace.data(), device->stream()); },
-      delayed, stream);
+      in_pieces ? delayed.in_pieces : delayed.kernel, stream);
   ASSERT_EQ(launches.replaced(), 1);
 
   std::string dq, dk, dv;

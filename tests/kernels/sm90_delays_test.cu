@@ -67,21 +67,30 @@ std::vector<Sample> samples() {
   constexpr auto kTop = Mask::causal_top_left, kBottom = Mask::causal_bottom_right;
   // Its last wave is in pieces.
   constexpr int kFew = 11;
+  const Delayed d64_in_pieces =
+      delayed<__nv_bfloat16, with_pieces(configuration(64, 192, 128, 2))>();
+  const Delayed d64_few_in_pieces = delayed<__half, with_pieces(configuration(64, 128, 128, 2))>();
+  const Delayed d80_in_pieces = delayed<__half, with_pieces(configuration(80, 192, 64, 4))>();
+  const Delayed d128_in_pieces = delayed<__half, with_pieces(configuration(128, 192, 64, 4))>();
+  const Delayed d128_few_in_pieces =
+      delayed<__half, with_pieces(configuration(128, 128, 128, 2))>();
+  const Delayed d128_overlapped_in_pieces =
+      delayed<__half, with_pieces(with_overlap(configuration(128, 128, 128, 2)))>();
+  const Delayed d256_in_pieces =
+      delayed<__nv_bfloat16, with_pieces(configuration(256, 128, 64, 2))>();
   const auto in_pieces = [](Dtype dtype, int64_t q_len, int64_t kv_len, int64_t head_dim,
                             const Delayed& kernel) -> Sample {
     return {grouped_problem(dtype, Mask::none, 2, q_len, kv_len, head_dim), kernel, kFew};
   };
   return {
-      in_pieces(Dtype::bf16, 500, 4201, 64, d64),
-      in_pieces(Dtype::bf16, 197, 4100, 64, d64_short),
-      in_pieces(Dtype::fp16, 250, 2101, 64, d64_few),
-      in_pieces(Dtype::fp16, 300, 4301, 80, d80),
-      in_pieces(Dtype::fp16, 500, 4333, 120, d128),
-      in_pieces(Dtype::fp16, 190, 3071, 128, d128),
-      in_pieces(Dtype::fp16, 250, 5000, 128, d128_few),
-      in_pieces(Dtype::fp16, 250, 4099, 128, d128_overlapped),
-      in_pieces(Dtype::fp16, 100, 4200, 128, d128_short),
-      in_pieces(Dtype::bf16, 129, 4500, 256, d256),
+      in_pieces(Dtype::bf16, 500, 4201, 64, d64_in_pieces),
+      in_pieces(Dtype::fp16, 250, 2101, 64, d64_few_in_pieces),
+      in_pieces(Dtype::fp16, 300, 4301, 80, d80_in_pieces),
+      in_pieces(Dtype::fp16, 500, 4333, 120, d128_in_pieces),
+      in_pieces(Dtype::fp16, 190, 3071, 128, d128_in_pieces),
+      in_pieces(Dtype::fp16, 250, 5000, 128, d128_few_in_pieces),
+      in_pieces(Dtype::fp16, 250, 4099, 128, d128_overlapped_in_pieces),
+      in_pieces(Dtype::bf16, 129, 4500, 256, d256_in_pieces),
       {grouped_problem(Dtype::bf16, Mask::none, 2, 500, 1201, 64), d64},
       {grouped_problem(Dtype::bf16, Mask::none, 2, 1, 1, 64), d64},
       {grouped_problem(Dtype::bf16, kBottom, 2, 1601, 1700, 64), d64},
