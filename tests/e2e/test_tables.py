@@ -318,11 +318,12 @@ def test_cache_compares_the_caches_of_a_case(tables):
 def test_fp8_has_speed_and_error_of_bf16_and_e4m3(tables):
     def case(provider, median_ms, dtype, quantize="", **changes):
         return row(provider, median_ms, **{"dtype": dtype, "quantize": quantize, "rel_rms_err": 0.002, "rel_rmse_total": "",
-                                           "pass": "forward", **changes})
+                                           "rounding_us": "", "rounding_pct_of_copy": "", "pass": "forward", **changes})
 
     rows = [case("tiled", 3.0, "bf16"), case("tiled", 2.0, "e4m3"), case("tiled:sm90_e4m3_unpromoted", 1.5, "e4m3"),
-            case("tiled", 2.5, "bf16", "e4m3_head", rel_rmse_total=0.05), case("cudnn", 2.2, "e4m3")]
+            case("tiled", 2.5, "bf16", "e4m3_head", rel_rmse_total=0.05, rounding_us=81.2, rounding_pct_of_copy=85.4),
+            case("cudnn", 2.2, "e4m3")]
     (line,) = tables("fp8", rows, options=["--grid", "any"])
     cells = [cell.strip() for cell in line.strip("|").split("|")]
-    assert [cell.split("(")[-1] for cell in cells[2:6:2] + cells[5:]] == ["1.50x)", "1.10x)", "1.20x)", "0.20%", "5.0%"]
+    assert [cell.split("(")[-1] for cell in cells[2:6:2] + cells[5:]] == ["1.50x)", "1.10x)", "1.20x)", "85%)", "0.20%", "5.0%"]
     assert "bf16 rounded" in tables("fp8", rows[:3], options=["--grid", "any"], fails=True)
