@@ -134,6 +134,10 @@ void MeasureFlags::apply(MeasureOptions& options) const {
 void IsolationFlags::add(CLI::App& app) {
   app.add_flag("--no-isolate", no_isolate,
                "Run in this process: a crash or a hang ends everything (for debuggers)");
+  app.add_option("--start-timeout", start_timeout,
+                 "Seconds for a device, a plugin or a program to open; after that, it is killed")
+      ->transform(from_to(0.1, 1e6))
+      ->capture_default_str();
   app.add_option("--case-timeout", case_timeout,
                  "Seconds for a whole case; after that, its worker is killed")
       ->transform(from_to(0.1, 1e6))
@@ -141,8 +145,13 @@ void IsolationFlags::add(CLI::App& app) {
 }
 
 void IsolationFlags::apply(MeasureOptions& options) const {
-  if (no_isolate && options.counters == CounterMode::automatic) {
-    options.counters = CounterMode::off;
+  if (!no_isolate) return;
+  if (options.counters == CounterMode::automatic) options.counters = CounterMode::off;
+  if (options.repetitions > 1) {
+    throw BadInput(
+        fmt::format("{} repetitions are as many processes, and --no-isolate has one: expected "
+                    "--repetitions 1",
+                    options.repetitions));
   }
 }
 
@@ -155,7 +164,7 @@ std::unique_ptr<Runner> IsolationFlags::make_runner(const SweepConfig& config) c
     for (const PluginFile& plugin : config.plugins) load_plugin(plugin.path, plugin.xxh3);
     return runner;
   }
-  return make_isolated_runner(options, {case_timeout, interrupted});
+  return make_isolated_runner(options, {start_timeout, case_timeout, interrupted});
 }
 
 void FilterFlags::add(CLI::App& app) {

@@ -56,11 +56,13 @@ struct MeasureFlags {
 // Whether a worker process runs the cases, and how long it may take.
 struct IsolationFlags {
   bool no_isolate = false;
+  double start_timeout = IsolationOptions().start_seconds;
   double case_timeout = IsolationOptions().case_seconds;
 
   void add(CLI::App&);
 
-  // In a process that times, counters that are read only if possible are not read.
+  // In a process that times, counters that are read only if possible are not read. Throws BadInput
+  // for repetitions, which are other processes.
   void apply(MeasureOptions&) const;
 
   // Makes a runner, and starts to watch for interrupts. Throws NoDevice; BadInput for an unknown

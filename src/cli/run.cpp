@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <variant>
@@ -176,6 +177,15 @@ SweepConfig config_of(const RunFlags& flags) {
   return config;
 }
 
+// Some providers run only if they are named.
+void hint_at_others(const std::vector<Record>& records) {
+  const auto is_unsupported = [](const Record& r) { return r.status == Status::unsupported; };
+  if (!std::ranges::all_of(records, is_unsupported)) return;
+  fmt::print(stderr,
+             "flashbench: no provider runs this here; `flashbench list` also has those that run "
+             "only if --providers names them\n");
+}
+
 int run(const RunFlags& flags, const Invocation& invocation) {
   const SweepConfig config = config_of(flags);
   flags.exports.check({flags.q, flags.k, flags.v, flags.d_o});
@@ -192,6 +202,7 @@ int run(const RunFlags& flags, const Invocation& invocation) {
 
   flags.exports.write(outcome.result);
   if (!flags.exports.takes_stdout()) fmt::print("{}", to_table(outcome.result));
+  if (!flags.quiet && config.providers.empty()) hint_at_others(outcome.result.records);
   return outcome.exit_code;
 }
 

@@ -15,8 +15,6 @@ namespace {
 
 using wire::Json;
 
-constexpr double kStartSeconds = 120;  // for a worker to open its device, and for the ceilings
-
 class IsolatedRunner : public Runner {
  public:
   IsolatedRunner(const RunnerOptions& options, const IsolationOptions& isolation)
@@ -223,9 +221,9 @@ class IsolatedRunner : public Runner {
     return ask(worker, request);
   }
 
-  // For all requests but cases, whose time limit the user sets.
+  // For all requests but cases.
   std::variant<Answer, AbnormalEnd> ask(WorkerProcess& worker, const Json& request) {
-    return worker.ask(request.dump(), kStartSeconds, isolation_.interrupted);
+    return worker.ask(request.dump(), isolation_.start_seconds, isolation_.interrupted);
   }
 
   // Throws NoDevice if there is no answer, or the exception that the answer contains.

@@ -673,3 +673,10 @@ def test_an_nccl_that_is_none_is_refused(flashbench, verb):
 def test_what_needs_no_cudnn_does_not_care_where_it_is(flashbench):
     for verb in [["list", "--device", "cpu"], ["run", "--device", "cpu", "--seq", 16]]:
         flashbench(*verb, env={**os.environ, "FLASHBENCH_CUDNN": "/nowhere"})
+
+
+def test_a_problem_that_no_provider_takes_hints_at_those_on_request(flashbench):
+    hint = "only if --providers names them"
+    assert hint in flashbench("run", "--seq", 16, "--dtype", "e4m3").stderr
+    assert hint not in flashbench("run", "--seq", 16, "--dtype", "e4m3", "--providers", "emulated").stderr
+    assert hint not in flashbench("run", "--seq", 16, "--dtype", "e4m3", "--quiet").stderr

@@ -123,6 +123,12 @@ def test_without_isolation_soft_faults_are_rows_too(with_faults):
     assert statuses.count("failed") == 2 and statuses.count("ok") == TINY_CASES * 3 - 2
 
 
+def test_without_isolation_there_are_no_repetitions(flashbench):
+    process = flashbench("run", "--seq", 16, "--no-isolate", "--repetitions", 3, expect=2)
+    assert "3 repetitions are as many processes, and --no-isolate has one: expected --repetitions 1" in process.stderr
+    flashbench("run", "--seq", 16, "--q-heads", 1, "--no-isolate", "--repetitions", 1, "--max-samples", 5, "--min-samples", 5)
+
+
 def test_a_lost_device_ends_the_sweep_and_can_be_resumed(with_faults, plugins):
     config = with_faults.config()
     marker = with_faults.folder / "lost"
@@ -329,6 +335,15 @@ def test_an_interrupt_ends_what_opens_a_program(flashbench, number, code):
         _, stderr = process.communicate(timeout=120)
     assert process.returncode == code
     assert stderr == "flashbench: interrupted\n"
+
+
+def test_a_program_that_does_not_open_in_time_is_killed(flashbench):
+    program = flashbench.folder / "program.sh"
+    program.write_text("#!/bin/sh\necho $$ > pid\nexec sleep 1000\n")
+    program.chmod(0o755)
+    process = flashbench("run", "--seq", 16, "--program", program, "--start-timeout", 1, expect=6)
+    assert "the device cannot be used: it did not end within 1 s" in process.stderr
+    wait_until(lambda: not alive(int((flashbench.folder / "pid").read_text())))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
