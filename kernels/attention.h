@@ -118,7 +118,8 @@ struct AttentionKernel {
   bool knows_pages = false;         // Problem::page_size: K and V through a block table
   bool knows_kv_dtype = false;      // Problem::kv_dtype: K and V in bytes, with one factor a head
   bool knows_e4m3 = false;          // Dtype::e4m3, with every Descale that it does not refuse
-  bool knows_quantize = false;      // Problem::quantize, with every recipe that it does not refuse
+  bool knows_quantize = false;      // Problem::quantize, with every recipe that it does not refuse,
+                                    // and Launch::part
 
   bool knows_gates = false;  // Launch::gate; keys are read in ascending order
 
