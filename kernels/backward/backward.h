@@ -112,7 +112,8 @@ int64_t listing_thread_blocks(const Arguments&, int threads);
 int64_t main_thread_blocks(const Launch&, const Arguments&, bool persistent);
 void launch_last(const Launch&, const Arguments&, Stream, Start, DqTiles);
 void store_key_sums(const Launch&, RowRange keys, const Outputs&, Stream);
-// Describes the block sizes and, if blocks of keys are shared, the number of parts, or of pieces.
+// Describes the block sizes and the number of parts, or how many blocks of keys have how many
+// pieces.
 std::string describe_main(const Launch&, const MainKernel&);
 
 }  // namespace flashbench::kernels::backward

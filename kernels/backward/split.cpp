@@ -34,7 +34,8 @@ int64_t group_bytes(const Problem& p) {
 constexpr int kEnds = 2, kSums = 2;
 
 // Of so many blocks of keys, whose thread blocks take so many steps each. Adding pieces up takes a
-// step for each. Less than a wave is faster in parts, by measurement (docs/kernel-log.md).
+// step for each; all are taken to have the most, so that they are chosen only where they gain. Less
+// than a wave is faster in parts, by measurement (docs/kernel-log.md).
 LastWave last_wave_of(int64_t key_blocks, int64_t steps, int64_t slots) {
   const auto item = static_cast<int>(steps);
   if (key_blocks < slots) return {static_cast<int>(key_blocks), 1, item};

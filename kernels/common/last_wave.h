@@ -22,8 +22,8 @@ struct PieceTimes {
   int item, ends, least_share;
 };
 
-// Of so many items, of which so many run at once. They are split into as many pieces as end first;
-// these run in up to `most_waves` waves.
+// Of so many items, of which so many run at once. They are split into the number of pieces that
+// ends first; these run in up to `most_waves` waves.
 __host__ __device__ constexpr LastWave last_wave(int64_t items, int at_once, int most_waves,
                                                  const PieceTimes& times) {
   const int last = static_cast<int>(items % at_once);

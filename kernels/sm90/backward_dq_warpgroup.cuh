@@ -101,7 +101,9 @@ struct BackwardDqWarpgroup : BackwardShapes<kConfig, Delay>, Barriers<Delay> {
       wait(shared.ds_full[results.stage], results.parity);
       if (loads) {
         ahead.after_result(n, work.steps, work.steps, done);
-        work = Queue::item(*shared.queue, n);  // not kept in registers
+        if constexpr (Work::kMaySplit) {
+          work = Queue::item(*shared.queue, n);  // not kept in registers
+        }
         if (!a.adds_keys) store_gradients(a, shared, results.stage, work);
       }
       release(part.lane, shared.ds_empty[results.stage]);

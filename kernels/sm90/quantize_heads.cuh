@@ -6,8 +6,9 @@
 //   rounding:  the magnitude of block n + kAhead, then rounds block n
 //   exchange:  reports block n + kAhead, then waits until all blocks of block n's head are reported
 //
-// So a thread block rarely waits. None waits for ever: where all wait for a head or a later one,
-// each has reported kAhead + 1 blocks from its first of that head on. These are the whole head.
+// So a thread block rarely waits. None waits for ever: a head has at most (kAhead + 1) * gridDim
+// blocks, so that a thread block has at most kAhead + 1 of them, and reports all before it waits
+// for that head. The earliest head that any waits for is therefore reported in full.
 #pragma once
 
 #include <cuda.h>
@@ -17,10 +18,8 @@
 
 #include "kernels/ptx/cp_async_bulk_tensor.h"
 #include "kernels/ptx/griddepcontrol.h"
-#include "kernels/ptx/ld.h"
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/shared_address.h"
-#include "kernels/ptx/st.h"
 #include "kernels/sm90/quantize.cuh"
 #include "kernels/sm90/roles.cuh"
 

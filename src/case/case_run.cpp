@@ -140,6 +140,7 @@ struct Attempt {
   std::unique_ptr<Session> session;
   DeviceInputs* inputs = nullptr;  // the scene's
   std::unique_ptr<DeviceOutputs> outputs;
+  std::unique_ptr<DeviceOutputs> outputs_of_parts;  // of runs that are not whole
   std::unique_ptr<HostOutputs> verified_outputs;
   uint64_t verified_hash = 0;  // of the device's outputs at the time they were copied
 
@@ -156,6 +157,7 @@ struct Attempt {
     withdraw_verdict();
     session.reset();
     outputs.reset();
+    outputs_of_parts.reset();
   }
 
  private:
@@ -249,6 +251,13 @@ class Quiet {
   std::vector<Task> before_;
 };
 
+std::unique_ptr<DeviceOutputs> make_outputs(const Attempt& attempt, const Scene& scene) {
+  return std::make_unique<DeviceOutputs>(
+      scene.device, scene.outputs_of(*attempt.session), scene.item.placement,
+      attempt.provider->gives_logsumexp(),
+      output_format(*attempt.provider, scene.problem, scene.host.inputs()));
+}
+
 // Prepares the provider, runs it once on poisoned outputs and judges what it wrote.
 void prepare_and_verify(Attempt& attempt, Scene& scene) {
   Device& device = scene.device;
@@ -259,10 +268,7 @@ void prepare_and_verify(Attempt& attempt, Scene& scene) {
 
   prepare(attempt, scene);
   attempt.inputs = &scene.inputs_of(*attempt.session);
-  attempt.outputs = std::make_unique<DeviceOutputs>(
-      device, scene.outputs_of(*attempt.session), scene.item.placement,
-      attempt.provider->gives_logsumexp(),
-      output_format(*attempt.provider, scene.problem, scene.host.inputs()));
+  attempt.outputs = make_outputs(attempt, scene);
   attempt.record.kernel = attempt.session->kernel();
   attempt.record.requested_bytes = attempt.session->requested_bytes();
   attempt.record.schedule = attempt.session->schedule();
@@ -364,30 +370,47 @@ Attempt start(const Provider& provider, int index, const Case& item, Scene& scen
   return attempt;
 }
 
+// Work of an attempt that writes all of `outputs`; `what` names it where it does not.
+Contender timed(const Attempt& attempt, const Scene& scene, DeviceOutputs& outputs,
+                std::string_view what, std::function<void()> run) {
+  return {
+      .at_work = [&](bool working) { tell(scene.watch, working ? attempt.index : -1); },
+      .before = [&outputs] { outputs.poison(); },
+      .run = std::move(run),
+      .after =
+          [&outputs, what] {
+            const int64_t unwritten = outputs.unwritten_elements();
+            if (unwritten == 0) return;
+            throw WrongResult(fmt::format("{} left {} output elements unwritten", what, unwritten));
+          }};
+}
+
 Contender timed(Attempt& attempt, Scene& scene) {
-  return {.at_work = [&](bool working) { tell(scene.watch, working ? attempt.index : -1); },
-          .before = [&] { attempt.outputs->poison(); },
-          .run = [&] { attempt.session->run(attempt.inputs->view(), attempt.outputs->view()); },
-          .after =
-              [&] {
-                const int64_t unwritten = attempt.outputs->unwritten_elements();
-                if (unwritten == 0) return;
-                throw WrongResult(
-                    fmt::format("a timed run left {} output elements unwritten", unwritten));
-              }};
+  return timed(attempt, scene, *attempt.outputs, "a timed run",
+               [&] { attempt.session->run(attempt.inputs->view(), attempt.outputs->view()); });
 }
 
 // A part of the run. Rounding writes no outputs.
 Contender timed(Attempt& attempt, Scene& scene, RunPart part) {
-  Contender contender = timed(attempt, scene);
-  contender.run = [&attempt, part, run = contender.run] {
-    attempt.session->only(part);
-    run();
-    attempt.session->only(RunPart::whole);
-  };
+  DeviceOutputs& outputs = *attempt.outputs_of_parts;
+  Contender contender =
+      timed(attempt, scene, outputs, "a timed run of the attention alone", [&attempt, part] {
+        attempt.session->run_part(part, attempt.inputs->view(), attempt.outputs_of_parts->view());
+      });
   if (part == RunPart::rounding) contender.before = contender.after = [] {};
   contender.prolongs = false;
   return contender;
+}
+
+// The parts to time; none if there is no memory for what they write.
+std::vector<RunPart> timed_parts(Attempt& attempt, const Scene& scene) {
+  const std::vector<RunPart> parts = attempt.session->parts();
+  try {
+    if (!parts.empty()) attempt.outputs_of_parts = make_outputs(attempt, scene);
+    return parts;
+  } catch (const OutOfMemory&) {
+    return {};
+  }
 }
 
 // Verifies the outputs of the last timed run: equal to the verified ones bit for bit, or judged
@@ -523,7 +546,7 @@ void time_together(std::vector<Attempt>& attempts, Scene& scene, GemmCeiling& ge
   if (alive.empty()) return;
   std::vector<std::pair<Attempt*, RunPart>> parts;
   for (Attempt* attempt : alive) {
-    for (const RunPart part : attempt->session->parts()) {
+    for (const RunPart part : timed_parts(*attempt, scene)) {
       parts.emplace_back(attempt, part);
       contenders.push_back(timed(*attempt, scene, part));
     }

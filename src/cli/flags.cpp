@@ -149,8 +149,8 @@ void IsolationFlags::apply(MeasureOptions& options) const {
   if (options.counters == CounterMode::automatic) options.counters = CounterMode::off;
   if (options.repetitions > 1) {
     throw BadInput(
-        fmt::format("{} repetitions are as many processes, and --no-isolate has one: expected "
-                    "--repetitions 1",
+        fmt::format("each of {} repetitions needs a process of its own, which --no-isolate does "
+                    "not start: expected --repetitions 1",
                     options.repetitions));
   }
 }

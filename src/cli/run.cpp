@@ -202,7 +202,8 @@ int run(const RunFlags& flags, const Invocation& invocation) {
 
   flags.exports.write(outcome.result);
   if (!flags.exports.takes_stdout()) fmt::print("{}", to_table(outcome.result));
-  if (!flags.quiet && config.providers.empty()) hint_at_others(outcome.result.records);
+  const bool may_name_others = config.providers.empty() && config.program.empty();
+  if (!flags.quiet && may_name_others) hint_at_others(outcome.result.records);
   return outcome.exit_code;
 }
 

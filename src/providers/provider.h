@@ -68,12 +68,11 @@ class Session {
   // How the keys are split and shared out; empty if the provider does not say.
   virtual std::optional<Schedule> schedule() const { return std::nullopt; }
 
-  // The parts of the run that can run alone, in its order. The attention then takes what rounding
-  // has left.
+  // The parts of the run that can run alone, in its order.
   virtual std::vector<RunPart> parts() const { return {}; }
 
-  // The next runs do this part alone, or the whole.
-  virtual void only(RunPart) {}
+  // Runs one of them. The attention takes what the last rounding has left. Throws like run().
+  virtual void run_part(RunPart, const Inputs&, const Outputs&) {}
 
   // If several devices share the work; else null.
   virtual GroupSession* group() { return nullptr; }

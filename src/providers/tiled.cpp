@@ -44,8 +44,11 @@ class TiledSession final : public Session {
         cu_seqlens_(device, problem),
         workspace_(device.allocate(kernel.workspace_bytes(at()), MemoryUse::workspace)) {}
 
-  void run(const Inputs& in, const Outputs& out) override {
-    kernel_.launch(at(), in, out, workspace_.data(),
+  void run(const Inputs& in, const Outputs& out) override { run_part(RunPart::whole, in, out); }
+  void run_part(RunPart part, const Inputs& in, const Outputs& out) override {
+    Launch launch = at();
+    launch.part = part;
+    kernel_.launch(launch, in, out, workspace_.data(),
                    group_ == nullptr ? device_.stream() : group_->stream(0));
   }
   std::string kernel() const override { return kernel_.variant(at()); }
@@ -57,7 +60,6 @@ class TiledSession final : public Session {
     if (problem_.quantize == Quantize::none) return {};
     return {RunPart::rounding, RunPart::attention};
   }
-  void only(RunPart part) override { part_ = part; }
 
  private:
   // What several devices could share, one of them does alone: on a CPU a group of threads; a GPU is
@@ -69,9 +71,7 @@ class TiledSession final : public Session {
 
   Launch at() const {
     const DeviceInfo& info = group_ == nullptr ? device_.info() : group_->info(0);
-    Launch launch{problem_, info, blocks_, cu_seqlens_.queries(), cu_seqlens_.keys()};
-    launch.part = part_;
-    return launch;
+    return {problem_, info, blocks_, cu_seqlens_.queries(), cu_seqlens_.keys()};
   }
 
   const AttentionKernel& kernel_;
@@ -81,7 +81,6 @@ class TiledSession final : public Session {
   std::unique_ptr<DeviceGroup> group_;  // of which it takes one
   CuSeqlens cu_seqlens_;
   Buffer workspace_;
-  RunPart part_ = RunPart::whole;
 };
 
 class TiledProvider final : public Provider {

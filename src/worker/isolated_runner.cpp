@@ -15,6 +15,8 @@ namespace {
 
 using wire::Json;
 
+constexpr double kCeilingsSeconds = 120;
+
 class IsolatedRunner : public Runner {
  public:
   IsolatedRunner(const RunnerOptions& options, const IsolationOptions& isolation)
@@ -27,10 +29,10 @@ class IsolatedRunner : public Runner {
 
   std::vector<Ceiling> ceilings(const MeasureOptions& options) override {
     const Json request{{"do", "ceilings"}, {"measure", wire::to_json(options)}};
-    auto outcome = ask(*worker_, request);
+    auto outcome = ask(*worker_, request, kCeilingsSeconds);
     if (std::holds_alternative<AbnormalEnd>(outcome) && !isolation_.interrupted()) {
       renew();
-      outcome = ask(*worker_, request);
+      outcome = ask(*worker_, request, kCeilingsSeconds);
     }
     const Json answer = answer_or_throw(outcome);
     std::vector<Ceiling> ceilings;
@@ -223,7 +225,11 @@ class IsolatedRunner : public Runner {
 
   // For all requests but cases.
   std::variant<Answer, AbnormalEnd> ask(WorkerProcess& worker, const Json& request) {
-    return worker.ask(request.dump(), isolation_.start_seconds, isolation_.interrupted);
+    return ask(worker, request, isolation_.start_seconds);
+  }
+  std::variant<Answer, AbnormalEnd> ask(WorkerProcess& worker, const Json& request,
+                                        double seconds) {
+    return worker.ask(request.dump(), seconds, isolation_.interrupted);
   }
 
   // Throws NoDevice if there is no answer, or the exception that the answer contains.

@@ -64,7 +64,7 @@ std::unique_ptr<Runner> make_local_runner(std::unique_ptr<Device>, std::vector<c
                                           const Watch&);
 
 struct IsolationOptions {
-  // For a worker to open its device and plugins, and for each ceiling; then it is killed.
+  // For a worker to open its device and plugins; then it is killed.
   double start_seconds = 120;
   double case_seconds = 600;  // for a case; then it is asked to end, then killed
   std::function<bool()> interrupted = [] { return false; };

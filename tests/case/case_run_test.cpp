@@ -1,5 +1,6 @@
 #include "case/case_run.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -111,7 +112,10 @@ TEST_F(CaseRun, PartsOfARunAreTimedInItsRounds) {
   std::multiset<RunPart> ran;
   FakeProvider provider([](const Inputs&, const Outputs&, int) {});
   provider.parts = {RunPart::rounding, RunPart::attention};
-  provider.run_part = [&](RunPart part) { ran.insert(part); };
+  provider.part_runs = [&](RunPart part, const Inputs&, const Outputs&) {
+    ran.insert(part);
+    return false;
+  };
   const Record record = run(provider);
   EXPECT_EQ(record.status, Status::ok) << record.reason;
   ASSERT_EQ(record.parts.size(), 2u);
@@ -124,16 +128,45 @@ TEST_F(CaseRun, PartsOfARunAreTimedInItsRounds) {
 }
 
 TEST_F(CaseRun, APartThatLeavesOutputsUnwrittenFails) {
-  bool attention = false;
-  FakeProvider forgetful([&](const Inputs&, const Outputs& out, int) {
-    if (attention) std::memset(output(out), kPoisonByte, sizeof(float));
-  });
+  FakeProvider forgetful([](const Inputs&, const Outputs&, int) {});
   forgetful.parts = {RunPart::rounding, RunPart::attention};
-  forgetful.run_part = [&](RunPart part) { attention = part == RunPart::attention; };
+  forgetful.part_runs = [&](RunPart part, const Inputs&, const Outputs&) {
+    return part == RunPart::attention;
+  };
   const Record record = run(forgetful);
   EXPECT_EQ(record.status, Status::failed);
-  EXPECT_EQ(record.reason, "a timed run left 1 output elements unwritten");
+  EXPECT_THAT(record.reason, testing::StartsWith("a timed run of the attention alone left "));
   EXPECT_TRUE(record.parts.empty());
+}
+
+TEST_F(CaseRun, APartThatThrowsIsAnErrorWithItsReason) {
+  FakeProvider broken([](const Inputs&, const Outputs&, int) {});
+  broken.parts = {RunPart::rounding, RunPart::attention};
+  broken.part_runs = [&](RunPart part, const Inputs&, const Outputs&) -> bool {
+    if (part == RunPart::rounding) throw std::runtime_error("no rounding today");
+    return false;
+  };
+  const Record record = run_case(item_, {&broken}, *device_, gemm_.get(), options_, watch_).at(0);
+  EXPECT_EQ(record.status, Status::error);
+  EXPECT_EQ(record.reason, "no rounding today");
+}
+
+// What the attention writes alone does not hide what a whole run has written.
+TEST_F(CaseRun, AWrongWholeRunFailsWhateverItsPartsWrite) {
+  bool wrong = false;
+  int whole_runs = 0;
+  FakeProvider provider([&](const Inputs&, const Outputs& out, int) {
+    if (wrong) output(out)[5] += 0.01f;
+  });
+  provider.parts = {RunPart::rounding, RunPart::attention};
+  provider.part_runs = [&](RunPart part, const Inputs&, const Outputs&) {
+    whole_runs += part == RunPart::whole ? 1 : 0;
+    wrong = part == RunPart::whole && whole_runs > 2;  // in timed runs
+    return false;
+  };
+  const Record record = run(provider);
+  EXPECT_EQ(record.status, Status::failed);
+  EXPECT_FALSE(record.measurement);
 }
 
 TEST_F(CaseRun, VerifyingAloneTakesNoTime) {

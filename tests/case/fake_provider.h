@@ -47,10 +47,10 @@ class FakeProvider : public Provider {
   std::optional<Dtype> scores;
   size_t extra_bytes = 0;
 
-  // What sessions say of their parts; run_part is told which one each run is. Rounding alone does
-  // nothing else.
+  // What sessions say of their parts. `part_runs` may stand in for one, by returning true.
   std::vector<RunPart> parts;
-  std::function<void(RunPart)> run_part = [](RunPart) {};
+  std::function<bool(RunPart, const Inputs&, const Outputs&)> part_runs =
+      [](RunPart, const Inputs&, const Outputs&) { return false; };
 
  private:
   class FakeSession : public Session {
@@ -58,13 +58,14 @@ class FakeProvider : public Provider {
     FakeSession(std::unique_ptr<Session> session, const FakeProvider& provider)
         : session_(std::move(session)), provider_(provider) {}
     void run(const Inputs& inputs, const Outputs& outputs) override {
-      provider_.run_part(part_);
-      if (part_ == RunPart::rounding) return;
+      run_part(RunPart::whole, inputs, outputs);
+    }
+    std::vector<RunPart> parts() const override { return provider_.parts; }
+    void run_part(RunPart part, const Inputs& inputs, const Outputs& outputs) override {
+      if (provider_.part_runs(part, inputs, outputs) || part == RunPart::rounding) return;
       session_->run(inputs, outputs);
       provider_.tamper_(inputs, outputs, run_++);
     }
-    std::vector<RunPart> parts() const override { return provider_.parts; }
-    void only(RunPart part) override { part_ = part; }
     std::string kernel() const override { return session_->kernel(); }
     std::optional<int64_t> requested_bytes() const override { return session_->requested_bytes(); }
 
@@ -72,7 +73,6 @@ class FakeProvider : public Provider {
     std::unique_ptr<Session> session_;
     const FakeProvider& provider_;
     int run_ = 0;
-    RunPart part_ = RunPart::whole;
   };
 
   Tamper tamper_;

@@ -125,7 +125,7 @@ def test_without_isolation_soft_faults_are_rows_too(with_faults):
 
 def test_without_isolation_there_are_no_repetitions(flashbench):
     process = flashbench("run", "--seq", 16, "--no-isolate", "--repetitions", 3, expect=2)
-    assert "3 repetitions are as many processes, and --no-isolate has one: expected --repetitions 1" in process.stderr
+    assert "each of 3 repetitions needs a process of its own, which --no-isolate does not start: expected --repetitions 1" in process.stderr
     flashbench("run", "--seq", 16, "--q-heads", 1, "--no-isolate", "--repetitions", 1, "--max-samples", 5, "--min-samples", 5)
 
 
