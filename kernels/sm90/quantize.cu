@@ -16,6 +16,12 @@ int64_t row_blocks(int64_t rows) {
   return (rows + kQuantizedRows - 1) / kQuantizedRows;
 }
 
+// Blocks of columns of a block of rows.
+int64_t column_blocks(const Problem& p) {
+  const bool rotated = recipe_of(p.quantize).hadamard;
+  return p.head_dim / quantized_columns(static_cast<int>(p.head_dim), rotated);
+}
+
 // The parts of the workspace.
 struct Parts {
   static constexpr size_t kAlignment = 256;
@@ -34,10 +40,8 @@ struct Parts {
       end += (static_cast<size_t>(bytes_of_part) + kAlignment - 1) / kAlignment * kAlignment;
       return begin;
     };
-    const int64_t column_blocks =
-        p.head_dim / quantized_columns(static_cast<int>(p.head_dim), recipe.hadamard);
-    blocks[0] = p.batch * p.q_heads * row_blocks(p.q_len) * column_blocks;
-    blocks[1] = blocks[2] = p.batch * p.kv_heads * row_blocks(p.kv_len) * column_blocks;
+    blocks[0] = p.batch * p.q_heads * row_blocks(p.q_len) * column_blocks(p);
+    blocks[1] = blocks[2] = p.batch * p.kv_heads * row_blocks(p.kv_len) * column_blocks(p);
     counters = take(2 * sizeof(unsigned));
     amaxes = take((blocks[0] + blocks[1] + blocks[2]) * int64_t{sizeof(unsigned)});
     descales = take((factors[0] + factors[1] + factors[2]) * int64_t{sizeof(float)});
@@ -90,10 +94,8 @@ int64_t thread_blocks_at_once(const Problem& p, const DeviceInfo& device) {
 }
 bool is_at_once(const Problem& p, const DeviceInfo& device) {
   const Recipe recipe = recipe_of(p.quantize);
-  const int64_t column_blocks =
-      p.head_dim / quantized_columns(static_cast<int>(p.head_dim), recipe.hadamard);
   return recipe.descale == Descale::per_head && !recipe.hadamard &&
-         row_blocks(std::max(p.q_len, p.kv_len)) * column_blocks <=
+         row_blocks(std::max(p.q_len, p.kv_len)) * column_blocks(p) <=
              thread_blocks_at_once(p, device) * kernels_of(p).reported_at_least;
 }
 

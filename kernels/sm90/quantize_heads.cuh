@@ -182,8 +182,9 @@ struct QuantizeHeads : Barriers<NoDelay> {
     const Quotient over(by.divisor);
     const int word = warp % 4 * 8 + lane / 8 % 2 * 4 + lane % 4;
     auto* const words = reinterpret_cast<uint32_t*>(by.to) + word;
+    // Four warps have the words of four chunks.
 #pragma unroll
-    for (int first = warp / 4 * 4; first < kColumns / 8; first += kWarps) {
+    for (int first = warp / 4 * 4; first < kColumns / 8; first += kWarps / 4 * 4) {
       const int chunk = first + lane / 16 * 2 + lane / 4 % 2;
       uint4 keys[4];
 #pragma unroll
