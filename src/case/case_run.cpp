@@ -149,11 +149,7 @@ struct Attempt {
   void end(Status status, std::string reason) {
     record.status = status;
     record.reason = std::move(reason);
-    record.measurement.reset();
-    record.gemm.reset();
-    record.round_ceilings.clear();
-    record.parts.clear();
-    record.group.reset();
+    withdraw_times(record);
     withdraw_verdict();
     session.reset();
     outputs.reset();

@@ -18,9 +18,9 @@ std::optional<double> streamed_seconds(const Record& record) {
 }
 
 std::optional<double> read_seconds(const Record& record, const SweepResult& result) {
-  const Ceiling* read = measured_ceiling(record, "read", result);
-  if (read == nullptr || !(read->rate() > 0)) return std::nullopt;
-  return static_cast<double>(record.item.problem.compulsory_bytes()) / read->rate();
+  const auto rate = measured_rate(record, "read", result);
+  if (!rate) return std::nullopt;
+  return static_cast<double>(record.item.problem.compulsory_bytes()) / *rate;
 }
 
 std::optional<double> over_read(const Record& record, const SweepResult& result) {
@@ -33,10 +33,6 @@ std::optional<double> over_stream(const Record& record) {
   const Ceiling* stream = round_ceiling(record, kStream);
   if (!own || stream == nullptr || stream->measurement.seconds.empty()) return std::nullopt;
   return median(stream->measurement.seconds) / *own;
-}
-
-std::optional<double> if_possible(std::optional<double> share) {
-  return share && *share <= kMostOverCeiling ? share : std::nullopt;
 }
 
 }  // namespace

@@ -75,6 +75,14 @@ std::optional<Performance> performance(const Record& record) {
   return result;
 }
 
+void withdraw_times(Record& record) {
+  record.measurement.reset();
+  record.gemm.reset();
+  record.parts.clear();
+  record.round_ceilings.clear();
+  record.group.reset();
+}
+
 const Ceiling* round_ceiling(const Record& record, std::string_view name) {
   const auto found = std::find_if(record.round_ceilings.begin(), record.round_ceilings.end(),
                                   [&](const Ceiling& ceiling) { return ceiling.name == name; });
@@ -91,6 +99,16 @@ const Ceiling* measured_ceiling(const Record& record, std::string_view name,
   };
   const Ceiling* own = of(record.source);
   return own != nullptr ? own : of("");
+}
+
+std::optional<double> measured_rate(const Record& record, std::string_view name,
+                                    const SweepResult& result) {
+  const Ceiling* ceiling = measured_ceiling(record, name, result);
+  return ceiling != nullptr && ceiling->rate() > 0 ? std::optional(ceiling->rate()) : std::nullopt;
+}
+
+std::optional<double> if_possible(std::optional<double> share) {
+  return share && *share <= kMostOverCeiling ? share : std::nullopt;
 }
 
 std::optional<double> over_gemm(const Record& record) {

@@ -161,12 +161,21 @@ std::optional<double> speedup_vs_naive(const Record&, const std::vector<Record>&
 // What a rate may exceed a ceiling by: both vary from sample to sample.
 inline constexpr double kMostOverCeiling = 1.05;
 
+// Takes back the times of a row that did not end well, and of what ran in its rounds.
+void withdraw_times(Record&);
+
 // The ceiling of this name in the record's rounds; null if there is none.
 const Ceiling* round_ceiling(const Record&, std::string_view name);
 
 // The ceiling of this name that was measured with the record: of its own file, else the result's.
 // Null if there is none.
 const Ceiling* measured_ceiling(const Record&, std::string_view name, const SweepResult&);
+
+// Its rate; empty if there is none, or it is 0.
+std::optional<double> measured_rate(const Record&, std::string_view name, const SweepResult&);
+
+// A share of a ceiling; empty beyond kMostOverCeiling: then it is no ceiling.
+std::optional<double> if_possible(std::optional<double> share);
 
 // FLOP/s over those of the GEMM in the same rounds, on as many GPUs, without an upper limit; empty
 // if either was not timed.

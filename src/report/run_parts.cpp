@@ -26,10 +26,8 @@ std::optional<double> rounding_bytes_per_second(const Record& record) {
 
 std::optional<double> rounding_share_of_copy(const Record& record, const SweepResult& result) {
   const auto rate = rounding_bytes_per_second(record);
-  const Ceiling* copy = measured_ceiling(record, "copy", result);
-  if (!rate || copy == nullptr || !(copy->rate() > 0)) return std::nullopt;
-  const double share = *rate / copy->rate();
-  return share <= kMostOverCeiling ? std::optional(share) : std::nullopt;
+  const auto copy = measured_rate(record, "copy", result);
+  return rate && copy ? if_possible(*rate / *copy) : std::nullopt;
 }
 
 }  // namespace flashbench

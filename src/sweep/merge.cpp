@@ -55,19 +55,13 @@ Measurement gemm_of_as_many_flops(const Record& record, double flops) {
   return gemm;
 }
 
-// This and the next keep those that every process measured.
-void append_round_ceilings(Record& record, const Record& next) {
-  std::erase_if(record.round_ceilings, [&](Ceiling& ceiling) {
-    const Ceiling* more = round_ceiling(next, ceiling.name);
-    if (more != nullptr) append(ceiling.measurement, more->measurement);
-    return more == nullptr;
-  });
-}
-
-void append_parts(Record& record, const Record& next) {
-  std::erase_if(record.parts, [&](PartTime& part) {
-    const Measurement* more = part_of_run(next, part.part);
-    if (more != nullptr) append(part.measurement, *more);
+// Appends to each what `more_of` finds of it in the next process. Keeps those that every process
+// measured.
+template <typename Measured, typename MoreOf>
+void append_each(std::vector<Measured>& all, const MoreOf& more_of) {
+  std::erase_if(all, [&](Measured& one) {
+    const Measurement* more = more_of(one);
+    if (more != nullptr) append(one.measurement, *more);
     return more == nullptr;
   });
 }
@@ -77,19 +71,18 @@ void add_repetition(Record& record, const Record& next, int number) {
   if (next.status != Status::ok) {
     record = next;
     record.reason = fmt::format("in repetition {}: {}", number + 1, next.reason);
-    record.measurement.reset();
-    record.gemm.reset();
-    record.parts.clear();
-    record.round_ceilings.clear();
-    return;
+    return withdraw_times(record);
   }
   take_worse(record.verdict, next.verdict);
   if (record.measurement && next.measurement) append(*record.measurement, *next.measurement);
   if (record.gemm && next.gemm) {
     append(*record.gemm, gemm_of_as_many_flops(next, record.gemm_flops));
   }
-  append_parts(record, next);
-  append_round_ceilings(record, next);
+  append_each(record.parts, [&](const PartTime& part) { return part_of_run(next, part.part); });
+  append_each(record.round_ceilings, [&](const Ceiling& ceiling) {
+    const Ceiling* more = round_ceiling(next, ceiling.name);
+    return more == nullptr ? nullptr : &more->measurement;
+  });
 }
 
 }  // namespace
