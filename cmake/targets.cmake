@@ -3,7 +3,7 @@
 add_library(flashbench_options INTERFACE)
 target_include_directories(flashbench_options INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
 target_compile_options(flashbench_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual>)
 if(FLASHBENCH_WERROR)
   target_compile_options(flashbench_options INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-Werror>

@@ -273,12 +273,12 @@ class NaiveForward final : public NaiveSession {
       Inputs own = part_of(in, i);
       own.k = out_of_pages(parts_[i], own.k, keys_);
       own.v = out_of_pages(parts_[i], own.v, values_);
-      run_part(parts_[i], own, part_of(out, i));
+      run_steps(parts_[i], own, part_of(out, i));
     }
   }
 
  private:
-  void run_part(CudaNaiveSteps& part, const Inputs& in, const Outputs& out) {
+  void run_steps(CudaNaiveSteps& part, const Inputs& in, const Outputs& out) {
     const Problem& p = part.p;
     const HeadMatrices scores = part.matrices(scores_, part.scores_dtype);
     const HeadMatrices probabilities = part.matrices(probabilities_, p.dtype);
@@ -358,13 +358,13 @@ class NaiveBackward final : public NaiveSession {
 
   void run(const Inputs& in, const Outputs& out) override {
     for (size_t i = 0; i < parts_.size(); ++i) {
-      run_part(parts_[i], probabilities_[i], part_of(in, i), part_of(out, i));
+      run_steps(parts_[i], probabilities_[i], part_of(in, i), part_of(out, i));
     }
   }
 
  private:
-  void run_part(CudaNaiveSteps& part, const std::byte* p_data, const Inputs& in,
-                const Outputs& out) {
+  void run_steps(CudaNaiveSteps& part, const std::byte* p_data, const Inputs& in,
+                 const Outputs& out) {
     const Problem& p = part.p;
     const HeadMatrices probabilities = part.matrices(p_data, p.dtype);
     const HeadMatrices dp = part.matrices(scores_, part.scores_dtype);
