@@ -74,28 +74,20 @@ void run_in_parts(const Audited& a) {
   a.device.synchronize();
 }
 
-// Calls `run` with V or dO negated. Throws WrongResult if outputs do not follow; `what` begins the
-// reason.
-void require_to_follow(const Audited& a, void (*run)(const Audited&), std::string_view what) {
-  a.inputs.negate();
-  const uint64_t hash = a.inputs.hash();
-  a.session.prepare_inputs(a.inputs.view());
-  run(a);
-  if (a.inputs.hash() != hash) {
-    a.inputs.refill(a.host_inputs);
-    throw WrongResult("it changed its inputs");
-  }
-  a.inputs.negate();
+void require_inputs(const Audited& a, uint64_t hash) {
+  if (a.inputs.hash() == hash) return;
+  a.inputs.refill(a.host_inputs);
+  throw WrongResult("it changed its inputs");
+}
 
-  a.outputs.negate();
+// Throws WrongResult with a reason that begins so, unless the outputs are those of the verified
+// run, or at least as right.
+void require_verified_outputs(const Audited& a, std::string_view reason) {
   if (a.outputs.hash() == a.verified_hash) return;
   HostOutputs found = take_outputs(a.outputs);
   if (same_values(a.problem, found.view(), a.verified.view())) return;
   if (const Verdict verdict = a.judge(found); !verdict.passed()) {
-    throw WrongResult(
-        fmt::format("{} do not follow its inputs: with {} negated, and the outputs negated back, "
-                    "{}",
-                    what, a.problem.pass == Pass::forward ? "V" : "dO", verdict.reason));
+    throw WrongResult(fmt::format("{}{}", reason, verdict.reason));
   }
 }
 
@@ -142,10 +134,32 @@ void require_nothing_behind(const Audited& a) {
 }
 
 void require_fresh_outputs(const Audited& a) {
-  require_to_follow(a, run_again, "its outputs");
+  a.inputs.negate();
+  const uint64_t hash = a.inputs.hash();
+  a.session.prepare_inputs(a.inputs.view());
+  run_again(a);
+  require_inputs(a, hash);
+  a.inputs.negate();
+
+  a.outputs.negate();
+  require_verified_outputs(
+      a, fmt::format("its outputs do not follow its inputs: with {} negated, and the outputs "
+                     "negated back, ",
+                     a.problem.pass == Pass::forward ? "V" : "dO"));
+}
+
+void require_complete_parts(const Audited& a) {
   if (a.session.parts().empty()) return;
-  run_again(a);  // so that what it leaves behind is not of the negated inputs
-  require_to_follow(a, run_in_parts, "the outputs of its parts");
+  const uint64_t hash = a.inputs.hash();
+  a.inputs.poison();
+  a.session.prepare_inputs(a.inputs.view());
+  run_again(a);
+  a.inputs.refill(a.host_inputs);
+  a.session.prepare_inputs(a.inputs.view());
+  run_in_parts(a);
+  require_inputs(a, hash);
+  require_verified_outputs(
+      a, "its parts do not compute what whole runs do: after a whole run on poison, ");
 }
 
 }  // namespace flashbench

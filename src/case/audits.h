@@ -53,8 +53,12 @@ void require_nothing_behind(const Audited&);
 // Runs once more with V (backward: dO) negated. This negates O (dQ, dK and dV) bit for bit, because
 // IEEE negation commutes with every step, and leaves the logsumexp unchanged. Outputs that differ
 // from that are judged, because kernels may not be deterministic. Throws WrongResult for a provider
-// whose outputs do not follow; so must those of its parts, if it has any (Session::parts), one
-// after the other. Restores the inputs.
+// whose outputs do not follow. Restores the inputs.
 void require_fresh_outputs(const Audited&);
+
+// Throws WrongResult for a provider whose parts (Session::parts), one after the other, do not give
+// the verified outputs after a whole run on poisoned inputs: one of them leaves out what the whole
+// run does. Restores the inputs.
+void require_complete_parts(const Audited&);
 
 }  // namespace flashbench

@@ -335,6 +335,7 @@ void audit(Attempt& attempt, Scene& scene) {
     const Quiet quiet(attempt, scene);
     require_nothing_behind(audited(attempt, scene));
     require_fresh_outputs(audited(attempt, scene));
+    require_complete_parts(audited(attempt, scene));
     quiet.require();
   });
 }

@@ -136,6 +136,10 @@ void DeviceInputs::refill(const Inputs& host) {
   v_descales_.write(host.v.descales.data);
 }
 
+void DeviceInputs::poison() {
+  for (PlacedTensor* tensor : {&q_, &k_, &v_, &o_, &d_o_, &logsumexp_}) tensor->poison();
+}
+
 void DeviceInputs::negate() {
   (problem_.pass == Pass::forward ? v_ : d_o_).negate();
 }

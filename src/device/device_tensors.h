@@ -26,6 +26,9 @@ class DeviceInputs {
   Inputs view() const;
   void refill(const Inputs& host);
 
+  // Poisons all but the block table and the factors.
+  void poison();
+
   // Negates the input in which the outputs are linear: V, or dO for the backward pass.
   void negate();
 
