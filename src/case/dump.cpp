@@ -84,4 +84,19 @@ void dump_outputs(const std::filesystem::path& folder, const Problem& p, const O
   }
 }
 
+std::vector<std::filesystem::path> files_of_dump(const std::filesystem::path& folder,
+                                                 const std::vector<std::string>& providers) {
+  std::vector<std::filesystem::path> files;
+  for (const char* name : {"q", "k", "v", "do", "q_descale", "k_descale", "v_descale",
+                           "block_table", "cu_seqlens_q", "cu_seqlens_k"}) {
+    files.push_back(folder / (std::string(name) + ".npy"));
+  }
+  for (const std::string& provider : providers) {
+    for (const char* name : {"o", "o_descale", "logsumexp", "dq", "dk", "dv"}) {
+      files.push_back(folder / provider / (std::string(name) + ".npy"));
+    }
+  }
+  return files;
+}
+
 }  // namespace flashbench

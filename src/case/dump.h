@@ -2,6 +2,8 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "attention/problem.h"
 #include "attention/tensors.h"
@@ -17,5 +19,10 @@ namespace flashbench {
 // head_dim], beside block_table.npy. Throws FileError.
 void dump_inputs(const std::filesystem::path& folder, const Problem&, const Inputs&);
 void dump_outputs(const std::filesystem::path& folder, const Problem&, const Outputs&);
+
+// Every file that these write for a case that is dumped to `folder`, whatever it is, and the
+// outputs of the providers to folders in it.
+std::vector<std::filesystem::path> files_of_dump(const std::filesystem::path& folder,
+                                                 const std::vector<std::string>& providers);
 
 }  // namespace flashbench

@@ -96,7 +96,7 @@ struct ExportFlags {
   std::string json, csv, markdown;
 
   void add(CLI::App&);
-  void check(const std::vector<std::string>& inputs = {}) const;  // see check_outputs
+  void check(const std::vector<std::string>& inputs) const;  // see check_outputs
   void write(const SweepResult&) const;
   bool takes_stdout() const { return json == "-" || csv == "-" || markdown == "-"; }
 };

@@ -26,20 +26,24 @@ std::string place_of(const std::string& path) {
 
 }  // namespace
 
+void require_not_read(const Output& output, const std::vector<std::string>& inputs) {
+  const std::string place = place_of(output.path);
+  for (const std::string& input : inputs) {
+    if (place.empty() || input == "-" || place_of(input) != place) continue;
+    throw BadInput(fmt::format("{} {}: the command reads this file; expected another one to write",
+                               output.option, output.path));
+  }
+}
+
 void check_outputs(const std::vector<Output>& outputs, const std::vector<std::string>& inputs) {
   std::map<std::string, std::string> taken;  // by place: the option
-  for (const auto& [option, path] : outputs) {
+  for (const Output& output : outputs) {
+    const auto& [option, path] = output;
     if (path.empty()) continue;
     if (path != "-") require_writable(path);
+    require_not_read(output, inputs);
     const std::string place = place_of(path);
     if (place.empty()) continue;
-    for (const std::string& input : inputs) {
-      if (input == "-" || place_of(input) != place) continue;
-      throw BadInput(
-          fmt::format("{} {}: the command reads this file; expected another one to "
-                      "write",
-                      option, path));
-    }
     const auto [other, is_first] = taken.try_emplace(place, option);
     if (is_first) continue;
     throw BadInput(fmt::format("{} {}: {} writes there, too; expected a place of its own", option,

@@ -15,6 +15,9 @@ struct Output {
 // command reads; FileError if it is already clear that one could not be written.
 void check_outputs(const std::vector<Output>& outputs, const std::vector<std::string>& inputs = {});
 
+// Throws BadInput if the output leads to a file that the command reads.
+void require_not_read(const Output&, const std::vector<std::string>& inputs);
+
 // Writes a file, or to stdout if `path` is "-", or nothing if it is empty. Throws FileError.
 void write_text(const std::string& path, const std::string& text);
 

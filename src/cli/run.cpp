@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <variant>
 
 #include "attention/error.h"
+#include "case/dump.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/npy_problem.h"
@@ -13,6 +15,7 @@
 #include "cli/outputs.h"
 #include "files/atomic_file.h"
 #include "plan/axis.h"
+#include "plan/input_files.h"
 #include "report/table.h"
 #include "sweep/sweep.h"
 
@@ -57,6 +60,21 @@ void require_no_conflict(const RunFlags& flags, const Axis& setting) {
     throw BadInput(fmt::format("{} cannot be combined with {}: {}", setting.option(),
                                axis(set).option(), setting.why));
   }
+}
+
+// The files that options name, but for those of tensors.
+std::vector<std::string> files_of_options(const RunFlags& flags) {
+  std::vector<std::string> files;
+  for (const auto& [name, text] : flags.axes) {
+    if (text.empty() || axis(name).objects() == nullptr) continue;
+    for (std::string& file : files_named_in(value_of(axis(name), text))) {
+      files.push_back(std::move(file));
+    }
+  }
+  for (const std::string& file : {flags.cu_seqlens_q, flags.cu_seqlens_k}) {
+    if (!file.empty()) files.push_back(file);
+  }
+  return files;
 }
 
 AxisValues values_of(const RunFlags& flags) {
@@ -141,9 +159,15 @@ void require_agreement(const RunFlags& flags, const Case& item) {
   for (const auto& [name, text] : flags.axes) {
     const Axis& given = axis(name);
     if (text.empty() || !given.of_problem || given.objects() != nullptr) continue;
-    if (given.role == Axis::Role::shorthand || given.get(item) == value_of(given, text)) continue;
-    throw BadInput(
-        fmt::format("{}: the files have {}, got {}", given.option(), given.text(item), text));
+    const bool several = given.role == Axis::Role::shorthand;
+    for (const std::string_view one : several ? given.sets : std::vector{given.name}) {
+      if (several && is_given(flags, one)) continue;
+      const Axis& meant = axis(one);
+      if (meant.get(item) == value_of(given, text)) continue;
+      throw BadInput(fmt::format("{}: the files have {}{}, got {}", given.option(),
+                                 several ? fmt::format("{} ", one) : "",
+                                 meant.get(item).is_null() ? "none" : meant.text(item), text));
+    }
   }
 }
 
@@ -174,6 +198,7 @@ SweepConfig config_of(const RunFlags& flags) {
   flags.measure.apply(config.measure);
   flags.isolation.apply(config.measure);
   config.json = {{"name", config.name}, {"case", config.cases[0].key()}};
+  config.files = files_of_options(flags);
   return config;
 }
 
@@ -186,11 +211,22 @@ void hint_at_others(const std::vector<Record>& records) {
              "only if --providers names them\n");
 }
 
+// Called before any work.
+void check_dump(const std::string& folder, const std::vector<std::string>& providers,
+                const std::vector<std::string>& inputs) {
+  if (folder.empty()) return;
+  for (const std::filesystem::path& file : files_of_dump(folder, providers)) {
+    require_not_read({"--dump", file}, inputs);
+  }
+  make_folder(folder);
+}
+
 int run(const RunFlags& flags, const Invocation& invocation) {
   const SweepConfig config = config_of(flags);
-  flags.exports.check({flags.q, flags.k, flags.v, flags.d_o});
-  if (!flags.dump.empty()) make_folder(flags.dump);
+  const std::vector<std::string> inputs = files_read_by(config);
+  flags.exports.check(inputs);
   const std::unique_ptr<Runner> runner = flags.isolation.make_runner(config);
+  check_dump(flags.dump, runner->providers(), inputs);
   SweepOptions options;
   options.argv = invocation.argv;
   options.cases.measure = config.measure;

@@ -22,6 +22,7 @@
 #include "cli/standard_streams.h"
 #include "compare/shards.h"
 #include "files/atomic_file.h"
+#include "plan/input_files.h"
 #include "plan/json_differences.h"
 #include "report/csv.h"
 #include "report/html/page.h"
@@ -55,7 +56,8 @@ std::filesystem::path folder_of(const SweepFlags& flags, const SweepConfig& conf
 
 // The result files of a sweep, one format each.
 struct ResultFiles {
-  std::string json, csv, markdown, html;  // no page is made if html is empty; "-" is stdout
+  std::string json, csv, markdown, journal;
+  std::string html;  // no page is made if it is empty; "-" is stdout
 
   std::vector<std::string> paths() const {
     std::vector<std::string> all{json, csv, markdown};
@@ -64,17 +66,22 @@ struct ResultFiles {
   }
 
   // Called before hours of measurement rather than after.
-  void check() const {
+  void check(const std::vector<std::string>& inputs) const {
     check_outputs({{"the result file", json},
                    {"the result file", csv},
                    {"the result file", markdown},
-                   {"--html", html}});
+                   {"the journal", journal},
+                   {"--html", html}},
+                  inputs);
   }
 
   void write(const SweepResult& result) const {
     write_file_atomically(json, to_json(result));
     write_file_atomically(csv, to_csv(result));
     write_file_atomically(markdown, to_markdown(result));
+    write_page(result);
+  }
+  void write_page(const SweepResult& result) const {
     if (!html.empty()) write_text(html, to_html({{json, result}}));
   }
 };
@@ -91,6 +98,14 @@ Journal open_journal(const std::filesystem::path& path, const JournalHeader& hea
         path.string()));
   }
   return journal;
+}
+
+// The files that the sweep reads.
+std::vector<std::string> inputs_of(const SweepConfig& config,
+                                   const std::optional<LoadedBaseline>& baseline) {
+  std::vector<std::string> inputs = files_read_by(config);
+  if (baseline) inputs.push_back(baseline->source);
+  return inputs;
 }
 
 // A line for each row that a sweep has, whatever its repetitions.
@@ -129,7 +144,9 @@ std::optional<SweepOutcome> finished(const std::filesystem::path& path, const Sw
   now.config = header.config;
   const auto identity = [](const SweepResult& result) {
     nlohmann::ordered_json part = common_part(result);
-    if (result.meta.contains("inputs")) part["inputs"] = result.meta.at("inputs");
+    for (const char* key : {"inputs", "sweep"}) {
+      if (result.meta.contains(key)) part[key] = result.meta.at(key);
+    }
     return part;
   };
   const auto differences = json_differences(identity(outcome.result), identity(now));
@@ -162,9 +179,10 @@ int sweep(const SweepFlags& flags, const Invocation& invocation) {
   const std::filesystem::path folder = folder_of(flags, config);
   const auto baseline = flags.baseline.load(folder, config, flags.config.filter, runner->device());
   const std::string stem = folder / named_for_shard(config.name, config.shard);
-  const ResultFiles files{stem + ".json", stem + ".csv", stem + ".md", flags.html};
+  const ResultFiles files{stem + ".json", stem + ".csv", stem + ".md", stem + ".journal",
+                          flags.html};
   make_folder(folder);
-  files.check();
+  files.check(inputs_of(config, baseline));
   flags.baseline.require_writable(folder, config);
   SweepOptions options;
   options.argv = invocation.argv;
@@ -174,11 +192,12 @@ int sweep(const SweepFlags& flags, const Invocation& invocation) {
   options.cases.verify = config.verify;
   options.once_more = flags.baseline.once_more(baseline);
   const JournalHeader header = journal_header(config, *runner, options);
-  const std::filesystem::path journal_path = stem + ".journal";
+  const std::filesystem::path journal_path = files.journal;
   if (flags.resume && !std::filesystem::exists(journal_path)) {
     if (const auto outcome = finished(files.json, config, runner->providers(), header)) {
       const std::string what = flags.shard ? "shard " + flags.shard->text() : "the sweep";
       fmt::print("{} is finished: {}\n", what, files.json);
+      files.write_page(outcome->result);
       return flags.baseline.finish(baseline, folder, config, *outcome);
     }
   }

@@ -12,6 +12,7 @@
 #include "cli/flags.h"
 #include "cli/numbers.h"
 #include "cli/outputs.h"
+#include "plan/input_files.h"
 #include "plan/suite.h"
 #include "providers/provider.h"
 #include "report/cells.h"
@@ -87,7 +88,7 @@ int verify(const VerifyFlags& flags, const Invocation& invocation) {
   if (flags.dry_run) {
     return flags.suite.empty() ? print_dry_run(config, default_gflops(config)) : print_suite(flags);
   }
-  flags.exports.check();
+  flags.exports.check(files_read_by(config));
   const std::unique_ptr<Runner> runner = flags.isolation.make_runner(config);
   if (!flags.suite.empty()) keep_cases_with_providers(config, *runner);
   Progress progress(stderr, Progress::mode_for(stderr, flags.quiet));

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <optional>
+#include <random>
 
 #include "attention/error.h"
 
@@ -39,21 +40,32 @@ class Descriptor {
   int fd_;
 };
 
-// Removes the file unless told to keep it.
+// A new file in a folder, which is removed unless told to keep it. Its name is random: processes of
+// other containers or machines, which write to the folder, too, may have the same number.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(std::filesystem::path path) : path_(std::move(path)) {}
+  explicit TemporaryFile(const std::filesystem::path& folder) {
+    std::random_device random;
+    do {
+      path_ = folder / fmt::format(".flashbench.{:08x}{:08x}.tmp", random(), random());
+      fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    } while (fd_ < 0 && errno == EEXIST);
+    error_ = fd_ < 0 ? errno : 0;
+  }
   ~TemporaryFile() {
-    if (!kept_) ::unlink(path_.c_str());
+    if (fd_ >= 0 && !kept_) ::unlink(path_.c_str());
   }
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
+  int descriptor() const { return fd_; }  // for the caller to close
+  int error() const { return error_; }    // why there is no file; else 0
   void keep() { kept_ = true; }
 
  private:
   std::filesystem::path path_;
+  int fd_ = -1, error_ = 0;
   bool kept_ = false;
 };
 
@@ -125,14 +137,9 @@ void write_through(const std::filesystem::path& to, std::string_view content,
 
 void replace(const Destination& to, std::string_view content, const std::filesystem::path& named) {
   const std::filesystem::path folder = folder_of(to.path);
-  TemporaryFile temporary(folder / fmt::format(".flashbench.{}.tmp", ::getpid()));
-  ::unlink(temporary.path().c_str());  // left by a killed process with the same pid
-  Descriptor file(::open(temporary.path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (file.get() < 0) {
-    const int error = errno;
-    temporary.keep();  // the open failed: there is nothing to remove
-    throw_file_error(named, "write", error);
-  }
+  TemporaryFile temporary(folder);
+  if (temporary.error() != 0) throw_file_error(named, "write", temporary.error());
+  Descriptor file(temporary.descriptor());
   if (to.there) {
     // Changing the owner needs privileges that few processes have, so that it may fail. The mode
     // must be kept in any case.

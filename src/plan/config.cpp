@@ -8,6 +8,7 @@
 #include "files/read_file.h"
 #include "plan/count_of.h"
 #include "plan/expand.h"
+#include "plan/input_files.h"
 #include "plan/json_text.h"
 #include "plan/override.h"
 #include "plan/schema.h"
@@ -125,8 +126,12 @@ SweepConfig parse_config(std::string_view text, const std::string& source,
 }
 
 SweepConfig load_config(const std::filesystem::path& path, const std::vector<Override>& overrides) {
-  const std::string source = path == "-" ? "standard input" : path.string();
-  return parse_config(read_file(path, kMaxJsonBytes), source, overrides);
+  const bool is_file = path != "-";
+  const std::string source = is_file ? path.string() : "standard input";
+  SweepConfig config = parse_config(read_file(path, kMaxJsonBytes), source, overrides);
+  config.files = files_named_in(config.json);
+  if (is_file) config.files.push_back(source);
+  return config;
 }
 
 }  // namespace flashbench

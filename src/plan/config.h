@@ -48,6 +48,7 @@ struct SweepConfig {
   MeasureOptions measure;
   VerifyOptions verify;
   std::optional<ShardPlan> shard;  // of the command line: these are a part of the cases
+  std::vector<std::string> files;  // that it was read from: its own, and what it names in JSON
   std::vector<Case> cases;      // every block's axes multiplied out, in order, without duplicates
   nlohmann::ordered_json json;  // the document after --set, as recorded in results
 };

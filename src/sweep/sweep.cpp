@@ -40,7 +40,12 @@ Json work_json(const SweepConfig& config, const Runner& runner, const SweepOptio
 Json meta_of(const SweepConfig& config, const Runner& runner, const SweepOptions& options) {
   Json meta = meta_json(options.argv);
   add_input_files(meta, config.cases);
-  if (config.shard) meta["shard"] = shard_json(*config.shard, work_json(config, runner, options));
+  Json work = work_json(config, runner, options);
+  if (config.shard) {
+    meta["shard"] = shard_json(*config.shard, std::move(work));
+  } else {
+    meta["sweep"] = std::move(work);
+  }
   return meta;
 }
 
@@ -128,7 +133,9 @@ class Sweep {
     progress_.begin_step(case_heading(*step.item));
     try {
       const auto start = Clock::now();
-      add(step, runner_.run(*step.item, runner_.providers(), options_.cases));
+      std::vector<Record> records = runner_.run(*step.item, runner_.providers(), options_.cases);
+      if (options_.interrupted()) return add(step, skipped(step));
+      add(step, std::move(records));
       account_for(entries_.back().records, "rest", start);
       if (options_.cases.time && step.repetition == 0) count(*step.item, entries_.back().records);
       account_for(entries_.back().records, "counters", start);

@@ -13,7 +13,7 @@ import stat
 import subprocess
 
 import pytest
-from conftest import REPOSITORY
+from conftest import REPOSITORY, TINY
 
 CONTRACT = (
     "schema,provider,kernel,device,pass,dtype,mask,batch,q_heads,kv_heads,q_len,kv_len,head_dim,"
@@ -489,16 +489,35 @@ def test_an_export_keeps_what_is_there(flashbench, flag):
         (["report", "old.json", "-f", "csv", "-o", "old.json"], "--out old.json: the command reads this file"),
         (["compare", "old.json", "old.json", "--json", "y", "--md", "y"], "--md y: --json writes there, too"),
         (["compare", "old.json", "old.json", "--md", "old.json"], "--md old.json: the command reads this file"),
+        (["sweep", "--config", "config.json", "--html", "config.json"], "--html config.json: the command reads this file"),
+        (["sweep", "--config", "config.json", "--set", "/name=config", "--out", "."], "config.json: the command reads this file"),
+        (["sweep", "--config", "config.json", "--baseline", "old.json", "--html", "old.json"], "--html old.json: the command reads this file"),
+        (["sweep", "--config", "config.json", "--set", "/name=old", "--baseline", "old.json", "--out", "."],
+         "the result file ./old.json: the command reads this file"),
+        (["verify", "--config", "config.json", "--json", "config.json"], "--json config.json: the command reads this file"),
+        (["verify", "--config", "lengths.json", "--csv", "lengths.csv"], "--csv lengths.csv: the command reads this file"),
+        (["run", "--lengths", '{"file":"lengths.csv"}', "--csv", "lengths.csv"], "--csv lengths.csv: the command reads this file"),
     ],
 )
 def test_an_output_has_a_place_of_its_own(tiny_result, flashbench, arguments, said):
     flashbench.config()
-    old = flashbench.folder / "old.json"
-    old.write_bytes((tiny_result[0] / "tiny.json").read_bytes())
-    kept = old.read_bytes()
+    folder = flashbench.folder
+    (folder / "old.json").write_bytes((tiny_result[0] / "tiny.json").read_bytes())
+    (folder / "lengths.csv").write_text("q_len,kv_len\n3,5\n")
+    (folder / "lengths.json").write_text(json.dumps({**TINY, "cases": [{"pass": "forward", "lengths": {"file": "lengths.csv"}, "q_heads": 2, "head_dim": 16}]}))
+    kept = {path: path.read_bytes() for path in folder.iterdir()}
     assert said in flashbench(*arguments, expect=2).stderr
-    assert old.read_bytes() == kept
-    assert not (flashbench.folder / "out/tiny.json").exists()
+    assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == kept
+    assert not (folder / "out/tiny.json").exists()
+
+
+def test_a_plugin_is_not_overwritten(flashbench, plugins):
+    plugin = flashbench.folder / "own.so"
+    kept = (plugins / "plain_c.so").read_bytes()
+    plugin.write_bytes(kept)
+    process = flashbench("run", "--seq", 16, "--plugin", plugin, "--json", plugin, expect=2)
+    assert "own.so: the command reads this file" in process.stderr
+    assert plugin.read_bytes() == kept
 
 
 def test_any_number_of_outputs_may_go_to_the_null_device(tiny_result, flashbench):

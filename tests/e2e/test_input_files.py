@@ -29,9 +29,27 @@ def test_what_files_say_is_not_said_again(flashbench):
     flashbench("run", "--seq", 16, "--q-heads", 1, "--no-time", "--dump", "dump")
     run = ["run", "--no-time", "--q", "dump/q.npy", "--k", "dump/k.npy", "--v", "dump/v.npy"]
     flashbench(*run, "--head-dim", 64, "--mask", "causal_bottom_right")
+    flashbench(*run, "--seq", 16)
+    flashbench(*run, "--seq", 99, "--q-len", 16, "--kv-len", 16)
     assert "--head-dim: the files have 64, got 32" in flashbench(*run, "--head-dim", 32, expect=2).stderr
+    assert "--head-dim-v: the files have none, got 32" in flashbench(*run, "--head-dim-v", 32, expect=2).stderr
+    assert "--seq: the files have q_len 16, got 5" in flashbench(*run, "--seq", 5, expect=2).stderr
+    assert "--seq: the files have kv_len 16, got 5" in flashbench(*run, "--seq", 5, "--q-len", 16, expect=2).stderr
     for option in (["--seed", 9], ["--distribution", "uniform"]):
         assert f"{option[0]} cannot be combined with --q" in flashbench(*run, *option, expect=2).stderr
+
+
+def test_a_dump_overwrites_no_inputs(flashbench):
+    flashbench("run", "--seq", 16, "--q-heads", 1, "--no-time", "--dump", "dump")
+    kept = {path: path.read_bytes() for path in (flashbench.folder / "dump").glob("*.npy")}
+    run = ["run", "--no-time", "--q", "dump/q.npy", "--k", "dump/k.npy", "--v", "dump/v.npy"]
+    process = flashbench(*run, "--dump", "dump/../dump", expect=2)
+    assert "--dump dump/../dump/q.npy: the command reads this file" in process.stderr
+    assert {path: path.read_bytes() for path in kept} == kept
+    (flashbench.folder / "dump/q.npy").rename(flashbench.folder / "dump/naive/o.npy")
+    run[run.index("dump/q.npy")] = "dump/naive/o.npy"
+    assert "--dump dump/" in flashbench(*run, "--dump", "dump", expect=2).stderr
+    flashbench(*run, "--dump", ".")
 
 
 def test_files_that_hold_something_else_are_other_inputs(flashbench):

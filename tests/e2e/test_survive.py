@@ -9,7 +9,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import TINY
+from conftest import TINY, Flashbench
 
 TINY_CASES = 4
 PROVIDERS = ["naive", "tiled"]
@@ -264,10 +264,28 @@ def test_a_finished_sweep_is_not_measured_again(flashbench):
     assert "the sweep is finished: out/tiny.json" in flashbench(*sweep, "--resume").stdout
     for change in (["--providers", PROVIDERS[0]], ["--filter", "q_len=33"]):
         assert "without --resume it is replaced" in flashbench(*sweep, *change, "--resume", expect=2).stderr
+    for change in (["--cache", "cold"], ["--repetitions", 2], ["--max-samples", 2]):
+        process = flashbench(*sweep, *change, "--resume", expect=2)
+        assert "this result is of another sweep" in process.stderr and "/sweep/options/measure/" in process.stderr
+    flashbench(*sweep, "--resume", "--html", "out/page.html")
+    assert "<html" in (flashbench.folder / "out/page.html").read_text()
+    (flashbench.folder / "out/page.html").unlink()
     changed = flashbench.config(description="another")
     process = flashbench("sweep", "--no-ceilings", "--config", changed, "--out", "out", "--resume", expect=2)
     assert "this result is of another sweep" in process.stderr
     assert result.read_bytes() == kept
+
+
+def test_a_finished_sweep_is_not_that_of_another_plugin(binary, plugins, tmp_path):
+    plugin = tmp_path / "own.so"
+    plugin.write_bytes((plugins / "plain_c.so").read_bytes())
+    flashbench = Flashbench(binary, tmp_path, plugin)
+    sweep = ["sweep", "--no-ceilings", "--config", flashbench.config(), "--out", "out", "--providers", "plugin:own"]
+    flashbench(*sweep)
+    with plugin.open("ab") as file:
+        file.write(b"built again")
+    process = flashbench(*sweep, "--resume", expect=2)
+    assert "/sweep/plugins/plugin:own/xxh3" in process.stderr
 
 
 def test_retry_failed_runs_only_what_did_not_end_well(with_faults):
@@ -322,6 +340,17 @@ def test_an_interrupted_sweep_keeps_its_journal(flashbench, all_rows, number, co
     assert process.returncode == code
     assert "interrupted" in stderr and "--resume" in stderr
     assert [path.name for path in (flashbench.folder / "out").iterdir()] == ["tiny.journal"]
+
+
+def test_an_interrupted_case_has_no_times(flashbench):
+    command = flashbench.command("run", "--seq", 16, "--providers", "naive,tiled", "--timeout", 600, "--max-samples", 1000000, "--json", "x")
+    with subprocess.Popen(command, cwd=flashbench.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(3)
+        process.send_signal(signal.SIGINT)
+        stdout, _ = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "2 rows: 2 skipped" in stdout
+    assert all(row["performance"] is None for row in rows(flashbench.folder / "x").values())
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

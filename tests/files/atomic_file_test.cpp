@@ -1,6 +1,7 @@
 #include "files/atomic_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -53,6 +54,15 @@ TEST_F(AtomicFile, ReplacesAndLeavesNoTemporary) {
   write_file_atomically(folder_ / "result", "new");
   EXPECT_EQ(text(folder_ / "result"), "new");
   EXPECT_EQ(files(), 1);
+}
+
+// A process of another container may have the same number.
+TEST_F(AtomicFile, LeavesTemporaryFilesOfOthers) {
+  const fs::path other = folder_ / fmt::format(".flashbench.{}.tmp", ::getpid());
+  std::ofstream(other) << "theirs";
+  write_file_atomically(folder_ / "result", "ours");
+  EXPECT_EQ(text(folder_ / "result"), "ours");
+  EXPECT_EQ(text(other), "theirs");
 }
 
 TEST_F(AtomicFile, KeepsTheMode) {
