@@ -65,7 +65,7 @@ std::vector<const Provider*> choose_providers(
       }
       throw BadInput(fmt::format("providers: expected one of {} on device {}, got \"{}\"{}",
                                  fmt::join(known, ", "), name(kind), wanted,
-                                 wanted.starts_with("plugin:") ? "; --plugin takes its file" : ""));
+                                 is_plugin(wanted) ? "; --plugin takes its file" : ""));
     }
   }
   for (const auto& plugin : plugins) add(plugin.get());

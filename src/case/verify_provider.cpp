@@ -37,7 +37,7 @@ class Quiet {
  public:
   Quiet(const Attempt& attempt, const Scene& scene)
       : watched_(scene.device.info().kind == DeviceKind::cpu),
-        is_plugin_(attempt.provider->name().starts_with("plugin:")) {
+        is_plugin_(is_plugin(attempt.provider->name())) {
     if (watched_) before_ = background_tasks();
   }
 
@@ -57,6 +57,19 @@ class Quiet {
   bool watched_, is_plugin_;
   std::vector<Task> before_;
 };
+
+// The number of elements that have the bits of poison: they are NaN, or unwritten. A run on other
+// poison tells which. Throws WrongResult for unwritten ones.
+int64_t count_poison_like(Attempt& attempt, Scene& scene) {
+  const int64_t found = attempt.outputs->unwritten_elements();
+  if (found == 0) return 0;
+  attempt.outputs->poison_with_flipped_signs();
+  attempt.run();
+  scene.device.synchronize();
+  const int64_t written = attempt.outputs->unwritten_elements();
+  if (written >= found) return written;
+  throw WrongResult(fmt::format("it left {} output elements unwritten", found - written));
+}
 
 // Prepares the provider, runs it once on poisoned outputs and judges what it wrote.
 void prepare_and_verify(Attempt& attempt, Scene& scene) {
@@ -95,6 +108,7 @@ void prepare_and_verify(Attempt& attempt, Scene& scene) {
   if (attempt.outputs->hash() != attempt.verified_hash) {
     throw WrongResult("its outputs changed after it had returned");
   }
+  attempt.poison_like = count_poison_like(attempt, scene);
   quiet.require();
   attempt.record.status = Status::ok;
 }

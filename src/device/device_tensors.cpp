@@ -262,6 +262,13 @@ void DeviceOutputs::poison() {
   for (PlacedTensor* tensor : {&o_, &logsumexp_, &dq_, &dk_, &dv_}) tensor->poison();
 }
 
+void DeviceOutputs::poison_with_flipped_signs() {
+  for (PlacedTensor* tensor : {&o_, &logsumexp_, &dq_, &dk_, &dv_}) {
+    tensor->poison();
+    tensor->negate();
+  }
+}
+
 void DeviceOutputs::negate() {
   for (PlacedTensor* tensor : {&o_, &dq_, &dk_, &dv_}) tensor->negate();
 }

@@ -76,6 +76,8 @@ class DeviceOutputs {
 
   Outputs view() const;
   void poison();
+  // The same with the sign of every element flipped, which no longer counts as unwritten.
+  void poison_with_flipped_signs();
   HostOutputs to_host() const;
 
   // Negates the outputs that negated inputs negate: all but the logsumexp.

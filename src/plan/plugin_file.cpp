@@ -68,6 +68,10 @@ std::vector<PluginFile> parse_plugins(const std::vector<std::string>& arguments)
   return plugins;
 }
 
+bool is_plugin(std::string_view provider) {
+  return provider.starts_with(kPrefix);
+}
+
 std::string argument(const PluginFile& plugin) {
   return fmt::format("{}={}", std::string_view(plugin.provider).substr(kPrefix.size()),
                      plugin.path);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace flashbench {
@@ -19,6 +20,9 @@ struct PluginFile {
 // Reads the files and runs nothing of them. Throws BadInput for paths that are not absolute, names
 // that are none and names given twice; FileError for what cannot be read.
 std::vector<PluginFile> parse_plugins(const std::vector<std::string>& arguments);
+
+// Whether a provider of this name is a plugin.
+bool is_plugin(std::string_view provider);
 
 // The argument that names this file.
 std::string argument(const PluginFile&);

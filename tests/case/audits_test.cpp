@@ -78,6 +78,25 @@ TEST_F(Audits, AWriteIntoAGapFailsInATimedRunToo) {
   EXPECT_FALSE(record.measurement);
 }
 
+// Every output is NaN here. As far as its bits tell, such a NaN may be poison.
+TEST_F(Audits, NansWithTheBitsOfPoisonAreWritten) {
+  item_.inputs.distribution = Distribution::nan_key;
+  options_.time = true;
+  const Record record = run([&](const Inputs&, const Outputs& out, int) {
+    for (const auto& [data, size] : memory(out)) std::memset(data, kPoisonByte, size);
+  });
+  EXPECT_EQ(record.status, Status::ok) << record.reason;
+}
+
+TEST_F(Audits, UnwrittenOutputsFailWhereTheyWouldBeNan) {
+  item_.inputs.distribution = Distribution::nan_key;
+  FakeProvider lazy([](const Inputs&, const Outputs&, int) {});
+  lazy.part_runs = [](RunPart, const Inputs&, const Outputs&) { return true; };
+  const Record record = run_case(item_, {&lazy}, *device_, gemm_.get(), options_).at(0);
+  EXPECT_EQ(record.status, Status::failed);
+  EXPECT_EQ(record.reason, "it left 1122 output elements unwritten");
+}
+
 // Returns its first outputs, whatever the inputs are.
 TEST_F(Audits, StaleOutputsFailTimedOrNot) {
   for (const bool time : {false, true}) {

@@ -220,6 +220,19 @@ TEST_F(CaseRun, AnErrorOfATimedRunLeavesNoVerdict) {
   EXPECT_TRUE(record.verdict.tensors.empty());
 }
 
+TEST_F(CaseRun, APluginThatChangesInputsLaterFailsAlone) {
+  const FakeProvider vandal(
+      [](const Inputs& inputs, const Outputs&, int n) {
+        if (n == 2) static_cast<float*>(const_cast<void*>(inputs.k.data))[3] = 100;
+      },
+      "plugin:vandal");
+  const auto records = run_case(item_, {&FakeProvider::real(DeviceKind::cpu), &vandal}, *device_,
+                                gemm_.get(), options_);
+  EXPECT_EQ(records[0].status, Status::ok) << records[0].reason;
+  EXPECT_EQ(records[1].status, Status::failed);
+  EXPECT_EQ(records[1].reason, "it changed its inputs");
+}
+
 TEST_F(CaseRun, ChangedInputsFailAndAreRestoredForTheNext) {
   const FakeProvider vandal([](const Inputs& inputs, const Outputs&, int) {
     static_cast<float*>(const_cast<void*>(inputs.k.data))[3] = 100;
