@@ -93,6 +93,14 @@ nlohmann::ordered_json nccl_json(Device& device) {
           {"reduce_scatter_busbw_gbps", in_gbps(rates.reduce_scatter)}};
 }
 
+// Throws NoDevice if counters are required and cannot be read.
+CounterState counters_of(Device& device, CounterMode mode) {
+  if (mode == CounterMode::off) return {.reason = "switched off"};
+  CounterState state = make_counter_reader(device)->state();
+  if (mode == CounterMode::on && state.status != CounterStatus::ok) throw NoDevice(why_none(state));
+  return state;
+}
+
 int info(const InfoFlags& flags, const Invocation& invocation) {
   const auto device =
       make_device(flags.device.device.value_or("auto"), flags.device.threads.value_or(0));
@@ -110,7 +118,7 @@ int info(const InfoFlags& flags, const Invocation& invocation) {
   }
   if (const int code = interrupt_exit_code()) return code;
   // Last, because it loads a profiler into this process.
-  result.devices.at(0)["counters"] = counter_state_to_json(make_counter_reader(*device)->state());
+  result.devices.at(0)["counters"] = counter_state_to_json(counters_of(*device, measure.counters));
   if (flags.json) {
     fmt::print("{}", to_json(result));
     return exit_codes::kOk;

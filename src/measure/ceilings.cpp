@@ -48,6 +48,11 @@ std::vector<Ceiling> measure_ceilings(Device& device, const MeasureOptions& opti
 }
 
 std::vector<std::string> doubts(const std::vector<Ceiling>& ceilings) {
+  for (const Ceiling& ceiling : ceilings) {
+    const std::optional<Load>& load = ceiling.measurement.load;
+    if (!load || !is_heavy(*load)) continue;
+    return {told(*load) + " while the ceilings were measured, which may be too low"};
+  }
   const double gemm = rate_of(ceilings, "gemm_fp32"), fma = rate_of(ceilings, "ffma");
   if (!(gemm > 0 && fma > 0)) return {};
   const double share = gemm / fma;

@@ -1,5 +1,7 @@
 #include "measure/counters.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -47,6 +49,10 @@ class NoCounterReader final : public CounterReader {
 };
 
 }  // namespace
+
+std::string why_none(const CounterState& state) {
+  return fmt::format("hardware counters cannot be read ({}): {}", name(state.status), state.reason);
+}
 
 std::vector<std::string> wanted_metrics(const std::vector<std::string>& listed, Dtype dtype) {
   std::vector<std::string> wanted;

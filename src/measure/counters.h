@@ -47,6 +47,9 @@ struct CounterState {
   int cupti = 0;         // CUPTI's version, e.g. 130001; 0 if there is no CUPTI
 };
 
+// A sentence that says why counters cannot be read in this state, which is not ok.
+std::string why_none(const CounterState&);
+
 // Values with the metric's full name, e.g. "dram__bytes_read.sum".
 using CounterValues = std::vector<std::pair<std::string, double>>;
 

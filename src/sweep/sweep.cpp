@@ -114,8 +114,7 @@ class Sweep {
     counters_ =
         mode == CounterMode::off ? CounterState{.reason = "switched off"} : runner_.counters();
     if (counters_.status == CounterStatus::ok) return;
-    const std::string why = fmt::format("hardware counters cannot be read ({}): {}",
-                                        name(counters_.status), counters_.reason);
+    const std::string why = why_none(counters_);
     if (mode == CounterMode::on) throw NoDevice(why);
     if (counters_.status != CounterStatus::off) progress_.note(why);
   }

@@ -167,6 +167,8 @@ def test_counters_that_are_demanded_where_there_are_none_are_refused(flashbench)
                "run.json"]
     refused = flashbench(*command, "--counters", "on", expect=6)
     assert "hardware counters cannot be read (off)" in refused.stderr
+    refused = flashbench("info", "--device", "cpu", "--no-measure", "--counters", "on", expect=6)
+    assert "hardware counters cannot be read (off)" in refused.stderr
     for mode, reason in [("auto", "on NVIDIA GPUs only"), ("off", "switched off")]:
         flashbench(*command, "--counters", mode)
         row = json.loads((flashbench.folder / "run.json").read_text())["results"][0]

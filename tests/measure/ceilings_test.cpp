@@ -44,6 +44,12 @@ TEST(Ceilings, AreDoubtedWhereTheyContradictOneAnother) {
   const auto fast = doubts({of_rate("gemm_fp32", 110), of_rate("ffma", 100)});
   ASSERT_EQ(fast.size(), 1u);
   EXPECT_NE(fast[0].find("one of the two ceilings is wrong"), std::string::npos);
+  Ceiling beside_load = of_rate("gemm_fp32", 16);
+  beside_load.measurement.load = Load{.seconds = 1, .cores = 2, .others = 1};
+  const auto loaded = doubts({beside_load, of_rate("ffma", 100)});
+  ASSERT_EQ(loaded.size(), 1u);
+  EXPECT_EQ(loaded[0],
+            "others used 1.0 of 2 cores while the ceilings were measured, which may be too low");
 }
 
 // Ten chains that all converge to 1, in every lane.
