@@ -88,7 +88,7 @@ double default_gflops(const SweepConfig& config) {
   return assumed_gemm_flops(kind, config.threads) * 1e-9;
 }
 
-int print_dry_run(const SweepConfig& config, double assumed_gflops) {
+int print_dry_run(const SweepConfig& config, bool timed, double assumed_gflops) {
   require_known_providers(config);
   const auto providers =
       runs_on_gpu(config) ? std::vector<const Provider*>{} : cpu_providers(config);
@@ -100,7 +100,7 @@ int print_dry_run(const SweepConfig& config, double assumed_gflops) {
     }
   }
 
-  double flops = 0, seconds = 0;
+  double flops = 0;
   int64_t peak = 0;
   fmt::print("{:>12} {:>12} {:>14}  case\n", "GFLOP", "tensors MiB", "workspace MiB");
   for (const Case& item : config.cases) {
@@ -109,11 +109,11 @@ int print_dry_run(const SweepConfig& config, double assumed_gflops) {
     fmt::print("{:>12.3f} {:>12.1f} {:>14.1f}  {}\n", estimated.flops * 1e-9,
                mebibytes(estimated.tensor_bytes), mebibytes(workspace), case_heading(item));
     flops += estimated.flops;
-    seconds += estimate_seconds(item, names, config.measure, config.verify,
-                                runs_on_gpu(config) ? DeviceKind::cuda : DeviceKind::cpu,
-                                assumed_gflops * 1e9);
     peak = std::max(peak, estimated.tensor_bytes + workspace);
   }
+  const double seconds =
+      estimate_sweep(config, names, timed, runs_on_gpu(config) ? DeviceKind::cuda : DeviceKind::cpu,
+                     assumed_gflops * 1e9);
   fmt::print(
       "\n{} for {} on device {}: {:.1f} GFLOP for one run of each, at most about {:.0f} MiB, about "
       "{} at an assumed {:.0f} GFLOP/s\n",

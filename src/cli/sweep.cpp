@@ -172,7 +172,7 @@ int sweep(const SweepFlags& flags, const Invocation& invocation) {
   flags.measure.apply(config.measure);
   flags.isolation.apply(config.measure);
   if (flags.dry_run) {
-    return print_dry_run(config, flags.assumed_gflops.value_or(default_gflops(config)));
+    return print_dry_run(config, true, flags.assumed_gflops.value_or(default_gflops(config)));
   }
 
   const std::unique_ptr<Runner> runner = flags.isolation.make_runner(config);

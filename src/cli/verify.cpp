@@ -86,7 +86,8 @@ int verify(const VerifyFlags& flags, const Invocation& invocation) {
   flags.device.apply(config);
   flags.program.apply(config, flags.device);
   if (flags.dry_run) {
-    return flags.suite.empty() ? print_dry_run(config, default_gflops(config)) : print_suite(flags);
+    return flags.suite.empty() ? print_dry_run(config, false, default_gflops(config))
+                               : print_suite(flags);
   }
   flags.exports.check(files_read_by(config));
   const std::unique_ptr<Runner> runner = flags.isolation.make_runner(config);

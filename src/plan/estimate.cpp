@@ -24,6 +24,9 @@ constexpr double kGemmFlopsGpu = 2e14;           // an A100's 16-bit tensor core
 constexpr double kColdSeconds = 1e-2;            // to empty the caches before a run
 constexpr double kFillSeconds = 2e-8;            // to draw one random element
 constexpr double kSamplesOverMinimum = 2.0;      // until the median's interval is narrow
+constexpr double kGemmSecondsCpu = 2e-2;         // of one run of the GEMM in the rounds of a case
+constexpr double kGemmSecondsGpu = 5e-4;
+constexpr double kCeilingsSeconds = 3;  // of a sweep, before its cases
 
 std::string_view family_of(std::string_view provider) {
   return provider.substr(0, provider.find(':'));
@@ -44,12 +47,20 @@ double run_seconds(const Problem& problem, std::string_view provider, double gem
   return unmasked.flops() / (gemm_flops * kUnfusedShare) + kLaunchSeconds;
 }
 
+double samples_of(const MeasureOptions& options) {
+  return std::min<double>(options.min_samples * kSamplesOverMinimum, options.max_samples);
+}
+
+// Before a warm sample the same work runs without being timed.
+double sample_seconds(double run, const MeasureOptions& options) {
+  return options.cache == CacheState::cold ? run + kColdSeconds : 2 * run;
+}
+
 double timing_seconds(double run, const MeasureOptions& options) {
   const double warmup = std::max(options.warmup_runs * run, options.warmup_seconds);
-  const double samples =
-      std::min<double>(options.min_samples * kSamplesOverMinimum, options.max_samples);
-  const double overhead = options.cache == CacheState::cold ? kColdSeconds : 0;
-  return warmup + std::clamp(samples * (run + overhead), run, std::max(run, options.max_seconds));
+  const double sample = sample_seconds(run, options);
+  return warmup +
+         std::clamp(samples_of(options) * sample, sample, std::max(sample, options.max_seconds));
 }
 
 // The reference, in full or sampled down to its budget; a backward pass also needs the forward
@@ -92,11 +103,24 @@ double estimate_verification(const Case& c, const std::vector<std::string>& prov
 double estimate_seconds(const Case& c, const std::vector<std::string>& providers,
                         const MeasureOptions& measure, const VerifyOptions& verify, DeviceKind kind,
                         double gemm_flops) {
-  double seconds = estimate_verification(c, providers, verify, kind, gemm_flops);
+  const double gemm = kind == DeviceKind::cuda ? kGemmSecondsGpu : kGemmSecondsCpu;
+  double seconds = estimate_verification(c, providers, verify, kind, gemm_flops) +
+                   samples_of(measure) * sample_seconds(gemm, measure);
   for (const std::string& provider : providers) {
     seconds += timing_seconds(run_seconds(c.problem, provider, gemm_flops), measure);
   }
   return seconds;
+}
+
+double estimate_sweep(const SweepConfig& config, const std::vector<std::string>& providers,
+                      bool timed, DeviceKind kind, double gemm_flops) {
+  double seconds = 0;
+  for (const Case& item : config.cases) {
+    seconds +=
+        timed ? estimate_seconds(item, providers, config.measure, config.verify, kind, gemm_flops)
+              : estimate_verification(item, providers, config.verify, kind, gemm_flops);
+  }
+  return timed ? kCeilingsSeconds + seconds * config.measure.repetitions : seconds;
 }
 
 }  // namespace flashbench

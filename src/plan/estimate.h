@@ -31,4 +31,9 @@ double estimate_verification(const Case&, const std::vector<std::string>& provid
 double estimate_seconds(const Case&, const std::vector<std::string>& providers,
                         const MeasureOptions&, const VerifyOptions&, DeviceKind, double gemm_flops);
 
+// Seconds to verify all cases, or, if they are timed, of a sweep: with its ceilings, and every case
+// as often as it is repeated.
+double estimate_sweep(const SweepConfig&, const std::vector<std::string>& providers, bool timed,
+                      DeviceKind, double gemm_flops);
+
 }  // namespace flashbench

@@ -27,11 +27,11 @@ TEST(Estimate, SecondsFollowFlopsAndTheCap) {
                                .max_seconds = 1e9};
   const VerifyOptions no_reference{.fp64_flops = 0};
   const double flops = forward_case(8192).problem.flops();
-  // 11 runs (one for verification), each at most as fast as the GEMM.
+  // 21 runs (one for verification, and one before each sample), each at most as fast as the GEMM.
   const double slow =
       estimate_seconds(forward_case(8192), {"tiled"}, measure, no_reference, DeviceKind::cpu, 1e9);
-  EXPECT_GT(slow, 11 * flops / 1e9);
-  EXPECT_LT(slow, 11 * flops / 1e9 * 3);
+  EXPECT_GT(slow, 21 * flops / 1e9);
+  EXPECT_LT(slow, 21 * flops / 1e9 * 3);
   const double fast =
       estimate_seconds(forward_case(8192), {"tiled"}, measure, no_reference, DeviceKind::cpu, 1e10);
   EXPECT_NEAR(slow / fast, 10, 0.5);
@@ -40,7 +40,7 @@ TEST(Estimate, SecondsFollowFlopsAndTheCap) {
   capped.max_seconds = 0.001;  // one sample only
   const double once =
       estimate_seconds(forward_case(8192), {"tiled"}, capped, no_reference, DeviceKind::cpu, 1e9);
-  EXPECT_NEAR(slow / once, 11.0 / 2, 0.1);
+  EXPECT_NEAR(slow / once, 21.0 / 3, 0.1);
 }
 
 TEST(Estimate, ASmallCaseTakesItsTimeToo) {
@@ -58,6 +58,20 @@ TEST(Estimate, ASmallCaseTakesItsTimeToo) {
   EXPECT_LT(seconds(16384) / seconds(16), 1000);
   EXPECT_GT(verification(16), 1e-3);
   EXPECT_LT(verification(16), seconds(16));
+}
+
+TEST(Estimate, ASweepRepeatsWhatItTimes) {
+  SweepConfig config;
+  config.cases = {forward_case(64), forward_case(128)};
+  const auto seconds = [&](int repetitions, bool timed) {
+    config.measure.repetitions = repetitions;
+    return estimate_sweep(config, {"tiled"}, timed, DeviceKind::cpu, 2e11);
+  };
+  const double ceilings = 2 * seconds(1, true) - seconds(2, true);
+  EXPECT_GT(ceilings, 1);
+  EXPECT_NEAR(seconds(10, true) - ceilings, 10 * (seconds(1, true) - ceilings), 1e-9);
+  EXPECT_EQ(seconds(10, false), seconds(1, false));
+  EXPECT_LT(seconds(1, false), 0.1 * seconds(1, true));
 }
 
 TEST(Estimate, EachProviderAndTheReferenceAddUp) {
