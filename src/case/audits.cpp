@@ -148,6 +148,24 @@ void require_fresh_outputs(const Audited& a) {
                      a.problem.pass == Pass::forward ? "V" : "dO"));
 }
 
+void require_fresh_scores(const Audited& a) {
+  if (a.problem.pass != Pass::forward) return;
+  a.inputs.refill_q_and_k(a.other_scores());
+  const uint64_t hash = a.inputs.hash();
+  a.session.prepare_inputs(a.inputs.view());
+  run_again(a);
+  require_inputs(a, hash);
+  a.inputs.refill_q_and_k(a.host_inputs);
+
+  HostOutputs found = take_outputs(a.outputs);
+  if (const Verdict verdict = a.judge_other_scores(found); !verdict.passed()) {
+    throw WrongResult(
+        "its outputs do not follow its inputs: with the signs of half of the rows of Q and K "
+        "flipped, " +
+        verdict.reason);
+  }
+}
+
 void require_complete_parts(const Audited& a) {
   if (a.session.parts().empty()) return;
   const uint64_t hash = a.inputs.hash();

@@ -35,6 +35,9 @@ struct Audited {
   HostOutputs& verified;   // outputs of the judged run
   uint64_t verified_hash;  // of the outputs on the device
   std::function<Verdict(HostOutputs&)> judge;
+  // Of a forward pass: inputs with another Q and K (case/other_scores.h), and the same for them.
+  std::function<const Inputs&()> other_scores;
+  std::function<Verdict(HostOutputs&)> judge_other_scores;
 };
 
 // Copies the outputs of a run. Throws WrongResult if a guard band was written to.
@@ -55,6 +58,9 @@ void require_nothing_behind(const Audited&);
 // from that are judged, because kernels may not be deterministic. Throws WrongResult for a provider
 // whose outputs do not follow. Restores the inputs.
 void require_fresh_outputs(const Audited&);
+
+// The same for a forward pass on another Q and K, with the same V.
+void require_fresh_scores(const Audited&);
 
 // Throws WrongResult for a provider whose parts (Session::parts), one after the other, do not give
 // the verified outputs after a whole run on poisoned inputs: one of them leaves out what the whole

@@ -1,10 +1,19 @@
 #include "case/scene.h"
 
+#include <algorithm>
+
 #include "case/audits.h"
 #include "verify/coarse.h"
 #include "verify/expectation.h"
 
 namespace flashbench {
+
+namespace {
+
+// Some rows are enough to find kept results.
+constexpr double kOtherScoresFlops = 2e9;
+
+}  // namespace
 
 Storage storage_of(const Provider& provider, const Problem& problem) {
   return {provider.scores_dtype(problem), provider.partials_dtype(problem),
@@ -53,6 +62,18 @@ Verdict Scene::judge(const Provider& provider, HostOutputs& outputs) {
     verdict.coarse = why_coarse(oracle({}).judge(outputs.view()), problem.dtype, storage);
   }
   return verdict;
+}
+
+OtherScores& Scene::other_scores() {
+  if (!other_scores_) {
+    const OracleBudget budget{.fp64_flops = std::min(options.verify.fp64_flops, kOtherScoresFlops)};
+    other_scores_.emplace(problem, host.inputs(), item.inputs.seed, budget, device);
+  }
+  return *other_scores_;
+}
+
+Verdict Scene::judge_other_scores(const Provider& provider, HostOutputs& outputs) {
+  return other_scores().judge(storage_of(provider, problem), outputs.view());
 }
 
 DeviceInputs& Scene::inputs_of_one() {

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "case/case_run_options.h"
+#include "case/other_scores.h"
 #include "case/watch.h"
 #include "device/device.h"
 #include "device/device_tensors.h"
@@ -29,6 +30,11 @@ struct Scene {
 
   // Judges a provider's outputs by the oracle, and by what else is known about these inputs.
   Verdict judge(const Provider&, HostOutputs&);
+
+  // Inputs of a forward case with other scores, made on first use, and the verdict on outputs for
+  // them.
+  OtherScores& other_scores();
+  Verdict judge_other_scores(const Provider&, HostOutputs&);
 
   // Where several GPUs share the case, rows are in the memory of the GPU that has them. One alone
   // gets all of them in its own: the links would slow it down.
@@ -59,6 +65,7 @@ struct Scene {
   // provider.
   Inputs with_exact_forward(const Storage&);
 
+  std::optional<OtherScores> other_scores_;
   std::optional<DeviceInputs> alone_;
   uint64_t alone_hash_ = 0;
 };

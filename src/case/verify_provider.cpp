@@ -130,6 +130,10 @@ Audited audited(Attempt& attempt, Scene& scene) {
           attempt.verified_hash,
           [&scene, provider = attempt.provider](HostOutputs& outputs) {
             return scene.judge(*provider, outputs);
+          },
+          [&scene]() -> const Inputs& { return scene.other_scores().inputs(); },
+          [&scene, provider = attempt.provider](HostOutputs& outputs) {
+            return scene.judge_other_scores(*provider, outputs);
           }};
 }
 
@@ -181,6 +185,7 @@ void audit(Attempt& attempt, Scene& scene) {
     const Quiet quiet(attempt, scene);
     require_nothing_behind(audited(attempt, scene));
     require_fresh_outputs(audited(attempt, scene));
+    require_fresh_scores(audited(attempt, scene));
     require_complete_parts(audited(attempt, scene));
     quiet.require();
   });

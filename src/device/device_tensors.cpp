@@ -123,9 +123,13 @@ DeviceInputs::DeviceInputs(Device& device, const Problem& problem, Placement pla
   refill(host);
 }
 
-void DeviceInputs::refill(const Inputs& host) {
+void DeviceInputs::refill_q_and_k(const Inputs& host) {
   q_.write(host.q.data);
   k_.write(host.k.data);
+}
+
+void DeviceInputs::refill(const Inputs& host) {
+  refill_q_and_k(host);
   v_.write(host.v.data);
   o_.write(host.o.data);
   d_o_.write(host.d_o.data);

@@ -26,6 +26,9 @@ class DeviceInputs {
   Inputs view() const;
   void refill(const Inputs& host);
 
+  // The same of Q and K alone.
+  void refill_q_and_k(const Inputs& host);
+
   // Poisons all but the block table and the factors.
   void poison();
 
