@@ -14,6 +14,7 @@
 #include "files/checksum.h"
 #include "flashbench/plugin.h"
 #include "host/shared_library.h"
+#include "providers/plugin_call.h"
 
 namespace flashbench {
 
@@ -76,7 +77,7 @@ void require_taken(flashbench_status status, Why& why, const char* function) {
 class PluginLibrary {
  public:
   PluginLibrary(std::string path, const std::string& xxh3)
-      : path_(std::move(path)), file_({unchanged_path(xxh3)}) {
+      : path_(std::move(path)), file_(opened(unchanged_path(xxh3))) {
     if (!file_.error().empty())
       fail(fmt::format("it cannot be loaded: {}", line(file_.error().c_str())));
     const auto version = *symbol<uint32_t>("flashbench_plugin_abi_version");
@@ -102,6 +103,11 @@ class PluginLibrary {
                        now));
     }
     return path_;
+  }
+
+  static SharedLibrary opened(const std::string& path) {
+    const PluginCall call(nullptr, "its loading");
+    return SharedLibrary({path});
   }
 
   template <typename T>
@@ -292,27 +298,33 @@ class PluginSession final : public Session {
     const flashbench_problem problem = as_plugin_sees(p, Placement::contiguous);
     const flashbench_device described = as_plugin_sees(device.info());
     Why why;
-    require_taken(plugin_.prepare(&problem, &described, workspace_.data(), workspace_bytes,
-                                  &session_, why.data(), why.bytes()),
-                  why, "prepare");
+    require_taken(
+        call_plugin(plugin_, "prepare", plugin_.prepare, &problem, &described, workspace_.data(),
+                    workspace_bytes, &session_, why.data(), why.bytes()),
+        why, "prepare");
     device_.synchronize();
   }
-  ~PluginSession() override { plugin_.destroy(session_); }
+  ~PluginSession() override { call_plugin(plugin_, "destroy", plugin_.destroy, session_); }
   PluginSession(const PluginSession&) = delete;
   PluginSession& operator=(const PluginSession&) = delete;
 
   void run(const Inputs& in, const Outputs& out) override {
     const flashbench_tensors tensors = as_plugin_sees(problem_, in, out, cu_seqlens_);
     Why why;
-    require_ok(plugin_.run(session_, &tensors, device_.stream().cuda, why.data(), why.bytes()), why,
-               "run");
+    require_ok(call_plugin(plugin_, "run", plugin_.run, session_, &tensors, device_.stream().cuda,
+                           why.data(), why.bytes()),
+               why, "run");
+    require_no_returned_child(plugin_);
   }
 
-  std::string kernel() const override { return line(plugin_.kernel(session_)); }
+  std::string kernel() const override {
+    return line(call_plugin(plugin_, "kernel", plugin_.kernel, session_));
+  }
 
   std::optional<int64_t> requested_bytes() const override {
     if (plugin_.requested_bytes == nullptr) return std::nullopt;
-    const int64_t bytes = plugin_.requested_bytes(session_);
+    const int64_t bytes =
+        call_plugin(plugin_, "requested_bytes", plugin_.requested_bytes, session_);
     return bytes < 0 ? std::nullopt : std::optional(bytes);
   }
 
@@ -363,7 +375,8 @@ class PluginProvider final : public Provider {
     const flashbench_problem problem = as_plugin_sees(p, placement);
     const flashbench_device device = as_plugin_sees(info);
     Why why;
-    const flashbench_status status = plugin().supports(&problem, &device, why.data(), why.bytes());
+    const flashbench_status status = call_plugin(plugin(), "supports", plugin().supports, &problem,
+                                                 &device, why.data(), why.bytes());
     if (status == FLASHBENCH_UNSUPPORTED) return why.text("the plugin gives no reason");
     require_ok(status, why, "supports");
     return std::nullopt;
@@ -375,8 +388,9 @@ class PluginProvider final : public Provider {
     const flashbench_device device = as_plugin_sees(info);
     int64_t bytes = 0;
     Why why;
-    require_taken(plugin().workspace_bytes(&problem, &device, &bytes, why.data(), why.bytes()), why,
-                  "workspace_bytes");
+    require_taken(call_plugin(plugin(), "workspace_bytes", plugin().workspace_bytes, &problem,
+                              &device, &bytes, why.data(), why.bytes()),
+                  why, "workspace_bytes");
     if (bytes < 0) {
       throw std::runtime_error(
           fmt::format("expected a workspace of 0 bytes or more, found {}", bytes));

@@ -20,13 +20,18 @@ namespace {
 struct Header {
   uint32_t magic = 0;
   uint32_t length = 0;
-  uint64_t sum = 0;
+  uint64_t number = 0;
+  uint64_t sum = 0;  // of number and text
 };
-constexpr uint32_t kMagic = 0x31574246;  // "FBW1"
+constexpr uint32_t kMagic = 0x32574246;  // "FBW2"
+
+uint64_t sum_of(uint64_t number, std::string_view text) {
+  return checksum(text.data(), text.size(), number);
+}
 
 }  // namespace
 
-std::optional<std::string> MessageReader::next() {
+std::optional<Message> MessageReader::next() {
   Header header;
   if (pending_.size() < sizeof(header)) return std::nullopt;
   std::memcpy(&header, pending_.data(), sizeof(header));
@@ -34,27 +39,26 @@ std::optional<std::string> MessageReader::next() {
     throw ChannelError("the bytes that arrived do not start a message");
   }
   if (pending_.size() < sizeof(header) + header.length) return std::nullopt;
-  std::string message = pending_.substr(sizeof(header), header.length);
-  if (checksum(message.data(), message.size()) != header.sum) {
+  Message message{header.number, pending_.substr(sizeof(header), header.length)};
+  if (sum_of(message.number, message.text) != header.sum) {
     throw ChannelError("a message arrived with a wrong checksum");
   }
   pending_.erase(0, sizeof(header) + header.length);
   return message;
 }
 
-void send_message(int socket, std::string_view message) {
-  if (message.size() > kMaxMessageBytes) throw ChannelError("the message is too long to send");
-  const Header header{kMagic, static_cast<uint32_t>(message.size()),
-                      checksum(message.data(), message.size())};
+void send_message(int socket, uint64_t number, std::string_view text) {
+  if (text.size() > kMaxMessageBytes) throw ChannelError("the message is too long to send");
+  const Header header{kMagic, static_cast<uint32_t>(text.size()), number, sum_of(number, text)};
   try {
     send_all(socket, {reinterpret_cast<const char*>(&header), sizeof(header)});
-    send_all(socket, message);
+    send_all(socket, text);
   } catch (const std::system_error& error) {
     throw ChannelError(error.what());
   }
 }
 
-std::optional<std::string> receive_message(int socket, MessageReader& reader) {
+std::optional<Message> receive_message(int socket, MessageReader& reader) {
   std::array<char, 1 << 16> bytes;
   while (true) {
     if (auto message = reader.next()) return message;

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -16,6 +17,23 @@ namespace {
 using wire::Json;
 
 constexpr double kCeilingsSeconds = 120;
+
+// Throws unless these are the rows of a case: each provider's once, in order.
+void require_rows_of(const std::vector<Record>& records, const Case& item,
+                     const std::vector<std::string>& providers) {
+  std::vector<std::string> found;
+  for (const Record& record : records) {
+    found.push_back(record.provider);
+    if (record.item.key() != item.key()) {
+      throw std::runtime_error(
+          fmt::format("expected the case {}, found {}", item.key(), record.item.key()));
+    }
+  }
+  if (found != providers) {
+    throw std::runtime_error(fmt::format("expected rows of {}, found rows of {}",
+                                         fmt::join(providers, ", "), fmt::join(found, ", ")));
+  }
+}
 
 class IsolatedRunner : public Runner {
  public:
@@ -255,15 +273,23 @@ class IsolatedRunner : public Runner {
     auto outcome = worker_->ask(request("case", item, providers, options).dump(),
                                 isolation_.case_seconds, isolation_.interrupted);
     if (auto* end = std::get_if<AbnormalEnd>(&outcome)) return std::move(*end);
-    return records_of(std::get<Answer>(outcome));
+    return records_of(std::get<Answer>(outcome), item, providers);
   }
 
-  Outcome records_of(const Answer& answer) {
+  Outcome records_of(const Answer& answer, const Case& item,
+                     const std::vector<std::string>& providers) {
     left_running_ = worker_->left_running();
     const Json json = Json::parse(answer.text);
     wire::throw_if_error(json);
     std::vector<Record> records;
-    for (const Json& record : json.at("records")) records.push_back(record_from_json(record));
+    try {
+      for (const Json& record : json.at("records")) records.push_back(record_from_json(record));
+      require_rows_of(records, item, providers);
+    } catch (const std::exception& error) {
+      return AbnormalEnd{Status::crashed, fmt::format("the answer of its worker is not what it was "
+                                                      "asked for: {}",
+                                                      error.what())};
+    }
     const bool ill = std::any_of(records.begin(), records.end(), [](const Record& r) {
       return r.status == Status::error || r.status == Status::out_of_memory;
     });

@@ -1,6 +1,8 @@
 #include "worker/worker.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -34,6 +36,13 @@ void die_with(int parent) {
 // If memory runs out, the system should kill the worker and not the sweep.
 void volunteer_for_the_oom_killer() {
   std::ofstream("/proc/self/oom_score_adj") << "1000";
+}
+
+// Neither a program that a provider starts nor a child that it forks has the socket: it could write
+// to it, and would keep it open after the worker has died.
+void keep_the_socket_to_itself() {
+  fcntl(kWorkerSocket, F_SETFD, FD_CLOEXEC);
+  pthread_atfork(nullptr, nullptr, [] { close(kWorkerSocket); });
 }
 
 WorkerMemory* shared_memory() {
@@ -133,10 +142,14 @@ int serve(int parent) {
   die_with(parent);
   volunteer_for_the_oom_killer();
   prctl(PR_SET_CHILD_SUBREAPER, 1);  // orphans of its children stay its descendants
+  keep_the_socket_to_itself();
+  const pid_t self = getpid();
   Worker worker(shared_memory());
   MessageReader reader;
   while (const auto request = receive_message(kWorkerSocket, reader)) {
-    send_message(kWorkerSocket, answer_or_error(worker, *request).dump());
+    const std::string answer = answer_or_error(worker, request->text).dump();
+    if (getpid() != self) _exit(exit_codes::kOk);  // a child that ran back to here
+    send_message(kWorkerSocket, request->number, answer);
   }
   return exit_codes::kOk;
 }

@@ -148,10 +148,10 @@ std::variant<Answer, AbnormalEnd> WorkerProcess::ask(const std::string& request,
   bool asked_to_end = false, late = false;
   memory_->end_soon = false;
   try {
-    send_message(socket_, request);
+    send_message(socket_, ++requests_, request);
     while (true) {
       wait_for_news(std::min(deadline, Clock::now() + kTick));
-      if (auto text = reader_.next()) return Answer{std::move(*text), late};
+      if (auto text = next_answer()) return Answer{std::move(*text), late};
       if (closed_) return end_of("its worker closed the connection");
       const bool overdue = Clock::now() >= deadline;
       if (asked_to_end && overdue) {
@@ -184,6 +184,19 @@ void WorkerProcess::wait_for_news(Clock::time_point until) {
   const ssize_t received = recv(socket_, bytes.data(), bytes.size(), MSG_DONTWAIT);
   if (received > 0) reader_.append({bytes.data(), static_cast<size_t>(received)});
   if (received == 0 || (received < 0 && errno == ECONNRESET)) closed_ = true;
+}
+
+// A second answer to an earlier request shows that more than one process answers.
+std::optional<std::string> WorkerProcess::next_answer() {
+  auto message = reader_.next();
+  if (!message) return std::nullopt;
+  if (message->number != requests_) {
+    throw ChannelError(
+        fmt::format("expected the answer to request {}, found one to request {}: another process "
+                    "answers for its worker",
+                    requests_, message->number));
+  }
+  return std::move(message->text);
 }
 
 // Reads the worker's output, so that it never blocks, and keeps the end of it.

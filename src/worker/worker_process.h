@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -53,6 +54,7 @@ class WorkerProcess {
 
   void start(int socket, int shared_memory, int output);
   void wait_for_news(Clock::time_point until);
+  std::optional<std::string> next_answer();
   void keep_last_words();
   void kill_and_reap();
   bool wait_for_end() const;
@@ -64,6 +66,7 @@ class WorkerProcess {
   bool closed_ = false;  // the worker's side of the socket
   WorkerMemory* memory_ = nullptr;
   MessageReader reader_;
+  uint64_t requests_ = 0;   // sent so far; the last one's number
   std::string last_words_;  // the end of its output
   int64_t oom_kills_before_ = 0;
   int exit_status_ = 0;

@@ -89,6 +89,7 @@ def ignores(pid, number):
         ("left_running", "failed", "", 3),
         ("spinning", "failed", "1 thread continued to work after it had returned", 3),
         ("child", "failed", "1 child process continued to work after it had returned", 3),
+        ("fork", "error", "a child process that it forked came back from run", 4),
     ],
 )
 def test_a_fault_costs_one_row(with_faults, kind, status, reason, code):
@@ -113,6 +114,20 @@ def test_a_crash_in_one_case_leaves_the_others(with_faults):
     assert len(result) == TINY_CASES * 3
     crashed = [key for key, row in result.items() if row["status"] != "ok"]
     assert len(crashed) == 1 and crashed[0][1] == "plugin:faulty" and "q33" in crashed[0][0]
+
+
+# A child that comes back must neither answer nor write to the journal.
+@pytest.mark.parametrize("kind, more", [("fork", ()), ("fork", ("--no-isolate",)), ("fork_by_number", ())])
+def test_a_child_that_comes_back_does_nothing_twice(with_faults, kind, more):
+    with_faults("sweep", "--no-ceilings", "--config", with_faults.config(), "--out", "out", *more,
+                expect=4, **fault(f"{kind}@q33"))
+    results = json.loads((with_faults.folder / "out/tiny.json").read_text())["results"]
+    assert [row["provider"] for row in results] == [*PROVIDERS, "plugin:faulty"] * TINY_CASES
+    for row in results:
+        if row["provider"] == "plugin:faulty" and "q33" in row["key"]:
+            assert row["status"] == "error" and "came back from run" in row["reason"]
+        else:
+            assert row["status"] == "ok", row["reason"]
 
 
 def test_without_isolation_soft_faults_are_rows_too(with_faults):

@@ -28,10 +28,13 @@
 //   left_running   a thread writes after run returned
 //   spinning       a thread spins from the first run on
 //   child          an orphaned child process does
+//   fork           a child of the first run returns from it
+//   fork_by_number the same, by the system call alone
 //   slow=F         each run takes F of its own time longer
 //
 // `crash` takes the device with it if $FLASHBENCH_LOST_DEVICE names a file: it makes that file, and
 // a worker that finds it cannot start (lost_device.c). Without $FLASHBENCH_FAULT it is correct.
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -192,6 +195,8 @@ struct flashbench_session {
         {"modify_inputs", &flashbench_session::modify_inputs},
         {"spinning", &flashbench_session::leave_a_thread},
         {"child", &flashbench_session::leave_a_child},
+        {"fork", &flashbench_session::return_twice},
+        {"fork_by_number", &flashbench_session::return_twice},
     };
     const auto act = acts.find(fault.kind);
     return act == acts.end() ? Status{} : (this->*act->second)(t);
@@ -295,6 +300,12 @@ struct flashbench_session {
       _exit(0);
     }
     waitpid(between, nullptr, 0);
+    return {};
+  }
+
+  // As after an exec that fails.
+  Status return_twice(const flashbench_tensors&) {
+    if (runs_ == 1) static_cast<void>(fault.kind == "fork" ? fork() : syscall(SYS_fork));
     return {};
   }
 

@@ -9,6 +9,8 @@
 namespace flashbench {
 namespace {
 
+constexpr uint64_t kNumber = 0x0102030405060708;
+
 class Channel : public testing::Test {
  protected:
   Channel() { EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends_), 0); }
@@ -18,7 +20,7 @@ class Channel : public testing::Test {
 
   // The bytes sent for a message.
   std::string sent(std::string_view message) {
-    send_message(ends_[0], message);
+    send_message(ends_[0], kNumber, message);
     std::string bytes(1000, '\0');
     const ssize_t received = recv(ends_[1], bytes.data(), bytes.size(), 0);
     bytes.resize(static_cast<size_t>(received));
@@ -32,13 +34,16 @@ class Channel : public testing::Test {
 TEST_F(Channel, MessagesArriveInOrderWhateverTheirSize) {
   const std::string large(3 << 20, 'x');
   std::thread sender([&] {
-    send_message(ends_[0], "");
-    send_message(ends_[0], large);
-    send_message(ends_[0], std::string("a\0b", 3));
+    send_message(ends_[0], 1, "");
+    send_message(ends_[0], 2, large);
+    send_message(ends_[0], 3, std::string("a\0b", 3));
   });
-  EXPECT_EQ(receive_message(ends_[1], reader_), "");
-  EXPECT_EQ(receive_message(ends_[1], reader_), large);
-  EXPECT_EQ(receive_message(ends_[1], reader_), std::string("a\0b", 3));
+  for (const auto& [number, text] :
+       {Message{1, ""}, Message{2, large}, Message{3, std::string("a\0b", 3)}}) {
+    const auto message = receive_message(ends_[1], reader_);
+    EXPECT_EQ(message->number, number);
+    EXPECT_EQ(message->text, text);
+  }
   sender.join();
 }
 
@@ -49,7 +54,9 @@ TEST_F(Channel, AMessageIsPutTogetherByteByByte) {
     EXPECT_FALSE(reader_.next());
   }
   reader_.append(bytes.substr(bytes.size() - 1));
-  EXPECT_EQ(reader_.next(), "hello");
+  const auto message = reader_.next();
+  EXPECT_EQ(message->number, kNumber);
+  EXPECT_EQ(message->text, "hello");
 }
 
 TEST_F(Channel, EveryDamagedByteShows) {
@@ -73,8 +80,8 @@ TEST_F(Channel, AnImpossibleLengthIsRefusedBeforeItIsWaitedFor) {
 
 TEST_F(Channel, AClosedSocketIsTheEnd) {
   close(ends_[0]);
-  EXPECT_EQ(receive_message(ends_[1], reader_), std::nullopt);
-  EXPECT_THROW(send_message(ends_[1], "anybody there?"), ChannelError);
+  EXPECT_FALSE(receive_message(ends_[1], reader_));
+  EXPECT_THROW(send_message(ends_[1], kNumber, "anybody there?"), ChannelError);
   ends_[0] = dup(ends_[1]);
 }
 

@@ -199,6 +199,37 @@ TEST(IsolatedRunnerTest, GarbageIsACrashOfTheProviderAtWork) {
       ElementsAre("a crashed: the bytes that arrived do not start a message", "b ok", "c ok"));
 }
 
+TEST(IsolatedRunnerTest, RowsThatWereNotAskedForAreGarbage) {
+  Record elsewhere = record_of("c");
+  elsewhere.item.problem.q_len = 9;
+  const std::vector<std::vector<Record>> wrong{
+      {record_of("a"), record_of("b")},
+      {record_of("a"), record_of("b"), record_of("b")},
+      {record_of("a"), record_of("b"), record_of("c"), record_of("c")},
+      {record_of("a"), record_of("b"), elsewhere}};
+  for (const std::vector<Record>& rows : wrong) {
+    Step garbage = records(rows);
+    garbage.at_work = 1;
+    const Script script({opened(), garbage, opened(), all_ok({"a", "c"})});
+    const auto runner = start();
+    EXPECT_THAT(told(run(*runner)),
+                ElementsAre("a ok",
+                            testing::StartsWith("b crashed: the answer of its worker is not what "
+                                                "it was asked for: expected "),
+                            "c ok"));
+    EXPECT_THAT(asked(script), ElementsAre("1 open", "1 case a b c", "2 open", "2 case a c"));
+  }
+}
+
+TEST(IsolatedRunnerTest, ARowThatCannotBeReadIsGarbage) {
+  const Script script({opened(),
+                       {.text = R"({"records": [{"case": 5}]})", .at_work = 1},
+                       opened(),
+                       all_ok({"a", "c"})});
+  const auto runner = start();
+  EXPECT_THAT(told(run(*runner)), ElementsAre("a ok", HasSubstr("b crashed: "), "c ok"));
+}
+
 TEST(IsolatedRunnerTest, ACrashWhileNoProviderIsAtWorkIsTriedAgain) {
   const Script script({opened(), kSegfault, opened(), all_ok(kABC)});
   EXPECT_THAT(told(run(*start())), ElementsAre("a ok", "b ok", "c ok"));

@@ -38,10 +38,10 @@ std::vector<std::string> lines_of(const std::filesystem::path& path) {
 }
 
 // The bytes in which a message is sent.
-std::string bytes_of(const std::string& message) {
+std::string bytes_of(uint64_t number, const std::string& message) {
   int ends[2];
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-  send_message(ends[0], message);
+  send_message(ends[0], number, message);
   std::string bytes(message.size() + 1000, '\0');
   bytes.resize(static_cast<size_t>(recv(ends[1], bytes.data(), bytes.size(), 0)));
   return bytes;
@@ -51,14 +51,9 @@ void send_bytes(const std::string& bytes) {
   EXPECT_EQ(send(kWorkerSocket, bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
 }
 
-void send_half() {
-  const std::string bytes = bytes_of("an answer of some length");
+void send_half(uint64_t number) {
+  const std::string bytes = bytes_of(number, "an answer of some length");
   send_bytes(bytes.substr(0, bytes.size() - 5));
-}
-
-void hang_after(const std::string& message) {
-  send_message(kWorkerSocket, message);
-  wait_to_be_killed();
 }
 
 // The worker's side of a script.
@@ -71,7 +66,8 @@ class Player {
     MessageReader reader;
     while (const auto request = receive_message(kWorkerSocket, reader)) {
       const size_t number = lines_of(folder_ / "received").size();
-      const ScriptJson line{{"worker", getpid()}, {"request", *request}};
+      const ScriptJson line{{"worker", getpid()}, {"request", request->text}};
+      request_ = request->number;
       std::ofstream(folder_ / "received", std::ios::app) << line << '\n';
       const ScriptJson steps = ScriptJson::parse(std::ifstream(folder_ / "steps"));
       if (number >= steps.size()) return kNoStepLeft;
@@ -81,6 +77,13 @@ class Player {
   }
 
  private:
+  void answer(const std::string& text) { send_message(kWorkerSocket, request_, text); }
+
+  void hang_after(const std::string& text) {
+    answer(text);
+    wait_to_be_killed();
+  }
+
   void take(const ScriptJson& step) {
     const std::string text = step.at("text");
     const int number = step.at("number");
@@ -90,12 +93,17 @@ class Player {
     memory_->left_running = step.at("left_running").get<int>();
     switch (static_cast<Step::Act>(step.at("act").get<int>())) {
       case Step::Act::answer:
-        return send_message(kWorkerSocket, text);
+        return answer(text);
+      case Step::Act::answer_twice:
+        answer(text);
+        return answer(text);
+      case Step::Act::answer_another:
+        return send_message(kWorkerSocket, request_ - 1, text);
       case Step::Act::send_bytes:
         send_bytes(text);
         wait_to_be_killed();
       case Step::Act::send_half:
-        send_half();
+        send_half(request_);
         _exit(0);
       case Step::Act::exit:
         _exit(number);
@@ -108,9 +116,9 @@ class Player {
         wait_to_be_killed();
       case Step::Act::answer_when_asked:
         while (!memory_->end_soon) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        return send_message(kWorkerSocket, text);
+        return answer(text);
       case Step::Act::say_whether_asked:
-        return send_message(kWorkerSocket, memory_->end_soon ? "asked" : "not asked");
+        return answer(memory_->end_soon ? "asked" : "not asked");
       case Step::Act::hang:
         return hang_after(text);
       case Step::Act::hang_with_child:
@@ -120,8 +128,8 @@ class Player {
         }
         wait_to_be_killed();
       case Step::Act::hang_in_half:
-        send_message(kWorkerSocket, text);
-        send_half();
+        answer(text);
+        send_half(request_);
         wait_to_be_killed();
       case Step::Act::hang_in_a_step:
         memory_->steps.begin(number, {3, 4, StepWork::pull_keys, {{{4096, 8192}, {}}}});
@@ -131,6 +139,7 @@ class Player {
 
   std::filesystem::path folder_;
   WorkerMemory* memory_;
+  uint64_t request_ = 0;  // the last one's number
 };
 
 int play_worker(const char* folder) {

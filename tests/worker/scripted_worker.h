@@ -17,6 +17,8 @@ struct Step {
   enum class Act {
     answer,             // sends `text` as a message
     send_bytes,         // sends `text` as it is, then waits to be killed
+    answer_twice,       // sends `text` as two messages
+    answer_another,     // sends `text` as the answer to the request before
     send_half,          // sends half of a message, then exits
     exit,               // with the code `number`
     die,                // of the signal `number`

@@ -98,6 +98,22 @@ TEST(WorkerProcessTest, AWorkerThatSendsGarbageIsKilled) {
   EXPECT_EQ(end.reason, "the bytes that arrived do not start a message");
 }
 
+TEST(WorkerProcessTest, AnAnswerToAnotherRequestIsGarbage) {
+  const AbnormalEnd end = end_after({.act = Act::answer_another});
+  EXPECT_EQ(end.status, Status::crashed);
+  EXPECT_EQ(end.reason,
+            "expected the answer to request 1, found one to request 0: another process answers for "
+            "its worker");
+}
+
+TEST(WorkerProcessTest, ASecondAnswerIsNotTakenForTheNext) {
+  const Script script({{.act = Act::answer_twice, .text = "twice"}, {.text = "late"}});
+  WorkerProcess worker;
+  EXPECT_EQ(std::get<Answer>(ask(worker)).text, "twice");
+  const Reply reply = ask(worker);
+  EXPECT_THAT(std::get<AbnormalEnd>(reply).reason, HasSubstr("found one to request 1"));
+}
+
 TEST(WorkerProcessTest, AWorkerThatClosesTheConnectionIsKilled) {
   const AbnormalEnd end = end_after({.act = Act::close_socket, .print = "done"});
   EXPECT_EQ(end.status, Status::crashed);

@@ -1,0 +1,48 @@
+// Calls into a plugin, from which only the process itself comes back.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+#include "flashbench/plugin.h"
+#include "host/fork_watch.h"
+
+namespace flashbench {
+
+// Surrounds a call of a plugin's `function`, a literal, or its loading, when there is no table.
+class PluginCall {
+ public:
+  PluginCall(const flashbench_plugin* plugin, const char* function)
+      : plugin_(plugin), function_(function) {
+    watch_forks();
+  }
+  ~PluginCall() {
+    if (is_forked_child()) end_forked_child(plugin_, function_);
+  }
+  PluginCall(const PluginCall&) = delete;
+  PluginCall& operator=(const PluginCall&) = delete;
+
+ private:
+  const flashbench_plugin* plugin_;
+  const char* function_;
+};
+
+template <typename Function, typename... Arguments>
+auto call_plugin(const flashbench_plugin& plugin, const char* name, Function function,
+                 Arguments... arguments) {
+  const PluginCall call(&plugin, name);
+  return function(arguments...);
+}
+
+// Throws if a child process of the plugin has come back from a call.
+inline void require_no_returned_child(const flashbench_plugin& plugin) {
+  if (const char* function = take_returned_child(&plugin); function != nullptr) {
+    throw std::runtime_error(
+        fmt::format("a child process that it forked came back from {}: expected it to end with "
+                    "_exit, also where exec fails",
+                    function));
+  }
+}
+
+}  // namespace flashbench
