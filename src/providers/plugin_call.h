@@ -1,4 +1,4 @@
-// Calls into a plugin, from which only the process itself comes back.
+// Calls into a plugin, after which the process is as it was before.
 #pragma once
 
 #include <fmt/format.h>
@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "flashbench/plugin.h"
+#include "host/float_modes.h"
 #include "host/fork_watch.h"
 
 namespace flashbench {
@@ -26,6 +27,7 @@ class PluginCall {
  private:
   const flashbench_plugin* plugin_;
   const char* function_;
+  KeptFloatModes modes_;
 };
 
 template <typename Function, typename... Arguments>

@@ -90,6 +90,7 @@ def ignores(pid, number):
         ("spinning", "failed", "1 thread continued to work after it had returned", 3),
         ("child", "failed", "1 child process continued to work after it had returned", 3),
         ("fork", "error", "a child process that it forked came back from run", 4),
+        ("round_up", "ok", "", 0),
     ],
 )
 def test_a_fault_costs_one_row(with_faults, kind, status, reason, code):
@@ -128,6 +129,14 @@ def test_a_child_that_comes_back_does_nothing_twice(with_faults, kind, more):
             assert row["status"] == "error" and "came back from run" in row["reason"]
         else:
             assert row["status"] == "ok", row["reason"]
+
+
+@pytest.mark.parametrize("isolate", [(), ("--no-isolate",)])
+def test_a_plugin_that_flushes_small_numbers_costs_no_other_row(with_faults, isolate):
+    with_faults("run", "--device", "cpu", "--dtype", "fp16", "--seq", 256, "--q-heads", 2, "--scale", 4, "--threads", 1,
+                "--max-samples", 2, "--min-samples", 2, "--json", "run.json", *isolate, **fault("flush_at_load"))
+    results = json.loads((with_faults.folder / "run.json").read_text())["results"]
+    assert [row["status"] for row in results] == ["ok", "ok", "unsupported"], [row["reason"] for row in results]
 
 
 def test_without_isolation_soft_faults_are_rows_too(with_faults):

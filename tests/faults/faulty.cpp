@@ -30,6 +30,8 @@
 //   child          an orphaned child process does
 //   fork           a child of the first run returns from it
 //   fork_by_number the same, by the system call alone
+//   round_up       changes the direction of rounding, in prepare and in each run
+//   flush_at_load  flushes small numbers to zero when it is loaded, as -ffast-math does
 //   slow=F         each run takes F of its own time longer
 //
 // `crash` takes the device with it if $FLASHBENCH_LOST_DEVICE names a file: it makes that file, and
@@ -39,6 +41,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cfenv>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -52,6 +55,10 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#ifdef __x86_64__
+#include <xmmintrin.h>
+#endif
 
 #include "flashbench/plugin.h"
 
@@ -99,8 +106,15 @@ Fault fault_for(const flashbench_problem& problem) {
   return {text.substr(0, equals), std::stod(text.substr(equals + 1))};
 }
 
-__attribute__((constructor)) void crash_at_load() {
+void flush_to_zero() {
+#ifdef __x86_64__
+  _mm_setcsr(_mm_getcsr() | 0x8040);
+#endif
+}
+
+__attribute__((constructor)) void misbehave_at_load() {
   if (told() == "crash_at_load") std::raise(SIGSEGV);
+  if (told() == "flush_at_load") flush_to_zero();
 }
 
 // ---- what it computes
@@ -197,6 +211,7 @@ struct flashbench_session {
         {"child", &flashbench_session::leave_a_child},
         {"fork", &flashbench_session::return_twice},
         {"fork_by_number", &flashbench_session::return_twice},
+        {"round_up", &flashbench_session::round_up},
     };
     const auto act = acts.find(fault.kind);
     return act == acts.end() ? Status{} : (this->*act->second)(t);
@@ -309,6 +324,11 @@ struct flashbench_session {
     return {};
   }
 
+  Status round_up(const flashbench_tensors&) {
+    std::fesetround(FE_UPWARD);
+    return {};
+  }
+
   // Uses this thread's processor time, so that waits do not change the share.
   static double processor_seconds() {
     timespec time{};
@@ -408,6 +428,7 @@ flashbench_status prepare(const flashbench_problem* p, const flashbench_device*,
     return reported({FLASHBENCH_UNSUPPORTED, "refused late, as told"}, why, why_bytes);
   }
   *session = new flashbench_session(*p);
+  if ((*session)->fault.kind == "round_up") std::fesetround(FE_UPWARD);
   return FLASHBENCH_OK;
 }
 
