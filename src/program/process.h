@@ -18,7 +18,8 @@
 //                               {plan_seconds}
 //   run {session, outputs: {o, logsumexp | dq, dk, dv}, timed}
 //                               {kernel, seconds} or, not timed, {kernel} and, where they are
-//                               known, {host_seconds, seconds_behind, workspace_bytes}
+//                               known, {host_seconds, seconds_behind, workspace_bytes}. A figure
+//                               that no clock or allocator could give is an error
 //   evict_caches {}
 //   close {session}, free {address}
 //

@@ -9,6 +9,7 @@
 
 #include "host/core_seconds.h"
 #include "plan/json_text.h"
+#include "program/figures.h"
 
 namespace flashbench {
 
@@ -18,11 +19,6 @@ constexpr size_t kStagingBytes = size_t{64} << 20;  // per copy
 
 uint64_t address(const void* data) {
   return reinterpret_cast<uint64_t>(data);
-}
-
-std::optional<double> seconds_in(const ProgramDevice::Json& answer, const char* key) {
-  if (!answer.contains(key) || answer.at(key).is_null()) return std::nullopt;
-  return answer.at(key).get<double>();
 }
 
 }  // namespace
@@ -56,12 +52,11 @@ ProgramDevice::ProgramDevice(std::unique_ptr<Device> beside, const std::string& 
 ProgramDevice::Json ProgramDevice::run(int session, const Json& outputs) {
   Json answer =
       ask({{"do", "run"}, {"session", session}, {"outputs", outputs}, {"timed", timing_}});
-  seconds_ = seconds_in(answer, "seconds");
-  host_seconds_ = seconds_in(answer, "host_seconds");
-  seconds_behind_ = seconds_in(answer, "seconds_behind");
-  const int64_t workspace = answer.value("workspace_bytes", Json()).is_number()
-                                ? answer.at("workspace_bytes").get<int64_t>()
-                                : 0;
+  const AnsweredFigures figures(answer, "run", path_);
+  seconds_ = figures.seconds_of_run("seconds");
+  host_seconds_ = figures.seconds("host_seconds");
+  seconds_behind_ = figures.seconds("seconds_behind");
+  const int64_t workspace = figures.bytes("workspace_bytes").value_or(0);
   account(MemoryUse::workspace, workspace);  // so that the peak contains it
   account(MemoryUse::workspace, -workspace);
   return answer;

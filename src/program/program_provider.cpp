@@ -4,6 +4,7 @@
 #include "attention/pages.h"
 #include "device/cu_seqlens.h"
 #include "plan/axis.h"
+#include "program/figures.h"
 #include "program/program.h"
 #include "providers/providers.h"
 
@@ -97,7 +98,8 @@ class ProgramSession final : public Session {
     const Json answer = device_.ask({{"do", "prepare_inputs"},
                                      {"session", session_},
                                      {"inputs", inputs_json(problem_, in, cu_seqlens_)}});
-    if (answer.contains("plan_seconds")) plan_seconds_ = answer.at("plan_seconds");
+    plan_seconds_ =
+        AnsweredFigures(answer, "prepare_inputs", device_.path()).seconds("plan_seconds");
   }
   void run(const Inputs&, const Outputs& out) override {
     kernel_ = device_.run(session_, outputs_json(problem_, out)).at("kernel");

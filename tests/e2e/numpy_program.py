@@ -14,7 +14,8 @@ import reference
 
 DTYPES = {"fp32": np.float32, "fp16": np.float16, "bf16": np.uint16, "int32": np.int32}
 PROVIDERS = ["exact", "without_logsumexp", "wrong", "stale", "changes_inputs", "refuses", "raises",
-             "no_memory", "works_on", "loses_device", "dies", "keeps"]
+             "no_memory", "works_on", "loses_device", "dies", "keeps", "takes_forever", "takes_nothing",
+             "needs_less_than_nothing"]
 ON_REQUEST_ONLY = PROVIDERS[2:]
 WINDOW = ["window_left", "window_right"]
 PAGES = ["page_size", "kv_layout", "page_order", "shared_prefix", "block_table"]
@@ -226,7 +227,10 @@ class Program:
     def run(self, session, outputs, timed):
         self.sessions[session].run(outputs)
         behind = 1 if self.sessions[session].provider == "works_on" else 0
-        return {"kernel": "numpy", **({"seconds": 0.001} if timed else {"seconds_behind": behind})}
+        seconds = {"takes_forever": 1e300, "takes_nothing": 0}.get(self.sessions[session].provider, 0.001)
+        bytes = -1 if self.sessions[session].provider == "needs_less_than_nothing" else 0
+        return {"kernel": "numpy", **({"seconds": seconds} if timed
+                                      else {"seconds_behind": behind, "workspace_bytes": bytes})}
 
     def close(self, session):
         if getattr(self.sessions[session], "provider", None) == "keeps":

@@ -128,6 +128,9 @@ def test_an_axis_that_the_program_does_not_know_is_unsupported():
     ("loses_device", "crashed", "an illegal address was read", 4),
     ("dies", "crashed", "was killed by signal 11", 4),
     ("keeps", "crashed", "it is not done with it", 4),
+    ("takes_forever", "error", 'wrong answer to "run": expected "seconds" from 1e-12 to 1e+09, found 1e+300', 4),
+    ("takes_nothing", "error", 'expected "seconds" from 1e-12 to 1e+09, found 0', 4),
+    ("needs_less_than_nothing", "error", 'expected "workspace_bytes" from 0 to', 4),
 ])
 def test_what_goes_wrong_is_the_providers_row(flashbench, provider, status, reason, code):
     rows, _, _ = sweep(flashbench, "--providers", f"exact,{provider}", "--filter", "seq=33",

@@ -1,0 +1,54 @@
+#include "program/figures.h"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+#include "plan/json_text.h"
+
+namespace flashbench {
+
+namespace {
+
+using Json = ProgramProcess::Json;
+
+// As in result files (report/json_reader.cpp).
+constexpr double kShortestRun = 1e-12;  // seconds; below the resolution of any clock
+constexpr double kLongest = 1e9;        // seconds; thirty years
+constexpr double kMostBytes = 0x1p60;
+
+}  // namespace
+
+std::optional<double> AnsweredFigures::seconds_of_run(const char* key) const {
+  const Json* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  return number(key, *value, kShortestRun, kLongest);
+}
+
+std::optional<double> AnsweredFigures::seconds(const char* key) const {
+  const Json* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  return number(key, *value, 0, kLongest);
+}
+
+std::optional<int64_t> AnsweredFigures::bytes(const char* key) const {
+  const Json* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  return static_cast<int64_t>(number(key, *value, 0, kMostBytes));
+}
+
+const Json* AnsweredFigures::find(const char* key) const {
+  const auto found = answer_.find(key);
+  return found == answer_.end() || found->is_null() ? nullptr : &*found;
+}
+
+double AnsweredFigures::number(const char* key, const Json& value, double least,
+                               double most) const {
+  const double number = value.is_number() ? value.get<double>() : -1;
+  if (number >= least && number <= most) return number;
+  throw std::runtime_error(
+      fmt::format("{} gave a wrong answer to \"{}\": expected \"{}\" from {:g} to {:g}, found {}",
+                  path_, what_, key, least, most, shown(value)));
+}
+
+}  // namespace flashbench
