@@ -11,6 +11,8 @@
 #include <sstream>
 #include <thread>
 
+#include "host/process_tree.h"
+
 namespace flashbench {
 
 namespace {
@@ -57,17 +59,14 @@ Task task_at(const std::filesystem::path& folder, pid_t process, pid_t thread) {
 // Appends a process's threads, then those of its child processes.
 void append_process(std::vector<Task>& tasks, pid_t process, std::set<pid_t>& seen) {
   if (!seen.insert(process).second) return;
-  std::vector<pid_t> children;
   std::error_code gone;
   const std::filesystem::path threads = fmt::format("/proc/{}/task", process);
   for (std::filesystem::directory_iterator at(threads, gone), end; !gone && at != end;
        at.increment(gone)) {
     const auto thread = static_cast<pid_t>(std::atoi(at->path().filename().c_str()));
     tasks.push_back(task_at(at->path(), process, thread));
-    std::istringstream list(text_of(at->path() / "children"));
-    for (pid_t child = 0; list >> child;) children.push_back(child);
   }
-  for (const pid_t child : children) append_process(tasks, child, seen);
+  for (const pid_t child : children_of(process)) append_process(tasks, child, seen);
 }
 
 const Task* find(const std::vector<Task>& tasks, pid_t thread) {

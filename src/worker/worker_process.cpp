@@ -18,8 +18,10 @@
 #include <system_error>
 #include <thread>
 
+#include "host/process_tree.h"
 #include "host/socket.h"
 #include "worker/interrupt.h"
+#include "worker/orphans.h"
 
 extern char** environ;
 
@@ -96,7 +98,9 @@ WorkerProcess::WorkerProcess() : oom_kills_before_(oom_kills()) {
   void* mapped = mmap(nullptr, sizeof(WorkerMemory), PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
   if (mapped == MAP_FAILED) fail("cannot map shared memory");
   memory_ = new (mapped) WorkerMemory{-1, -1, false, {}};
+  adopt_orphans();
   start(socket, memory, output);
+  add_worker(pid_);
   close(socket);
   close(memory);
   close(output);
@@ -213,10 +217,14 @@ void WorkerProcess::keep_last_words() {
 void WorkerProcess::kill_and_reap() {
   if (pid_ < 0) return;
   kill_on_second_interrupt(0);
+  kill(pid_, SIGSTOP);  // it starts nothing more
+  kill_descendants_of(pid_);
   kill(-pid_, SIGKILL);
   while (waitpid(pid_, &exit_status_, 0) < 0 && errno == EINTR) {
   }
+  remove_worker(pid_);
   pid_ = -1;
+  end_orphans();  // of a worker that had died before
 }
 
 // Determines how a worker ended that has closed its socket, or sent bytes that are not a message.

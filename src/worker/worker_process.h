@@ -32,7 +32,7 @@ class WorkerProcess {
   // Starts the worker. Throws std::system_error.
   WorkerProcess();
 
-  // Kills the worker and all its children.
+  // Kills the worker and all that it has started.
   ~WorkerProcess();
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;

@@ -117,6 +117,16 @@ def test_a_crash_in_one_case_leaves_the_others(with_faults):
     assert len(crashed) == 1 and crashed[0][1] == "plugin:faulty" and "q33" in crashed[0][0]
 
 
+@pytest.mark.parametrize("kind, status, code", [("daemon", "failed", 3), ("daemon_crash", "crashed", 4)])
+def test_what_leaves_the_workers_process_group_ends_with_it(with_faults, kind, status, code):
+    number = with_faults.folder / "daemon"
+    with_faults("run", "--device", "cpu", "--seq", 33, "--q-heads", 2, "--head-dim", 16, "--max-samples", 2, "--min-samples", 2,
+                "--json", "run.json", expect=code, **fault(kind, FLASHBENCH_DAEMON=str(number)))
+    rows = json.loads((with_faults.folder / "run.json").read_text())["results"]
+    assert [row["status"] for row in rows] == ["ok", "ok", status]
+    assert not alive(int(number.read_text()))
+
+
 # A child that comes back must neither answer nor write to the journal.
 @pytest.mark.parametrize("kind, more", [("fork", ()), ("fork", ("--no-isolate",)), ("fork_by_number", ())])
 def test_a_child_that_comes_back_does_nothing_twice(with_faults, kind, more):

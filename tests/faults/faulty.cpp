@@ -28,6 +28,8 @@
 //   left_running   a thread writes after run returned
 //   spinning       a thread spins from the first run on
 //   child          an orphaned child process does
+//   daemon         the same in a session of its own; it writes its number to $FLASHBENCH_DAEMON
+//   daemon_crash   the same, and then it dies
 //   fork           a child of the first run returns from it
 //   fork_by_number the same, by the system call alone
 //   round_up       changes the direction of rounding, in prepare and in each run
@@ -209,6 +211,8 @@ struct flashbench_session {
         {"modify_inputs", &flashbench_session::modify_inputs},
         {"spinning", &flashbench_session::leave_a_thread},
         {"child", &flashbench_session::leave_a_child},
+        {"daemon", &flashbench_session::leave_a_child},
+        {"daemon_crash", &flashbench_session::leave_a_child_and_crash},
         {"fork", &flashbench_session::return_twice},
         {"fork_by_number", &flashbench_session::return_twice},
         {"round_up", &flashbench_session::round_up},
@@ -311,11 +315,20 @@ struct flashbench_session {
     if (runs_ != 1) return {};
     const pid_t between = fork();
     if (between == 0) {
-      if (fork() == 0) spin();
-      _exit(0);
+      if (const pid_t daemon = fork(); daemon != 0) {
+        if (const char* file = std::getenv("FLASHBENCH_DAEMON")) std::ofstream(file) << daemon;
+        _exit(0);
+      }
+      if (fault.kind != "child") setsid();
+      spin();
     }
     waitpid(between, nullptr, 0);
     return {};
+  }
+
+  Status leave_a_child_and_crash(const flashbench_tensors& t) {
+    leave_a_child(t);
+    return crash(t);
   }
 
   // As after an exec that fails.

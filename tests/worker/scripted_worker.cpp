@@ -84,6 +84,22 @@ class Player {
     wait_to_be_killed();
   }
 
+  // Returns when the child is ready, and has done its part.
+  void start_child(void (*part)()) {
+    int ready[2];
+    EXPECT_EQ(pipe(ready), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      part();
+      EXPECT_EQ(write(ready[1], "r", 1), 1);
+      close(kWorkerSocket);
+      wait_to_be_killed();
+    }
+    char byte = 0;
+    EXPECT_EQ(read(ready[0], &byte, 1), 1);
+    std::ofstream(folder_ / "child") << child << std::flush;
+  }
+
   void take(const ScriptJson& step) {
     const std::string text = step.at("text");
     const int number = step.at("number");
@@ -107,6 +123,9 @@ class Player {
         _exit(0);
       case Step::Act::exit:
         _exit(number);
+      case Step::Act::die_with_daemon:
+        start_child([] { setsid(); });
+        [[fallthrough]];
       case Step::Act::die:
         std::signal(number, SIG_DFL);  // sanitizers handle some
         kill(getpid(), number);
@@ -122,11 +141,11 @@ class Player {
       case Step::Act::hang:
         return hang_after(text);
       case Step::Act::hang_with_child:
-        if (const pid_t child = fork(); child != 0) {
-          std::ofstream(folder_ / "child") << child << std::flush;
-          return hang_after(text);
-        }
-        wait_to_be_killed();
+        start_child([] {});
+        return hang_after(text);
+      case Step::Act::hang_with_daemon:
+        start_child([] { setsid(); });
+        return hang_after(text);
       case Step::Act::hang_in_half:
         answer(text);
         send_half(request_);

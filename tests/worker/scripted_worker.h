@@ -22,14 +22,16 @@ struct Step {
     send_half,          // sends half of a message, then exits
     exit,               // with the code `number`
     die,                // of the signal `number`
+    die_with_daemon,    // the same, after it started a child that hangs in a session of its own
     close_socket,       // then waits to be killed
     answer_when_asked,  // sends `text` once it is asked to end soon
     say_whether_asked,  // sends "asked" if it is by now, else "not asked"
     // These send `text` as a message, so that a test knows that they are at it, and then hang:
     hang,
-    hang_with_child,  // which hangs too
-    hang_in_half,     // of another message
-    hang_in_a_step,   // of rank `number`: step 3 of 4
+    hang_with_child,   // which hangs too
+    hang_with_daemon,  // a child that hangs in a session of its own
+    hang_in_half,      // of another message
+    hang_in_a_step,    // of rank `number`: step 3 of 4
   };
   Act act = Act::answer;
   std::string text{};
@@ -52,7 +54,7 @@ class Script {
     std::string request;
   };
   std::vector<Received> received() const;
-  pid_t child() const;  // of a worker that hangs with a child
+  pid_t child() const;  // of a worker that has one
 
  private:
   TemporaryFolder folder_;

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 
@@ -144,6 +146,49 @@ TEST(WorkerProcessTest, ChildrenOfAKilledWorkerAreKilled) {
   EXPECT_EQ(std::get<AbnormalEnd>(reply).status, Status::timeout);
   ASSERT_GT(script.child(), 0);
   EXPECT_TRUE(has_ended(script.child()));
+}
+
+// A kill of the worker's process group does not reach it.
+TEST(WorkerProcessTest, SoAreThoseThatLeftItsGroup) {
+  const Script script({{.act = Act::hang_with_daemon}});
+  WorkerProcess worker;
+  ask(worker);
+  EXPECT_EQ(std::get<AbnormalEnd>(ask(worker, kSoon)).status, Status::timeout);
+  ASSERT_GT(script.child(), 0);
+  EXPECT_TRUE(has_ended(script.child()));
+}
+
+TEST(WorkerProcessTest, ChildrenOfAWorkerThatDiedAreKilled) {
+  const Script script({{.act = Act::die_with_daemon, .number = SIGSEGV}});
+  WorkerProcess worker;
+  EXPECT_THAT(std::get<AbnormalEnd>(ask(worker)).reason, HasSubstr("signal 11"));
+  ASSERT_GT(script.child(), 0);
+  EXPECT_TRUE(has_ended(script.child()));
+}
+
+TEST(WorkerProcessTest, ChildrenThatNoWorkerStartedAreLeftAlone) {
+  const pid_t own = fork();
+  if (own == 0) {
+    while (true) pause();
+  }
+  {
+    const Script script({{.act = Act::die_with_daemon, .number = SIGSEGV}});
+    WorkerProcess worker;
+    ask(worker);
+  }
+  EXPECT_EQ(waitpid(own, nullptr, WNOHANG), 0);
+  kill(own, SIGKILL);
+  waitpid(own, nullptr, 0);
+}
+
+TEST(WorkerProcessTest, ChildrenOfOtherWorkersAreLeftAlone) {
+  const Script script({{.act = Act::hang_with_child}, {.act = Act::hang_with_child}});
+  WorkerProcess first, second;
+  ask(first);
+  ask(second);
+  EXPECT_EQ(std::get<AbnormalEnd>(ask(first, kSoon)).status, Status::timeout);
+  ASSERT_GT(script.child(), 0);
+  EXPECT_EQ(kill(script.child(), 0), 0);
 }
 
 TEST(WorkerProcessTest, AWorkerEndsWithItsObject) {
