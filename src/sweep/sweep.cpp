@@ -7,6 +7,7 @@
 #include <map>
 #include <thread>
 
+#include "attention/error.h"
 #include "files/checksum.h"
 #include "plan/estimate.h"
 #include "plan/input_files.h"
@@ -300,6 +301,21 @@ void run_once_more(Sweep& sweep, const SweepConfig& config, const SweepOptions& 
   }
 }
 
+// Throws FileError if a file that cases read no longer holds what it did when the sweep began: some
+// rows may be of other inputs than the result would say.
+void require_same_inputs(const SweepConfig& config, const Json& meta) {
+  if (!meta.contains("inputs")) return;
+  Json now;
+  add_input_files(now, config.cases);
+  for (const auto& [path, checksum] : meta.at("inputs").items()) {
+    if (now.at("inputs").at(path) == checksum) continue;
+    throw FileError(
+        fmt::format("{}: its contents changed during the sweep; there is no result, "
+                    "since nobody knows which rows are of which contents",
+                    path));
+  }
+}
+
 int exit_code(const SweepResult& result, const std::optional<std::string>& stopped) {
   if (const int code = interrupt_exit_code()) return code;
   if (stopped) return exit_codes::kNoDevice;
@@ -359,6 +375,7 @@ SweepOutcome run_sweep(const SweepConfig& config, Runner& runner, Journal* journ
   progress.finish();
   result.records = merged(sweep.entries());
   if (options.once_more) run_once_more(sweep, config, options, journaled, result);
+  if (!sweep.stopped()) require_same_inputs(config, result.meta);
   result.meta["finished"] = utc_now();
   outcome.stopped = sweep.stopped();
   outcome.ended_well = ended_well(result.records);

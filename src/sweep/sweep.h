@@ -42,7 +42,8 @@ bool ended_well(const std::vector<Record>&);
 JournalHeader journal_header(const SweepConfig&, const Runner&, const SweepOptions&);
 
 // Measures the ceilings (unless only verifying), then runs every case that is not in the journal,
-// and appends it there. Without a journal nothing is saved.
+// and appends it there. Without a journal nothing is saved. Throws FileError if input files changed
+// meanwhile.
 SweepOutcome run_sweep(const SweepConfig&, Runner&, Journal*, Progress&, const SweepOptions&);
 
 }  // namespace flashbench

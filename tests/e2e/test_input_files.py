@@ -1,5 +1,7 @@
 """Inputs from .npy files: those that fit, those that do not, and those that hold something else."""
 
+import time
+
 import numpy
 import pytest
 
@@ -74,3 +76,18 @@ def test_files_that_hold_something_else_are_other_inputs(flashbench):
     write(3)
     assert "inputs: " in flashbench(*sweep, "--baseline", "main", expect=5).stderr
     assert "without --resume it is replaced" in flashbench(*sweep, "--resume", expect=2).stderr
+
+
+def test_files_that_change_during_a_sweep_give_no_result(flashbench):
+    for folder, seed in (("one", 1), ("other", 2)):
+        flashbench("run", "--seq", 16, "--q-heads", 1, "--no-time", "--dump", folder, "--seed", seed)
+    folder = flashbench.folder
+    case = {"seq": 16, "q_heads": 1, "head_dim": 64, "distribution": "files", "q": "one/q.npy", "k": "one/k.npy", "v": "one/v.npy"}
+    config = flashbench.config(cases=[case], measure={"max_seconds": 4, "target_ci_width": 1e-9, "max_samples": 1000000})
+    with flashbench.start("sweep", "--no-ceilings", "--config", config, "--out", "out", "--providers", "tiled") as process:
+        time.sleep(2)
+        (folder / "other/v.npy").rename(folder / "one/v.npy")
+        _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 7
+    assert "one/v.npy: its contents changed during the sweep" in stderr
+    assert not (folder / "out/tiny.json").exists()
