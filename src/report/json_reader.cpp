@@ -30,13 +30,18 @@ std::optional<T> optional_from(const StrictJson& json) {
   return T{json};
 }
 
+template <typename T>
+std::optional<T> optional_with(T (*read)(const StrictJson&), const StrictJson& json) {
+  return json.is_null() ? std::nullopt : std::optional<T>(read(json));
+}
+
 Determinism determinism_from(const StrictJson& json) {
   return {named<Determinism::Kind>(json.at("kind")), json.at("runs"),
-          json.at("max_lambda").number_or_nan()};
+          not_negative_or_nan(json.at("max_lambda"))};
 }
 
 Rmse rmse_from(const StrictJson& json) {
-  return {json.at("rmse").number_or_nan(), optional_from<double>(json.at("low")),
+  return {not_negative_or_nan(json.at("rmse")), optional_from<double>(json.at("low")),
           optional_from<double>(json.at("high"))};
 }
 
@@ -45,8 +50,8 @@ RecipeCost recipe_cost_from(const StrictJson& json) {
   cost.total = rmse_from(json.at("total"));
   cost.quant = rmse_from(json.at("quant"));
   cost.kernel = rmse_from(json.at("kernel"));
-  cost.rms_o = json.at("rms_o").number_or_nan();
-  cost.storing = json.at("storing").number_or_nan();
+  cost.rms_o = not_negative_or_nan(json.at("rms_o"));
+  cost.storing = not_negative_or_nan(json.at("storing"));
   cost.heads = json.at("heads");
   cost.elements = json.at("elements");
   return cost;
@@ -57,6 +62,9 @@ Verdict verdict_from(const StrictJson& json) {
   verdict.status = named<Verdict::Status>(json.at("status"));
   verdict.sampled = json.at("sampled");
   verdict.checked_fraction = json.at("checked_fraction");
+  if (!(verdict.checked_fraction >= 0 && verdict.checked_fraction <= 1)) {
+    json.at("checked_fraction").fail("a share from 0 to 1");
+  }
   verdict.reason = json.at("reason");
   if (json.contains("coarse")) verdict.coarse = json.at("coarse");
   if (json.contains("recipe_cost")) verdict.recipe_cost = recipe_cost_from(json.at("recipe_cost"));
@@ -64,15 +72,15 @@ Verdict verdict_from(const StrictJson& json) {
     TensorError error;
     error.tensor = tensor.at("tensor");
     error.passed = tensor.at("passed");
-    error.checked = tensor.at("checked");
-    error.nonfinite = tensor.at("nonfinite");
-    error.max_abs = tensor.at("max_abs").number_or_nan();
-    error.mean_abs = tensor.at("mean_abs").number_or_nan();
-    error.ratio = tensor.at("ratio").number_or_nan();
-    error.lambda = tensor.at("lambda").number_or_nan();
+    error.checked = count(tensor.at("checked"));
+    error.nonfinite = count(tensor.at("nonfinite"));
+    error.max_abs = not_negative_or_nan(tensor.at("max_abs"));
+    error.mean_abs = not_negative_or_nan(tensor.at("mean_abs"));
+    error.ratio = not_negative_or_nan(tensor.at("ratio"));
+    error.lambda = not_negative_or_nan(tensor.at("lambda"));
     error.worst = tensor.at("worst");
     if (tensor.contains("rel_rms_err")) {
-      error.rel_rms_err = optional_from<double>(tensor.at("rel_rms_err"));
+      error.rel_rms_err = optional_with(not_negative, tensor.at("rel_rms_err"));
     }
     verdict.tensors.push_back(std::move(error));
   }
@@ -119,6 +127,7 @@ Measurement measurement_from(const StrictJson& json) {
   Measurement measurement;
   measurement.cache = cache_from(json.at("cache"));
   measurement.warmup_runs = json.at("warmup_runs");
+  if (measurement.warmup_runs < 0) json.at("warmup_runs").fail("an integer of at least 0");
   measurement.stop_reason = json.at("stop_reason");
   measurement.seconds = json.at("samples_s");
   for (double seconds : measurement.seconds) {
@@ -128,7 +137,7 @@ Measurement measurement_from(const StrictJson& json) {
     }
   }
   if (json.contains("launch")) {
-    measurement.host_seconds = json.at("launch").at("host_s");
+    measurement.host_seconds = not_negative(json.at("launch").at("host_s"));
     measurement.graph_nodes = json.at("launch").at("graph_nodes");
   }
   if (json.contains("states")) {
@@ -161,7 +170,8 @@ double divisible(const StrictJson& json) {
 }
 
 Energy energy_from(const StrictJson& json) {
-  return {json.at("joules"), divisible(json.at("seconds")), divisible(json.at("seconds_per_run"))};
+  return {not_negative(json.at("joules")), divisible(json.at("seconds")),
+          divisible(json.at("seconds_per_run"))};
 }
 
 std::vector<KernelFacts> kernels_from(const StrictJson& json) {
@@ -198,13 +208,14 @@ GroupReport group_from(const StrictJson& json) {
 
 Schedule schedule_from(const StrictJson& json) {
   return {json.at("splits"), json.at("workers"), byte_count(json.at("partial_bytes")),
-          json.at("imbalance")};
+          not_negative(json.at("imbalance"))};
 }
 
 WallTime wall_from(const StrictJson& json) {
   if (!json.json().is_object()) json.fail("an object");
   WallTime wall;
-  for (const auto& [phase, value] : json.json().items()) wall.add(phase, json.at(phase.c_str()));
+  for (const auto& [phase, value] : json.json().items())
+    wall.add(phase, not_negative(json.at(phase.c_str())));
   return wall;
 }
 
@@ -328,23 +339,24 @@ Record record_from_json(const Json& document) {
   record.status = named<Status>(json.at("status"));
   record.reason = printable(json.at("reason"), /*lines=*/true);
   record.verdict = verdict_from(json.at("correctness"));
-  if (record.status == Status::ok && record.verdict.status == Verdict::Status::failed) {
-    json.at("status").fail("failed, as its correctness");
-  }
   if (json.contains("accumulator")) record.accumulator = json.at("accumulator");
   if (json.contains("output_dtype")) record.output_dtype = json.at("output_dtype");
-  if (json.contains("prepare_s")) record.prepare_seconds = json.at("prepare_s");
-  if (json.contains("plan_s")) record.plan_seconds = json.at("plan_s");
+  if (json.contains("prepare_s")) record.prepare_seconds = not_negative(json.at("prepare_s"));
+  if (json.contains("plan_s")) record.plan_seconds = not_negative(json.at("plan_s"));
   if (json.contains("schedule")) record.schedule = schedule_from(json.at("schedule"));
   if (json.contains("group")) record.group = group_from(json.at("group"));
   if (json.contains("wall_s")) record.wall = wall_from(json.at("wall_s"));
   if (json.contains("determinism")) record.determinism = determinism_from(json.at("determinism"));
   if (json.contains("from_naive")) {
     const StrictJson distance = json.at("from_naive");
-    record.from_naive = Distance{distance.at("max_abs"), distance.at("mean_abs")};
+    record.from_naive =
+        Distance{not_negative(distance.at("max_abs")), not_negative(distance.at("mean_abs"))};
   }
   if (const StrictJson timed = json.at("performance"); !timed.is_null()) {
     record.measurement = measurement_from(timed.at("measurement"));
+    if (record.measurement->seconds.empty()) {
+      timed.at("measurement").at("samples_s").fail("at least one sample");
+    }
     if (timed.contains("energy")) record.energy = energy_from(timed.at("energy"));
     if (timed.contains("gemm_ceiling")) {
       record.gemm = measurement_from(timed.at("gemm_ceiling"));
@@ -357,7 +369,7 @@ Record record_from_json(const Json& document) {
   }
   if (json.contains("kernels")) record.kernels = kernels_from(json.at("kernels"));
   const StrictJson traffic = json.at("traffic");
-  record.requested_bytes = optional_from<int64_t>(traffic.at("bytes_requested"));
+  record.requested_bytes = optional_with(byte_count, traffic.at("bytes_requested"));
   if (traffic.contains("counters")) {
     record.counters = counter_report_from_json(traffic.at("counters").json());
   }
@@ -367,6 +379,7 @@ Record record_from_json(const Json& document) {
                                   .workspace = byte_count(memory.at("workspace_bytes"))},
                                  memory.at("process_growth_bytes")};
   }
+  require_verified(record, json);
   return record;
 }
 

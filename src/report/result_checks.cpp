@@ -6,6 +6,10 @@
 #include <map>
 #include <stdexcept>
 #include <utility>
+#include <vector>
+
+#include "report/shard_part.h"
+#include "verify/verdict.h"
 
 namespace flashbench {
 
@@ -15,12 +19,46 @@ constexpr int64_t kMaxBytes = int64_t{1} << 60;
 constexpr double kMaxLength = 0x1p30;
 constexpr double kMaxRows = 0x1p44;  // batch * heads * length
 
+// Outputs that passed did so by each tensor, and by the judge's own figures.
+void require_passed_tensors(const Verdict& verdict, const StrictJson& correctness) {
+  const std::vector<StrictJson> tensors = correctness.at("tensors").elements();
+  if (tensors.empty()) correctness.at("tensors").fail("the tensors that passed");
+  if (!(verdict.checked_fraction > 0)) {
+    correctness.at("checked_fraction").fail("a share above 0, as correctness is passed");
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const TensorError& error = verdict.tensors[i];
+    if (!error.passed) tensors[i].at("passed").fail("true, as correctness is passed");
+    if (error.nonfinite != 0) tensors[i].at("nonfinite").fail("0, as the tensor passed");
+    if (!(error.lambda <= verify::kFailLambda)) {
+      tensors[i].at("lambda").fail(
+          fmt::format("at most {:g}, as the tensor passed", verify::kFailLambda));
+    }
+  }
+}
+
 }  // namespace
 
 int64_t byte_count(const StrictJson& json) {
   const int64_t bytes = json;
   if (bytes < 0 || bytes > kMaxBytes) json.fail("a number of bytes");
   return bytes;
+}
+
+double not_negative(const StrictJson& json) {
+  const double value = json;
+  if (!(value >= 0)) json.fail("a number of at least 0");
+  return value;
+}
+
+double not_negative_or_nan(const StrictJson& json) {
+  return json.is_null() ? json.number_or_nan() : not_negative(json);
+}
+
+int64_t count(const StrictJson& json) {
+  const int64_t value = json;
+  if (value < 0) json.fail("an integer of at least 0");
+  return value;
 }
 
 void require_countable(const Problem& p) {
@@ -51,6 +89,24 @@ void require_environment(const StrictJson& json) {
     text_if_there(device, "instructions");
     if (device.contains("threads")) static_cast<void>(int{device.at("threads")});
   }
+}
+
+void require_verified(const Record& record, const StrictJson& row) {
+  const StrictJson correctness = row.at("correctness");
+  if (record.status == Status::ok && record.verdict.status == Verdict::Status::failed) {
+    row.at("status").fail("failed, as its correctness");
+  }
+  if (record.status == Status::ok && !record.verdict.passed()) {
+    correctness.at("status").fail("passed, as the row is ok");
+  }
+  if (record.status == Status::ok && record.determinism &&
+      record.determinism->kind == Determinism::Kind::varies) {
+    row.at("determinism").at("kind").fail("bitwise or bounded, as the row is ok");
+  }
+  if (record.status != Status::ok && record.measurement) {
+    row.at("status").fail("ok, as the row has times");
+  }
+  if (record.verdict.passed()) require_passed_tensors(record.verdict, correctness);
 }
 
 void require_distinct(const std::vector<Record>& records) {

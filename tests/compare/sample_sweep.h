@@ -40,7 +40,7 @@ inline Record timed_record(const std::string& provider, int q_len, const Times& 
   record.provider = provider;
   record.kernel = provider + "_kernel";
   record.status = Status::ok;
-  record.verdict.status = Verdict::Status::passed;
+  record.verdict = {Verdict::Status::passed, false, 1, {{.tensor = "o", .passed = true}}, ""};
   record.measurement = sample_measurement(times, random);
   Times gemm = times;
   gemm.seconds = 0.02;

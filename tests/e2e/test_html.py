@@ -29,7 +29,7 @@ def hostile(flashbench, tiny_result):
     result = json.loads((tiny_result[0] / "tiny.json").read_text())
     result["config"]["description"] = HOSTILE
     result["results"][0].update(provider=HOSTILE, kernel=HOSTILE)
-    result["results"][1].update(status="failed", reason=HOSTILE)
+    result["results"][1].update(status="failed", reason=HOSTILE, performance=None)
     path = flashbench.folder / (HOSTILE.replace("/", "") + ".json")
     path.write_text(json.dumps(result))
     return make(flashbench, path)

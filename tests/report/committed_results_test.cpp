@@ -35,6 +35,18 @@ TEST(CommittedResults, KeepTheirKeysAndCases) {
   EXPECT_GT(rows, 1000u);
 }
 
+TEST(CommittedResults, AreRead) {
+  size_t rows = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(RESULTS_DIR)) {
+    if (entry.path().extension() != ".gz") continue;
+    const std::string text = gunzip(read_file(entry.path(), kMaxBytes), kMaxBytes, "results");
+    const Json document = Json::parse(text);
+    if (!document.contains("schema_version")) continue;
+    EXPECT_NO_THROW(rows += result_from_json(text, entry.path().string()).records.size());
+  }
+  EXPECT_GT(rows, 1000u);
+}
+
 TEST(Columns, HaveEveryAxisOnce) {
   for (const Axis& axis : axes()) {
     const auto has_its_name = [&](const Column& column) { return column.name == axis.name; };

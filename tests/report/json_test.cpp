@@ -82,20 +82,6 @@ TEST(Json, LengthsOfRequestsComeBack) {
   }
 }
 
-// Or a wrong result would have a time.
-TEST(Json, ARowThatFailedAndIsOkIsRefused) {
-  auto json = nlohmann::ordered_json::parse(to_json(sample_result()));
-  json["results"][0]["correctness"]["status"] = "failed";
-  ASSERT_EQ(json["results"][0]["status"], "ok");
-  try {
-    result_from_json(json.dump(), "memory");
-    FAIL();
-  } catch (const FileError& error) {
-    EXPECT_THAT(error.what(),
-                HasSubstr("/results/0: /status: expected failed, as its correctness"));
-  }
-}
-
 // They could change the terminal of whoever prints a result of others.
 TEST(Json, ControlCharactersBecomeQuestionMarks) {
   auto json = nlohmann::ordered_json::parse(to_json(sample_result()));
@@ -361,9 +347,11 @@ TEST(Json, APluginsFileComesBackAndIsInTheReproCommand) {
 
 TEST(Json, NonFiniteFiguresBecomeNullAndComeBackAsNaN) {
   SweepResult result = sample_result();
-  result.records[0].verdict.tensors[0].lambda = std::numeric_limits<double>::infinity();
+  TensorError& wrong = result.records[3].verdict.tensors[0];
+  wrong.lambda = std::numeric_limits<double>::infinity();
+  wrong.passed = false;
   const SweepResult again = result_from_json(to_json(result), "memory");
-  EXPECT_TRUE(std::isnan(again.records[0].verdict.tensors[0].lambda));
+  EXPECT_TRUE(std::isnan(again.records[3].verdict.tensors[0].lambda));
   EXPECT_EQ(to_csv(again), to_csv(result));
 }
 
@@ -431,6 +419,20 @@ TEST(Json, WrongValuesAreRefusedWithTheirPlace) {
            {measured + "samples_per_process", {4, 3}, "samples_per_process must add up"},
            {first + "memory/input_bytes", -1, "input_bytes: expected a number of bytes"},
            {first + "memory/input_bytes", INT64_MAX, "input_bytes: expected a number of bytes"},
+           {first + "correctness/checked_fraction", 5, "checked_fraction: expected a share from 0"},
+           {first + "correctness/checked_fraction", -1, "checked_fraction: expected a share from"},
+           {first + "correctness/tensors/0/rel_rms_err", -1, "rel_rms_err: expected a number of"},
+           {first + "correctness/tensors/0/lambda", -5, "lambda: expected a number of at least 0"},
+           {first + "correctness/tensors/0/checked", -1, "checked: expected an integer of at lea"},
+           {first + "traffic/bytes_requested", -5, "bytes_requested: expected a number of bytes"},
+           {first + "prepare_s", -1, "prepare_s: expected a number of at least 0, found -1"},
+           {first + "wall_s", {{"samples", -1}}, "samples: expected a number of at least 0"},
+           {first + "from_naive", {{"max_abs", -1}, {"mean_abs", 0}}, "max_abs: expected a number"},
+           {measured + "warmup_runs", -5, "warmup_runs: expected an integer of at least 0"},
+           {first + "performance/measurement",
+            nlohmann::ordered_json::parse(
+                R"({"cache": "warm", "warmup_runs": 1, "stop_reason": "x", "samples_s": []})"),
+            "/performance/measurement/samples_s: expected at least one sample, found []"},
            {"/results", nullptr, "/results: expected a list"},
            {"/devices", nlohmann::ordered_json::array(), "/devices: expected at least one"},
            {"/devices/0", 7, "/devices/0: expected an object"},
@@ -443,6 +445,47 @@ TEST(Json, WrongValuesAreRefusedWithTheirPlace) {
   auto json = nlohmann::ordered_json::parse(to_json(sample_result()));
   json["results"][0].erase("status");
   EXPECT_THAT(message(json.dump()), HasSubstr("/results/0: /status: missing"));
+}
+
+// A row without verified outputs has no time, whoever wrote the file.
+TEST(Json, TimesWithoutVerifiedOutputsAreRefused) {
+  const std::string first = "/results/0/", correctness = first + "correctness/";
+  for (const auto& [pointer, value, said] :
+       std::vector<std::tuple<std::string, nlohmann::ordered_json, std::string>>{
+           {first + "status", "failed", "/results/0: /status: expected ok, as the row has times"},
+           {first + "status", "crashed", "/status: expected ok, as the row has times, found"},
+           {first + "status", "unsupported", "/status: expected ok, as the row has times, found"},
+           {correctness + "status", "failed", "/status: expected failed, as its correctness"},
+           {correctness + "status", "not_checked",
+            "/results/0: /correctness/status: expected passed, as the row is ok, found \"not_c"},
+           {correctness + "tensors", nlohmann::ordered_json::array(),
+            "/correctness/tensors: expected the tensors that passed, found []"},
+           {correctness + "checked_fraction", 0,
+            "/checked_fraction: expected a share above 0, as correctness is passed, found 0"},
+           {first + "determinism",
+            {{"kind", "varies"}, {"runs", 2}, {"max_lambda", 9.0}},
+            "/determinism/kind: expected bitwise or bounded, as the row is ok, found \"varies\""},
+           {correctness + "tensors/1/passed", false,
+            "/correctness/tensors/1/passed: expected true, as correctness is passed, found false"},
+           {correctness + "tensors/0/nonfinite", 7,
+            "/tensors/0/nonfinite: expected 0, as the tensor passed, found 7"},
+           {correctness + "tensors/0/lambda", 100,
+            "/tensors/0/lambda: expected at most 6, as the tensor passed, found 100"},
+           {correctness + "tensors/0/lambda", nullptr, "/tensors/0/lambda: expected at most 6"},
+       }) {
+    EXPECT_THAT(message_with(pointer, value), HasSubstr(said)) << pointer;
+  }
+}
+
+// A row of `verify` has no times, and one that is not ok no verified outputs.
+TEST(Json, RowsWithoutTimesAreRead) {
+  SweepResult result = sample_result();
+  withdraw_times(result.records[0]);
+  Record& failed = result.records[1];
+  withdraw_times(failed);
+  failed.status = Status::failed;
+  failed.verdict.status = Verdict::Status::failed;  // of another run: its own tensors passed
+  EXPECT_EQ(to_json(result_from_json(to_json(result), "memory")), to_json(result));
 }
 
 TEST(Json, TwoRecordsOfACaseAndProviderAreRefused) {
