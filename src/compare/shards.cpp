@@ -91,6 +91,27 @@ std::vector<std::string> keys_of(const Part& part) {
                              part.shard.positions.size()));
 }
 
+// Each case must have the row of each provider of the sweep, and no other. Reading a result has
+// refused rows that are there twice.
+void require_rows_of_providers(const Part& part, const std::vector<std::string>& keys) {
+  const std::vector<std::string> providers = part.shard.providers();
+  std::set<std::pair<std::string, std::string>> rows;
+  for (const Record& record : part.named.result.records) {
+    if (std::ranges::find(providers, record.provider) == providers.end()) {
+      throw BadInput(fmt::format("{}: expected rows of {}, found one of {}", part.file(),
+                                 fmt::join(providers, ", "), record.provider));
+    }
+    rows.emplace(record.item.key(), record.provider);
+  }
+  for (const std::string& key : keys) {
+    for (const std::string& provider : providers) {
+      if (rows.contains({key, provider})) continue;
+      throw BadInput(fmt::format("{}: shard {} lacks the row of {} in {}", part.file(),
+                                 part.shard.shard.text(), provider, key));
+    }
+  }
+}
+
 // A row, and where its case stands in the sweep.
 struct Placed {
   int position = 0;
@@ -99,6 +120,7 @@ struct Placed {
 
 void take_rows(const Part& part, std::vector<std::string>& keys, std::vector<Placed>& rows) {
   const std::vector<std::string> own = keys_of(part);
+  require_rows_of_providers(part, own);
   std::map<std::string, int> positions;
   for (size_t i = 0; i < own.size(); ++i) {
     positions[own[i]] = part.shard.positions[i];

@@ -37,6 +37,16 @@ void require_passed_tensors(const Verdict& verdict, const StrictJson& correctnes
   }
 }
 
+// What files of inputs held, by path (plan/input_files.h).
+void require_input_files(const StrictJson& meta) {
+  if (!meta.contains("inputs")) return;
+  const StrictJson inputs = meta.at("inputs");
+  if (!inputs.json().is_object()) inputs.fail("an object");
+  for (const auto& [path, held] : inputs.json().items()) {
+    static_cast<void>(std::string{inputs.at(path.c_str())});
+  }
+}
+
 }  // namespace
 
 int64_t byte_count(const StrictJson& json) {
@@ -81,6 +91,7 @@ void require_environment(const StrictJson& json) {
   };
   text_if_there(json.at("config"), "name");
   for (const char* key : {"version", "git_commit", "started"}) text_if_there(json.at("meta"), key);
+  require_input_files(StrictJson(json.at("meta").json(), "/meta"));
   static_cast<void>(shard_part(json.at("meta").json()));
   const std::vector<StrictJson> devices = json.at("devices").elements();
   if (devices.empty()) json.at("devices").fail("at least one device");

@@ -1,5 +1,6 @@
 #include "report/shard_part.h"
 
+#include "plan/config.h"
 #include "plan/strict_json.h"
 
 namespace flashbench {
@@ -30,6 +31,13 @@ std::vector<int> positions_from(const StrictJson& json, int64_t cases) {
   return positions;
 }
 
+// As many as a config can have: whoever reads this makes room for all of them.
+int64_t cases_from(const StrictJson& json) {
+  const int64_t cases = json;
+  if (cases < 1 || cases > kMaxCases) json.fail("from 1 to " + std::to_string(kMaxCases));
+  return cases;
+}
+
 }  // namespace
 
 size_t ShardPart::cases() const {
@@ -38,6 +46,10 @@ size_t ShardPart::cases() const {
 
 std::string ShardPart::cases_hash() const {
   return sweep.at("cases_hash").get<std::string>();
+}
+
+std::vector<std::string> ShardPart::providers() const {
+  return sweep.at("providers").get<std::vector<std::string>>();
 }
 
 Json shard_json(const ShardPlan& plan, Json sweep) {
@@ -51,9 +63,9 @@ std::optional<ShardPart> shard_part(const Json& meta) {
   const StrictJson all(meta, "/meta");
   if (!all.contains("shard")) return std::nullopt;
   const StrictJson json = all.at("shard"), sweep = json.at("sweep");
-  const int64_t cases = sweep.at("cases");
-  if (cases < 1) sweep.at("cases").fail("at least 1");
+  const int64_t cases = cases_from(sweep.at("cases"));
   static_cast<void>(std::string{sweep.at("cases_hash")});
+  [[maybe_unused]] const std::vector<std::string> providers = sweep.at("providers");
   return ShardPart{shard_from(json), positions_from(json.at("positions"), cases), sweep.json()};
 }
 

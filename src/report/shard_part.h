@@ -15,11 +15,14 @@ struct ShardPart {
   std::vector<int> positions;    // of its cases among those of the sweep
   nlohmann::ordered_json sweep;  // what all shards must have in common: cases, options, providers
 
-  size_t cases() const;            // of the sweep
-  std::string cases_hash() const;  // of the sweep
+  // Of the sweep.
+  size_t cases() const;
+  std::string cases_hash() const;
+  std::vector<std::string> providers() const;
 };
 
-// `sweep` has at least the number of cases as "cases" and their hash as "cases_hash".
+// `sweep` has at least the number of cases as "cases", their hash as "cases_hash" and the names of
+// the providers as "providers".
 nlohmann::ordered_json shard_json(const ShardPlan&, nlohmann::ordered_json sweep);
 
 // Nothing if the meta of the result has no shard. Throws std::invalid_argument, naming the place,

@@ -46,8 +46,10 @@ SweepResult part_of(SweepResult result, Shard shard) {
   for (size_t i = 0; i < keys.size(); ++i) {
     if (shard.has(result.records[2 * i].item)) plan.positions.push_back(static_cast<int>(i));
   }
-  result.meta["shard"] = shard_json(
-      plan, {{"cases", plan.cases}, {"cases_hash", plan.cases_hash}, {"options", {{"max", 5}}}});
+  result.meta["shard"] = shard_json(plan, {{"cases", plan.cases},
+                                           {"cases_hash", plan.cases_hash},
+                                           {"providers", {"naive", "tiled"}},
+                                           {"options", {{"max", 5}}}});
   std::erase_if(result.records, [&](const Record& record) { return !shard.has(record.item); });
   return result;
 }
@@ -183,6 +185,24 @@ TEST(Shards, RowsOfAnotherShardAreRefused) {
   EXPECT_THAT(refuses({named(1), overlapping, named(3)}),
               ThrowsMessage<BadInput>(AllOf(HasSubstr("2.json: shard 2/3 has a case of another"),
                                             HasSubstr(foreign.item.key()))));
+}
+
+TEST(Shards, RowsOfAProviderThatAreMissingAreRefused) {
+  NamedResult shard = named(2);
+  std::erase_if(shard.result.records, [](const Record& row) { return row.provider == "naive"; });
+  EXPECT_THAT(refuses({named(1), shard, named(3)}),
+              ThrowsMessage<BadInput>(
+                  AllOf(HasSubstr("2.json: shard 2/3 lacks the row of naive in forward/"),
+                        HasSubstr(shard.result.records.front().item.key()))));
+}
+
+TEST(Shards, RowsOfAnotherProviderAreRefused) {
+  NamedResult shard = named(2);
+  shard.result.records.push_back(shard.result.records.front());
+  shard.result.records.back().provider = "wonder";
+  EXPECT_THAT(refuses({named(1), shard, named(3)}),
+              ThrowsMessage<BadInput>(
+                  HasSubstr("2.json: expected rows of naive, tiled, found one of wonder")));
 }
 
 TEST(Shards, CasesInAnotherOrderAreRefused) {

@@ -438,6 +438,9 @@ TEST(Json, WrongValuesAreRefusedWithTheirPlace) {
            {"/devices/0", 7, "/devices/0: expected an object"},
            {"/devices/0/threads", 1e300, "/devices/0/threads: expected an integer"},
            {"/meta/version", 7, "/meta/version: expected text"},
+           {"/meta/inputs", {1}, "/meta/inputs: expected an object, found [1]"},
+           {"/meta/inputs", nullptr, "/meta/inputs: expected an object, found null"},
+           {"/meta/inputs", {{"q.npy", 1}}, "/meta/inputs/q.npy: expected text, found 1"},
            {"/config/name", nullptr, "/config/name: expected text"},
        }) {
     EXPECT_THAT(message_with(pointer, value), HasSubstr(said)) << pointer;

@@ -11,7 +11,8 @@ using testing::ThrowsMessage;
 using Json = nlohmann::ordered_json;
 
 Json meta() {
-  return {{"shard", shard_json({{2, 3}, {0, 4}, 5, "abc"}, {{"cases", 5}, {"cases_hash", "abc"}})}};
+  return {{"shard", shard_json({{2, 3}, {0, 4}, 5, "abc"},
+                               {{"cases", 5}, {"cases_hash", "abc"}, {"providers", {"a", "b"}}})}};
 }
 
 TEST(ShardPart, WhatIsWrittenIsReadBack) {
@@ -21,6 +22,7 @@ TEST(ShardPart, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(part->positions, (std::vector<int>{0, 4}));
   EXPECT_EQ(part->cases(), 5u);
   EXPECT_EQ(part->cases_hash(), "abc");
+  EXPECT_EQ(part->providers(), (std::vector<std::string>{"a", "b"}));
 }
 
 TEST(ShardPart, AWholeResultHasNone) {
@@ -47,6 +49,10 @@ TEST(ShardPart, OtherContentIsRefusedWithItsPlace) {
   refused(changed("/shard/positions", {0, 5}), "/positions");
   refused(changed("/shard/positions", {-1}), "/positions");
   refused(changed("/shard/sweep/cases", 0), "/sweep/cases");
+  refused(changed("/shard/sweep/cases", 20001), "/sweep/cases: expected from 1 to 20000, found 20");
+  refused(changed("/shard/sweep/cases", int64_t{1} << 62), "/sweep/cases");
+  refused(changed("/shard/sweep/providers", 7), "/sweep/providers");
+  refused(changed("/shard/sweep/providers", {1}), "/sweep/providers");
   refused(changed("/shard/sweep/cases_hash", 7), "/sweep/cases_hash");
 }
 
