@@ -12,6 +12,7 @@
 #include "cli/outputs.h"
 #include "compare/beside.h"
 #include "compare/shards.h"
+#include "plan/json_text.h"
 #include "report/csv.h"
 #include "report/html/page.h"
 #include "report/json.h"
@@ -30,16 +31,18 @@ std::string formatted(const SweepResult& result, const std::string& format) {
   return to_table(result);
 }
 
+// A journal is read as the result that it would become: others may have written it, too.
 SweepResult read(const std::string& path) {
-  return path.ends_with(".journal") ? journal_result(read_journal(std::filesystem::path(path)))
-                                    : read_result_or_shards(path);
+  if (!path.ends_with(".journal")) return read_result_or_shards(path);
+  const SweepResult result = journal_result(read_journal(std::filesystem::path(path)));
+  return result_from_json(to_json(result), path);
 }
 
 // Reads the files, joins the shards among them, and keeps the rows that the filter keeps.
 std::vector<NamedResult> read_all(const std::vector<std::string>& paths,
                                   const FilterFlags& filter) {
   std::vector<NamedResult> results;
-  for (const std::string& path : paths) results.push_back({path, read(path)});
+  for (const std::string& path : paths) results.push_back({printable(path), read(path)});
   results = with_shards_joined(std::move(results));
   for (NamedResult& named : results) {
     std::erase_if(named.result.records,

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "cli/errors.h"
+#include "plan/json_text.h"
 
 namespace flashbench {
 
@@ -30,7 +31,7 @@ void prepare_standard_streams() {
 }
 
 void print_error(const std::string& text) {
-  static_cast<void>(std::fputs(text.c_str(), stderr));
+  static_cast<void>(std::fputs(printable(text, /*lines=*/true).c_str(), stderr));
 }
 
 int flush_standard_output(int code) {

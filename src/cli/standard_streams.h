@@ -9,7 +9,8 @@ namespace flashbench {
 // Turns SIGXFSZ and SIGPIPE into errors of the write that raises them.
 void prepare_standard_streams();
 
-// Prints to standard error; ignores failures, because the work matters more.
+// Prints to standard error, without control characters, which names of files may have; ignores
+// failures, because the work matters more.
 void print_error(const std::string& text);
 
 // Call last: flushes standard output. Returns the exit code: `code`, or that of lost_output().

@@ -24,6 +24,7 @@
 #include "files/atomic_file.h"
 #include "plan/input_files.h"
 #include "plan/json_differences.h"
+#include "plan/json_text.h"
 #include "report/csv.h"
 #include "report/html/page.h"
 #include "report/json.h"
@@ -147,7 +148,7 @@ std::optional<SweepOutcome> finished(const std::filesystem::path& path, const Sw
     for (const char* key : {"inputs", "sweep"}) {
       if (result.meta.contains(key)) part[key] = result.meta.at(key);
     }
-    return part;
+    return printable_texts(std::move(part));  // as reading the result has made them
   };
   const auto differences = json_differences(identity(outcome.result), identity(now));
   if (!differences.empty()) {

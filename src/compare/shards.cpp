@@ -11,6 +11,7 @@
 #include "attention/error.h"
 #include "compare/comparable.h"
 #include "plan/json_differences.h"
+#include "plan/json_text.h"
 #include "report/environment.h"
 #include "report/json.h"
 #include "report/shard_part.h"
@@ -253,7 +254,7 @@ SweepResult read_result_or_shards(const std::filesystem::path& path) {
   if (!std::filesystem::is_directory(path)) return read_result(path);
   std::vector<NamedResult> shards;
   for (const auto& file : shard_files(path)) {
-    shards.push_back({file.string(), read_result(file)});
+    shards.push_back({printable(file.string()), read_result(file)});
     if (!is_shard(shards.back().result)) {
       throw BadInput(
           fmt::format("{}: expected the result of a shard, found a whole one", file.string()));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -163,6 +164,48 @@ class Builder : public nlohmann::json_sax<Json> {
   std::vector<ConfigIssue> issues_;
 };
 
+// How many bytes of UTF-8 the control character has that a text begins with; 0 if it is none. The
+// last two are line ends and what overrides the direction of text.
+size_t control_bytes(std::string_view text) {
+  const auto byte = [&](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  const auto is_within = [](unsigned value, unsigned first, unsigned last) {
+    return value >= first && value <= last;
+  };
+  if (byte(0) < 0x20 || byte(0) == 0x7f) return 1;
+  if (byte(0) == 0xc2 && is_within(byte(1), 0x80, 0x9f)) return 2;  // U+0080 to U+009F
+  if (byte(0) != 0xe2) return 0;
+  if (byte(1) == 0x80 && is_within(byte(2), 0xa8, 0xae)) return 3;  // U+2028 to U+202E
+  if (byte(1) == 0x81 && is_within(byte(2), 0xa6, 0xa9)) return 3;  // U+2066 to U+2069
+  return 0;
+}
+
+void make_printable(Json& json, bool lines);
+
+// Of members whose names become the same, the first remains.
+void make_members_printable(Json::object_t& members) {
+  Json::object_t result;
+  std::set<std::string> names;
+  for (auto& [name, value] : members) {
+    make_printable(value, name == "reason" || name == "description");
+    std::string shown_name = printable(name);
+    if (!names.insert(shown_name).second) continue;
+    result.push_back({std::move(shown_name), std::move(value)});
+  }
+  members = std::move(result);
+}
+
+void make_printable(Json& json, bool lines) {
+  if (json.is_string()) {
+    json = printable(json.get_ref<const std::string&>(), lines);
+  } else if (json.is_array()) {
+    for (Json& element : json) make_printable(element, lines);
+  } else if (json.is_object()) {
+    make_members_printable(json.get_ref<Json::object_t&>());
+  }
+}
+
 }  // namespace
 
 JsonText parse_json(std::string_view text, const JsonLimits& limits) {
@@ -185,12 +228,20 @@ Json parse_json_option(std::string_view text) {
   return std::move(*parsed.value);
 }
 
-std::string printable(std::string text, bool lines) {
-  const auto is_control = [&](unsigned char c) {
-    return (c < 0x20 || c == 0x7f) && !(lines && (c == '\n' || c == '\t'));
-  };
-  std::ranges::replace_if(text, is_control, '?');
-  return text;
+std::string printable(const std::string& text, bool lines) {
+  std::string result;
+  for (size_t i = 0; i < text.size();) {
+    const size_t bytes = control_bytes(std::string_view(text).substr(i));
+    const bool kept = bytes == 0 || (lines && (text[i] == '\n' || text[i] == '\t'));
+    result += kept ? text[i] : '?';
+    i += kept ? 1 : bytes;
+  }
+  return result;
+}
+
+Json printable_texts(Json document) {
+  make_printable(document, false);
+  return document;
 }
 
 std::string shown(const Json& value) {

@@ -35,9 +35,14 @@ nlohmann::ordered_json parse_json_option(std::string_view text);
 // A value as compact JSON for a message, cut to a few dozen characters.
 std::string shown(const nlohmann::ordered_json& value);
 
-// Text of a file for a terminal, which control characters could change: these become question
-// marks, but for line breaks and tabs if there may be several `lines`.
-std::string printable(std::string text, bool lines = false);
+// UTF-8 of a file for a terminal, which control characters could change, or in which they could
+// reorder what is shown: each becomes a question mark, but for line breaks and tabs if there may be
+// several `lines`.
+std::string printable(const std::string& text, bool lines = false);
+
+// A document with all of its texts made printable, names of members too. Several lines have only
+// sentences: the members "reason" and "description".
+nlohmann::ordered_json printable_texts(nlohmann::ordered_json document);
 
 // JSON pointers (RFC 6901). The tokens of one that starts with '/'; empty for any other text and
 // for bad escapes. And one token more.

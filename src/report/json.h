@@ -34,6 +34,7 @@ CounterReport counter_report_from_json(const nlohmann::ordered_json&);
 nlohmann::ordered_json parse_strictly(std::string_view text);
 
 // Throws FileError, naming the source and the place, if it is not a result file of this version.
+// Every text is printable (plan/json_text.h): others may have written the file.
 SweepResult result_from_json(std::string_view text, const std::string& source);
 // Reads a file as it was written, or compressed by gzip.
 SweepResult read_result(const std::filesystem::path&);

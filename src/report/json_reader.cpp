@@ -403,7 +403,7 @@ Json parse_strictly(std::string_view text) {
 
 SweepResult result_from_json(std::string_view text, const std::string& source) {
   try {
-    const Json document = parse_strictly(text);
+    const Json document = printable_texts(parse_strictly(text));
     const StrictJson json(document);
     if (const StrictJson version = json.at("schema_version"); version.json() != kSchemaVersion) {
       version.fail(std::to_string(kSchemaVersion));
@@ -418,7 +418,8 @@ SweepResult result_from_json(std::string_view text, const std::string& source) {
     require_distinct(result.records);
     return result;
   } catch (const std::exception& error) {
-    throw FileError(fmt::format("{}: not a flashbench result file: {}", source, error.what()));
+    throw FileError(
+        fmt::format("{}: not a flashbench result file: {}", source, printable(error.what())));
   }
 }
 

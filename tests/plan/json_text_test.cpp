@@ -115,6 +115,26 @@ TEST(JsonText, ValuesAreShownShort) {
   EXPECT_EQ(cut, fmt::format("\"{}...", umlauts.substr(0, 58)));  // between characters
 }
 
+TEST(JsonText, ControlCharactersBecomeQuestionMarks) {
+  EXPECT_EQ(printable("a\x1b[2J\x07\x7f\r"), "a?[2J???");
+  EXPECT_EQ(printable("a\n\tb"), "a??b");
+  EXPECT_EQ(printable("a\n\tb\x1b", /*lines=*/true), "a\n\tb?");
+  EXPECT_EQ(printable("\xc2\x80-\xc2\x9b"
+                      "31m\xc2\x9f"),
+            "?-?31m?");                                                              // C1
+  EXPECT_EQ(printable("\xe2\x80\xa8\xe2\x80\xae\xe2\x81\xa6\xe2\x81\xa9"), "????");  // bidi
+  const std::string kept = "\xc2\xa0\xc3\xa4\xe2\x80\xa6\xe2\x82\xac\xf0\x9f\x98\x80";
+  EXPECT_EQ(printable(kept), kept);
+  EXPECT_EQ(printable("\xc2"), "\xc2");  // cut off
+}
+
+TEST(JsonText, AllTextsOfADocumentBecomePrintable) {
+  const Json document = Json::parse(
+      R"({"a\u001b": ["b\u0007", {"c": "\u009b\n"}], "reason": "d\n\u001b", "a\u0007": 1, "e": 2})");
+  EXPECT_EQ(printable_texts(document),
+            Json::parse(R"({"a?": ["b?", {"c": "??"}], "reason": "d\n?", "e": 2})"));
+}
+
 TEST(JsonText, PointersEscapeAndUnescape) {
   EXPECT_EQ(pointer_child("/a", "b/c~d"), "/a/b~1c~0d");
   EXPECT_THAT(pointer_tokens("/a/b~1c~0d//0").value(), ElementsAre("a", "b/c~d", "", "0"));

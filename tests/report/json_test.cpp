@@ -22,6 +22,7 @@ namespace flashbench {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(Json, EveryReportOfTheFileIsTheSameByteForByte) {
   const SweepResult result = sample_result();
@@ -74,7 +75,7 @@ TEST(Json, LengthsOfRequestsComeBack) {
     const std::string text = to_json(result);
     EXPECT_THAT(text, HasSubstr("\"batch_spec\": \"q3s50_q20s7_q0s1\""));
     EXPECT_THAT(text, HasSubstr(" --lengths q3s50_q20s7_q0s1"));
-    EXPECT_THAT(text, testing::Not(testing::ContainsRegex("--batch|--q-len|--kv-len")));
+    EXPECT_THAT(text, Not(testing::ContainsRegex("--batch|--q-len|--kv-len")));
     const SweepResult again = result_from_json(text, "memory");
     EXPECT_EQ(again.records[0].item, result.records[0].item);
     EXPECT_EQ(to_json(again), text);
@@ -82,7 +83,49 @@ TEST(Json, LengthsOfRequestsComeBack) {
   }
 }
 
+// The places of all texts in a document.
+std::vector<std::string> places_of_texts(const nlohmann::ordered_json& document) {
+  std::vector<std::string> places;
+  const nlohmann::ordered_json flat = document.flatten();
+  for (const auto& [place, value] : flat.items()) {
+    if (value.is_string()) places.push_back(place);
+  }
+  return places;
+}
+
+// What reports of a result print, or why it is refused.
+std::string all_reports(const std::string& text) {
+  try {
+    const SweepResult result = result_from_json(text, "memory");
+    return to_table(result) + to_csv(result) + to_markdown(result) + to_json(result);
+  } catch (const FileError& error) {
+    return error.what();
+  }
+}
+
 // They could change the terminal of whoever prints a result of others.
+TEST(Json, NoTextOfAFileBringsControlCharacters) {
+  const auto json = nlohmann::ordered_json::parse(to_json(sample_result()));
+  const std::vector<std::string> places = places_of_texts(json);
+  EXPECT_GT(places.size(), 50u);
+  for (const std::string& place : places) {
+    auto changed = json;
+    auto& text = changed[nlohmann::ordered_json::json_pointer(place)];
+    text = text.get<std::string>() +
+           "\x1b[31m\x07\xc2\x9b"
+           "31m";
+    EXPECT_THAT(all_reports(changed.dump()),
+                testing::AllOf(Not(HasSubstr("\x1b")), Not(HasSubstr("\x07")),
+                               Not(HasSubstr("\xc2\x9b")), Not(HasSubstr("u001b"))))
+        << place;
+  }
+}
+
+TEST(Json, ControlCharactersOfKeysAreNotInMessages) {
+  EXPECT_EQ(all_reports("{\"a\\u001b\": 1, \"a\\u001b\": 2}"),
+            "memory: not a flashbench result file: /a?: the key appears twice");
+}
+
 TEST(Json, ControlCharactersBecomeQuestionMarks) {
   auto json = nlohmann::ordered_json::parse(to_json(sample_result()));
   auto& row = json["results"][0];
@@ -142,12 +185,12 @@ TEST(Json, PagesComeBack) {
     EXPECT_EQ(to_csv(again), to_csv(result));
     EXPECT_THAT(to_csv(result), HasSubstr("page_size"));
   }
-  EXPECT_THAT(to_csv(result_of_lengths(Layout::ragged)), testing::Not(HasSubstr("page_size")));
+  EXPECT_THAT(to_csv(result_of_lengths(Layout::ragged)), Not(HasSubstr("page_size")));
 }
 
 TEST(Json, PaddingHasAColumnWhereThereIsAny) {
   EXPECT_THAT(to_csv(result_of_lengths(Layout::bshd)), HasSubstr("pct_padding"));
-  EXPECT_THAT(to_csv(result_of_lengths(Layout::ragged)), testing::Not(HasSubstr("pct_padding")));
+  EXPECT_THAT(to_csv(result_of_lengths(Layout::ragged)), Not(HasSubstr("pct_padding")));
 }
 
 TEST(Json, AGemmOfNoFlopsIsNone) {
