@@ -9,6 +9,7 @@
 #include "measure/pipes.h"
 #include "measure/round_ceilings.h"
 #include "plan/axis.h"
+#include "report/shell_word.h"
 
 namespace flashbench {
 
@@ -266,18 +267,23 @@ std::string repro_command(const Record& record) {
   const InputSpec& inputs = record.item.inputs;
   const bool files = inputs.distribution == Distribution::files;
   std::string command = "flashbench run";
-  if (!record.program.empty()) command += fmt::format(" --program {}", record.program);
-  command += fmt::format(" --providers {}", record.provider);
-  if (record.plugin) command += fmt::format(" --plugin {}", argument(*record.plugin));
+  const auto add = [&](std::string_view option, std::string_view value) {
+    command += fmt::format(" {} {}", option, shell_word(value));
+  };
+  if (!record.program.empty()) add("--program", record.program);
+  add("--providers", record.provider);
+  if (record.plugin) add("--plugin", argument(*record.plugin));
   for (const Axis& axis : axes()) {
     const bool of_files = files && (axis.name == "distribution" || axis.name == "seed");
     if (of_files || !axis.is_mentioned(record.item) || axis.get(record.item).is_null()) continue;
     if (is_set_by_another(axis, record.item)) continue;
-    command += fmt::format(" {} {}", axis.option(), axis.argument(record.item));
+    add(axis.option(), axis.argument(record.item));
   }
   if (files) {
-    command += fmt::format(" --q {} --k {} --v {}", inputs.q, inputs.k, inputs.v);
-    if (record.item.problem.pass == Pass::backward) command += fmt::format(" --do {}", inputs.d_o);
+    add("--q", inputs.q);
+    add("--k", inputs.k);
+    add("--v", inputs.v);
+    if (record.item.problem.pass == Pass::backward) add("--do", inputs.d_o);
   }
   return command;
 }

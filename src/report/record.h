@@ -234,7 +234,7 @@ std::optional<WorstError> worst_error(const Verdict&);
 // "failed" or "not_checked".
 std::string_view verified(const Verdict&);
 
-// The command that runs this record alone.
+// The command that runs this record alone, for a POSIX shell.
 std::string repro_command(const Record&);
 
 }  // namespace flashbench

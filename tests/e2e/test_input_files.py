@@ -1,5 +1,8 @@
 """Inputs from .npy files: those that fit, those that do not, and those that hold something else."""
 
+import json
+import shlex
+import subprocess
 import time
 
 import numpy
@@ -91,3 +94,15 @@ def test_files_that_change_during_a_sweep_give_no_result(flashbench):
     assert process.returncode == 7
     assert "one/v.npy: its contents changed during the sweep" in stderr
     assert not (folder / "out/tiny.json").exists()
+
+
+def test_the_command_of_a_row_is_quoted_for_a_shell(flashbench):
+    odd = "it's $(odd); or so"
+    flashbench("run", "--seq", 16, "--q-heads", 1, "--no-time", "--dump", odd)
+    files = [word for letter in "qkv" for word in (f"--{letter}", f"{odd}/{letter}.npy")]
+    flashbench("run", *files, "--no-time", "--quiet", "--json", "a.json")
+    row = json.loads((flashbench.folder / "a.json").read_text())["results"][0]
+    assert shlex.split(row["repro"])[-6:] == files
+    command = row["repro"].replace("flashbench", shlex.quote(str(flashbench.binary)), 1)
+    subprocess.run(["sh", "-c", f"{command} --no-time --quiet --json b.json"], cwd=flashbench.folder, check=True)
+    assert json.loads((flashbench.folder / "b.json").read_text())["results"][0]["key"] == row["key"]

@@ -481,6 +481,7 @@ TEST(Json, WrongValuesAreRefusedWithTheirPlace) {
            {"/devices/0", 7, "/devices/0: expected an object"},
            {"/devices/0/threads", 1e300, "/devices/0/threads: expected an integer"},
            {"/meta/version", 7, "/meta/version: expected text"},
+           {first + "plugin", {{"path", "x.so"}, {"xxh3", "0"}}, "/provider: expected plugin:NAME"},
            {"/meta/inputs", {1}, "/meta/inputs: expected an object, found [1]"},
            {"/meta/inputs", nullptr, "/meta/inputs: expected an object, found null"},
            {"/meta/inputs", {{"q.npy", 1}}, "/meta/inputs/q.npy: expected text, found 1"},

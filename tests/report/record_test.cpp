@@ -223,6 +223,17 @@ TEST(Record, ReproCommandNamesTheProgram) {
             0u);
 }
 
+TEST(Record, ReproCommandQuotesWhatAShellWouldChange) {
+  Record record = sample_record("plugin:mine", 1);
+  record.program = "my program.py";
+  record.plugin = PluginFile{"plugin:mine", "lib's.so", "0123456789abcdef"};
+  record.item.inputs = {.distribution = Distribution::files, .q = "a;b.npy", .k = "k", .v = "v"};
+  const std::string command = repro_command(record);
+  EXPECT_THAT(command, testing::StartsWith("flashbench run --program 'my program.py' --providers "
+                                           "plugin:mine --plugin 'mine=lib'\\''s.so' "));
+  EXPECT_THAT(command, testing::EndsWith(" --q 'a;b.npy' --k k --v v"));
+}
+
 TEST(Group, FiguresFollowFromTheRuns) {
   const GroupReport group{{1, 1, 2}, {5, 6, 7}, 2, 1.5, 1};
   EXPECT_DOUBLE_EQ(group.skew(), 0.5);
