@@ -1,9 +1,11 @@
 #include "report/result_checks.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -19,10 +21,21 @@ constexpr int64_t kMaxBytes = int64_t{1} << 60;
 constexpr double kMaxLength = 0x1p30;
 constexpr double kMaxRows = 0x1p44;  // batch * heads * length
 
-// Outputs that passed did so by each tensor, and by the judge's own figures.
-void require_passed_tensors(const Verdict& verdict, const StrictJson& correctness) {
+// The tensors that a pass must compute; the logsumexp is judged where there is one.
+std::set<std::string> outputs_of(Pass pass) {
+  if (pass == Pass::forward) return {"o"};
+  return {"dq", "dk", "dv"};
+}
+
+// Outputs that passed did so by each tensor of the pass, and by the judge's own figures.
+void require_passed_tensors(const Verdict& verdict, Pass pass, const StrictJson& correctness) {
   const std::vector<StrictJson> tensors = correctness.at("tensors").elements();
-  if (tensors.empty()) correctness.at("tensors").fail("the tensors that passed");
+  std::set<std::string> missing = outputs_of(pass);
+  for (const TensorError& error : verdict.tensors) missing.erase(error.tensor);
+  if (!missing.empty()) {
+    correctness.at("tensors").fail(
+        fmt::format("{} among the tensors that passed", fmt::join(missing, ", ")));
+  }
   if (!(verdict.checked_fraction > 0)) {
     correctness.at("checked_fraction").fail("a share above 0, as correctness is passed");
   }
@@ -91,7 +104,11 @@ void require_environment(const StrictJson& json) {
   };
   text_if_there(json.at("config"), "name");
   for (const char* key : {"version", "git_commit", "started"}) text_if_there(json.at("meta"), key);
-  require_input_files(StrictJson(json.at("meta").json(), "/meta"));
+  // Other results are added to these.
+  for (const char* key : {"beside", "shards"}) {
+    if (json.at("meta").contains(key)) static_cast<void>(json.at("meta").at(key).elements());
+  }
+  require_input_files(json.at("meta"));
   static_cast<void>(shard_part(json.at("meta").json()));
   const std::vector<StrictJson> devices = json.at("devices").elements();
   if (devices.empty()) json.at("devices").fail("at least one device");
@@ -117,7 +134,9 @@ void require_verified(const Record& record, const StrictJson& row) {
   if (record.status != Status::ok && record.measurement) {
     row.at("status").fail("ok, as the row has times");
   }
-  if (record.verdict.passed()) require_passed_tensors(record.verdict, correctness);
+  if (record.verdict.passed()) {
+    require_passed_tensors(record.verdict, record.item.problem.pass, correctness);
+  }
 }
 
 void require_distinct(const std::vector<Record>& records) {

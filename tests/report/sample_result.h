@@ -59,6 +59,9 @@ inline SweepResult sample_result() {
                           .head_dim = 128,
                           .scale = 0.25};
   sampled.gemm_flops = 2e13;
+  sampled.verdict.tensors = {{"dq", 65536, 0, 1.5e-7, 2e-8, 0.9, 0.4, {1, 2, 3, 4}, true},
+                             {"dk", 65536, 0, 3e-7, 4e-8, 1.1, 0.2, {0, 1, 2, 0}, true},
+                             {"dv", 65536, 0, 3e-7, 4e-8, 1.1, 0.2, {0, 1, 2, 0}, true}};
   sampled.verdict.sampled = true;
   sampled.verdict.checked_fraction = 0.125;
   result.records.push_back(sampled);

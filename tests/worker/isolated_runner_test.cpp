@@ -57,6 +57,9 @@ Record record_of(const std::string& provider, Status status = Status::ok,
   record.provider = provider;
   record.status = status;
   record.reason = reason;
+  if (status == Status::ok) {
+    record.verdict = {Verdict::Status::passed, false, 1, {{.tensor = "o", .passed = true}}, ""};
+  }
   return record;
 }
 
