@@ -50,6 +50,7 @@ class Block {
   void multiply(size_t given, const std::function<void(Case)>& take);
   std::optional<Case> finish();
   bool fits(const Problem&);
+  std::string path_of(const char* key) const;
   void take_from_folder(Json& value) const;
   void set_files(InputSpec& inputs, Pass pass) const;
 
@@ -92,6 +93,10 @@ bool Block::takes(const char* key, const char* value) const {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
+std::string Block::path_of(const char* key) const {
+  return (folder_ / json_.at(key).get<std::string>()).lexically_normal().string();
+}
+
 void Block::check_files() {
   const bool from_files = takes("distribution", "files");
   const bool backward = takes("pass", "backward");
@@ -105,6 +110,10 @@ void Block::check_files() {
     if (!is_read && has(key)) {
       issue(key, from_files ? "is read for pass \"backward\" only"
                             : "is read for distribution \"files\" only");
+    }
+    // Reading a result replaces such characters, and would not find the case of this path again.
+    if (is_read && has(key) && path_of(key) != printable(path_of(key))) {
+      issue(key, "expected a path without control characters");
     }
   }
 }
@@ -220,14 +229,11 @@ void Block::take_from_folder(Json& value) const {
 
 // Files have no seed, and the forward pass no dO; cases that differ in nothing else are the same.
 void Block::set_files(InputSpec& inputs, Pass pass) const {
-  const auto path = [&](const char* key) {
-    return (folder_ / json_.at(key).get<std::string>()).lexically_normal().string();
-  };
   inputs = {.distribution = Distribution::files,
-            .q = path("q"),
-            .k = path("k"),
-            .v = path("v"),
-            .d_o = pass == Pass::backward ? path("d_o") : ""};
+            .q = path_of("q"),
+            .k = path_of("k"),
+            .v = path_of("v"),
+            .d_o = pass == Pass::backward ? path_of("d_o") : ""};
 }
 
 // Pointers of the blocks that have an issue at or below them.
