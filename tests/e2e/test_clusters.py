@@ -218,6 +218,26 @@ def test_rows_that_are_missing_are_refused(shards, flashbench):
     assert "shard 2/3 has 0 of its" in refused(flashbench, shards, code=2)
 
 
+def test_rows_of_a_provider_that_are_missing_are_refused(shards, flashbench):
+    provider = document(shard_file(shards, 2))["results"][0]["provider"]
+    change(shard_file(shards, 2), lambda result: result.update(
+        results=[row for row in result["results"] if row["provider"] != provider]))
+    assert "shard 2/3 " in refused(flashbench, shards, code=2)
+
+
+def test_rows_of_another_provider_are_refused(shards, flashbench):
+    row = {**document(shard_file(shards, 2))["results"][0], "provider": "wonder"}
+    change(shard_file(shards, 2), lambda result: result["results"].append(row))
+    assert "found one of wonder" in refused(flashbench, shards, code=2)
+
+
+def test_more_cases_than_a_config_can_have_are_refused(shards, flashbench):
+    for number in (1, 2, 3):
+        change(shard_file(shards, number), lambda result: result["meta"]["shard"]["sweep"].update(cases=2**62))
+    said = "/meta/shard/sweep/cases: expected from 1 to 20000, found 4611686018427387904"
+    assert said in flashbench("report", shards, expect=7).stderr
+
+
 def test_a_damaged_shard_is_refused(shards, flashbench):
     change(shard_file(shards, 2), lambda result: result["meta"]["shard"].update(number=7))
     stderr = flashbench("report", shards, expect=7).stderr

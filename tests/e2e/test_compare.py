@@ -237,6 +237,31 @@ def test_a_damaged_compressed_result(results, flashbench, damage, said):
         assert process.stdout == ""
 
 
+@pytest.mark.parametrize("change", [
+    lambda result: result["results"][0].update(status="failed"),
+    lambda result: result["results"][0]["correctness"].update(status="not_checked"),
+    lambda result: result["results"][0]["correctness"].update(tensors=[]),
+])
+def test_a_time_without_verified_outputs_is_refused(results, changed, flashbench, change):
+    bad = changed(change)
+    for arguments, code in [(["compare", bad, results["plain"]], 5), (["compare", results["plain"], bad], 7),
+                            (["report", bad], 7)]:
+        process = flashbench(*arguments, expect=code)
+        assert "/results/0: /" in process.stderr and "expected" in process.stderr and process.stdout == ""
+
+
+def test_no_text_of_a_result_changes_the_terminal(results, changed, flashbench):
+    def color(result):
+        result["meta"].update(version="1\x1b[31m", started="\x07now\x9b31m")
+        result["results"][0]["correctness"]["reason"] = "\x1b[2J"
+
+    outputs = [flashbench("compare", results["plain"], changed(color)).stdout,
+               flashbench("report", changed(color), "--format", "md").stdout,
+               flashbench("report", changed(lambda result: result["results"][0].update(status="\x1b[31m")), expect=7).stderr]
+    assert "1?[31m" in outputs[0] and "?now?31m" in outputs[1]
+    assert not any(character in text for text in outputs for character in "\x1b\x07\x9b")
+
+
 def test_a_missing_baseline(results, flashbench):
     assert "no.json" in flashbench("compare", "no.json", results["plain"], expect=5).stderr
     assert "no.json" in flashbench("compare", results["plain"], "no.json", expect=7).stderr
