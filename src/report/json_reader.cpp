@@ -331,7 +331,7 @@ Record record_from_json(const Json& document) {
   record.provider = printable(json.at("provider"));
   if (json.contains("plugin")) {
     const StrictJson plugin = json.at("plugin");
-    if (!record.provider.starts_with("plugin:")) json.at("provider").fail("plugin:NAME");
+    if (!is_plugin(record.provider)) json.at("provider").fail("plugin:NAME");
     record.plugin = PluginFile{record.provider, plugin.at("path"), plugin.at("xxh3")};
   }
   if (json.contains("program")) record.program = json.at("program");
