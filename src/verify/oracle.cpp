@@ -171,8 +171,13 @@ Oracle::Impl::Impl(const Problem& asked, const Inputs& given, const Storage& sto
     const OracleBudget larger{budget.fp64_flops * kGpuBudgetFactor, budget.sample_seed};
     selection = select_rows(problem, larger);
     if (better_on_gpu(problem, selection, device)) {
-      references = references_on_gpu(problem, inputs, storage, selection, device);
-      return;
+      try {
+        references = references_on_gpu(problem, inputs, storage, selection, device);
+        return;
+      } catch (const OutOfMemory&) {
+        // The host judges fewer rows. A backward pass would need all of its forward pass there.
+        if (problem.pass == Pass::backward) throw;
+      }
     }
   }
   selection = select_rows(problem, budget);

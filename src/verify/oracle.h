@@ -73,8 +73,8 @@ class Oracle {
   // read, because the reference gradients are those of exact attention. `storage` is that
   // of the judged providers. `before_rounding`: the inputs of a problem with a kv_dtype before K
   // and V were rounded, so that the verdict has what that costs. Inputs and device must outlive the
-  // oracle. The constructor does the work, on the device's threads or, if that is faster and no
-  // input is bytes, on the GPU.
+  // oracle. The constructor does the work, on the device's threads or, if that is faster, no
+  // input is bytes and the GPU has room, on the GPU.
   // For a backward problem it includes the forward pass of every row, whatever the budget, because
   // exact_forward must return it.
   Oracle(const Problem& problem, const Inputs& inputs, const Storage& storage,
