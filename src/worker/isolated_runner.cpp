@@ -72,13 +72,20 @@ class IsolatedRunner : public Runner {
         records[name] = ended(item, name, broken->second);
       }
     }
-    for (bool tried_again = false; !left.empty();) {
+    std::vector<std::string> apart;  // plugins that run alone, after the others
+    for (bool tried_again = false; !left.empty() || !apart.empty();) {
+      if (left.empty()) {
+        left = {apart.back()};
+        apart.pop_back();
+        tried_again = false;
+      }
       const auto outcome = ask_for(item, left, options);
       if (const auto* answered = std::get_if<std::vector<Record>>(&outcome)) {
         const int culprit = left_running_;
         if (culprit < 0) {
           for (const Record& record : *answered) records[record.provider] = record;
-          break;
+          left.clear();
+          continue;
         }
         // The times of the others would be disturbed by what it left running.
         const std::string name = left.at(static_cast<size_t>(culprit));
@@ -92,7 +99,10 @@ class IsolatedRunner : public Runner {
       worker_.reset();
       if (isolation_.interrupted()) return all(item, providers, {Status::skipped, "interrupted"});
       start_worker();
-      if (culprit >= 0 && culprit < static_cast<int>(left.size())) {
+      const bool known = culprit >= 0 && culprit < static_cast<int>(left.size());
+      const bool may_be_of_others = !known || !is_plugin(left[static_cast<size_t>(culprit)]);
+      if (may_be_of_others && take_plugins_apart(left, apart)) continue;
+      if (known) {
         const std::string name = left[static_cast<size_t>(culprit)];
         records[name] = ended(item, name, end);
         left.erase(left.begin() + culprit);
@@ -166,6 +176,17 @@ class IsolatedRunner : public Runner {
 
  private:
   using Outcome = std::variant<std::vector<Record>, AbnormalEnd>;
+
+  // What a plugin did to the process may end it while another provider is at work. Returns false if
+  // there are not both plugins and others.
+  static bool take_plugins_apart(std::vector<std::string>& left, std::vector<std::string>& apart) {
+    const auto plugins = std::ranges::stable_partition(
+        left, [](const std::string& name) { return !is_plugin(name); });
+    if (plugins.empty() || plugins.begin() == left.begin()) return false;
+    apart.assign(plugins.begin(), plugins.end());
+    left.erase(plugins.begin(), plugins.end());
+    return true;
+  }
 
   Record ended(const Case& item, const std::string& provider, const AbnormalEnd& end) const {
     Record record;

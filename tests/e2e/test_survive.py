@@ -72,6 +72,7 @@ def ignores(pid, number):
         ("exit", "crashed", "without an answer, with exit code 0", 4),
         ("crash_early", "crashed", "killed by signal 11", 4),
         ("crash_late", "crashed", "killed by signal 11", 4),
+        ("crash_beside", "crashed", "killed by signal 11", 4),
         ("crash_at_load", "crashed", "when it was loaded, its worker was killed by signal 11", 4),
         ("error", "error", "reported, as told", 4),
         ("garbage", "error", "run returned the status 77, which is not allowed: ???", 4),

@@ -14,6 +14,7 @@
 //   refuse_late    refuses it in prepare
 //   crash_early    dies in supports
 //   crash_late     dies when its session ends
+//   crash_beside   dies 50 ms after its second run, whoever is at work then
 //   hang           never returns
 //   deaf           never returns, with SIGUSR1 ignored and, unless FLASHBENCH_HEARS is set, SIGTERM
 //   kill_parent    kills whoever started the process
@@ -197,6 +198,7 @@ struct flashbench_session {
   Status misbehave(const flashbench_tensors& t) {
     static const std::map<std::string, Act> acts{
         {"crash", &flashbench_session::crash},
+        {"crash_beside", &flashbench_session::crash_beside},
         {"abort", &flashbench_session::abort},
         {"exit", &flashbench_session::exit},
         {"error", &flashbench_session::report_an_error},
@@ -303,6 +305,15 @@ struct flashbench_session {
     while (forever) {
     }
     std::abort();
+  }
+
+  Status crash_beside(const flashbench_tensors&) {
+    if (runs_ != 2) return {};
+    std::thread([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      std::raise(SIGSEGV);
+    }).detach();
+    return {};
   }
 
   Status leave_a_thread(const flashbench_tensors&) {
