@@ -180,11 +180,11 @@ class IsolatedRunner : public Runner {
   // What a plugin did to the process may end it while another provider is at work. Returns false if
   // there are not both plugins and others.
   static bool take_plugins_apart(std::vector<std::string>& left, std::vector<std::string>& apart) {
-    const auto plugins = std::ranges::stable_partition(
-        left, [](const std::string& name) { return !is_plugin(name); });
-    if (plugins.empty() || plugins.begin() == left.begin()) return false;
-    apart.assign(plugins.begin(), plugins.end());
-    left.erase(plugins.begin(), plugins.end());
+    const auto first_plugin = std::stable_partition(
+        left.begin(), left.end(), [](const std::string& name) { return !is_plugin(name); });
+    if (first_plugin == left.begin() || first_plugin == left.end()) return false;
+    apart.assign(first_plugin, left.end());
+    left.erase(first_plugin, left.end());
     return true;
   }
 
