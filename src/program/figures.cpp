@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 
+#include "measure/sample_bounds.h"
 #include "plan/json_text.h"
 
 namespace flashbench {
@@ -12,9 +13,6 @@ namespace {
 
 using Json = ProgramProcess::Json;
 
-// As in result files (report/json_reader.cpp).
-constexpr double kShortestRun = 1e-12;  // seconds; below the resolution of any clock
-constexpr double kLongest = 1e9;        // seconds; thirty years
 constexpr double kMostBytes = 0x1p60;
 
 }  // namespace
@@ -22,13 +20,13 @@ constexpr double kMostBytes = 0x1p60;
 std::optional<double> AnsweredFigures::seconds_of_run(const char* key) const {
   const Json* value = find(key);
   if (value == nullptr) return std::nullopt;
-  return number(key, *value, kShortestRun, kLongest);
+  return number(key, *value, kShortestSample, kLongestSample);
 }
 
 std::optional<double> AnsweredFigures::seconds(const char* key) const {
   const Json* value = find(key);
   if (value == nullptr) return std::nullopt;
-  return number(key, *value, 0, kLongest);
+  return number(key, *value, 0, kLongestSample);
 }
 
 std::optional<int64_t> AnsweredFigures::bytes(const char* key) const {

@@ -3,6 +3,7 @@
 #include "attention/error.h"
 #include "files/gzip.h"
 #include "files/read_file.h"
+#include "measure/sample_bounds.h"
 #include "plan/axis.h"
 #include "plan/json_text.h"
 #include "plan/strict_json.h"
@@ -16,9 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kMostCounted = 9e18;      // fits an int64_t
-constexpr double kShortestSample = 1e-12;  // seconds; below the resolution of any clock
-constexpr double kLongestSample = 1e9;     // thirty years
+constexpr double kMostCounted = 9e18;  // fits an int64_t
 constexpr double kLeastDivisible = 1e-30, kMostDivisible = 1e30;
 
 constexpr JsonLimits kResultLimits{
