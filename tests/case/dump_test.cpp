@@ -34,6 +34,14 @@ class DumpTest : public testing::Test {
     problem_ = {.batch = 2, .q_heads = 4, .kv_heads = 2, .q_len = 3, .kv_len = 5, .head_dim = 16};
   }
 
+  // Whatever a test has dumped is known to files_of_dump, which protects inputs.
+  void TearDown() override {
+    if (!fs::is_directory(folder())) return;
+    std::set<std::string> known;
+    for (const fs::path& file : files_of_dump(folder(), {"any"})) known.insert(file.filename());
+    for (const std::string& name : files()) EXPECT_TRUE(known.contains(name)) << name;
+  }
+
   fs::path folder() const { return temporary_ / "new" / "dump"; }
 
   void dump_inputs_of_problem() {
