@@ -12,39 +12,46 @@
 namespace flashbench::kernels::sm90 {
 namespace {
 
-int64_t row_blocks(int64_t rows) {
-  return (rows + kQuantizedRows - 1) / kQuantizedRows;
-}
+constexpr int kQ = 0, kK = 1, kV = 2;
 
-// Blocks of columns of a block of rows.
-int64_t column_blocks(const Problem& p) {
-  const bool rotated = recipe_of(p.quantize).hadamard;
-  return p.head_dim / quantized_columns(static_cast<int>(p.head_dim), rotated);
-}
+// How the rows of each head are divided.
+struct Blocks {
+  int64_t of_head[3], of_tensor[3], count = 0;
+
+  Blocks(const Problem& p, int rows) {
+    const int64_t heads[] = {p.q_heads, p.kv_heads, p.kv_heads};
+    const int64_t lengths[] = {p.q_len, p.kv_len, p.kv_len};
+    const bool rotated = recipe_of(p.quantize).hadamard;
+    const auto columns = quantized_columns(static_cast<int>(p.head_dim), rotated);
+    for (const int i : {kQ, kK, kV}) {
+      of_head[i] = (lengths[i] + rows - 1) / rows * (p.head_dim / columns);
+      of_tensor[i] = p.batch * heads[i] * of_head[i];
+      count += of_tensor[i];
+    }
+  }
+};
 
 // The parts of the workspace.
 struct Parts {
   static constexpr size_t kAlignment = 256;
 
   size_t counters, amaxes, descales, q, k, bytes;
-  int64_t factors[3], blocks[3];  // of Q, K and V
+  int64_t factors[3];  // of Q, K and V
 
   explicit Parts(const Problem& p) {
     const Recipe recipe = recipe_of(p.quantize);
     const bool one = recipe.descale == Descale::per_tensor;
-    factors[0] = one ? 1 : p.batch * p.q_heads;
-    factors[1] = factors[2] = one ? 1 : p.batch * p.kv_heads;
+    factors[kQ] = one ? 1 : p.batch * p.q_heads;
+    factors[kK] = factors[kV] = one ? 1 : p.batch * p.kv_heads;
     size_t end = 0;
     const auto take = [&](int64_t bytes_of_part) {
       const size_t begin = end;
       end += (static_cast<size_t>(bytes_of_part) + kAlignment - 1) / kAlignment * kAlignment;
       return begin;
     };
-    blocks[0] = p.batch * p.q_heads * row_blocks(p.q_len) * column_blocks(p);
-    blocks[1] = blocks[2] = p.batch * p.kv_heads * row_blocks(p.kv_len) * column_blocks(p);
     counters = take(2 * sizeof(unsigned));
-    amaxes = take((blocks[0] + blocks[1] + blocks[2]) * int64_t{sizeof(unsigned)});
-    descales = take((factors[0] + factors[1] + factors[2]) * int64_t{sizeof(float)});
+    amaxes = take(Blocks(p, kQuantizedRows).count * int64_t{sizeof(unsigned)});
+    descales = take((factors[kQ] + factors[kK] + factors[kV]) * int64_t{sizeof(float)});
     q = take(p.batch * p.q_heads * p.q_len * p.head_dim);
     k = take(p.batch * p.kv_heads * p.kv_len * p.head_dim);
     bytes = end;
@@ -55,8 +62,9 @@ struct Parts {
 struct Kernels {
   CudaKernel<QuantizeArguments> amax, round;
   CudaKernel<QuantizeHeadsArguments> heads;
-  int heads_at_once;      // thread blocks of it on a multiprocessor
-  int reported_at_least;  // blocks of rows of each, before it waits for others
+  // Of the one launch: rows of a block, thread blocks on a multiprocessor, blocks that each of
+  // these reports before it waits for others, and heads that are best together.
+  int rows, at_once, reported_first, together;
 };
 
 template <int kHeadDim, bool kRotated>
@@ -67,8 +75,10 @@ constexpr Kernels kernels() {
           {"sm90_quantize", quantize_kernel<kHeadDim, kRotated>, kThreads},
           {"sm90_quantize_heads", quantize_heads_kernel<kHeadDim>, Heads::kThreads,
            sizeof(typename Heads::Shared)},
+          Heads::kBlockRows,
           Heads::kAtOnce,
-          Heads::kSlots};
+          Heads::kAhead + 1,
+          Heads::kTogether};
 }
 
 template <int kHeadDim>
@@ -88,16 +98,30 @@ Kernels kernels_of(const Problem& p) {
   }
 }
 
-// Whether the heads are rounded by one launch, and if so, of how many thread blocks.
-int64_t thread_blocks_at_once(const Problem& p, const DeviceInfo& device) {
-  return int64_t{device.threads} * kernels_of(p).heads_at_once;
-}
-bool is_at_once(const Problem& p, const DeviceInfo& device) {
-  const Recipe recipe = recipe_of(p.quantize);
-  return recipe.descale == Descale::per_head && !recipe.hadamard &&
-         row_blocks(std::max(p.q_len, p.kv_len)) * column_blocks(p) <=
-             thread_blocks_at_once(p, device) * kernels_of(p).reported_at_least;
-}
+// The launch that rounds each head by a factor of its own.
+struct HeadsLaunch {
+  Blocks blocks;
+  int64_t thread_blocks;  // of which each has as many blocks as the others, or one more
+  int64_t most_together;  // blocks, of heads that are together
+  bool possible;
+
+  HeadsLaunch(const Problem& p, const Kernels& by, const DeviceInfo& device) : blocks(p, by.rows) {
+    const int64_t most = int64_t{device.threads} * by.at_once;
+    const int64_t rounds = (blocks.count + most - 1) / most;
+    thread_blocks = (blocks.count + rounds - 1) / rounds;
+    most_together = thread_blocks * by.reported_first;
+    const Recipe recipe = recipe_of(p.quantize);
+    possible = recipe.descale == Descale::per_head && !recipe.hadamard &&
+               std::ranges::max(blocks.of_head) <= most_together;
+  }
+
+  // How many heads of a tensor are together.
+  int together(int which, int heads, const Kernels& by) const {
+    const bool fit =
+        heads % by.together == 0 && by.together * blocks.of_head[which] <= most_together;
+    return fit ? by.together : 1;
+  }
+};
 
 }  // namespace
 
@@ -111,7 +135,7 @@ size_t quantized_bytes(const Problem& p) {
 
 std::vector<KernelFacts> quantize_facts(const Problem& p, const DeviceInfo& device) {
   const Kernels by = kernels_of(p);
-  if (is_at_once(p, device)) return {kernel_facts(by.heads)};
+  if (HeadsLaunch(p, by, device).possible) return {kernel_facts(by.heads)};
   return {kernel_facts(by.amax), kernel_facts(by.round)};
 }
 
@@ -132,6 +156,10 @@ Inputs quantize(const Launch& at, const Inputs& in, void* workspace, uint8_t* tr
 
   a.amaxes = reinterpret_cast<unsigned*>(part(parts.amaxes));
   auto* descales = reinterpret_cast<float*>(part(parts.descales));
+  const Kernels by = kernels_of(p);
+  const HeadsLaunch heads(p, by, at.device);
+  const int block_rows = heads.possible ? by.rows : kQuantizedRows;
+  const Blocks blocks(p, block_rows);
   const auto rounded = [&](const ConstTensorView& from, uint8_t* to, int which,
                            QuantizedTensor& tensor) {
     tensor = {.from = static_cast<const __nv_bfloat16*>(from.data),
@@ -142,8 +170,9 @@ Inputs quantize(const Launch& at, const Inputs& in, void* workspace, uint8_t* tr
               .descales = descales,
               .heads = static_cast<int>(from.heads),
               .rows = static_cast<int>(from.length),
-              .row_blocks = static_cast<int>(row_blocks(from.length)),
-              .blocks = static_cast<int>(parts.blocks[which])};
+              .row_blocks = static_cast<int>((from.length + block_rows - 1) / block_rows),
+              .blocks = static_cast<int>(blocks.of_tensor[which]),
+              .heads_together = heads.together(which, static_cast<int>(from.heads), by)};
     a.blocks += tensor.blocks;
     descales += parts.factors[which];
     ConstTensorView view{to,
@@ -159,18 +188,16 @@ Inputs quantize(const Launch& at, const Inputs& in, void* workspace, uint8_t* tr
     return view;
   };
   Inputs out = in;
-  out.q = rounded(in.q, part(parts.q), 0, a.q);
-  out.k = rounded(in.k, part(parts.k), 1, a.k);
-  out.v = rounded(in.v, transposed_v, 2, a.v);
+  out.q = rounded(in.q, part(parts.q), kQ, a.q);
+  out.k = rounded(in.k, part(parts.k), kK, a.k);
+  out.v = rounded(in.v, transposed_v, kV, a.v);
 
   if (at.part == RunPart::attention) return out;
-  const Kernels by = kernels_of(p);
-  if (is_at_once(p, at.device)) {
-    a.q_map = tensor_map(in.q, kQuantizedRows);
-    a.k_map = tensor_map(in.k, kQuantizedRows);
-    a.v_map = tensor_map(in.v, kQuantizedRows);
-    launch_kernel(by.heads, std::min<int64_t>(a.blocks, thread_blocks_at_once(p, at.device)), a,
-                  stream, Start::together);
+  if (heads.possible) {
+    a.q_map = tensor_map(in.q, block_rows);
+    a.k_map = tensor_map(in.k, block_rows);
+    a.v_map = tensor_map(in.v, block_rows);
+    launch_kernel(by.heads, heads.thread_blocks, a, stream, Start::together);
   } else {
     launch_kernel<QuantizeArguments>(by.amax, a.blocks, a, stream);
     launch_kernel<QuantizeArguments>(by.round, a.blocks, a, stream, Start::early);

@@ -38,6 +38,7 @@ struct QuantizedTensor {
   uint8_t* to;  // of Q and K dense; of V as TransposeArguments::to
   float* descales;
   int heads, rows, row_blocks, blocks;
+  int heads_together;  // whose blocks take turns, see QuantizeHeads::index_of
 };
 
 struct QuantizeArguments {
@@ -49,7 +50,7 @@ struct QuantizeArguments {
 };
 
 // What a thread block rounds: columns of a block of rows.
-template <int kHeadDim, int kColumns>
+template <int kHeadDim, int kColumns, int kRows = kQuantizedRows>
 struct QuantizedBlock {
   static constexpr int kColumnBlocks = kHeadDim / kColumns;
 
@@ -68,7 +69,7 @@ struct QuantizedBlock {
     const int of_rows = number / kColumnBlocks;
     first_column = number % kColumnBlocks * kColumns;
     head = of_rows / tensor.row_blocks;
-    first_row = of_rows % tensor.row_blocks * kQuantizedRows;
+    first_row = of_rows % tensor.row_blocks * kRows;
   }
 
   // How many blocks its head has.
@@ -79,7 +80,8 @@ struct QuantizedBlock {
     if (!is_v) {
       return tensor.to + (int64_t{head} * tensor.rows + first_row) * kHeadDim + first_column;
     }
-    const int64_t key_block = int64_t{head} * tensor.row_blocks + first_row / kQuantizedRows;
+    const int key_blocks = (tensor.rows + kTransposedKeys - 1) / kTransposedKeys;
+    const int64_t key_block = int64_t{head} * key_blocks + first_row / kTransposedKeys;
     return tensor.to + (key_block * kHeadDim + first_column) * kTransposedKeys;
   }
 

@@ -43,8 +43,9 @@ Problem rounded(Problem p, Quantize quantize) {
 }
 
 // The kernel starts while the launch that transposes V, or rounds the inputs, ends. Of those that
-// round, one has more blocks of rows than run at the same time, one a head with more, and one a
-// head with so many that its largest magnitude is found by a launch before.
+// round, one has more blocks of rows than run at the same time, one a head with more (at head_dim
+// 64, where heads take turns, one has two heads with more together, one each), and one a head with
+// so many that its largest magnitude is found by a launch before.
 const std::vector<Problem> kE4m3Problems{
     grouped_problem(Dtype::e4m3, Mask::none, 8, 513, 777, 64),
     grouped_problem(Dtype::e4m3, Mask::causal_bottom_right, 8, 515, 900, 128),
@@ -53,7 +54,9 @@ const std::vector<Problem> kE4m3Problems{
     rounded(grouped_problem(Dtype::bf16, Mask::causal_bottom_right, 8, 450, 321, 256),
             Quantize::e4m3_head),
     rounded(grouped_problem(Dtype::bf16, Mask::none, 1, 3, 40000, 128), Quantize::e4m3_head),
-    rounded(grouped_problem(Dtype::bf16, Mask::none, 1, 3, 70000, 128), Quantize::e4m3_head),
+    rounded(grouped_problem(Dtype::bf16, Mask::none, 1, 3, 110000, 128), Quantize::e4m3_head),
+    rounded(grouped_problem(Dtype::bf16, Mask::none, 2, 3, 50000, 64), Quantize::e4m3_head),
+    rounded(grouped_problem(Dtype::bf16, Mask::none, 2, 3, 120000, 64), Quantize::e4m3_head),
     rounded(grouped_problem(Dtype::bf16, Mask::none, 8, 400, 100, 128),
             Quantize::e4m3_tensor_hadamard),
 };
