@@ -140,22 +140,24 @@ RecipeCost Oracle::Impl::recipe_cost(const ConstTensorView& o) const {
   std::map<std::pair<int64_t, int64_t>, SquaresOfHead> heads;
   for (size_t i = 0; i < selection.queries.size(); ++i) {
     const RowBlock& block = selection.queries[i];
-    SquaresOfHead& head = heads[{block.batch, block.head}];
+    SquaresOfHead& of_head = heads[{block.batch, block.head}];
     for (size_t row = 0; row < block.rows.size(); ++row) {
       const auto number = static_cast<int64_t>(row);
       const double* before = std::as_const(*before_rounding).values(i).row(number);
       const double* after = of_rounded.values(i).row(number);
       const int64_t at = o.offset(block.batch, block.head, block.rows[row]);
+      SquaresOfHead of_row;
       for (int64_t c = 0; c < problem.value_dim(); ++c) {
         const auto found = static_cast<double>(load_element(o.data, o.dtype, at + c));
         const auto stored = static_cast<double>(round_to(o.dtype, static_cast<float>(before[c])));
-        head.elements += 1;
-        head.total += square(found - before[c]);
-        head.quant += square(after[c] - before[c]);
-        head.kernel += square(found - after[c]);
-        head.exact += square(before[c]);
-        head.storing += square(stored - before[c]);
+        of_row.elements += 1;
+        of_row.total += square(found - before[c]);
+        of_row.quant += square(after[c] - before[c]);
+        of_row.kernel += square(found - after[c]);
+        of_row.exact += square(before[c]);
+        of_row.storing += square(stored - before[c]);
       }
+      add_row(of_head, of_row);
     }
   }
   std::vector<SquaresOfHead> squares;

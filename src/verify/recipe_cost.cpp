@@ -11,7 +11,8 @@ namespace {
 
 constexpr double kMostApart = 0.05;      // of the squares
 constexpr double kLeastOverStoring = 8;  // of the recipe's error over that of storing O
-constexpr double kLeastElements = 1000;
+// Seen with right providers, two heads of 40 rows with outliers: up to 3.5 in 231.
+constexpr double kMostStandardErrors = 5;
 constexpr size_t kLeastHeads = 4;
 
 // The 97.5% point of Student's t (Abramowitz and Stegun 26.7.5), to 1% from 3 degrees of freedom
@@ -48,18 +49,29 @@ Rmse rmse_of(const std::vector<SquaresOfHead>& heads, double SquaresOfHead::*squ
 }  // namespace
 
 std::optional<double> RecipeCost::added() const {
-  if (quant.value < kLeastOverStoring * storing || elements < kLeastElements) return std::nullopt;
+  if (quant.value < kLeastOverStoring * storing) return std::nullopt;
   if (!(total.value > 0)) return std::nullopt;
   return (quant.value * quant.value + kernel.value * kernel.value) / (total.value * total.value);
 }
 
 std::string RecipeCost::why_not_added() const {
   const auto sum = added();
-  if (!sum || std::abs(*sum - 1) <= kMostApart) return "";
+  if (!sum || std::abs(*sum - 1) <= kMostApart || standard_errors <= kMostStandardErrors) return "";
   return fmt::format(
       "its error depends on that of the recipe: the squares of {:.3g} (rounding the inputs) and "
-      "{:.3g} (the kernel) add up to {:.3g} of that of {:.3g} (both), and should to 1 within {:g}%",
-      quant.value, kernel.value, *sum, total.value, 100 * kMostApart);
+      "{:.3g} (the kernel) add up to {:.3g} of that of {:.3g} (both), and should to 1 within {:g}% "
+      "or {:g} standard errors",
+      quant.value, kernel.value, *sum, total.value, 100 * kMostApart, kMostStandardErrors);
+}
+
+void add_row(SquaresOfHead& of_head, const SquaresOfHead& of_row) {
+  for (double SquaresOfHead::*const sum :
+       {&SquaresOfHead::elements, &SquaresOfHead::total, &SquaresOfHead::quant,
+        &SquaresOfHead::kernel, &SquaresOfHead::exact, &SquaresOfHead::storing}) {
+    of_head.*sum += of_row.*sum;
+  }
+  const double excess = of_row.total - of_row.quant - of_row.kernel;
+  of_head.squared_excess += excess * excess;
 }
 
 RecipeCost recipe_cost(const std::vector<SquaresOfHead>& heads) {
@@ -70,7 +82,13 @@ RecipeCost recipe_cost(const std::vector<SquaresOfHead>& heads) {
   cost.rms_o = rmse_of(heads, &SquaresOfHead::exact).value;
   cost.storing = rmse_of(heads, &SquaresOfHead::storing).value;
   cost.heads = heads.size();
-  for (const SquaresOfHead& head : heads) cost.elements += head.elements;
+  double excess = 0, squared_excess = 0;
+  for (const SquaresOfHead& head : heads) {
+    cost.elements += head.elements;
+    excess += head.total - head.quant - head.kernel;
+    squared_excess += head.squared_excess;
+  }
+  if (squared_excess > 0) cost.standard_errors = std::abs(excess) / std::sqrt(squared_excess);
   return cost;
 }
 

@@ -7,14 +7,19 @@
 namespace flashbench {
 namespace {
 
-// Mean squares of 25, 9 and 16: 5² = 3² + 4².
-SquaresOfHead head_of(double total) {
-  return {.elements = 1000,
-          .total = 1000 * total,
-          .quant = 9000,
-          .kernel = 16000,
-          .exact = 1e6,
-          .storing = 1};
+// Mean squares of 25, 9 and 16: 5² = 3² + 4². All rows are alike.
+SquaresOfHead head_of(double total, int rows = 40) {
+  const double elements = 1000.0 / rows;
+  SquaresOfHead head;
+  for (int row = 0; row < rows; ++row) {
+    add_row(head, {.elements = elements,
+                   .total = elements * total,
+                   .quant = elements * 9,
+                   .kernel = elements * 16,
+                   .exact = elements * 1000,
+                   .storing = elements * 1e-3});
+  }
+  return head;
 }
 
 TEST(RecipeCost, RootMeanSquaresOverAllHeads) {
@@ -43,9 +48,20 @@ TEST(RecipeCost, SquaresThatDoNotAddUp) {
   SquaresOfHead stored = head_of(40);
   stored.storing = 1000;  // more than an eighth of the recipe's error
   EXPECT_EQ(recipe_cost({stored}).added(), std::nullopt);
-  SquaresOfHead few = head_of(40);
-  few.elements = 900;
-  EXPECT_EQ(recipe_cost({few}).added(), std::nullopt);
+}
+
+// As many standard errors as the root of the number of rows, if they are alike; fewer if they are
+// not.
+TEST(RecipeCost, SquaresThatDoNotAddUpByChance) {
+  EXPECT_NEAR(recipe_cost({head_of(27, 36)}).standard_errors, 6, 1e-9);
+  EXPECT_EQ(recipe_cost({head_of(27, 24)}).why_not_added(), "");
+  EXPECT_NE(recipe_cost({head_of(27, 26)}).why_not_added(), "");
+  EXPECT_NE(recipe_cost({head_of(27, 13), head_of(27, 13)}).why_not_added(), "");
+
+  SquaresOfHead one_row_differs = head_of(25);
+  add_row(one_row_differs, {.elements = 25, .total = 9000, .quant = 225, .kernel = 400});
+  EXPECT_LT(*recipe_cost({one_row_differs}).added(), 0.8);
+  EXPECT_EQ(recipe_cost({one_row_differs}).why_not_added(), "");
 }
 
 }  // namespace
