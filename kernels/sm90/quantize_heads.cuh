@@ -138,6 +138,7 @@ struct QuantizeHeads : Barriers<NoDelay> {
       const unsigned largest =
           largest_reported<4>(a.amaxes, first + lane, first + block.of_head(), 32, parity);
       const float divisor = descale_of(__reduce_max_sync(~0u, largest));
+      __syncwarp();  // all lanes have read shared.magnitudes before the first one arrives
       if (lane == 0) {
         if (from_first == 0) tensor.descales[block.head] = divisor;
         shared.roundings[current.stage] = {divisor, tensor.rows - block.first_row, block.to()};
@@ -244,6 +245,7 @@ struct QuantizeHeads : Barriers<NoDelay> {
       if (i < a.blocks) {
         wait(shared.full[next.stage], next.parity);
         const unsigned largest = largest_of_rows(shared.blocks[next.stage], warp, lane);
+        __syncwarp();  // all lanes have read shared.roundings before the first one arrives
         if (lane == 0) {
           shared.magnitudes[next_slot.stage][warp] = largest;
           arrive(shared.found[next_slot.stage]);
