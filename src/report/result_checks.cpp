@@ -124,6 +124,9 @@ void require_verified(const Record& record, const StrictJson& row) {
   if (record.status == Status::ok && record.verdict.status == Verdict::Status::failed) {
     row.at("status").fail("failed, as its correctness");
   }
+  if (record.status == Status::ok && !record.reason.empty()) {
+    row.at("reason").fail("an empty text, as the row is ok");
+  }
   if (record.status == Status::ok && !record.verdict.passed()) {
     correctness.at("status").fail("passed, as the row is ok");
   }

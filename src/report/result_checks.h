@@ -25,8 +25,8 @@ void require_countable(const Problem&);
 // The parts of "config", "meta" and "devices" that reports print must have the expected types.
 void require_environment(const StrictJson& result);
 
-// A row that is ok was verified, every output of it; and only such a row may have times. `row` is
-// where the record was read from.
+// A row that is ok was verified, every output of it, and has no reason why not; and only such a row
+// may have times. `row` is where the record was read from.
 void require_verified(const Record&, const StrictJson& row);
 
 // There must be only one record for each case and provider.

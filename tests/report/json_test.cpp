@@ -128,11 +128,11 @@ TEST(Json, ControlCharactersOfKeysAreNotInMessages) {
 
 TEST(Json, ControlCharactersBecomeQuestionMarks) {
   auto json = nlohmann::ordered_json::parse(to_json(sample_result()));
-  auto& row = json["results"][0];
+  auto& row = json["results"][3];  // not ok, so that it has a reason
   row["provider"] = "a\x1b[2J";
   row["kernel"] = "b\x07\n";
   row["reason"] = "c\x1b]0;\x07\n\tlines";
-  const Record record = result_from_json(json.dump(), "memory").records[0];
+  const Record record = result_from_json(json.dump(), "memory").records[3];
   EXPECT_EQ(record.provider, "a?[2J");
   EXPECT_EQ(record.kernel, "b??");
   EXPECT_EQ(record.reason, "c?]0;?\n\tlines");
@@ -503,6 +503,8 @@ TEST(Json, TimesWithoutVerifiedOutputsAreRefused) {
        std::vector<std::tuple<std::string, nlohmann::ordered_json, std::string>>{
            {first + "status", "failed", "/results/0: /status: expected ok, as the row has times"},
            {first + "status", "crashed", "/status: expected ok, as the row has times, found"},
+           {first + "reason", "it crashed",
+            "/results/0: /reason: expected an empty text, as the row is ok, found \"it crashed\""},
            {first + "status", "unsupported", "/status: expected ok, as the row has times, found"},
            {correctness + "status", "failed", "/status: expected failed, as its correctness"},
            {correctness + "status", "not_checked",
