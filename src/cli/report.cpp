@@ -45,8 +45,9 @@ std::vector<NamedResult> read_all(const std::vector<std::string>& paths,
   for (const std::string& path : paths) results.push_back({printable(path), read(path)});
   results = with_shards_joined(std::move(results));
   for (NamedResult& named : results) {
-    std::erase_if(named.result.records,
-                  [&](const Record& record) { return !filter.keeps(record.item); });
+    const auto left_out = std::erase_if(
+        named.result.records, [&](const Record& record) { return !filter.keeps(record.item); });
+    if (left_out > 0) named.result.meta.erase("sweep");  // whose rows it no longer has
   }
   const bool empty = std::all_of(results.begin(), results.end(), [](const NamedResult& named) {
     return named.result.records.empty();

@@ -416,6 +416,7 @@ SweepResult result_from_json(std::string_view text, const std::string& source) {
     result.ceilings = read_all(json, "ceilings", ceiling_from_json);
     result.records = read_all(json, "results", record_from_json);
     require_distinct(result.records);
+    require_rows_of_sweep(json.at("meta"), result.records);
     return result;
   } catch (const std::exception& error) {
     throw FileError(

@@ -4,12 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
+#include "plan/shard.h"
 #include "report/shard_part.h"
 #include "verify/verdict.h"
 
@@ -58,6 +60,23 @@ void require_input_files(const StrictJson& meta) {
   for (const auto& [path, held] : inputs.json().items()) {
     static_cast<void>(std::string{inputs.at(path.c_str())});
   }
+}
+
+// The providers of each case, in the order of the rows, without those of other results that
+// `report` has put beside them.
+struct OwnRows {
+  std::vector<std::string> keys;
+  std::map<std::string, std::set<std::string>> providers;
+};
+OwnRows own_rows(const std::vector<Record>& records) {
+  OwnRows rows;
+  for (const Record& record : records) {
+    if (!record.source.empty()) continue;
+    const std::string key = record.item.key();
+    if (!rows.providers.contains(key)) rows.keys.push_back(key);
+    rows.providers[key].insert(record.provider);
+  }
+  return rows;
 }
 
 }  // namespace
@@ -139,6 +158,31 @@ void require_verified(const Record& record, const StrictJson& row) {
   }
   if (record.verdict.passed()) {
     require_passed_tensors(record.verdict, record.item.problem.pass, correctness);
+  }
+}
+
+void require_rows_of_sweep(const StrictJson& meta, const std::vector<Record>& records) {
+  if (!meta.contains("sweep")) return;
+  const StrictJson sweep = meta.at("sweep");
+  const std::vector<std::string> providers = sweep.at("providers");
+  const OwnRows rows = own_rows(records);
+  for (const std::string& key : rows.keys) {
+    for (const std::string& provider : providers) {
+      if (rows.providers.at(key).contains(provider)) continue;
+      throw std::invalid_argument(
+          fmt::format("/results: expected a row of {} on {}, as /meta/sweep has it, found none",
+                      provider, key));
+    }
+  }
+  if (const int64_t cases = sweep.at("cases"); cases != std::ssize(rows.keys)) {
+    throw std::invalid_argument(
+        fmt::format("/results: expected the rows of {} cases, as /meta/sweep has them, found {}",
+                    cases, rows.keys.size()));
+  }
+  if (const std::string hash = sweep.at("cases_hash"); hash != cases_hash(rows.keys)) {
+    throw std::invalid_argument(
+        fmt::format("/results: expected the cases of /meta/sweep, whose hash is {}, found {}", hash,
+                    cases_hash(rows.keys)));
   }
 }
 

@@ -29,6 +29,9 @@ void require_environment(const StrictJson& result);
 // may have times. `row` is where the record was read from.
 void require_verified(const Record&, const StrictJson& row);
 
+// A result whose meta has "sweep" must have the row of each of its providers on each of its cases.
+void require_rows_of_sweep(const StrictJson& meta, const std::vector<Record>&);
+
 // There must be only one record for each case and provider.
 void require_distinct(const std::vector<Record>&);
 

@@ -53,7 +53,8 @@ struct JournalContents {
 JournalContents read_journal(std::string_view text, const std::string& source);
 JournalContents read_journal(const std::filesystem::path&);
 
-// The journal's content as a result: the latest records of each case, merged over repetitions.
+// The journal's content as a result: the latest records of each case, merged over repetitions. It
+// need not have all rows of the sweep.
 SweepResult journal_result(const JournalContents&);
 
 // A journal open for writing. No other process can write it at the same time.

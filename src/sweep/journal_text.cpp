@@ -115,6 +115,7 @@ JournalContents read_journal(const std::filesystem::path& path) {
 SweepResult journal_result(const JournalContents& contents) {
   SweepResult result;
   result.meta = contents.header.meta;
+  result.meta.erase("sweep");  // whose rows may not all be there
   result.devices = Json::array({contents.header.device});
   result.config = contents.header.config;
   result.ceilings = contents.ceilings.value_or(std::vector<Ceiling>{});

@@ -94,12 +94,9 @@ def test_a_row_that_no_longer_verifies_is_newly_wrong(results, flashbench):
     assert {row["case"]["pass"]: row["verdict"] for row in back["rows"]}["forward"] == "FIXED"
 
 
-def test_rows_of_one_side_are_new_or_missing(results, changed, flashbench):
-    def drop_forward(document):
-        document["results"] = [row for row in document["results"]
-                               if row["case"]["pass"] == "backward"]
-
-    half = changed(drop_forward)
+def test_rows_of_one_side_are_new_or_missing(results, flashbench):
+    half = "half.json"
+    flashbench("report", results["plain"], "--filter", "pass=backward", "--format", "json", "--out", half)
     assert "NEW" in verdicts(compared(flashbench, half, results["plain"]))
     assert "MISSING" in verdicts(compared(flashbench, results["plain"], half))
     filtered = compared(flashbench, results["plain"], half, "--filter", "pass=backward")
@@ -248,6 +245,15 @@ def test_a_time_without_verified_outputs_is_refused(results, changed, flashbench
                             (["report", bad], 7)]:
         process = flashbench(*arguments, expect=code)
         assert "/results/0: /" in process.stderr and "expected" in process.stderr and process.stdout == ""
+
+
+def test_a_result_without_a_row_of_its_sweep_is_refused(results, changed, flashbench):
+    bad = changed(lambda result: result["results"].pop())
+    for arguments, code in [(["compare", bad, results["plain"]], 5), (["compare", results["plain"], bad], 7),
+                            (["report", bad], 7)]:
+        process = flashbench(*arguments, expect=code)
+        assert str(bad) in process.stderr and process.stdout == ""
+        assert "/results: expected the rows of 2 cases, as /meta/sweep has them, found 1" in process.stderr
 
 
 def test_no_text_of_a_result_changes_the_terminal(results, changed, flashbench):

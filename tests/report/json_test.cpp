@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "attention/error.h"
+#include "plan/shard.h"
 #include "report/csv.h"
 #include "report/markdown.h"
 #include "report/table.h"
@@ -546,6 +547,55 @@ TEST(Json, TwoRecordsOfACaseAndProviderAreRefused) {
   result.records.push_back(result.records[1]);
   EXPECT_THAT(message(to_json(result)),
               HasSubstr("/results/5: the same case and provider as /results/1"));
+}
+
+// The whole result of a sweep over two cases by two providers.
+SweepResult whole_sweep() {
+  SweepResult result = sample_result();
+  result.records.clear();
+  std::vector<std::string> keys;
+  for (int64_t batch : {2, 3}) {
+    for (const char* provider : {"naive", "tiled"}) {
+      result.records.push_back(sample_record(provider, 0.001));
+      result.records.back().item.problem.batch = batch;
+    }
+    keys.push_back(result.records.back().item.key());
+  }
+  result.meta["sweep"] = {
+      {"cases", keys.size()}, {"cases_hash", cases_hash(keys)}, {"providers", {"naive", "tiled"}}};
+  return result;
+}
+
+TEST(Json, AResultWithoutARowOfItsSweepIsRefused) {
+  SweepResult result = whole_sweep();
+  EXPECT_EQ(message(to_json(result)), "accepted");
+  const Record last = result.records.back();
+  result.records.pop_back();
+  EXPECT_THAT(message(to_json(result)),
+              HasSubstr("/results: expected a row of tiled on " + last.item.key() +
+                        ", as /meta/sweep has it, found none"));
+  result.records.pop_back();
+  EXPECT_THAT(
+      message(to_json(result)),
+      HasSubstr("/results: expected the rows of 2 cases, as /meta/sweep has them, found 1"));
+}
+
+TEST(Json, AResultOfOtherCasesThanItsSweepIsRefused) {
+  SweepResult result = whole_sweep();
+  for (Record& record : result.records) record.item.problem.batch += 1;
+  EXPECT_THAT(message(to_json(result)),
+              HasSubstr("/results: expected the cases of /meta/sweep, whose "));
+}
+
+TEST(Json, RowsOfAnotherResultAreBesideThoseOfASweep) {
+  SweepResult result = whole_sweep();
+  Record other = sample_record("tiled", 0.001);
+  other.item.problem.batch = 1;
+  other.source = "other.json";
+  result.records.insert(result.records.begin(), other);
+  EXPECT_EQ(message(to_json(result)), "accepted");
+  result.records[4].source = "other.json";
+  EXPECT_THAT(message(to_json(result)), HasSubstr("expected a row of tiled on"));
 }
 
 TEST(Json, NoRecordsAreAResult) {
