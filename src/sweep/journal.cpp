@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,15 +22,25 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+bool is_at(const std::filesystem::path& path, int fd) {
+  struct stat opened;
+  struct stat there;
+  return fstat(fd, &opened) == 0 && stat(path.c_str(), &there) == 0 &&
+         opened.st_dev == there.st_dev && opened.st_ino == there.st_ino;
+}
+
 // Opens a file for appending, with an exclusive lock.
 int open_alone(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) throw_file_error(path, "write", errno);
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    close(fd);
-    throw FileError(fmt::format("{}: another sweep is writing it", path.string()));
+  while (true) {
+    const int fd = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0) throw_file_error(path, "write", errno);
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+      close(fd);
+      throw FileError(fmt::format("{}: another sweep is writing it", path.string()));
+    }
+    if (is_at(path, fd)) return fd;
+    close(fd);  // another sweep has moved or removed it before it was locked
   }
-  return fd;
 }
 
 Json header_fields(const JournalHeader& header) {
@@ -49,10 +60,10 @@ bool has_whole_line(const std::filesystem::path& path) {
 }  // namespace
 
 Journal Journal::start(const std::filesystem::path& path, const JournalHeader& header) {
-  const std::filesystem::path old = path.string() + ".old";
-  // Locked before it is moved, because another sweep may still be writing it.
   if (std::filesystem::exists(path)) {
-    close(open_alone(path));
+    // Locked until it is moved: another sweep may be writing it, or about to move it, too.
+    const Journal before(path, open_alone(path));
+    const std::filesystem::path old = path.string() + ".old";
     if (std::rename(path.c_str(), old.c_str()) != 0) throw_file_error(path, "move aside", errno);
   }
   Journal journal(path, open_alone(path));

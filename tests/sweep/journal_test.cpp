@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <fstream>
+#include <optional>
 #include <sstream>
+#include <thread>
+#include <vector>
 
 #include "attention/error.h"
 #include "report/json.h"
@@ -169,6 +173,26 @@ TEST_F(JournalFile, ASecondWriterIsRefused) {
   const Journal journal = Journal::start(path_, header());
   EXPECT_THROW(Journal::start(path_, header()), FileError);
   EXPECT_THROW(Journal::resume(path_, header()), FileError);
+}
+
+TEST_F(JournalFile, OfTwoThatStartAtOnceOneIsRefused) {
+  written(0);
+  for (int round = 0; round < 200; ++round) {
+    std::barrier<> together(2);
+    std::vector<std::optional<Journal>> started(2);
+    std::vector<std::thread> sweeps;
+    for (auto& journal : started) {
+      sweeps.emplace_back([&] {
+        together.arrive_and_wait();
+        try {
+          journal.emplace(Journal::start(path_, header()));
+        } catch (const FileError&) {
+        }
+      });
+    }
+    for (std::thread& sweep : sweeps) sweep.join();
+    ASSERT_NE(started[0].has_value(), started[1].has_value()) << "round " << round;
+  }
 }
 
 }  // namespace
