@@ -44,9 +44,12 @@ double AnsweredFigures::number(const char* key, const Json& value, double least,
                                double most) const {
   const double number = value.is_number() ? value.get<double>() : -1;
   if (number >= least && number <= most) return number;
+  fail(fmt::format("expected \"{}\" from {:g} to {:g}, found {}", key, least, most, shown(value)));
+}
+
+void AnsweredFigures::fail(const std::string& what_is_wrong) const {
   throw std::runtime_error(
-      fmt::format("{} gave a wrong answer to \"{}\": expected \"{}\" from {:g} to {:g}, found {}",
-                  path_, what_, key, least, most, shown(value)));
+      fmt::format("{} gave a wrong answer to \"{}\": {}", path_, what_, what_is_wrong));
 }
 
 }  // namespace flashbench

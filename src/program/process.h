@@ -10,7 +10,7 @@
 //   poison {address, bytes}                               fills with 0xff
 //   poisoned_elements {address, elements, element_bytes}  {count}
 //   flip_signs {address, elements, element_bytes}
-//   hash {address, bytes, seed}                           {hash}
+//   hash {address, bytes, seed}                           {hash}, from 0 to 2^64 - 1
 //   prepare {provider, problem}                           {session}
 //   prepare_gemm {dtype, size}                            {session}
 //   prepare_inputs {session, inputs: {q, k, v, d_o, cu_seqlens_q, cu_seqlens_k, block_table}}

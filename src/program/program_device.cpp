@@ -139,16 +139,15 @@ void ProgramDevice::evict_caches() {
 }
 
 uint64_t ProgramDevice::hash(const void* data, size_t bytes, uint64_t seed) {
-  return ask({{"do", "hash"}, {"address", address(data)}, {"bytes", bytes}, {"seed", seed}})
-      .at("hash");
+  return ask_for<uint64_t>(
+      "hash", {{"do", "hash"}, {"address", address(data)}, {"bytes", bytes}, {"seed", seed}});
 }
 
 int64_t ProgramDevice::poisoned_elements(const void* data, int64_t elements, size_t element_bytes) {
-  return ask({{"do", "poisoned_elements"},
-              {"address", address(data)},
-              {"elements", elements},
-              {"element_bytes", element_bytes}})
-      .at("count");
+  return ask_for<int64_t>("count", {{"do", "poisoned_elements"},
+                                    {"address", address(data)},
+                                    {"elements", elements},
+                                    {"element_bytes", element_bytes}});
 }
 
 void ProgramDevice::flip_signs(void* data, int64_t elements, size_t element_bytes) {
@@ -160,8 +159,8 @@ void ProgramDevice::flip_signs(void* data, int64_t elements, size_t element_byte
 
 void* ProgramDevice::raw_allocate(size_t bytes) {
   try {
-    const uint64_t at = ask({{"do", "allocate"}, {"bytes", bytes}}).at("address");
-    return reinterpret_cast<void*>(at);
+    return reinterpret_cast<void*>(
+        ask_for<uint64_t>("address", {{"do", "allocate"}, {"bytes", bytes}}));
   } catch (const OutOfMemory&) {
     return nullptr;
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "program/figures.h"
 #include "program/process.h"
 #include "program/staging.h"
 
@@ -35,6 +36,14 @@ class ProgramDevice final : public Device {
   Device& beside() { return *beside_; }
 
   Json ask(const Json& request) { return process_.ask(request); }
+
+  // The same, for an integer or a text that the answer must have.
+  template <typename T>
+  T ask_for(const char* key, const Json& request) {
+    const Json answer = ask(request);
+    return AnsweredFigures(answer, request.at("do"), path_).required<T>(key);
+  }
+
   void give_back(const Json& request) noexcept { process_.give_back(request); }
 
   // Runs a session of the program and returns its answer. Inside time(), the program's clock times

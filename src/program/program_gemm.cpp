@@ -12,8 +12,8 @@ class ProgramGemm final : public GemmCeiling {
       : device_(device),
         dtype_(dtype),
         size_(device.info().kind == DeviceKind::cpu ? kProgramHostGemmSize : kProgramCudaGemmSize),
-        session_(device.ask({{"do", "prepare_gemm"}, {"dtype", name(dtype)}, {"size", size_}})
-                     .at("session")) {}
+        session_(device.ask_for<int>(
+            "session", {{"do", "prepare_gemm"}, {"dtype", name(dtype)}, {"size", size_}})) {}
 
   void run() override { device_.run(session_, ProgramDevice::Json::object()); }
 

@@ -86,11 +86,9 @@ class ProgramSession final : public Session {
       : device_(device),
         problem_(problem),
         cu_seqlens_(device, problem),
-        session_(
-            device
-                .ask(
-                    {{"do", "prepare"}, {"provider", provider}, {"problem", problem_json(problem)}})
-                .at("session")),
+        session_(device.ask_for<int>(
+            "session",
+            {{"do", "prepare"}, {"provider", provider}, {"problem", problem_json(problem)}})),
         kernel_(provider) {}
   ~ProgramSession() override { device_.give_back({{"do", "close"}, {"session", session_}}); }
 
@@ -102,7 +100,8 @@ class ProgramSession final : public Session {
         AnsweredFigures(answer, "prepare_inputs", device_.path()).seconds("plan_seconds");
   }
   void run(const Inputs&, const Outputs& out) override {
-    kernel_ = device_.run(session_, outputs_json(problem_, out)).at("kernel");
+    const Json answer = device_.run(session_, outputs_json(problem_, out));
+    kernel_ = AnsweredFigures(answer, "run", device_.path()).required<std::string>("kernel");
   }
   std::string kernel() const override { return kernel_; }
   std::optional<int64_t> requested_bytes() const override { return std::nullopt; }

@@ -15,7 +15,7 @@ import reference
 DTYPES = {"fp32": np.float32, "fp16": np.float16, "bf16": np.uint16, "int32": np.int32}
 PROVIDERS = ["exact", "without_logsumexp", "wrong", "stale", "changes_inputs", "refuses", "raises",
              "no_memory", "works_on", "loses_device", "dies", "keeps", "takes_forever", "takes_nothing",
-             "needs_less_than_nothing"]
+             "needs_less_than_nothing", "runs_nothing", "counts_nothing", "counts_words"]
 ON_REQUEST_ONLY = PROVIDERS[2:]
 WINDOW = ["window_left", "window_right"]
 PAGES = ["page_size", "kv_layout", "page_order", "shared_prefix", "block_table"]
@@ -169,7 +169,7 @@ class Program:
             if name not in PROVIDERS:
                 raise Failure("bad_input", f"providers: expected one of {', '.join(PROVIDERS)}, got "
                                            f"\"{name}\"")
-        self.blocks, self.sessions = {}, []
+        self.blocks, self.sessions, self.ran_last = {}, [], None
         chosen = providers or [name for name in PROVIDERS if name not in ON_REQUEST_ONLY]
         return {"providers": [{"name": name, "description": "NumPy",
                                "logsumexp": name != "without_logsumexp",
@@ -197,7 +197,9 @@ class Program:
 
     def poisoned_elements(self, address, elements, element_bytes):
         values = at(address, elements * element_bytes).reshape(elements, element_bytes)
-        return {"count": int((values == 0xFF).all(axis=1).sum())}
+        if self.ran_last == "counts_nothing":
+            return {}
+        return {"count": "none" if self.ran_last == "counts_words" else int((values == 0xFF).all(axis=1).sum())}
 
     def flip_signs(self, address, elements, element_bytes):
         at(address, elements * element_bytes)[element_bytes - 1::element_bytes] ^= 0x80
@@ -226,6 +228,9 @@ class Program:
 
     def run(self, session, outputs, timed):
         self.sessions[session].run(outputs)
+        self.ran_last = self.sessions[session].provider
+        if self.ran_last == "runs_nothing":
+            return {}
         behind = 1 if self.sessions[session].provider == "works_on" else 0
         seconds = {"takes_forever": 1e300, "takes_nothing": 0}.get(self.sessions[session].provider, 0.001)
         bytes = -1 if self.sessions[session].provider == "needs_less_than_nothing" else 0

@@ -131,6 +131,9 @@ def test_an_axis_that_the_program_does_not_know_is_unsupported():
     ("takes_forever", "error", 'wrong answer to "run": expected "seconds" from 1e-12 to 1e+09, found 1e+300', 4),
     ("takes_nothing", "error", 'expected "seconds" from 1e-12 to 1e+09, found 0', 4),
     ("needs_less_than_nothing", "error", 'expected "workspace_bytes" from 0 to', 4),
+    ("runs_nothing", "error", 'gave a wrong answer to "run": /kernel: missing', 4),
+    ("counts_nothing", "error", 'gave a wrong answer to "poisoned_elements": /count: missing', 4),
+    ("counts_words", "error", 'wrong answer to "poisoned_elements": /count: expected an integer, found "none"', 4),
 ])
 def test_what_goes_wrong_is_the_providers_row(flashbench, provider, status, reason, code):
     rows, _, _ = sweep(flashbench, "--providers", f"exact,{provider}", "--filter", "seq=33",

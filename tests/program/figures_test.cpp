@@ -40,5 +40,19 @@ TEST(AnsweredFigures, ThatNothingCouldMeasureAreErrors) {
   }
 }
 
+TEST(AnsweredFigures, SayWhichEntryIsMissingOrOfAnotherType) {
+  const AnsweredFigures figures(kAnswer, "run", "/p");
+  EXPECT_EQ(figures.required<int64_t>("bytes"), 4096);
+  EXPECT_EQ(figures.required<std::string>("text"), "x");
+  EXPECT_THAT(
+      [&] { figures.required<int64_t>("count"); },
+      ThrowsMessage<std::runtime_error>("/p gave a wrong answer to \"run\": /count: missing"));
+  EXPECT_THAT([&] { figures.required<int64_t>("text"); },
+              ThrowsMessage<std::runtime_error>(
+                  "/p gave a wrong answer to \"run\": /text: expected an integer, found \"x\""));
+  EXPECT_THROW(figures.required<uint64_t>("less"), std::runtime_error);
+  EXPECT_THROW(figures.required<std::string>("null"), std::runtime_error);
+}
+
 }  // namespace
 }  // namespace flashbench
