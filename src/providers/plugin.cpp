@@ -106,6 +106,7 @@ class PluginLibrary {
   }
 
   static SharedLibrary opened(const std::string& path) {
+    const KeptLimits limits;
     const PluginCall call(nullptr, "its loading");
     return SharedLibrary({path});
   }
@@ -311,8 +312,8 @@ class PluginSession final : public Session {
   void run(const Inputs& in, const Outputs& out) override {
     const flashbench_tensors tensors = as_plugin_sees(problem_, in, out, cu_seqlens_);
     Why why;
-    require_ok(call_plugin(plugin_, "run", plugin_.run, session_, &tensors, device_.stream().cuda,
-                           why.data(), why.bytes()),
+    require_ok(call_plugin_timed(plugin_, "run", plugin_.run, session_, &tensors,
+                                 device_.stream().cuda, why.data(), why.bytes()),
                why, "run");
     require_no_returned_child(plugin_);
   }

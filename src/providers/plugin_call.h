@@ -3,11 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
 
+#include "attention/exit_codes.h"
 #include "flashbench/plugin.h"
 #include "host/float_modes.h"
 #include "host/fork_watch.h"
+#include "host/resource_limits.h"
 
 namespace flashbench {
 
@@ -30,11 +34,35 @@ class PluginCall {
   KeptFloatModes modes_;
 };
 
+// Puts the process's limits back after a call, or ends the process, in which nothing of others
+// might have room: its parent knows which plugin was at work.
+class KeptLimits {
+ public:
+  KeptLimits() { remember_limits(); }
+  ~KeptLimits() {
+    if (restore_limits()) return;
+    std::fputs(
+        "the plugin lowered a limit of its process (setrlimit) that may not be raised again\n",
+        stderr);
+    std::_Exit(exit_codes::kCaseFailed);
+  }
+  KeptLimits(const KeptLimits&) = delete;
+  KeptLimits& operator=(const KeptLimits&) = delete;
+};
+
+// Without a look at the limits, whose 16 system calls would be in the time.
+template <typename Function, typename... Arguments>
+auto call_plugin_timed(const flashbench_plugin& plugin, const char* name, Function function,
+                       Arguments... arguments) {
+  const PluginCall call(&plugin, name);
+  return function(arguments...);
+}
+
 template <typename Function, typename... Arguments>
 auto call_plugin(const flashbench_plugin& plugin, const char* name, Function function,
                  Arguments... arguments) {
-  const PluginCall call(&plugin, name);
-  return function(arguments...);
+  const KeptLimits limits;
+  return call_plugin_timed(plugin, name, function, arguments...);
 }
 
 // Throws if a child process of the plugin has come back from a call.

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import ctypes
 import json
 import os
 import signal
@@ -140,6 +141,31 @@ def test_a_child_that_comes_back_does_nothing_twice(with_faults, kind, more):
             assert row["status"] == "error" and "came back from run" in row["reason"]
         else:
             assert row["status"] == "ok", row["reason"]
+
+
+LARGE = ["--seq", 512, "--q-heads", 32, "--head-dim", 64]  # tensors of 4 MiB, which are mapped anew
+
+
+@pytest.mark.parametrize("isolate", [(), ("--no-isolate",)])
+@pytest.mark.parametrize("kind", ["limit_memory", "limit_at_load"])
+def test_a_plugin_that_limits_memory_costs_no_row(with_faults, kind, isolate):
+    with_faults("run", "--device", "cpu", *LARGE, "--max-samples", 2, "--min-samples", 2, "--json", "run.json", *isolate,
+                **fault(kind))
+    results = json.loads((with_faults.folder / "run.json").read_text())["results"]
+    assert [row["status"] for row in results] == ["ok"] * 3, [row["reason"] for row in results]
+
+
+def may_not_raise_limits():
+    PR_CAPBSET_DROP = CAP_SYS_RESOURCE = 24
+    ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_SYS_RESOURCE, 0, 0, 0)
+
+
+def test_a_plugin_that_limits_memory_for_good_costs_its_own_row(with_faults):
+    with_faults("run", "--device", "cpu", *LARGE, "--max-samples", 2, "--min-samples", 2, "--json", "run.json", expect=4,
+                preexec_fn=may_not_raise_limits, **fault("limit_for_good"))
+    results = json.loads((with_faults.folder / "run.json").read_text())["results"]
+    assert [row["status"] for row in results] == ["ok", "ok", "crashed"], [row["reason"] for row in results]
+    assert "the plugin lowered a limit of its process (setrlimit) that may not be raised again" in results[-1]["reason"]
 
 
 @pytest.mark.parametrize("isolate", [(), ("--no-isolate",)])

@@ -35,10 +35,14 @@
 //   fork_by_number the same, by the system call alone
 //   round_up       changes the direction of rounding, in prepare and in each run
 //   flush_at_load  flushes small numbers to zero when it is loaded, as -ffast-math does
+//   limit_memory   leaves the process no more memory, from its first run on
+//   limit_at_load  the same, from its loading on
+//   limit_for_good the same as limit_memory, by the hard limit
 //   slow=F         each run takes F of its own time longer
 //
 // `crash` takes the device with it if $FLASHBENCH_LOST_DEVICE names a file: it makes that file, and
 // a worker that finds it cannot start (lost_device.c). Without $FLASHBENCH_FAULT it is correct.
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -115,9 +119,18 @@ void flush_to_zero() {
 #endif
 }
 
+void limit_memory() {
+  rlimit limit{};
+  getrlimit(RLIMIT_AS, &limit);
+  limit.rlim_cur = 1;
+  if (told() == "limit_for_good") limit.rlim_max = 1;
+  setrlimit(RLIMIT_AS, &limit);
+}
+
 __attribute__((constructor)) void misbehave_at_load() {
   if (told() == "crash_at_load") std::raise(SIGSEGV);
   if (told() == "flush_at_load") flush_to_zero();
+  if (told() == "limit_at_load") limit_memory();
 }
 
 // ---- what it computes
@@ -218,6 +231,8 @@ struct flashbench_session {
         {"fork", &flashbench_session::return_twice},
         {"fork_by_number", &flashbench_session::return_twice},
         {"round_up", &flashbench_session::round_up},
+        {"limit_memory", &flashbench_session::leave_no_memory},
+        {"limit_for_good", &flashbench_session::leave_no_memory},
     };
     const auto act = acts.find(fault.kind);
     return act == acts.end() ? Status{} : (this->*act->second)(t);
@@ -350,6 +365,11 @@ struct flashbench_session {
 
   Status round_up(const flashbench_tensors&) {
     std::fesetround(FE_UPWARD);
+    return {};
+  }
+
+  Status leave_no_memory(const flashbench_tensors&) {
+    if (runs_ == 1) limit_memory();
     return {};
   }
 
