@@ -20,7 +20,7 @@ struct Attempt {
   std::unique_ptr<DeviceOutputs> outputs;
   std::unique_ptr<DeviceOutputs> outputs_of_parts;  // of runs that are not whole
   std::unique_ptr<HostOutputs> verified_outputs;
-  uint64_t verified_hash = 0;  // of the device's outputs at the time they were copied
+  uint64_t verified_hash = 0;  // of the device's outputs, before they were copied
   int64_t poison_like = 0;     // elements of the outputs that are NaN with the bits of poison
 
   bool alive() const { return session != nullptr; }

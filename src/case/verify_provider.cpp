@@ -100,8 +100,9 @@ void prepare_and_verify(Attempt& attempt, Scene& scene) {
                       .workspace = peak.workspace - before.workspace},
                      device.growth()};
   }
-  attempt.verified_outputs = std::make_unique<HostOutputs>(take_outputs(*attempt.outputs, scene));
+  // Hashed first: what is written while they are copied, by a thread that is late, changes them.
   attempt.verified_hash = attempt.outputs->hash();
+  attempt.verified_outputs = std::make_unique<HostOutputs>(take_outputs(*attempt.outputs, scene));
   scene.check_inputs(*attempt.inputs);
   attempt.record.verdict = scene.judge(*attempt.provider, *attempt.verified_outputs);
   require_passed(attempt.record.verdict);

@@ -279,7 +279,8 @@ void DeviceOutputs::negate() {
 
 uint64_t DeviceOutputs::hash() const {
   uint64_t hash = 0;
-  for (const PlacedTensor* tensor : {&o_, &logsumexp_, &dq_, &dk_, &dv_}) {
+  // The small one first: a thread that is late with it has no time to write it while O is hashed.
+  for (const PlacedTensor* tensor : {&logsumexp_, &o_, &dq_, &dk_, &dv_}) {
     hash = tensor->hash(hash);
   }
   return hash;

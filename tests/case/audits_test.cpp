@@ -8,13 +8,17 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <set>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "case/case_run.h"
 #include "tests/case/fake_provider.h"
@@ -57,6 +61,52 @@ class Audits : public testing::Test {
   CaseRunOptions options_;
   Case item_;
 };
+
+// The host, which does something after it has copied from `watched`.
+class LateDevice : public Device {
+ public:
+  const DeviceInfo& info() const override { return host_->info(); }
+  Stream stream() override { return host_->stream(); }
+  void synchronize() override {}
+  void copy_to_device(void* to, const void* from, size_t bytes) override {
+    host_->copy_to_device(to, from, bytes);
+  }
+  void copy_to_host(void* to, const void* from, size_t bytes) override {
+    host_->copy_to_host(to, from, bytes);
+    if (from == watched) std::exchange(late, [] {})();
+  }
+  void poison(void* data, size_t bytes) override { host_->poison(data, bytes); }
+  double time(const std::function<void()>& launch) override { return host_->time(launch); }
+  void evict_caches() override { host_->evict_caches(); }
+  int64_t eviction_bytes() const override { return host_->eviction_bytes(); }
+
+  const void* watched = nullptr;
+  std::function<void()> late = [] {};
+
+ protected:
+  void* raw_allocate(size_t bytes) override {
+    return std::aligned_alloc(64, (bytes / 64 + 1) * 64);
+  }
+  void raw_free(void* data) override { std::free(data); }
+
+ private:
+  std::unique_ptr<Device> host_ = make_host_device(2);
+};
+
+TEST_F(Audits, ALogsumexpWrittenWhileOIsCopiedFails) {
+  gemm_.reset();
+  device_ = std::make_unique<LateDevice>();
+  auto& device = static_cast<LateDevice&>(*device_);
+  const auto rows = static_cast<size_t>(item_.problem.query_rows());
+  const Record record = run([&](const Inputs&, const Outputs& out, int) {
+    const std::vector<float> right(out.logsumexp, out.logsumexp + rows);
+    std::fill_n(out.logsumexp, rows, 0.0F);
+    device.watched = out.o.data;
+    device.late = [right, to = out.logsumexp] { std::copy(right.begin(), right.end(), to); };
+  });
+  EXPECT_EQ(record.status, Status::failed);
+  EXPECT_EQ(record.reason, "its outputs changed after it had returned");
+}
 
 TEST_F(Audits, AWriteBesideAnOutputFailsAndNamesIt) {
   for (const Placement placement : kPlacements) {
