@@ -147,14 +147,11 @@ class IsolatedRunner : public Runner {
     std::map<std::string, CounterReport> reports;
     for (std::vector<std::string> left = providers; !left.empty();) {
       WorkerProcess& worker = counting_worker();
-      const auto outcome = worker.ask(request("count", item, left, options).dump(),
-                                      isolation_.case_seconds, isolation_.interrupted);
-      if (const auto* answer = std::get_if<Answer>(&outcome)) {
-        const Json json = Json::parse(answer->text);
-        wire::throw_if_error(json);
-        for (size_t i = 0; i < left.size(); ++i) {
-          reports[left[i]] = counter_report_from_json(json.at("counts").at(i));
-        }
+      const auto outcome = counts_of(worker.ask(request("count", item, left, options).dump(),
+                                                isolation_.case_seconds, isolation_.interrupted),
+                                     left.size());
+      if (const auto* counts = std::get_if<std::vector<CounterReport>>(&outcome)) {
+        for (size_t i = 0; i < left.size(); ++i) reports[left[i]] = (*counts)[i];
         break;
       }
       const auto culprit = static_cast<size_t>(worker.at_work());
@@ -297,6 +294,29 @@ class IsolatedRunner : public Runner {
     return records_of(std::get<Answer>(outcome), item, providers);
   }
 
+  static AbnormalEnd not_asked_for(const std::exception& error) {
+    return {Status::crashed,
+            fmt::format("the answer of its worker is not what it was asked for: {}", error.what())};
+  }
+
+  static std::variant<std::vector<CounterReport>, AbnormalEnd> counts_of(
+      const std::variant<Answer, AbnormalEnd>& outcome, size_t providers) {
+    if (const auto* end = std::get_if<AbnormalEnd>(&outcome)) return *end;
+    const Json json = Json::parse(std::get<Answer>(outcome).text);
+    wire::throw_if_error(json);
+    std::vector<CounterReport> counts;
+    try {
+      for (const Json& count : json.at("counts")) counts.push_back(counter_report_from_json(count));
+      if (counts.size() != providers) {
+        throw std::runtime_error(
+            fmt::format("expected counts of {} providers, found {}", providers, counts.size()));
+      }
+    } catch (const std::exception& error) {
+      return not_asked_for(error);
+    }
+    return counts;
+  }
+
   Outcome records_of(const Answer& answer, const Case& item,
                      const std::vector<std::string>& providers) {
     left_running_ = worker_->left_running();
@@ -307,9 +327,7 @@ class IsolatedRunner : public Runner {
       for (const Json& record : json.at("records")) records.push_back(record_from_json(record));
       require_rows_of(records, item, providers);
     } catch (const std::exception& error) {
-      return AbnormalEnd{Status::crashed, fmt::format("the answer of its worker is not what it was "
-                                                      "asked for: {}",
-                                                      error.what())};
+      return not_asked_for(error);
     }
     const bool ill = std::any_of(records.begin(), records.end(), [](const Record& r) {
       return r.status == Status::error || r.status == Status::out_of_memory;

@@ -1,4 +1,5 @@
 // The runner in a worker process, with workers that a script plays, and with the real one.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -385,6 +386,24 @@ TEST(IsolatedRunnerTest, OnlyTheProviderAtWorkLosesItsCounts) {
   EXPECT_EQ(reports[1].state.status, CounterStatus::failed);
   EXPECT_EQ(reports[1].state.reason, kSegfaultReason);
   EXPECT_EQ(reports[2].state.status, CounterStatus::ok);
+}
+
+TEST(IsolatedRunnerTest, CountsOfOtherProvidersAreNotTaken) {
+  for (const Names& others : {Names{"a", "b"}, Names{"a", "b", "c", "d"}}) {
+    Step wrong = counted(others);
+    wrong.at_work = 1;
+    const Script script({opened(), opened(), wrong, opened(), counted({"a", "c"})});
+    const auto runner = start();
+    const auto reports = runner->count(small_case(), kABC, {});
+    ASSERT_EQ(reports.size(), 3u);
+    EXPECT_EQ(reports[0].state.status, CounterStatus::ok);
+    EXPECT_EQ(reports[1].state.status, CounterStatus::failed);
+    EXPECT_EQ(reports[1].state.reason,
+              fmt::format("the answer of its worker is not what it was asked for: expected counts "
+                          "of 3 providers, found {}",
+                          others.size()));
+    EXPECT_EQ(reports[2].state.status, CounterStatus::ok);
+  }
 }
 
 TEST(IsolatedRunnerTest, ACrashWhileNoProviderIsAtWorkCostsAllCounts) {
