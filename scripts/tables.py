@@ -23,12 +23,17 @@
   scripts/tables.py split FILE.csv...    milliseconds of one GPU and of each way to share its work with others, the
                                          share of linear scaling, and the fastest of PyTorch's context_parallel
   scripts/tables.py cache FILE.csv       microseconds to decode from a K/V cache of 16 bits and of e4m3
+  scripts/tables.py pages FILE.csv       microseconds to decode without pages, and the share of that rate with pages, by
+                                         page size
+  scripts/tables.py lengths FILE.csv     microseconds to decode requests of different lengths, and the shares of the rate
+                                         of as many requests of one length with as many keys, and of `stream`
   scripts/tables.py fp8 FILE.csv         TFLOP/s in bf16, on e4m3 inputs and on bf16 inputs that are rounded to e4m3
                                          on the way, and the errors of O
   scripts/tables.py traffic FILE.csv     measured over compulsory bytes of memory / bytes through the
                                          L2 over those that the loops request
-  scripts/tables.py value FILE.csv --as STATISTIC (--column NAME | --rival NAME)
-                                         one figure: of a column, or of a rival's time over ours
+  scripts/tables.py value FILE.csv --as STATISTIC (--column NAME | --rival NAME | --share pages|lengths)
+                                         one figure: of a column, of a rival's time over ours, or of the shares of
+                                         the rate in a table of pages or lengths, in percent
   scripts/tables.py wall FILE.json...    where the time of a whole sweep went
   scripts/tables.py calibration FILE.json    the largest lambda of each provider
   scripts/tables.py recipes FILE.json    rmse of each recipe of quantize, by inputs and head_dim, in thousandths
@@ -38,7 +43,8 @@
 A FILE.json may be compressed (FILE.json.gz). All that read CSVs take verified rows of
 self-attention with as many K/V heads as query heads, and of a grid: hidden size and tokens of the
 FlashAttention papers, unless --grid names others. With `--grid any` they take every case. `--rival
-fastest` takes the fastest rival of each case.
+fastest` takes the fastest rival of each case. `--filter page_size=|16` takes the rows without a page
+size, too.
 """
 import argparse
 import collections
@@ -63,6 +69,7 @@ METRICS = {"dram__bytes_read": "read", "dram__bytes_write": "written", "lts__": 
            "sm__ops_path_tensor": "tensor operations"}
 TENSORS = {"o": "O", "logsumexp": "logsumexp", "dq": "dQ", "dk": "dK", "dv": "dV"}
 PASSES = ["forward", "backward"]
+DECODING = ["dtype", "mask", "batch", "q_heads", "kv_heads", "q_len", "head_dim", "head_dim_v"]
 OURS = [("tiled", "forward"), ("tiled", "backward"), ("tiled:sm80", "forward"), ("tiled:sm80", "backward")]
 
 
@@ -85,8 +92,13 @@ def meets(frame, conditions):
         name, _, values = condition.partition("=")
         if name not in frame.columns:
             raise ValueError(f"{condition}: no column has the name {name}")
-        found &= frame[name].astype(str).isin(values.split("|"))
+        found &= text_of(frame[name]).isin(values.split("|"))
     return found
+
+
+def text_of(column):
+    """A column as text: nothing where it is empty, and integers without a point, which pandas adds beside empty cells."""
+    return column.astype(object).where(column.notna(), "").astype(str).str.replace(r"\.0$", "", regex=True)
 
 
 def mask(name):
@@ -371,7 +383,9 @@ def packed(frame, arguments):
 
 def value(frame, arguments):
     """One figure, or two: a statistic over cases."""
-    if arguments.rival:
+    if arguments.share:
+        found = SHARES[arguments.share](frame, arguments).share.dropna()
+    elif arguments.rival:
         found = times_faster(frame, arguments.rival, arguments.provider[0], ["forward", "backward"])
     else:
         found = figures(frame[frame.provider.isin(arguments.provider)], arguments)
@@ -578,6 +592,79 @@ def cache(frame, arguments):
     return table(["batch × keys", "16 bits", "e4m3", "ratio", "of `stream`"], rows)
 
 
+def decoding(frame, arguments):
+    """The rows of the provider in which pages, if there are any, have the default layout and order."""
+    missing = [name for name in OPTIONAL if name not in frame.columns]
+    frame = frame[frame.provider == arguments.provider[0]].reindex(columns=[*frame.columns, *missing])
+    for name in OPTIONAL:
+        frame[name] = text_of(frame[name])
+    return frame[(frame.kv_layout == "") & (frame.page_order == "")]
+
+
+def in_pages(frame, arguments):
+    """The cases with pages that there are without pages, too, whose rate is `kv_bytes_per_s_without`."""
+    cases = decoding(frame, arguments)
+    case = [*DECODING, "kv_len", "lengths"]
+    without = cases[cases.page_size == ""]
+    paged = cases[cases.page_size != ""].merge(without[[*case, "kv_bytes_per_s", "median_ms"]], on=case,
+                                               suffixes=("", "_without"))
+    return paged.assign(share=100 * paged.kv_bytes_per_s / paged.kv_bytes_per_s_without)
+
+
+def of_lengths(frame, arguments):
+    """The cases with lengths of the requests' own, and their share of the rate of one length for all, if there is that case."""
+    cases = decoding(frame, arguments)
+    own = cases[cases.lengths != ""]
+    own = own.assign(keys=own.lengths.str.extract(r"q-(\d+)kv-", expand=False).astype(int))
+    equal = cases[cases.lengths == ""]
+    equal = equal.assign(keys=equal.batch * equal.kv_len)
+    case = [*DECODING, "page_size", "keys"]
+    own = own.merge(equal[[*case, "kv_bytes_per_s"]], on=case, how="left", suffixes=("", "_equal"))
+    return own.assign(share=100 * own.kv_bytes_per_s / own.kv_bytes_per_s_equal)
+
+
+SHARES = {"pages": in_pages, "lengths": of_lengths}
+
+
+def requests(case):
+    """What names a row of decoding."""
+    if not case.lengths:
+        return f"{case.batch} × {length(case.kv_len)}"
+    keys = int(case.lengths.partition("q-")[2].partition("kv")[0])
+    if keys == case.batch * case.kv_len:
+        return f"{case.batch} × {case.kv_len}"
+    return f"{case.batch} × up to {case.kv_len}, mean {keys / case.batch:.0f}"
+
+
+def pages(frame, arguments):
+    """A row for each batch: microseconds without pages, and the share of that rate for each page size."""
+    paged = in_pages(frame, arguments)
+    if paged.empty:
+        raise ValueError("expected cases with pages and without, found none in both ways")
+    sizes = sorted(paged.page_size.unique(), key=int)
+    rows = []
+    for _, part in paged.groupby([*DECODING, "kv_len", "lengths"], sort=False):
+        shares = {case.page_size: f"{case.share:.0f}%" for case in part.itertuples()}
+        rows.append([requests(part.iloc[0]), f"{1e3 * part.median_ms_without.iloc[0]:.1f}",
+                     *(shares.get(size, "") for size in sizes)])
+    return table(["batch × keys", "without pages, µs", *(f"pages of {size}" for size in sizes)], rows)
+
+
+def lengths(frame, arguments):
+    """A row for each batch of requests with lengths of their own."""
+    own = of_lengths(frame, arguments)
+    if own.empty:
+        raise ValueError("expected cases with lengths of the requests' own, found none")
+    rows = []
+    for case in own.itertuples():
+        label = requests(case)
+        label += f", {case.q_len} queries" if case.q_len > 1 else ""
+        label += f", pages of {case.page_size}" if case.page_size else ""
+        rows.append([label, f"{1e3 * case.median_ms:.1f}", f"{case.kv_bytes_per_s / 1e12:.2f}",
+                     *("" if pd.isna(share) else f"{share:.0f}%" for share in (case.share, case.pct_of_stream))])
+    return table(["batch × keys", "µs", "TB/s", "of equal lengths", "of `stream`"], rows)
+
+
 def models(paths):
     """A row for each model, batch and length: tiled's milliseconds, and the rivals' times over them."""
     times = collections.defaultdict(dict)
@@ -627,7 +714,7 @@ def shape_of(case):
 TABLES = {"speed": speed, "memory": memory, "column": column, "ladder": ladder, "crossover": crossover,
           "rivals": rivals, "rival": rival, "grouped": grouped, "behind": behind,
           "beside": beside, "packed": packed, "generation": generation, "decode": decode,
-          "split": split, "cache": cache,
+          "split": split, "cache": cache, "pages": pages, "lengths": lengths,
           "fp8": fp8, "traffic": traffic, "value": value}
 OF_JSON = {"models": models, "wall": wall, "ncu": ncu, "calibration": calibration, "recipes": recipes,
            "promotion": promotion}
@@ -643,6 +730,7 @@ def parse(words):
     parser.add_argument("--provider", nargs="+", default=["tiled"], help="whose figures (column, value, grouped, packed)")
     parser.add_argument("--column", help="which figure (column, value)")
     parser.add_argument("--rival", help="whose time is over ours (rival, value, grouped)")
+    parser.add_argument("--share", choices=SHARES, help="whose shares of the rate (value)")
     parser.add_argument("--digits", type=int, default=2, help="behind the point (column, value)")
     parser.add_argument("--as", dest="statistic", choices=STATISTICS, default="range",
                         help="of all cases (value); mean is geometric, wins counts ratios above 1")

@@ -315,6 +315,55 @@ def test_cache_compares_the_caches_of_a_case(tables):
     assert "for each cache" in tables("cache", rows[:1], options=["--grid", "any"], fails=True)
 
 
+def decoding(median_ms, **changes):
+    """One query a request; the rate has K and V alone."""
+    case = {"batch": 2, "q_len": 1, "kv_len": 4096, "lengths": "", "page_size": "", "kv_layout": "", "page_order": "",
+            "pct_of_stream": 90.4, **changes}
+    keys = int(case["lengths"].split("q-")[1].split("kv")[0]) if case["lengths"] else case["batch"] * case["kv_len"]
+    return row(**{"provider": "tiled", "median_ms": median_ms, "kv_bytes_per_s": 8192 * keys / (median_ms * 1e-3), **case})
+
+
+def test_pages_have_the_share_of_the_rate_without_them(tables, tmp_path):
+    own = {"lengths": "2q-6144kv-ab"}
+    rows = [decoding(0.04), decoding(0.05, page_size=16), decoding(0.08, page_size=1), decoding(0.03, **own),
+            decoding(0.02, page_size=16, **own), decoding(0.01, page_size=16, page_order="linear"),
+            decoding(0.01, page_size=16, kv_layout="paged_hnd"), decoding(0.01, page_size=16, provider="cudnn"),
+            decoding(0.01, kv_len=512), decoding(0.01, kv_len=1024, page_size=1), decoding(0.01, batch=1, page_size=1),
+            decoding(0.01, page_size=1, head_dim=128), decoding(0.01, page_size=1, q_heads=8)]
+    any_grid = ["--grid", "any"]
+    assert tables("pages", rows, options=any_grid) == [
+        "| 2 × 4k | 40.0 | 50% | 80% |",
+        "| 2 × up to 4096, mean 3072 | 30.0 |  | 150% |"]
+    assert "expected cases with pages and without" in tables("pages", rows[:1], options=any_grid, fails=True)
+    twice = [*rows, decoding(0.04, page_size=16)]
+    assert "expected each case once" in tables("pages", twice, options=any_grid, fails=True)
+    path = write(tmp_path / "rows.csv", rows)
+    shares = [*any_grid, "--share", "pages", "--digits", "1"]
+    assert made("value", path, *shares) == "50.0 to 150.0"
+    assert made("value", path, *shares, "--filter", "page_size=|16,lengths=", "--as", "least") == "80.0"
+    assert made("value", path, *shares, "--filter", "page_size=|1", "--as", "most") == "50.0"
+
+
+def test_lengths_have_the_share_of_the_rate_at_one_length(tables, tmp_path):
+    own = {"kv_len": 8192, "lengths": "2q-8192kv-ab"}
+    rows = [decoding(0.04), decoding(0.05, **own), decoding(0.08, page_size=16, **own),
+            decoding(0.05, kv_len=4096, lengths="2q-8192kv-cd"), decoding(0.05, kv_len=8192, lengths="2q-8000kv-ef"),
+            decoding(0.02, batch=1, kv_len=8192), decoding(0.02, head_dim=128), decoding(0.02, provider="cudnn"),
+            decoding(0.04, q_len=4, batch=3, kv_len=8000, lengths="12q-9000kv-0a", pct_of_stream="")]
+    any_grid = ["--grid", "any"]
+    assert tables("lengths", rows, options=any_grid) == [
+        "| 2 × up to 8192, mean 4096 | 50.0 | 1.34 | 80% | 90% |",
+        "| 2 × up to 8192, mean 4096, pages of 16 | 80.0 | 0.84 |  | 90% |",
+        "| 2 × 4096 | 50.0 | 1.34 | 80% | 90% |",
+        "| 2 × up to 8192, mean 4000 | 50.0 | 1.31 |  | 90% |",
+        "| 3 × up to 8000, mean 3000, 4 queries | 40.0 | 1.84 |  |  |"]
+    assert "expected cases with lengths" in tables("lengths", rows[:1], options=any_grid, fails=True)
+    path = write(tmp_path / "rows.csv", rows)
+    assert made("value", path, *any_grid, "--share", "lengths", "--digits", "0") == "80 to 80"
+    assert "expected a figure" in tables("value", rows, options=[*any_grid, "--share", "lengths", "--filter", "page_size=16"],
+                                         fails=True)
+
+
 def test_fp8_has_speed_and_error_of_bf16_and_e4m3(tables):
     def case(provider, median_ms, dtype, quantize="", **changes):
         return row(provider, median_ms, **{"dtype": dtype, "quantize": quantize, "rel_rms_err": 0.002, "rel_rmse_total": "",
