@@ -1,6 +1,8 @@
 """scripts/gpu-check, with a fake GPU, flashbench and PyTorch that only log how they are called."""
 
+import json
 import os
+import re
 import shutil
 import subprocess
 
@@ -33,6 +35,14 @@ CXX = """#!/bin/sh
 while [ "$1" != -o ]; do shift; done
 touch "$2"
 """
+
+
+CHECKS = ["tests", "suite", "random", "kernels", "sanitize"]
+
+
+def known_steps():
+    """Those that run unless some are named."""
+    return re.search(r"\|\| steps=\((.*)\)", (REPOSITORY / "scripts/gpu-check").read_text())[1].split()
 
 
 @pytest.fixture
@@ -79,11 +89,33 @@ def test_results_are_compressed_over_older_ones(gpu_check, tmp_path):
 
 
 def test_rivals_run_where_ours_are_compared(gpu_check, tmp_path):
-    calls, _ = gpu_check("--plugin", "fa3=libfa3.so", "--plugin", "other.so", "grid", "grouped", "models", "fp16")
-    assert calls == [f"cudnn= sweep --config configs/{name}.json --out {tmp_path}/out --resume{rivals}"
-                     for name, rivals in [("h200", " --plugin fa3=libfa3.so --plugin other.so"),
-                                          ("grouped", " --plugin fa3=libfa3.so --plugin other.so"),
-                                          ("models", " --plugin fa3=libfa3.so --plugin other.so"), ("fp16", "")]]
+    compared = ["grouped", "models", "decode", "decode_paged", "chunks", "random_shapes"]
+    calls, _ = gpu_check("--plugin", "fa3=libfa3.so", "--plugin", "other.so", "grid", *compared, "fp16")
+    rivals = " --plugin fa3=libfa3.so --plugin other.so"
+    assert calls == [*(f"cudnn= sweep --config configs/{name}.json --out {tmp_path}/out --resume{rivals}"
+                       for name in ["h200", *compared]),
+                     f"cudnn= sweep --config configs/fp16.json --out {tmp_path}/out --resume"]
+
+
+def test_every_sweep_is_of_the_gpu(gpu_check):
+    steps = [step for step in known_steps() if step not in [*CHECKS, "split", "torch"]]
+    calls, _ = gpu_check(*steps)
+    assert len(calls) == len(steps)
+    for call, step in zip(calls, steps):
+        config = re.search(r"--config (\S*)", call)[1]
+        assert config == f"configs/{'h200' if step == 'grid' else step}.json"
+        of_config = json.loads((REPOSITORY / config).read_text()).get("device")
+        assert call.endswith(" --device cuda") == (of_config != "cuda"), call
+
+
+def test_the_help_and_the_results_name_every_step():
+    """The checks, and split, which takes four GPUs, are no part of the command that makes the results of one."""
+    steps = known_steps()
+    said = subprocess.run([REPOSITORY / "scripts/gpu-check", "--help"], capture_output=True, text=True, check=True).stdout
+    assert said.splitlines()[-1].endswith("on where it stopped.")
+    assert re.search(r"Steps, [^:]*: ([a-z0-9_\s]*)\.", said)[1].split() == steps
+    again = re.search(r"scripts/gpu-check ([a-z0-9_\s\\]*)\nscripts/docs\n", (REPOSITORY / "results/README.md").read_text())[1]
+    assert again.replace("\\", "").split() == [step for step in steps if step not in [*CHECKS, "split"]]
 
 
 def test_pytorch_is_a_peer_in_the_grid_and_has_a_sweep_of_its_own(gpu_check, tmp_path):
