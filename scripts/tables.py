@@ -37,6 +37,8 @@
   scripts/tables.py wall FILE.json...    where the time of a whole sweep went
   scripts/tables.py calibration FILE.json    the largest lambda of each provider
   scripts/tables.py recipes FILE.json    rmse of each recipe of quantize, by inputs and head_dim, in thousandths
+  scripts/tables.py outliers FILE.json   error of O over its size for inputs with outliers, in fp16 and by each
+                                         recipe, by head_dim, in thousandths
   scripts/tables.py promotion FILE.json  error of O over its size for V with a mean, by kv_len and accumulator
   scripts/tables.py ncu FILE.json...     our counts over those of Nsight Compute
 
@@ -494,6 +496,23 @@ def recipes(paths):
                  [[f"`{recipe}`", *cells(by_input)] for recipe, by_input in costs.items() if inputs[0] in by_input])
 
 
+def outliers(paths):
+    """Relative to O, because that is what fp16 rows have; the absolute errors of recipes are in `recipes`."""
+    errors = collections.defaultdict(dict)
+    for _, row in results(paths):
+        case = row["case"]
+        if row["status"] == "ok" and case["distribution"] == "outliers" and case["dtype"] == "fp16":
+            error, = (tensor["rel_rms_err"] for tensor in row["correctness"]["tensors"] if tensor["tensor"] == "o")
+            errors[f"fp16, `{row['provider']}`"][case["head_dim"]] = error
+    for row, cost in rows_with_recipes(paths):
+        case = row["case"]
+        if row["provider"] == "emulated" and case["distribution"] == "outliers":
+            errors[f"`{case['quantize']}`"][case["head_dim"]] = cost["total"]["rmse"] / cost["rms_o"]
+    return table(["", "d = 128", "d = 64"],
+                 [[name, *(f"{1e3 * by_head_dim[head_dim]:.3f}" for head_dim in (128, 64))]
+                  for name, by_head_dim in errors.items()])
+
+
 def promotion(paths):
     parts = collections.defaultdict(dict)
     for row, cost in rows_with_recipes(paths):
@@ -717,7 +736,7 @@ TABLES = {"speed": speed, "memory": memory, "column": column, "ladder": ladder, 
           "split": split, "cache": cache, "pages": pages, "lengths": lengths,
           "fp8": fp8, "traffic": traffic, "value": value}
 OF_JSON = {"models": models, "wall": wall, "ncu": ncu, "calibration": calibration, "recipes": recipes,
-           "promotion": promotion}
+           "outliers": outliers, "promotion": promotion}
 
 
 def parse(words):

@@ -364,6 +364,30 @@ def test_lengths_have_the_share_of_the_rate_at_one_length(tables, tmp_path):
                                          fails=True)
 
 
+def test_outliers_has_errors_over_the_size_of_o_in_fp16_and_by_recipe(tables, tmp_path):
+    def result(provider, head_dim, correctness, status="ok", distribution="outliers", **case):
+        return {"status": status, "provider": provider, "correctness": correctness,
+                "case": {"distribution": distribution, "head_dim": head_dim, **case}}
+
+    def fp16(rel_rms_err):
+        return {"tensors": [{"tensor": "logsumexp", "rel_rms_err": 9}, {"tensor": "o", "rel_rms_err": rel_rms_err}]}
+
+    def rounded(rmse, rms_o):
+        return {"tensors": [], "recipe_cost": {"total": {"rmse": rmse}, "rms_o": rms_o}}
+
+    recipe = {"dtype": "bf16", "quantize": "e4m3_block"}
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps({"results": [
+        result("emulated", 64, rounded(0.02, 0.25), **recipe),
+        result("emulated", 128, rounded(0.01, 0.2), **recipe),
+        result("emulated:fp22", 128, rounded(9, 1), **recipe),
+        result("emulated", 128, rounded(9, 1), distribution="normal", **recipe),
+        result("tiled", 128, {"tensors": []}, status="unsupported", **recipe),
+        result("emulated", 128, fp16(9), dtype="e4m3"),
+        result("tiled", 128, fp16(1.25e-4), dtype="fp16"), result("tiled", 64, fp16(2.5e-4), dtype="fp16")]}))
+    assert tables("outliers", options=[path]) == ["| fp16, `tiled` | 0.125 | 0.250 |", "| `e4m3_block` | 50.000 | 80.000 |"]
+
+
 def test_fp8_has_speed_and_error_of_bf16_and_e4m3(tables):
     def case(provider, median_ms, dtype, quantize="", **changes):
         return row(provider, median_ms, **{"dtype": dtype, "quantize": quantize, "rel_rms_err": 0.002, "rel_rmse_total": "",

@@ -19,16 +19,40 @@ SweepConfig load(const std::string& name) {
 }
 
 TEST(ShippedConfigs, HaveTheExpectedCases) {
-  const std::map<std::string, size_t> expected{
-      {"quick", 20},         {"cpu", 112},         {"a100", 87},        {"h200", 97},
-      {"fp16", 72},          {"fp32", 24},         {"ladder", 24},      {"calibration", 612},
-      {"gate", 5},           {"gate_trials", 4},   {"short", 72},       {"gpu_kernels", 1880},
-      {"sanitize", 200},     {"grouped", 174},     {"models", 98},      {"varlen", 38},
-      {"decode", 63},        {"decode_paged", 52}, {"serving", 32},     {"generation", 30},
-      {"packed", 96},        {"split", 11},        {"split_decode", 7}, {"windows", 24},
-      {"chunks", 52},        {"fp8", 79},          {"fp8_speed", 54},   {"split_gpus", 332},
-      {"split_h200", 14},    {"split_1m", 2},      {"decode_e4m3", 28}, {"split_decode_gpus", 20},
-      {"random_shapes", 120}};
+  const std::map<std::string, size_t> expected{{"quick", 20},
+                                               {"cpu", 112},
+                                               {"a100", 87},
+                                               {"h200", 97},
+                                               {"fp16", 72},
+                                               {"fp32", 24},
+                                               {"ladder", 24},
+                                               {"calibration", 612},
+                                               {"gate", 5},
+                                               {"gate_trials", 4},
+                                               {"short", 72},
+                                               {"gpu_kernels", 1880},
+                                               {"sanitize", 200},
+                                               {"grouped", 174},
+                                               {"models", 98},
+                                               {"varlen", 38},
+                                               {"decode", 63},
+                                               {"decode_paged", 52},
+                                               {"serving", 32},
+                                               {"generation", 30},
+                                               {"packed", 96},
+                                               {"split", 11},
+                                               {"split_decode", 7},
+                                               {"windows", 24},
+                                               {"chunks", 52},
+                                               {"fp8", 79},
+                                               {"fp8_speed", 54},
+                                               {"split_gpus", 332},
+                                               {"split_h200", 14},
+                                               {"split_1m", 2},
+                                               {"decode_e4m3", 28},
+                                               {"split_decode_gpus", 20},
+                                               {"random_shapes", 120},
+                                               {"fp16_outliers", 2}};
   std::map<std::string, size_t> found;
   for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
     const std::string name = entry.path().stem().string();
