@@ -152,6 +152,16 @@ def test_several_gpus_are_verified_and_only_then_timed(gpu_check, tmp_path, gpus
     assert ("4 are needed" in said) == (gpus < 4)
 
 
+def test_all_kernels_run_under_three_sanitizers(gpu_check, tmp_path):
+    sanitizer = tmp_path / "bin/compute-sanitizer"
+    sanitizer.write_text('#!/bin/sh\necho "$2 $*" >>"$CALLS"\n')
+    sanitizer.chmod(0o755)
+    calls, _ = gpu_check("sanitize")
+    assert [call.split()[0] for call in calls] == ["memcheck", "initcheck", "racecheck", "racecheck"]
+    assert all("verify --config configs/sanitize.json --no-isolate" in call for call in calls)
+    assert ["--providers" in call for call in calls] == [False, False, True, True]
+
+
 def test_the_users_cudnn_comes_first(gpu_check):
     calls, _ = gpu_check("fp16", CUDNN="/its/cudnn/lib", FLASHBENCH_CUDNN="/mine")
     assert calls[0].startswith("cudnn=/mine ")
