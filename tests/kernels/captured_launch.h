@@ -1,5 +1,5 @@
-// The arguments and the grid with which a kernel is launched, for tests that launch another kernel
-// in its place.
+// Captured launches: to launch them again, or for their arguments and grid, with which tests launch
+// another kernel in their place.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,6 +9,29 @@
 #include "device/cuda_call.h"
 
 namespace flashbench::kernels {
+
+// All that launch() queues to the stream, to be launched there again.
+class CapturedGraph {
+ public:
+  template <typename Launch>
+  CapturedGraph(const Launch& launch, cudaStream_t stream) : stream_(stream) {
+    FLASHBENCH_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    launch();
+    cudaGraph_t graph = nullptr;
+    FLASHBENCH_CUDA(cudaStreamEndCapture(stream, &graph));
+    FLASHBENCH_CUDA(cudaGraphInstantiate(&executable_, graph, 0));
+    FLASHBENCH_CUDA(cudaGraphDestroy(graph));
+  }
+  ~CapturedGraph() { cudaGraphExecDestroy(executable_); }
+  CapturedGraph(const CapturedGraph&) = delete;
+  CapturedGraph& operator=(const CapturedGraph&) = delete;
+
+  void launch() const { FLASHBENCH_CUDA(cudaGraphLaunch(executable_, stream_)); }
+
+ private:
+  cudaStream_t stream_;
+  cudaGraphExec_t executable_ = nullptr;
+};
 
 template <typename Arguments>
 struct CapturedLaunch {

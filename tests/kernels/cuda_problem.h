@@ -1,6 +1,8 @@
 // Runs one of our own kernels on a GPU, launched as the provider launches it.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <cctype>
 #include <memory>
@@ -9,9 +11,11 @@
 #include <vector>
 
 #include "device/cu_seqlens.h"
+#include "device/cuda_call.h"
 #include "device/device_tensors.h"
 #include "inputs/inputs.h"
 #include "kernels/attention.h"
+#include "verify/oracle.h"
 
 namespace flashbench::kernels {
 
@@ -89,6 +93,55 @@ class CudaProblem {
     launch.fp32_outputs.of_queries = true;
     kernel_.launch(launch, inputs_.view(), outputs.view(), workspace_.data(), stream_);
   }
+
+  // Gives a backward pass the O and the logsumexp of its forward pass.
+  void set_forward(const Oracle& oracle) {
+    oracle.exact_forward(host_.mutable_o(), host_.mutable_logsumexp());
+    inputs_.refill(host_.inputs());
+  }
+
+  // Takes the lengths and inputs of another ragged problem, and has poison behind them. The other
+  // has as many requests, and no more of anything else.
+  void take_inputs(const CudaProblem& other) {
+    inputs_.poison();
+    const Problem& p = other.problem_;
+    const Inputs to = inputs_.view(), from = other.inputs_.view();
+    copy(to.q.data, from.q.data, p.query_elements() * element_size(p.dtype));
+    copy(to.k.data, from.k.data, p.key_elements() * element_size(p.key_dtype()));
+    copy(to.v.data, from.v.data, p.value_elements() * element_size(p.key_dtype()));
+    if (p.is_paged()) {
+      copy_rows(to.k.pages.table, to.k.pages.stride, from.k.pages.table, from.k.pages.stride,
+                p.batch);
+    }
+    if (p.pass == Pass::backward) {
+      copy(to.o.data, from.o.data, p.output_elements() * element_size(p.dtype));
+      copy(to.d_o.data, from.d_o.data, p.output_elements() * element_size(p.dtype));
+      copy_rows(to.logsumexp, problem_.q_tokens(), from.logsumexp, p.q_tokens(), p.q_heads);
+    }
+    const auto starts = static_cast<int64_t>(sizeof(int32_t)) * (p.batch + 1);
+    copy(cu_seqlens_.queries(), other.cu_seqlens_.queries(), starts);
+    copy(cu_seqlens_.keys(), other.cu_seqlens_.keys(), starts);
+  }
+  // Copies the outputs of a launch with the inputs that were taken to those of the other.
+  void copy_outputs(const CudaProblem& other) const {
+    const Problem& p = other.problem_;
+    const Outputs to = other.outputs_.view(), from = outputs_.view();
+    if (p.pass == Pass::forward) {
+      copy(to.o.data, from.o.data, p.output_elements() * element_size(p.output_dtype()));
+      copy_rows(to.logsumexp, p.q_tokens(), from.logsumexp, problem_.q_tokens(), p.q_heads);
+      return;
+    }
+    copy(to.dq.data, from.dq.data, p.query_elements() * element_size(p.dtype));
+    copy(to.dk.data, from.dk.data, p.key_elements() * element_size(p.dtype));
+    copy(to.dv.data, from.dv.data, p.value_elements() * element_size(p.dtype));
+  }
+  int64_t output_elements() const {
+    const Problem& p = problem_;
+    return p.pass == Pass::forward ? p.output_elements() + p.query_rows()
+                                   : p.query_elements() + p.key_elements() + p.value_elements();
+  }
+
+  const Problem& problem() const { return problem_; }
   Inputs host_inputs() const { return host_.inputs(); }
   Inputs inputs() const { return inputs_.view(); }
   DeviceOutputs& outputs() { return outputs_; }
@@ -96,6 +149,22 @@ class CudaProblem {
  private:
   Launch at() const {
     return {problem_, info_, blocks_, cu_seqlens_.queries(), cu_seqlens_.keys()};
+  }
+
+  // In the order of the launches. Inputs are const to kernels alone.
+  void copy(const void* to, const void* from, int64_t bytes) const {
+    FLASHBENCH_CUDA(cudaMemcpyAsync(const_cast<void*>(to), from, static_cast<size_t>(bytes),
+                                    cudaMemcpyDeviceToDevice,
+                                    static_cast<cudaStream_t>(stream_.cuda)));
+  }
+  // Of 4-byte elements, as many as the shorter rows have.
+  void copy_rows(const void* to, int64_t to_row, const void* from, int64_t from_row,
+                 int64_t rows) const {
+    const auto bytes = [](int64_t elements) { return static_cast<size_t>(elements) * 4; };
+    FLASHBENCH_CUDA(cudaMemcpy2DAsync(const_cast<void*>(to), bytes(to_row), from, bytes(from_row),
+                                      bytes(std::min(to_row, from_row)), static_cast<size_t>(rows),
+                                      cudaMemcpyDeviceToDevice,
+                                      static_cast<cudaStream_t>(stream_.cuda)));
   }
 
   const AttentionKernel& kernel_;
