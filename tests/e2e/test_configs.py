@@ -52,7 +52,7 @@ def test_defaults_and_examples_follow_the_schema():
 def test_these_configs_ship():
     names = [p.stem for p in SHIPPED]
     assert names == [
-        "a100", "calibration", "chunks", "cpu", "decode", "decode_e4m3", "decode_paged", "fp16", "fp16_outliers", "fp32", "fp8", "fp8_speed", "gate", "gate_trials", "generation", "gpu_kernels",
+        "a100", "batch_invariant", "calibration", "chunks", "cpu", "decode", "decode_e4m3", "decode_paged", "fp16", "fp16_outliers", "fp32", "fp8", "fp8_speed", "gate", "gate_trials", "generation", "gpu_kernels",
         "grouped", "h200", "ladder", "models", "packed", "quick", "random_shapes", "sanitize", "serving", "short", "split", "split_1m", "split_decode", "split_decode_gpus", "split_gpus", "split_h200", "varlen", "windows",
     ]
 

@@ -37,6 +37,8 @@ TEST(ShippedConfigs, HaveTheExpectedCases) {
                                                {"varlen", 38},
                                                {"decode", 63},
                                                {"decode_paged", 52},
+                                               {"batch_invariant", 6},
+                                               {"fp16_outliers", 2},
                                                {"serving", 32},
                                                {"generation", 30},
                                                {"packed", 96},
@@ -51,8 +53,7 @@ TEST(ShippedConfigs, HaveTheExpectedCases) {
                                                {"split_1m", 2},
                                                {"decode_e4m3", 28},
                                                {"split_decode_gpus", 20},
-                                               {"random_shapes", 120},
-                                               {"fp16_outliers", 2}};
+                                               {"random_shapes", 120}};
   std::map<std::string, size_t> found;
   for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
     const std::string name = entry.path().stem().string();
