@@ -35,7 +35,7 @@ TEST(ShippedConfigs, HaveTheExpectedCases) {
                                                {"grouped", 174},
                                                {"models", 98},
                                                {"varlen", 38},
-                                               {"decode", 63},
+                                               {"decode", 92},
                                                {"decode_paged", 52},
                                                {"batch_invariant", 6},
                                                {"fp16_outliers", 2},
