@@ -603,20 +603,25 @@ def cache(frame, arguments):
         if sorted(by_cache.index) != ["", "e4m3"]:
             raise ValueError(f"expected one case of batch {batch} and {kv_len} keys for each cache")
         times = by_cache.median_ms * 1e3
-        label = f"{batch} × {'up to ' if lengths else ''}{length(kv_len)}, d{head_dim}"
-        label += f", {q_len} queries" if q_len > 1 else ""
-        label += f", pages of {page_size:.0f}" if page_size else ""
+        label = f"{batch} × {'up to ' if lengths else ''}{length(kv_len)}, d{head_dim}" + queries_and_pages(q_len, page_size)
         rows.append([label, f"{times['']:.1f}", f"{times['e4m3']:.1f}", f"{times[''] / times['e4m3']:.2f}",
                      f"{by_cache.pct_of_stream['e4m3']:.0f}%"])
     return table(["batch × keys", "16 bits", "e4m3", "ratio", "of `stream`"], rows)
 
 
+def queries_and_pages(q_len, page_size):
+    """The end of a label of decoding: nothing for one query without pages."""
+    return (f", {q_len} queries" if q_len > 1 else "") + (f", pages of {int(page_size)}" if page_size else "")
+
+
 def decoding(frame, arguments):
-    """The rows of the provider in which pages, if there are any, have the default layout and order."""
+    """The rows of the provider in which pages, if there are any, have the default layout and order; `keys` are those of all requests."""
     missing = [name for name in OPTIONAL if name not in frame.columns]
     frame = frame[frame.provider == arguments.provider[0]].reindex(columns=[*frame.columns, *missing])
     for name in OPTIONAL:
         frame[name] = text_of(frame[name])
+    own = frame.lengths.str.extract(r"q-(\d+)kv-", expand=False)
+    frame["keys"] = own.fillna(frame.batch * frame.kv_len).astype(int)
     return frame[(frame.kv_layout == "") & (frame.page_order == "")]
 
 
@@ -633,10 +638,7 @@ def in_pages(frame, arguments):
 def of_lengths(frame, arguments):
     """The cases with lengths of the requests' own, and their share of the rate of one length for all, if there is that case."""
     cases = decoding(frame, arguments)
-    own = cases[cases.lengths != ""]
-    own = own.assign(keys=own.lengths.str.extract(r"q-(\d+)kv-", expand=False).astype(int))
-    equal = cases[cases.lengths == ""]
-    equal = equal.assign(keys=equal.batch * equal.kv_len)
+    own, equal = cases[cases.lengths != ""], cases[cases.lengths == ""]
     case = [*DECODING, "page_size", "keys"]
     own = own.merge(equal[[*case, "kv_bytes_per_s"]], on=case, how="left", suffixes=("", "_equal"))
     return own.assign(share=100 * own.kv_bytes_per_s / own.kv_bytes_per_s_equal)
@@ -649,10 +651,9 @@ def requests(case):
     """What names a row of decoding."""
     if not case.lengths:
         return f"{case.batch} × {length(case.kv_len)}"
-    keys = int(case.lengths.partition("q-")[2].partition("kv")[0])
-    if keys == case.batch * case.kv_len:
+    if case["keys"] == case.batch * case.kv_len:
         return f"{case.batch} × {case.kv_len}"
-    return f"{case.batch} × up to {case.kv_len}, mean {keys / case.batch:.0f}"
+    return f"{case.batch} × up to {case.kv_len}, mean {case['keys'] / case.batch:.0f}"
 
 
 def pages(frame, arguments):
@@ -675,11 +676,8 @@ def lengths(frame, arguments):
     if own.empty:
         raise ValueError("expected cases with lengths of the requests' own, found none")
     rows = []
-    for case in own.itertuples():
-        label = requests(case)
-        label += f", {case.q_len} queries" if case.q_len > 1 else ""
-        label += f", pages of {case.page_size}" if case.page_size else ""
-        rows.append([label, f"{1e3 * case.median_ms:.1f}", f"{case.kv_bytes_per_s / 1e12:.2f}",
+    for _, case in own.iterrows():
+        rows.append([requests(case) + queries_and_pages(case.q_len, case.page_size), f"{1e3 * case.median_ms:.1f}", f"{case.kv_bytes_per_s / 1e12:.2f}",
                      *("" if pd.isna(share) else f"{share:.0f}%" for share in (case.share, case.pct_of_stream))])
     return table(["batch × keys", "µs", "TB/s", "of equal lengths", "of `stream`"], rows)
 
