@@ -10,18 +10,29 @@
 
 namespace flashbench::kernels {
 
-// All that launch() queues to the stream, to be launched there again.
+// What launch() queues to the stream. Whoever calls it destroys the graph.
+template <typename Launch>
+cudaGraph_t captured_graph(const Launch& launch, cudaStream_t stream) {
+  FLASHBENCH_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  launch();
+  cudaGraph_t graph = nullptr;
+  FLASHBENCH_CUDA(cudaStreamEndCapture(stream, &graph));
+  return graph;
+}
+
+// All that launch() queues to the stream, to be launched there again: as edit() leaves the graph.
 class CapturedGraph {
  public:
-  template <typename Launch>
-  CapturedGraph(const Launch& launch, cudaStream_t stream) : stream_(stream) {
-    FLASHBENCH_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    launch();
-    cudaGraph_t graph = nullptr;
-    FLASHBENCH_CUDA(cudaStreamEndCapture(stream, &graph));
+  template <typename Launch, typename Edit>
+  CapturedGraph(const Launch& launch, cudaStream_t stream, const Edit& edit) : stream_(stream) {
+    cudaGraph_t graph = captured_graph(launch, stream);
+    edit(graph);
     FLASHBENCH_CUDA(cudaGraphInstantiate(&executable_, graph, 0));
     FLASHBENCH_CUDA(cudaGraphDestroy(graph));
   }
+  template <typename Launch>
+  CapturedGraph(const Launch& launch, cudaStream_t stream)
+      : CapturedGraph(launch, stream, [](cudaGraph_t) {}) {}
   ~CapturedGraph() { cudaGraphExecDestroy(executable_); }
   CapturedGraph(const CapturedGraph&) = delete;
   CapturedGraph& operator=(const CapturedGraph&) = delete;
@@ -45,10 +56,7 @@ enum class Which { first, last };
 template <typename Arguments, typename Launch>
 CapturedLaunch<Arguments> captured_launch(const Launch& launch, cudaStream_t stream,
                                           Which which = Which::last) {
-  FLASHBENCH_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  launch();
-  cudaGraph_t graph = nullptr;
-  FLASHBENCH_CUDA(cudaStreamEndCapture(stream, &graph));
+  cudaGraph_t graph = captured_graph(launch, stream);
   size_t count = 1;
   cudaGraphNode_t node;
   FLASHBENCH_CUDA(cudaGraphGetRootNodes(graph, &node, &count));

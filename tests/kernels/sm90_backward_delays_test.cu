@@ -13,6 +13,7 @@
 #include "kernels/sm90/backward.cuh"
 #include "kernels/sm90/backward_by_gradient.cuh"
 #include "kernels/sm90/backward_pairs.cuh"
+#include "tests/kernels/captured_launch.h"
 #include "tests/kernels/cuda_problem.h"
 #include "tests/kernels/on_gpu.h"
 #include "tests/kernels/random_delay.cuh"
@@ -225,46 +226,27 @@ std::vector<Sample> samples() {
        delayed<__nv_bfloat16, backward_config(128, true, true)>()}};
 }
 
-// The launches of one pass, with its main kernel replaced.
-class DelayedLaunches {
- public:
-  template <typename LaunchPass>
-  DelayedLaunches(const LaunchPass& launch_pass, const DelayedKernel& delayed,
-                  cudaStream_t stream) {
-    FLASHBENCH_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    launch_pass();
-    cudaGraph_t graph = nullptr;
-    FLASHBENCH_CUDA(cudaStreamEndCapture(stream, &graph));
-    size_t count = 4;
-    cudaGraphNode_t nodes[4];
-    FLASHBENCH_CUDA(cudaGraphGetNodes(graph, nodes, &count));
-    FLASHBENCH_CUDA(cudaFuncSetAttribute(reinterpret_cast<const void*>(delayed.function),
-                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         delayed.shared_bytes));
-    for (size_t i = 0; i < count; ++i) {
-      cudaKernelNodeParams launched;
-      FLASHBENCH_CUDA(cudaGraphKernelNodeGetParams(nodes[i], &launched));
-      constexpr unsigned kMainThreads = 384;  // or more; the other kernels have fewer
-      if (launched.blockDim.x < kMainThreads) continue;
-      launched.func = reinterpret_cast<void*>(delayed.function);
-      launched.sharedMemBytes = static_cast<unsigned>(delayed.shared_bytes);
-      FLASHBENCH_CUDA(cudaGraphKernelNodeSetParams(nodes[i], &launched));
-      ++replaced_;
-    }
-    FLASHBENCH_CUDA(cudaGraphInstantiate(&executable_, graph, 0));
-    FLASHBENCH_CUDA(cudaGraphDestroy(graph));
+// Replaces the main kernel of a pass. Returns how many kernels it was.
+int replace_main_kernel(cudaGraph_t graph, const DelayedKernel& delayed) {
+  size_t count = 4;
+  cudaGraphNode_t nodes[4];
+  FLASHBENCH_CUDA(cudaGraphGetNodes(graph, nodes, &count));
+  FLASHBENCH_CUDA(cudaFuncSetAttribute(reinterpret_cast<const void*>(delayed.function),
+                                       cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       delayed.shared_bytes));
+  int replaced = 0;
+  for (size_t i = 0; i < count; ++i) {
+    cudaKernelNodeParams launched;
+    FLASHBENCH_CUDA(cudaGraphKernelNodeGetParams(nodes[i], &launched));
+    constexpr unsigned kMainThreads = 384;  // or more; the other kernels have fewer
+    if (launched.blockDim.x < kMainThreads) continue;
+    launched.func = reinterpret_cast<void*>(delayed.function);
+    launched.sharedMemBytes = static_cast<unsigned>(delayed.shared_bytes);
+    FLASHBENCH_CUDA(cudaGraphKernelNodeSetParams(nodes[i], &launched));
+    ++replaced;
   }
-  ~DelayedLaunches() { cudaGraphExecDestroy(executable_); }
-  DelayedLaunches(const DelayedLaunches&) = delete;
-  DelayedLaunches& operator=(const DelayedLaunches&) = delete;
-
-  int replaced() const { return replaced_; }
-  void run(cudaStream_t stream) const { FLASHBENCH_CUDA(cudaGraphLaunch(executable_, stream)); }
-
- private:
-  cudaGraphExec_t executable_ = nullptr;
-  int replaced_ = 0;
-};
+  return replaced;
+}
 
 std::string bytes(const TensorView& dense) {
   return {static_cast<const char*>(dense.data),
@@ -293,10 +275,14 @@ TEST_P(CudaSm90BackwardDelays, ChangeNoBitOfWhatHasAnOrder) {
   const Buffer workspace = device->allocate(kernel.workspace_bytes(at), MemoryUse::workspace);
   const auto stream = static_cast<cudaStream_t>(device->stream().cuda);
   const bool in_pieces = kernel.variant(at).find("pieces") != std::string::npos;
-  const DelayedLaunches launches(
+  int replaced = 0;
+  const CapturedGraph delayed_pass(
       [&] { kernel.launch(at, inputs.view(), outputs.view(), workspace.data(), device->stream()); },
-      in_pieces ? delayed.in_pieces : delayed.kernel, stream);
-  ASSERT_EQ(launches.replaced(), 1);
+      stream,
+      [&](cudaGraph_t graph) {
+        replaced = replace_main_kernel(graph, in_pieces ? delayed.in_pieces : delayed.kernel);
+      });
+  ASSERT_EQ(replaced, 1);
 
   std::string dq, dk, dv;
   constexpr unsigned kRuns = 50, kSubsets = 16;  // of up to four warpgroups
@@ -305,7 +291,7 @@ TEST_P(CudaSm90BackwardDelays, ChangeNoBitOfWhatHasAnOrder) {
     // Nothing may be read there before this run has written it.
     FLASHBENCH_CUDA(cudaMemsetAsync(workspace.data(), 0xff, kernel.workspace_bytes(at), stream));
     hold_up(run % kSubsets, run, stream);
-    launches.run(stream);
+    delayed_pass.launch();
     finish_or_exit({device->stream()}, 10, p.id() + " in run " + std::to_string(run));
     HostOutputs found = outputs.to_host();
     const Verdict verdict = oracle.judge(found.view());
