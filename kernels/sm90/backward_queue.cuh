@@ -41,25 +41,29 @@ struct WorkQueue : Barriers<Delay> {
   // from the counter, too, so that it waits for none that has yet to start. Else that is its own
   // number, since the kernel before this one, which may still run, resets the counter.
   static constexpr bool kInOrder = Work::kIsBackwards;
+  // Where items rotate (see kernels/backward/work.cuh) a thread block waits for those that have
+  // later items, too. There are as many thread blocks as items then. Each has the item of its
+  // number and takes no other, for which it might wait itself, if the thread block that should have
+  // it starts late.
+  template <typename Arguments>
+  static __device__ bool has_one_item(const Arguments& a) {
+    if constexpr (kInOrder) return a.rotation > 0;
+    return false;
+  }
   template <typename Arguments>
   static __device__ int first_index(const Arguments& a) {
-    if constexpr (kInOrder) {
-      return take_index(a);
-    } else {
-      if constexpr (Work::kIsListed) ptx::griddepcontrol_wait();
-      return static_cast<int>(blockIdx.x);
-    }
+    if (kInOrder && !has_one_item(a)) return take_index(a);
+    if constexpr (Work::kIsListed) ptx::griddepcontrol_wait();
+    return static_cast<int>(blockIdx.x);
   }
 
   // Takes the next item's index from the counter. The first lane has it.
   template <typename Arguments>
   static __device__ int take_index(const Arguments& a) {
+    if (has_one_item(a)) return a.work_items;  // there is none
     ptx::griddepcontrol_wait();
-    if constexpr (kInOrder) {
-      return lane() == 0 ? atomicAdd(a.tickets, 1) : 0;
-    } else {
-      return lane() == 0 ? static_cast<int>(gridDim.x) + atomicAdd(a.tickets, 1) : 0;
-    }
+    const int first = kInOrder ? 0 : static_cast<int>(gridDim.x);
+    return lane() == 0 ? first + atomicAdd(a.tickets, 1) : 0;
   }
 
   // Passes on item `n`, whose index the first lane has. Returns false if there is none.
