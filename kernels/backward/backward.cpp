@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <numbers>
 
 #include "kernels/backward/split.h"
@@ -125,6 +126,12 @@ Strided strided(const ConstTensorView& t) {
 }
 
 }  // namespace
+
+std::optional<std::string> why_too_many_rows(const Problem& p) {
+  const int64_t rows = std::max(p.q_tokens(), p.kv_tokens()) + p.batch * kRowPadding;
+  if (!is_by_request(p) || rows <= std::numeric_limits<int32_t>::max()) return std::nullopt;
+  return "too many rows in all requests";
+}
 
 std::string describe_main(const Launch& at, const MainKernel& kernel) {
   const int parts = choose_parts(at, kernel);

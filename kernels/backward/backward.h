@@ -1,7 +1,7 @@
 // What the backward passes on tensor cores share, whatever their main kernel: dQ, dK and dV from Q,
 // K, V, O, dO and the logsumexp in three launches, with FlashAttention-2's schedule (Dao 2023,
 // algorithm 2), or in four by request (kernels/common/requests.h), of which the first lists the
-// main kernel's work (kernels/sm90/backward_list_work.cuh):
+// main kernel's work (list_work.cuh):
 //   dot_do_o.cu       D = rowsum(dO o O), and a workspace to start from
 //   the main kernel   dK, dV and, as sums in fp32, dQ (kernels/sm80, kernels/sm90)
 //   convert.cu        dQ from its sums, rounded unless it is to be fp32 (Launch::fp32_outputs)
@@ -11,6 +11,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "kernels/attention.h"
@@ -102,6 +103,10 @@ inline constexpr int kMostPiecesAtOnce = 2;  // of a launch, for each item that 
 inline constexpr int kMostPieceWarps = 16;   // of a thread block, or two, that add up pieces
 inline constexpr int kLeastPieceSteps = 4;   // of a piece (see Work); its ends take as long as two
 
+inline constexpr int kListingThreads = 128;  // of the kernel that lists work
+
+// Of requests, a reason if the workspace's rows cannot be counted in 32 bits.
+std::optional<std::string> why_too_many_rows(const Problem&);
 size_t workspace_bytes(const Launch&, const MainKernel&);
 Arguments arguments(const Launch&, const Inputs&, const Outputs&, void* workspace,
                     const MainKernel&);

@@ -35,7 +35,7 @@ int64_t slots(const Launch&);
 bool may_split_last_wave(const Launch&, int parts, const MainKernel&);
 
 // The blocks of keys of the last wave, if they are split here: where all requests have the same
-// length. Else another kernel splits them (kernels/sm90/backward_list_work.cuh).
+// length. Else another kernel splits them (list_work.cuh).
 LastWave split_blocks(const Launch&, int parts, const MainKernel&);
 
 // The sections of the parts of K/V heads, for thread blocks that go backwards or not (work.cuh).

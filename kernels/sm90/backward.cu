@@ -2,7 +2,6 @@
 // kernels/backward/backward.h, and by request one that lists its work.
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -159,12 +158,7 @@ struct BackwardMain {
         })) {
       return "it takes head_dim 40 to 256";
     }
-    if (is_by_request(p) &&
-        std::max(p.q_tokens(), p.kv_tokens()) + p.batch * backward::kRowPadding >
-            std::numeric_limits<int32_t>::max()) {
-      return "too many rows in all requests";
-    }
-    return std::nullopt;
+    return backward::why_too_many_rows(p);
   }
 
   static std::vector<BlockSizes> candidates(const Problem& p, const DeviceInfo& device) {
@@ -188,7 +182,7 @@ struct BackwardMain {
     const auto& variant = variant_at(variants<kDeterministic>(at.problem), at);
     if (variant.lister == nullptr) return std::nullopt;
     return CudaKernel<BackwardArguments>{"sm90_backward_list_work", variant.lister,
-                                         kListingThreads};
+                                         backward::kListingThreads};
   }
 
   static CudaKernel<BackwardArguments> kernel(const Launch& at, bool in_pieces) {

@@ -5,9 +5,9 @@
 #include <array>
 #include <span>
 
+#include "kernels/backward/list_work.cuh"
 #include "kernels/sm90/backward.cuh"
 #include "kernels/sm90/backward_by_gradient.cuh"
-#include "kernels/sm90/backward_list_work.cuh"
 #include "kernels/sm90/backward_pairs.cuh"
 #include "kernels/sm90/variant.h"
 
@@ -19,7 +19,9 @@ constexpr Variant<BackwardArguments> backward_variant_of(void (*fp16)(BackwardAr
                                                          void (*bf16)(BackwardArguments)) {
   auto variant = variant_of<Half>(fp16, bf16);
   variant.persistent = Half::kPersistent;
-  if constexpr (Half::kByRequest) variant.lister = backward_list_work<typename Half::Work>;
+  if constexpr (Half::kByRequest) {
+    variant.lister = backward::backward_list_work<typename Half::Work, BackwardArguments>;
+  }
   return variant;
 }
 

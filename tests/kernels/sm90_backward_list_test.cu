@@ -1,7 +1,7 @@
 // The list of the backward pass's work without a mask. Every block of queries meets every block of
 // keys of its request once, in a whole item or in one of its pieces, and each piece has room of its
 // own for its sums.
-#include "kernels/sm90/backward_list_work.cuh"
+#include "kernels/backward/list_work.cuh"
 
 #include <gtest/gtest.h>
 
@@ -15,6 +15,7 @@
 #include "device/cuda.h"
 #include "kernels/backward/work.cuh"
 #include "kernels/common/requests.h"
+#include "kernels/sm90/backward_arguments.cuh"
 #include "tests/kernels/on_gpu.h"
 #include "tests/kernels/row_starts.h"
 
@@ -55,8 +56,9 @@ std::vector<ListedWork> listed(const Batch& batch, int group) {
       static_cast<size_t>(backward::kMostPiecesAtOnce * a.at_once * backward::kMostPieceWarps), 7);
   a.work_list = list.data();
   a.piece_arrivals = arrivals.data();
-  constexpr int kWarps = kListingThreads / 32;
-  run(backward_list_work<ListedWork>, (a.work_items + kWarps - 1) / kWarps, kListingThreads, 0, a);
+  constexpr int kWarps = backward::kListingThreads / 32;
+  run(backward::backward_list_work<ListedWork, BackwardArguments>,
+      (a.work_items + kWarps - 1) / kWarps, backward::kListingThreads, 0, a);
   EXPECT_TRUE(std::ranges::all_of(arrivals.to_host(), [](unsigned count) { return count == 0; }));
   return list.to_host();
 }

@@ -1,29 +1,29 @@
-// Where requests differ in length: the kernel before the backward pass's other kernels for Hopper,
-// which lists the work items of the main kernel. A thread block that found its own item would do so
-// for several microseconds before it could load anything, and a multiprocessor has no room for
-// another one meanwhile. Without a mask, the kernel also splits the items of the last wave into
-// pieces (see kernels/common/last_wave.h).
+// Where requests differ in length: the kernel before the backward pass's other kernels, which lists
+// the work items of the main kernel. A thread block that found its own item would do so for several
+// microseconds before it could load anything, and a multiprocessor has no room for another one
+// meanwhile. Without a mask, the kernel also splits the items of the last wave into pieces, where
+// the main kernel takes them (see kernels/common/last_wave.h).
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/backward/backward.h"
+#include "kernels/backward/requests.h"
 #include "kernels/common/last_wave.h"
 #include "kernels/common/sections.cuh"
 #include "kernels/ptx/griddepcontrol.h"
-#include "kernels/sm90/backward_arguments.cuh"
+#include "kernels/ptx/target.h"
 
-namespace flashbench::kernels::sm90 {
-
-inline constexpr int kListingThreads = 128;
+namespace flashbench::kernels::backward {
 
 // The items of the last wave (see kernels/common/last_wave.h). All functions are called by whole
 // warps.
 template <typename Work>
 class LastItems {
  public:
-  explicit __device__ LastItems(const BackwardArguments& a) {
-    const backward::RowStarts& keys = a.requests.keys;
+  template <typename Arguments>
+  explicit __device__ LastItems(const Arguments& a) {
+    const RowStarts& keys = a.requests.keys;
     const int count = a.requests.count, lane = static_cast<int>(threadIdx.x) % 32;
     int all = 0, blocks = 0, last_32 = 0;
     for (int first = 0; first < count; first += 32) {
@@ -52,13 +52,14 @@ class LastItems {
 
   // Lists `item`, which has the number `index`, in pieces, if it is one of the last wave; else
   // returns false. The first piece takes its place, and the others have theirs from `further` on.
-  __device__ bool list(const BackwardArguments& a, const Work& item, int index, int further) const {
+  template <typename Arguments>
+  __device__ bool list(const Arguments& a, const Work& item, int index, int further) const {
     const auto [head, slot] = item_in_sections(index, a.kv_heads, a.sections, a.key_blocks);
     const int block = slot - first_slot_;
     if (head < first_head_ || block < 0) return false;
     const int behind = (blocks_ - block) * heads_ - (head - first_head_) - 1;  // further items
     if (behind >= wave_.items) return false;
-    const int count = min(max(1, item.steps / backward::kLeastPieceSteps), wave_.pieces);
+    const int count = min(max(1, item.steps / kLeastPieceSteps), wave_.pieces);
     const int number = static_cast<int>(threadIdx.x) % 32;
     if (number < wave_.pieces) {
       const int at = number == 0 ? index : further + behind * (wave_.pieces - 1) + number - 1;
@@ -82,8 +83,8 @@ class LastItems {
 
 // Lists an item and its pieces. Behind all items, the list has room for as many further pieces as
 // items run at once.
-template <typename Work>
-__device__ __forceinline__ void list_in_pieces(const BackwardArguments& a, int index) {
+template <typename Work, typename Arguments>
+__device__ __forceinline__ void list_in_pieces(const Arguments& a, int index) {
   const LastItems<Work> last(a);
   const int lane = static_cast<int>(threadIdx.x) % 32, items = a.work_items - a.at_once;
   if (index < items) {
@@ -94,16 +95,16 @@ __device__ __forceinline__ void list_in_pieces(const BackwardArguments& a, int i
   }
   const int piece = index - items;
   if (piece >= last.further_pieces() && lane == 0) Work::in_list(a, index).exists = false;
-  static_assert(backward::kMostPiecesAtOnce * backward::kMostPieceWarps == 32);
+  static_assert(kMostPiecesAtOnce * kMostPieceWarps == 32);
   a.piece_arrivals[piece * 32 + lane] = 0;
 }
 
 // A warp lists an item.
-template <typename Work>
+template <typename Work, typename Arguments>
 __global__ void __launch_bounds__(kListingThreads)
-    backward_list_work(const __grid_constant__ BackwardArguments a) {
-  static_assert(sizeof(Work) == backward::kRequestWorkBytes);
-  ptx::griddepcontrol_launch_dependents();
+    backward_list_work(const __grid_constant__ Arguments a) {
+  static_assert(sizeof(Work) == kRequestWorkBytes);
+  if constexpr (ptx::has_sm_90()) ptx::griddepcontrol_launch_dependents();
   const int index = static_cast<int>(blockIdx.x * kListingThreads + threadIdx.x) / 32;
   if (index >= a.work_items) return;
   if constexpr (Work::kMaySplit) {
@@ -116,4 +117,4 @@ __global__ void __launch_bounds__(kListingThreads)
   if (threadIdx.x % 32 == 0) Work::in_list(a, index) = found;
 }
 
-}  // namespace flashbench::kernels::sm90
+}  // namespace flashbench::kernels::backward
