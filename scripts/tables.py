@@ -27,13 +27,14 @@
                                          page size
   scripts/tables.py lengths FILE.csv     microseconds to decode requests of different lengths, and the shares of the rate
                                          of as many requests of one length with as many keys, and of `stream`
+  scripts/tables.py windows FILE.csv     the share of the FLOP/s without a window that providers reach with one, by length
   scripts/tables.py fp8 FILE.csv         TFLOP/s in bf16, on e4m3 inputs and on bf16 inputs that are rounded to e4m3
                                          on the way, and the errors of O
   scripts/tables.py traffic FILE.csv     measured over compulsory bytes of memory / bytes through the
                                          L2 over those that the loops request
-  scripts/tables.py value FILE.csv --as STATISTIC (--column NAME | --rival NAME | --share pages|lengths)
-                                         one figure: of a column, of a rival's time over ours, or of the shares of
-                                         the rate in a table of pages or lengths, in percent
+  scripts/tables.py value FILE.csv --as STATISTIC (--column NAME | --rival NAME | --share pages|lengths|windows)
+                                         one figure: of a column, of a rival's time over ours, or of the shares in
+                                         a table of pages, lengths or windows, in percent
   scripts/tables.py wall FILE.json...    where the time of a whole sweep went
   scripts/tables.py calibration FILE.json    the largest lambda of each provider
   scripts/tables.py recipes FILE.json    rmse of each recipe of quantize, by inputs and head_dim, in thousandths
@@ -62,6 +63,7 @@ GRID = "hidden=2048,tokens=16384"
 SHORT = "hidden=2048,batch=16"  # of configs/short.json
 CASE = ["pass", "mask", "head_dim", "q_len"]  # names a case within a grid,
 SIZES = ["batch", "q_heads", "kv_heads", "kv_len"]  # and with these any case of a dtype without
+WINDOW = ["window_left", "window_right"]
 OPTIONAL = ["layout", "lengths", "page_size", "kv_layout", "page_order", "window_left", "window_right", "head_dim_v",
             "quantize", "kv_dtype"]
 ANY = "any"
@@ -644,7 +646,18 @@ def of_lengths(frame, arguments):
     return own.assign(share=100 * own.kv_bytes_per_s / own.kv_bytes_per_s_equal)
 
 
-SHARES = {"pages": in_pages, "lengths": of_lengths}
+def in_windows(frame, arguments):
+    """The cases with a window that there are without one, too, and their share of its FLOP/s."""
+    frame = frame[frame.provider.isin(arguments.provider)].copy()
+    for name in WINDOW:
+        frame[name] = text_of(frame[name]) if name in frame.columns else ""
+    windowed = (frame[WINDOW] != "").any(axis=1)
+    case = ["provider", "dtype", *CASE, *SIZES]
+    own = frame[windowed].merge(frame[~windowed][[*case, "tflops"]], on=case, suffixes=("", "_without"))
+    return own.assign(share=100 * own.tflops / own.tflops_without)
+
+
+SHARES = {"pages": in_pages, "lengths": of_lengths, "windows": in_windows}
 
 
 def requests(case):
@@ -680,6 +693,22 @@ def lengths(frame, arguments):
         rows.append([requests(case) + queries_and_pages(case.q_len, case.page_size), f"{1e3 * case.median_ms:.1f}", f"{case.kv_bytes_per_s / 1e12:.2f}",
                      *("" if pd.isna(share) else f"{share:.0f}%" for share in (case.share, case.pct_of_stream))])
     return table(["batch × keys", "µs", "TB/s", "of equal lengths", "of `stream`"], rows)
+
+
+def windows(frame, arguments):
+    """A row for each pass, head_dim and provider: the share by length of the FLOP/s without a window."""
+    own = in_windows(frame, arguments)
+    if own.empty:
+        raise ValueError("expected cases with a window and without, found none in both ways")
+    lengths = sorted(own.q_len.unique())
+    rows = []
+    for (which, head_dim, provider), part in own.groupby(["pass", "head_dim", "provider"], sort=False):
+        shares = part.set_index("q_len").share
+        if not shares.index.is_unique:
+            raise ValueError(f"expected one window for {which} at head_dim {head_dim}, found several: choose by --filter")
+        rows.append([f"{which} d{head_dim}", f"`{provider}`",
+                     *(f"{shares[at]:.0f}%" if at in shares.index else "" for at in lengths)])
+    return table(["", "", *map(length, lengths)], rows)
 
 
 def models(paths):
@@ -731,7 +760,7 @@ def shape_of(case):
 TABLES = {"speed": speed, "memory": memory, "column": column, "ladder": ladder, "crossover": crossover,
           "rivals": rivals, "rival": rival, "grouped": grouped, "behind": behind,
           "beside": beside, "packed": packed, "generation": generation, "decode": decode,
-          "split": split, "cache": cache, "pages": pages, "lengths": lengths,
+          "split": split, "cache": cache, "pages": pages, "lengths": lengths, "windows": windows,
           "fp8": fp8, "traffic": traffic, "value": value}
 OF_JSON = {"models": models, "wall": wall, "ncu": ncu, "calibration": calibration, "recipes": recipes,
            "outliers": outliers, "promotion": promotion}

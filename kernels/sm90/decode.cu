@@ -16,6 +16,7 @@
 #include "kernels/sm90/cluster_launch.h"
 #include "kernels/sm90/decode_splits.h"
 #include "kernels/sm90/decode_variants.h"
+#include "kernels/sm90/forward_parts.h"
 
 namespace flashbench::kernels::sm90 {
 namespace {
@@ -124,6 +125,10 @@ std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& d
   if (kBits == Bits::of_batch && !p.lengths && !p.is_paged() && !p.has_window() && !p.head_dim_v &&
       blocks > p.heads_per_kv_head()) {
     return "would read K and V more often than sm90_forward";
+  }
+  if (kBits == Bits::of_batch && blocks > 1 && !p.is_paged() && !p.has_window() && !p.head_dim_v &&
+      !p.kv_dtype && parts_pack_group(p, device)) {
+    return "would read K and V more often than sm90_forward_parts, which packs more rows";
   }
   if (auto why = CuSeqlens::why_none(p)) return why;
   // The grid's dimensions, rows whose distance in bytes has 32 bits, and numbers of tiles.

@@ -19,13 +19,14 @@
 #include "kernels/sm90/cluster_launch.h"
 #include "kernels/sm90/forward_blocks.h"
 #include "kernels/sm90/forward_launch.h"
+#include "kernels/sm90/forward_parts.h"
 #include "kernels/sm90/forward_variants.h"
 #include "kernels/sm90/merge_parts.cuh"
 #include "kernels/sm90/tensor_map.h"
 
 namespace flashbench::kernels {
 
-extern const AttentionKernel kSm90Forward;
+extern const AttentionKernel kSm90Forward, kSm90ForwardParts;
 
 namespace sm90 {
 namespace {
@@ -242,6 +243,14 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
 }
 
 }  // namespace
+
+bool parts_pack_group(const Problem& p, const DeviceInfo& device) {
+  if (kSm90ForwardParts.why_unsupported(p, device)) return false;
+  const KeyParts chosen = parts_of(p, device);
+  const int64_t rows = p.heads_per_kv_head() * rows_of_packed_head(p.q_len);
+  return chosen.packs_heads && chosen.blocks.q == 64 && rows <= chosen.blocks.q;
+}
+
 }  // namespace sm90
 
 extern const AttentionKernel kSm90ForwardParts{.name = "sm90_forward_parts",

@@ -323,6 +323,22 @@ def decoding(median_ms, **changes):
     return row(**{"provider": "tiled", "median_ms": median_ms, "kv_bytes_per_s": 8192 * keys / (median_ms * 1e-3), **case})
 
 
+def test_windows_have_the_share_of_the_rate_without_one(tables, tmp_path):
+    def case(provider, tflops, window_left="", **changes):
+        return row(provider, 0.1, **{"tflops": tflops, "window_left": window_left, "window_right": "", "q_len": 8192,
+                                     "kv_len": 8192, **changes})
+
+    longer = {"q_len": 16384, "kv_len": 16384}
+    rows = [case("tiled", 400), case("tiled", 300, 4095), case("tiled", 500, **longer), case("tiled", 450, 4095, **longer),
+            case("cudnn", 200), case("cudnn", 170, 4095), case("tiled", 100, 4095, head_dim=96)]
+    both = ["--grid", "any", "--provider", "tiled", "cudnn"]
+    assert tables("windows", rows, options=both) == ["| forward d64 | `tiled` | 75% | 90% |", "| forward d64 | `cudnn` | 85% |  |"]
+    assert "expected cases with a window and without" in tables("windows", rows[:1], options=both, fails=True)
+    assert "found several" in tables("windows", [*rows, case("tiled", 300, 1023)], options=both, fails=True)
+    path = write(tmp_path / "rows.csv", rows)
+    assert made("value", path, "--grid", "any", "--share", "windows", "--digits", "0") == "75 to 90"
+
+
 def test_pages_have_the_share_of_the_rate_without_them(tables, tmp_path):
     own = {"lengths": "2q-6144kv-ab"}
     rows = [decoding(0.04), decoding(0.05, page_size=16), decoding(0.08, page_size=1), decoding(0.03, **own),

@@ -11,7 +11,7 @@
 
 namespace flashbench::kernels {
 
-extern const AttentionKernel kSm90Decode, kSm90DecodeBatchInvariant;
+extern const AttentionKernel kSm90Decode, kSm90DecodeBatchInvariant, kSm90ForwardParts;
 
 namespace sm90 {
 namespace {
@@ -72,6 +72,29 @@ TEST(DecodeSplits, EveryWarpHasATile) {
     EXPECT_GE(splits, 1);
     EXPECT_LE((splits - 1) * blocks.kv, kv_len);
   }
+}
+
+// More than 32 rows read K and V twice here, which costs more than a second launch.
+TEST(DecodeSplits, PackedTilesOfSixtyFourRowsAreLeftToTheForwardKernelInParts) {
+  const auto takes = [](const AttentionKernel& kernel, const Problem& p) {
+    return !kernel.why_unsupported(p, hopper());
+  };
+  Problem p = decoding(1, 4, 8, 32768);
+  p.mask = Mask::causal_bottom_right;
+  for (const int64_t head_dim : {64, 96, 128}) {
+    p.head_dim = head_dim;
+    p.q_len = 8;
+    EXPECT_TRUE(takes(kSm90Decode, p)) << head_dim;
+    p.q_len = 9;
+    EXPECT_FALSE(takes(kSm90Decode, p)) << head_dim;
+    EXPECT_TRUE(takes(kSm90ForwardParts, p)) << head_dim;
+    EXPECT_TRUE(takes(kSm90DecodeBatchInvariant, p)) << head_dim;
+  }
+  p.head_dim = 256;  // where tiles in parts have 128 rows
+  EXPECT_TRUE(takes(kSm90Decode, p));
+  p.head_dim = 128;
+  p.batch = 64;  // enough tiles without parts, which would not be packed
+  EXPECT_TRUE(takes(kSm90Decode, p));
 }
 
 // Only the keys that the mask leaves count.
