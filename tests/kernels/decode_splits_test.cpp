@@ -74,29 +74,6 @@ TEST(DecodeSplits, EveryWarpHasATile) {
   }
 }
 
-// More than 32 rows read K and V twice here, which costs more than a second launch.
-TEST(DecodeSplits, PackedTilesOfSixtyFourRowsAreLeftToTheForwardKernelInParts) {
-  const auto takes = [](const AttentionKernel& kernel, const Problem& p) {
-    return !kernel.why_unsupported(p, hopper());
-  };
-  Problem p = decoding(1, 4, 8, 32768);
-  p.mask = Mask::causal_bottom_right;
-  for (const int64_t head_dim : {64, 96, 128}) {
-    p.head_dim = head_dim;
-    p.q_len = 8;
-    EXPECT_TRUE(takes(kSm90Decode, p)) << head_dim;
-    p.q_len = 9;
-    EXPECT_FALSE(takes(kSm90Decode, p)) << head_dim;
-    EXPECT_TRUE(takes(kSm90ForwardParts, p)) << head_dim;
-    EXPECT_TRUE(takes(kSm90DecodeBatchInvariant, p)) << head_dim;
-  }
-  p.head_dim = 256;  // where tiles in parts have 128 rows
-  EXPECT_TRUE(takes(kSm90Decode, p));
-  p.head_dim = 128;
-  p.batch = 64;  // enough tiles without parts, which would not be packed
-  EXPECT_TRUE(takes(kSm90Decode, p));
-}
-
 // Only the keys that the mask leaves count.
 TEST(DecodeSplits, HiddenKeysNeedNoThreadBlocks) {
   Problem p = decoding(1, 4, 1, 32768);
@@ -268,6 +245,26 @@ TEST(DecodeKernel, LeavesToTilesOfOneHeadWhatTheyReadLessOften) {
   EXPECT_TRUE(takes(decoding(1, 3, 1, 1000, 256), 16));
   EXPECT_FALSE(takes(decoding(1, 2, 1, 1000, 256), 25));
   EXPECT_TRUE(takes(decoding(1, 1, 1, 1000, 256), 16));
+}
+
+// More than 32 rows read K and V twice here, which costs more than a second launch.
+TEST(DecodeKernel, LeavesToTilesInPartsWhatTheyPack) {
+  const auto causal = [](int64_t batch, int64_t kv_len, int64_t head_dim, int64_t q_len) {
+    Problem p = decoding(batch, 4, 8, kv_len, head_dim);
+    p.mask = Mask::causal_bottom_right;
+    p.q_len = q_len;
+    return p;
+  };
+  for (const int64_t head_dim : {64, 96, 128}) {
+    EXPECT_TRUE(takes(causal(1, 32768, head_dim, 8), 8)) << head_dim;
+    const Problem p = causal(1, 32768, head_dim, 9);
+    EXPECT_FALSE(takes(p, 9)) << head_dim;
+    EXPECT_FALSE(kSm90ForwardParts.why_unsupported(p, hopper())) << head_dim;
+    EXPECT_FALSE(kSm90DecodeBatchInvariant.why_unsupported(p, hopper())) << head_dim;
+  }
+  EXPECT_TRUE(takes(causal(1, 1000, 128, 16), 16));
+  EXPECT_TRUE(takes(causal(1, 32768, 256, 16), 16));   // whose tiles in parts have 128 rows
+  EXPECT_TRUE(takes(causal(64, 32768, 128, 16), 16));  // whose tiles fill the GPU without parts
 }
 
 TEST(DecodeKernel, TakesTheFewestRowsThatHoldAUnit) {
