@@ -51,73 +51,26 @@ size, too.
 """
 import argparse
 import collections
-import functools
 import json
 import sys
 
 import numpy as np
 import pandas as pd
+from lib import decoding_tables as decoding
+from lib import error_tables as errors
 from lib.json_file import read_json
+from lib.table_rows import CASE, SIZES, length, mask, meets, read, results, table, text_of
 
 GRID = "hidden=2048,tokens=16384"
 SHORT = "hidden=2048,batch=16"  # of configs/short.json
-CASE = ["pass", "mask", "head_dim", "q_len"]  # names a case within a grid,
-SIZES = ["batch", "q_heads", "kv_heads", "kv_len"]  # and with these any case of a dtype without
-WINDOW = ["window_left", "window_right"]
-OPTIONAL = ["layout", "lengths", "page_size", "kv_layout", "page_order", "window_left", "window_right", "head_dim_v",
-            "quantize", "kv_dtype"]
 ANY = "any"
 RIVALS = {"cudnn": "cuDNN", "plugin:fa3": "FlashAttention-3", "plugin:torch_flash": "FlashAttention-2"}
 FASTEST = "fastest"  # of the rivals that ran a case
 METRICS = {"dram__bytes_read": "read", "dram__bytes_write": "written", "lts__": "L2",
            "sm__ops_path_tensor": "tensor operations"}
-TENSORS = {"o": "O", "logsumexp": "logsumexp", "dq": "dQ", "dk": "dK", "dv": "dV"}
 PASSES = ["forward", "backward"]
-DECODING = ["dtype", "mask", "batch", "q_heads", "kv_heads", "q_len", "head_dim", "head_dim_v"]
+WINDOW = ["window_left", "window_right"]
 OURS = [("tiled", "forward"), ("tiled", "backward"), ("tiled:sm80", "forward"), ("tiled:sm80", "backward")]
-
-
-@functools.cache
-def read(path):
-    """The verified rows, with the sizes that name grids, and in one column the axes that few files have."""
-    try:
-        frame = pd.read_csv(path)
-        frame = frame[frame.status == "ok"]
-        variant = frame.filter(items=OPTIONAL).fillna("").astype(str).agg(" ".join, axis=1)
-        return frame.assign(hidden=frame.q_heads * frame.head_dim, tokens=frame.batch * frame.q_len, variant=variant)
-    except (OSError, ValueError, AttributeError) as error:
-        raise ValueError(f"{path}: expected the CSV of a sweep: {error}") from None
-
-
-def meets(frame, conditions):
-    """Selects the rows that meet all conditions, such as q_len=512|1024,mask=none."""
-    found = pd.Series(True, frame.index)
-    for condition in filter(None, conditions.split(",")):
-        name, _, values = condition.partition("=")
-        if name not in frame.columns:
-            raise ValueError(f"{condition}: no column has the name {name}")
-        found &= text_of(frame[name]).isin(values.split("|"))
-    return found
-
-
-def text_of(column):
-    """A column as text: nothing where it is empty, and integers without a point, which pandas adds beside empty cells."""
-    return column.astype(object).where(column.notna(), "").astype(str).str.replace(r"\.0$", "", regex=True)
-
-
-def mask(name):
-    return "full" if name == "none" else "causal"
-
-
-def length(tokens):
-    return f"{tokens // 1024}k" if tokens >= 1024 else str(tokens)
-
-
-def table(header, rows):
-    lines = ["| " + " | ".join(header) + " |",
-             "|" + "|".join(["---"] + ["---:"] * (len(header) - 1)) + "|"]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join(lines)
 
 
 def described(key):
@@ -424,11 +377,6 @@ def traffic(frame, _):
     return over_length(counted(frame, "l2_bytes"), ["pass", "head_dim", "mask", "provider"], described, cell)
 
 
-def results(paths):
-    """The rows of results in JSON, each with its file."""
-    return [(path, row) for path in paths for row in read_json(path)["results"]]
-
-
 def ncu(paths):
     """Our counts relative to Nsight Compute's; of a case in several files the last one counts."""
     cases = {}
@@ -456,83 +404,6 @@ def wall(paths):
     return table(["phase", "seconds", "a case"], rows)
 
 
-def calibration(paths):
-    """The largest lambda (and error ratio) of each provider on each tensor and dtype."""
-    worst = collections.defaultdict(dict)
-    for _, result in results(paths):
-        for error in result["correctness"]["tensors"]:
-            found = [float("inf") if error[name] is None else error[name] for name in ("lambda", "ratio")]
-            cell = worst[error["tensor"], result["case"]["dtype"]]
-            cell[result["provider"]] = [*map(max, found, cell.get(result["provider"], found))]
-    providers = list(dict.fromkeys(name for cell in worst.values() for name in cell))
-    order = list(TENSORS)
-    rows = [[TENSORS[tensor], dtype] + ["{:.2f} ({:.1f})".format(*cell[name]) if name in cell else ""
-                                      for name in providers]
-            for (tensor, dtype), cell in sorted(worst.items(), key=lambda item: order.index(item[0][0]))]
-    return table(["tensor", "dtype", *(f"`{name}`" for name in providers)], rows)
-
-
-def rows_with_recipes(paths):
-    for _, row in results(paths):
-        if row["status"] == "ok" and "recipe_cost" in row["correctness"]:
-            yield row, row["correctness"]["recipe_cost"]
-
-
-def recipes(paths):
-    inputs = [("outliers", 128), ("outliers", 64), ("channel_offsets", 128), ("normal", 128)]
-    costs = collections.defaultdict(dict)
-    for row, cost in rows_with_recipes(paths):
-        case = row["case"]
-        if row["provider"] == "emulated":
-            costs[case["quantize"]][case["distribution"], case["head_dim"]] = cost
-
-    def cells(by_input):
-        for which in inputs:
-            total = by_input[which]["total"]
-            yield f"{1e3 * total['rmse']:.2f} ({1e3 * total['low']:.1f}–{1e3 * total['high']:.1f})"
-        outliers = by_input[inputs[0]]
-        yield from (f"{1e3 * outliers[part]['rmse']:.2f}" for part in ("quant", "kernel"))
-
-    names = [f"{distribution}, d = {head_dim}" for distribution, head_dim in inputs]
-    return table(["recipe", *names, f"inputs' part, {names[0]}", "kernel's part"],
-                 [[f"`{recipe}`", *cells(by_input)] for recipe, by_input in costs.items() if inputs[0] in by_input])
-
-
-def outliers(paths):
-    """Relative to O, because that is what fp16 rows have; the absolute errors of recipes are in `recipes`."""
-    errors = collections.defaultdict(dict)
-    for _, row in results(paths):
-        case = row["case"]
-        if row["status"] == "ok" and case["distribution"] == "outliers" and case["dtype"] == "fp16":
-            error, = (tensor["rel_rms_err"] for tensor in row["correctness"]["tensors"] if tensor["tensor"] == "o")
-            errors[f"fp16, `{row['provider']}`"][case["head_dim"]] = error
-    for row, cost in rows_with_recipes(paths):
-        case = row["case"]
-        if row["provider"] == "emulated" and case["distribution"] == "outliers":
-            errors[f"`{case['quantize']}`"][case["head_dim"]] = cost["total"]["rmse"] / cost["rms_o"]
-    return table(["", "d = 128", "d = 64"],
-                 [[name, *(f"{1e3 * by_head_dim[head_dim]:.3f}" for head_dim in (128, 64))]
-                  for name, by_head_dim in errors.items()])
-
-
-def promotion(paths):
-    parts = collections.defaultdict(dict)
-    for row, cost in rows_with_recipes(paths):
-        if row["case"]["distribution"] == "mean_v":
-            parts[row["case"]["kv_len"]][row["accumulator"]] = cost
-    accumulators = sorted({name for by_accumulator in parts.values() for name in by_accumulator}, reverse=True)
-
-    def cells(by_accumulator):
-        for name in accumulators:
-            cost = by_accumulator[name]
-            yield f"{1e2 * cost['kernel']['rmse'] / cost['rms_o']:.2f}%"
-        cost = by_accumulator[accumulators[0]]
-        yield f"{1e2 * cost['quant']['rmse'] / cost['rms_o']:.2f}%"
-
-    return table(["keys", *(f"kernel's part, {name}" for name in accumulators), "inputs' part"],
-                 [[str(keys), *cells(by_accumulator)] for keys, by_accumulator in sorted(parts.items())])
-
-
 def generation(frame, arguments):
     """A row for each number of K/V heads, and the bytes that a token adds to the cache of a layer."""
     frame = frame[(frame.provider == arguments.provider[0]) & (frame["pass"] == "forward") & (frame.kv_len > 1)]
@@ -550,22 +421,6 @@ def generation(frame, arguments):
     if not any(any(row[2:]) for row in rows):
         raise ValueError("expected rows of one query and of as many queries as keys, found no two of one length")
     return table(["", "cache, bytes a token", *map(length, lengths)], rows)
-
-
-def decode(frame, arguments):
-    """A row for each batch and number of keys: microseconds of each provider, and the first one's share of stream."""
-    ours, *others = providers = sorted(frame.provider.unique(), key=lambda name: name != arguments.provider[0])
-    rows = []
-    for (batch, keys), part in frame.groupby(["batch", "kv_len"]):
-        by_provider = part.set_index("provider")
-        if not by_provider.index.is_unique:
-            raise ValueError(f"expected one case of batch {batch} and {keys} keys, found several: choose by --filter")
-        times = by_provider.median_ms * 1e3
-        reached = by_provider.pct_of_stream.get(ours)
-        rows.append([f"{batch} × {length(keys)}", *(f"{times[name]:.1f}" if name in times.index else ""
-                                                   for name in providers),
-                     f"{times[others].min() / times[ours]:.2f}", "" if pd.isna(reached) else f"{reached:.0f}%"])
-    return table(["batch × keys", *(f"`{name}`" for name in providers), "fastest other over it", "of `stream`"], rows)
 
 
 def split(frame, arguments):
@@ -595,57 +450,6 @@ def split(frame, arguments):
     return table(["", "one GPU", *(f"`{name}`" for name in ways), *(["PyTorch"] if rivals else [])], rows)
 
 
-def cache(frame, arguments):
-    """A row for each case with a K/V cache of e4m3: microseconds, and those of the same case with one of 16 bits."""
-    frame = frame[frame.provider == arguments.provider[0]].fillna({"lengths": "", "page_size": 0, "kv_dtype": ""})
-    rows = []
-    shape = ["head_dim", "lengths", "page_size", "q_len", "batch", "kv_len"]
-    for (head_dim, lengths, page_size, q_len, batch, kv_len), part in frame.groupby(shape):
-        by_cache = part.set_index("kv_dtype")
-        if sorted(by_cache.index) != ["", "e4m3"]:
-            raise ValueError(f"expected one case of batch {batch} and {kv_len} keys for each cache")
-        times = by_cache.median_ms * 1e3
-        label = f"{batch} × {'up to ' if lengths else ''}{length(kv_len)}, d{head_dim}" + queries_and_pages(q_len, page_size)
-        rows.append([label, f"{times['']:.1f}", f"{times['e4m3']:.1f}", f"{times[''] / times['e4m3']:.2f}",
-                     f"{by_cache.pct_of_stream['e4m3']:.0f}%"])
-    return table(["batch × keys", "16 bits", "e4m3", "ratio", "of `stream`"], rows)
-
-
-def queries_and_pages(q_len, page_size):
-    """The end of a label of decoding: nothing for one query without pages."""
-    return (f", {q_len} queries" if q_len > 1 else "") + (f", pages of {int(page_size)}" if page_size else "")
-
-
-def decoding(frame, arguments):
-    """The rows of the provider in which pages, if there are any, have the default layout and order; `keys` are those of all requests."""
-    missing = [name for name in OPTIONAL if name not in frame.columns]
-    frame = frame[frame.provider == arguments.provider[0]].reindex(columns=[*frame.columns, *missing])
-    for name in OPTIONAL:
-        frame[name] = text_of(frame[name])
-    own = frame.lengths.str.extract(r"q-(\d+)kv-", expand=False)
-    frame["keys"] = own.fillna(frame.batch * frame.kv_len).astype(int)
-    return frame[(frame.kv_layout == "") & (frame.page_order == "")]
-
-
-def in_pages(frame, arguments):
-    """The cases with pages that there are without pages, too, whose rate is `kv_bytes_per_s_without`."""
-    cases = decoding(frame, arguments)
-    case = [*DECODING, "kv_len", "lengths"]
-    without = cases[cases.page_size == ""]
-    paged = cases[cases.page_size != ""].merge(without[[*case, "kv_bytes_per_s", "median_ms"]], on=case,
-                                               suffixes=("", "_without"))
-    return paged.assign(share=100 * paged.kv_bytes_per_s / paged.kv_bytes_per_s_without)
-
-
-def of_lengths(frame, arguments):
-    """The cases with lengths of the requests' own, and their share of the rate of one length for all, if there is that case."""
-    cases = decoding(frame, arguments)
-    own, equal = cases[cases.lengths != ""], cases[cases.lengths == ""]
-    case = [*DECODING, "page_size", "keys"]
-    own = own.merge(equal[[*case, "kv_bytes_per_s"]], on=case, how="left", suffixes=("", "_equal"))
-    return own.assign(share=100 * own.kv_bytes_per_s / own.kv_bytes_per_s_equal)
-
-
 def in_windows(frame, arguments):
     """The cases with a window that there are without one, too, and their share of its FLOP/s."""
     frame = frame[frame.provider.isin(arguments.provider)].copy()
@@ -657,42 +461,7 @@ def in_windows(frame, arguments):
     return own.assign(share=100 * own.tflops / own.tflops_without)
 
 
-SHARES = {"pages": in_pages, "lengths": of_lengths, "windows": in_windows}
-
-
-def requests(case):
-    """What names a row of decoding."""
-    if not case.lengths:
-        return f"{case.batch} × {length(case.kv_len)}"
-    if case["keys"] == case.batch * case.kv_len:
-        return f"{case.batch} × {case.kv_len}"
-    return f"{case.batch} × up to {case.kv_len}, mean {case['keys'] / case.batch:.0f}"
-
-
-def pages(frame, arguments):
-    """A row for each batch: microseconds without pages, and the share of that rate for each page size."""
-    paged = in_pages(frame, arguments)
-    if paged.empty:
-        raise ValueError("expected cases with pages and without, found none in both ways")
-    sizes = sorted(paged.page_size.unique(), key=int)
-    rows = []
-    for _, part in paged.groupby([*DECODING, "kv_len", "lengths"], sort=False):
-        shares = {case.page_size: f"{case.share:.0f}%" for case in part.itertuples()}
-        rows.append([requests(part.iloc[0]), f"{1e3 * part.median_ms_without.iloc[0]:.1f}",
-                     *(shares.get(size, "") for size in sizes)])
-    return table(["batch × keys", "without pages, µs", *(f"pages of {size}" for size in sizes)], rows)
-
-
-def lengths(frame, arguments):
-    """A row for each batch of requests with lengths of their own."""
-    own = of_lengths(frame, arguments)
-    if own.empty:
-        raise ValueError("expected cases with lengths of the requests' own, found none")
-    rows = []
-    for _, case in own.iterrows():
-        rows.append([requests(case) + queries_and_pages(case.q_len, case.page_size), f"{1e3 * case.median_ms:.1f}", f"{case.kv_bytes_per_s / 1e12:.2f}",
-                     *("" if pd.isna(share) else f"{share:.0f}%" for share in (case.share, case.pct_of_stream))])
-    return table(["batch × keys", "µs", "TB/s", "of equal lengths", "of `stream`"], rows)
+SHARES = {"pages": decoding.in_pages, "lengths": decoding.of_lengths, "windows": in_windows}
 
 
 def windows(frame, arguments):
@@ -759,11 +528,11 @@ def shape_of(case):
 
 TABLES = {"speed": speed, "memory": memory, "column": column, "ladder": ladder, "crossover": crossover,
           "rivals": rivals, "rival": rival, "grouped": grouped, "behind": behind,
-          "beside": beside, "packed": packed, "generation": generation, "decode": decode,
-          "split": split, "cache": cache, "pages": pages, "lengths": lengths, "windows": windows,
+          "beside": beside, "packed": packed, "generation": generation, "decode": decoding.decode,
+          "split": split, "cache": decoding.cache, "pages": decoding.pages, "lengths": decoding.lengths, "windows": windows,
           "fp8": fp8, "traffic": traffic, "value": value}
-OF_JSON = {"models": models, "wall": wall, "ncu": ncu, "calibration": calibration, "recipes": recipes,
-           "outliers": outliers, "promotion": promotion}
+OF_JSON = {"models": models, "wall": wall, "ncu": ncu, "calibration": errors.calibration,
+           "recipes": errors.recipes, "outliers": errors.outliers, "promotion": errors.promotion}
 
 
 def parse(words):
