@@ -10,35 +10,27 @@
 #include "kernels/common/mask.h"
 #include "kernels/common/requests.h"
 #include "kernels/common/tensor_cores.h"
-#include "kernels/common/variant.h"
 #include "kernels/sm80/forward.cuh"
 #include "kernels/sm80/forward_by_request.h"
 
 namespace flashbench::kernels::sm80 {
 namespace {
 
-template <int kHeadDim, int kBlockQ, int kBlockKv, int kWarps, int kStages>
-constexpr Variant<ForwardArguments> variant_of() {
-  using Half = Forward<__half, EqualPlace, kHeadDim, kBlockQ, kBlockKv, kWarps, kStages>;
-  using BFloat16 = Forward<__nv_bfloat16, EqualPlace, kHeadDim, kBlockQ, kBlockKv, kWarps, kStages>;
-  static_assert(Half::kSharedBytes == BFloat16::kSharedBytes);
-  return {kHeadDim,
-          {.q = kBlockQ, .kv = kBlockKv, .warps = kWarps, .stages = kStages},
-          Half::kThreads,
-          Half::kSharedBytes,
-          forward_kernel<Half>,
-          forward_kernel<BFloat16>};
-}
-
 // The candidates of `flashbench tune`.
 constexpr std::array kVariants{
-    variant_of<32, 128, 64, 4, 2>(),  variant_of<32, 128, 128, 4, 2>(),
-    variant_of<64, 128, 64, 4, 2>(),  variant_of<64, 128, 128, 4, 1>(),
-    variant_of<96, 128, 64, 4, 2>(),  variant_of<96, 128, 64, 4, 1>(),
-    variant_of<128, 128, 64, 4, 1>(), variant_of<128, 128, 32, 4, 2>(),
-    variant_of<192, 64, 64, 4, 1>(),  variant_of<192, 64, 96, 4, 1>(),
-    variant_of<192, 128, 64, 8, 1>(), variant_of<256, 64, 64, 4, 1>(),
-    variant_of<256, 128, 64, 8, 1>(),
+    forward_variant<EqualPlace, 32, 128, 64, 4, 2>(),
+    forward_variant<EqualPlace, 32, 128, 128, 4, 2>(),
+    forward_variant<EqualPlace, 64, 128, 64, 4, 2>(),
+    forward_variant<EqualPlace, 64, 128, 128, 4, 1>(),
+    forward_variant<EqualPlace, 96, 128, 64, 4, 2>(),
+    forward_variant<EqualPlace, 96, 128, 64, 4, 1>(),
+    forward_variant<EqualPlace, 128, 128, 64, 4, 1>(),
+    forward_variant<EqualPlace, 128, 128, 32, 4, 2>(),
+    forward_variant<EqualPlace, 192, 64, 64, 4, 1>(),
+    forward_variant<EqualPlace, 192, 64, 96, 4, 1>(),
+    forward_variant<EqualPlace, 192, 128, 64, 8, 1>(),
+    forward_variant<EqualPlace, 256, 64, 64, 4, 1>(),
+    forward_variant<EqualPlace, 256, 128, 64, 8, 1>(),
 };
 
 std::vector<BlockSizes> candidates(const Problem& p, const DeviceInfo& device) {

@@ -4,9 +4,13 @@
 // registers.
 #pragma once
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include <limits>
 #include <numbers>
 
+#include "kernels/common/variant.h"
 #include "kernels/mma/shared_tile.h"
 #include "kernels/ptx/cp_async.h"
 #include "kernels/ptx/cvt.h"
@@ -468,6 +472,21 @@ template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads, Kernel::kBlocksPerSm)
     forward_kernel(const __grid_constant__ typename Kernel::Arguments arguments) {
   Kernel::run(arguments);
+}
+
+// For both dtypes.
+template <template <int> typename PlaceOf, int kHeadDim, int kBlockQ, int kBlockKv, int kWarps,
+          int kStages>
+constexpr Variant<typename PlaceOf<kBlockQ>::Arguments> forward_variant() {
+  using Half = Forward<__half, PlaceOf, kHeadDim, kBlockQ, kBlockKv, kWarps, kStages>;
+  using BFloat16 = Forward<__nv_bfloat16, PlaceOf, kHeadDim, kBlockQ, kBlockKv, kWarps, kStages>;
+  static_assert(Half::kSharedBytes == BFloat16::kSharedBytes);
+  return {kHeadDim,
+          {.q = kBlockQ, .kv = kBlockKv, .warps = kWarps, .stages = kStages},
+          Half::kThreads,
+          Half::kSharedBytes,
+          forward_kernel<Half>,
+          forward_kernel<BFloat16>};
 }
 
 }  // namespace flashbench::kernels::sm80

@@ -8,32 +8,18 @@
 #include "kernels/common/launch.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/requests.h"
-#include "kernels/common/variant.h"
 #include "kernels/sm80/forward.cuh"
 #include "kernels/sm80/forward_by_request.h"
 
 namespace flashbench::kernels::sm80 {
 namespace {
 
-template <int kHeadDim, int kBlockQ, int kBlockKv, int kWarps, int kStages>
-constexpr Variant<ForwardByRequestArguments> variant_of() {
-  using Half = Forward<__half, RequestPlace, kHeadDim, kBlockQ, kBlockKv, kWarps, kStages>;
-  using BFloat16 =
-      Forward<__nv_bfloat16, RequestPlace, kHeadDim, kBlockQ, kBlockKv, kWarps, kStages>;
-  return {kHeadDim,
-          {.q = kBlockQ, .kv = kBlockKv, .warps = kWarps, .stages = kStages},
-          Half::kThreads,
-          Half::kSharedBytes,
-          forward_kernel<Half>,
-          forward_kernel<BFloat16>};
-}
-
 // One for each head_dim: other head dimensions run with the next larger one.
 constexpr std::array kVariants{
-    variant_of<64, 64, 64, 4, 2>(),
-    variant_of<128, 64, 64, 4, 1>(),
-    variant_of<192, 64, 64, 4, 1>(),
-    variant_of<256, 64, 64, 4, 1>(),
+    forward_variant<RequestPlace, 64, 64, 64, 4, 2>(),
+    forward_variant<RequestPlace, 128, 64, 64, 4, 1>(),
+    forward_variant<RequestPlace, 192, 64, 64, 4, 1>(),
+    forward_variant<RequestPlace, 256, 64, 64, 4, 1>(),
 };
 
 CudaKernel<ForwardByRequestArguments> kernel_at(const Launch& at) {
