@@ -26,7 +26,7 @@
 
 namespace flashbench::kernels {
 
-extern const AttentionKernel kSm90Forward, kSm90ForwardParts;
+extern const AttentionKernel kSm90Forward;
 
 namespace sm90 {
 namespace {
@@ -245,7 +245,7 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
 }  // namespace
 
 bool parts_pack_group(const Problem& p, const DeviceInfo& device) {
-  if (kSm90ForwardParts.why_unsupported(p, device)) return false;
+  if (kSm90Forward.why_unsupported(p, device)) return false;
   const KeyParts chosen = parts_of(p, device);
   const int64_t rows = p.heads_per_kv_head() * rows_of_packed_head(p.q_len);
   return chosen.packs_heads && chosen.blocks.q == 64 && rows <= chosen.blocks.q;
