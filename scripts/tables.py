@@ -59,7 +59,7 @@ import pandas as pd
 from lib import decoding_tables as decoding
 from lib import error_tables as errors
 from lib.json_file import read_json
-from lib.table_rows import CASE, SIZES, length, mask, meets, read, results, table, text_of
+from lib.table_rows import CASE, SIZES, length, mask, meets, read, results, table, with_text
 
 GRID = "hidden=2048,tokens=16384"
 SHORT = "hidden=2048,batch=16"  # of configs/short.json
@@ -452,9 +452,7 @@ def split(frame, arguments):
 
 def in_windows(frame, arguments):
     """The cases with a window that there are without one, too, and their share of its FLOP/s."""
-    frame = frame[frame.provider.isin(arguments.provider)].copy()
-    for name in WINDOW:
-        frame[name] = text_of(frame[name]) if name in frame.columns else ""
+    frame = with_text(frame[frame.provider.isin(arguments.provider)], WINDOW)
     windowed = (frame[WINDOW] != "").any(axis=1)
     case = ["provider", "dtype", *CASE, *SIZES]
     own = frame[windowed].merge(frame[~windowed][[*case, "tflops"]], on=case, suffixes=("", "_without"))

@@ -1,7 +1,7 @@
 """The tables of scripts/tables.py about decoding."""
 
 import pandas as pd
-from lib.table_rows import OPTIONAL, length, table, text_of
+from lib.table_rows import OPTIONAL, length, table, with_text
 
 DECODING = ["dtype", "mask", "batch", "q_heads", "kv_heads", "q_len", "head_dim", "head_dim_v"]
 
@@ -45,10 +45,7 @@ def queries_and_pages(q_len, page_size):
 
 def decoding(frame, arguments):
     """The rows of the provider in which pages, if there are any, have the default layout and order; `keys` are those of all requests."""
-    missing = [name for name in OPTIONAL if name not in frame.columns]
-    frame = frame[frame.provider == arguments.provider[0]].reindex(columns=[*frame.columns, *missing])
-    for name in OPTIONAL:
-        frame[name] = text_of(frame[name])
+    frame = with_text(frame[frame.provider == arguments.provider[0]], OPTIONAL)
     own = frame.lengths.str.extract(r"q-(\d+)kv-", expand=False)
     frame["keys"] = own.fillna(frame.batch * frame.kv_len).astype(int)
     return frame[(frame.kv_layout == "") & (frame.page_order == "")]

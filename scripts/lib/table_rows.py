@@ -39,6 +39,13 @@ def text_of(column):
     return column.astype(object).where(column.notna(), "").astype(str).str.replace(r"\.0$", "", regex=True)
 
 
+def with_text(frame, names):
+    """The frame with these columns as text, empty where it lacks them."""
+    missing = [name for name in names if name not in frame.columns]
+    frame = frame.reindex(columns=[*frame.columns, *missing])
+    return frame.assign(**{name: text_of(frame[name]) for name in names})
+
+
 def mask(name):
     return "full" if name == "none" else "causal"
 
