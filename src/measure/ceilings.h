@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,18 +40,22 @@ std::unique_ptr<GemmCeiling> make_gemm_ceiling(Device& device, Dtype dtype);
 
 // One measured ceiling.
 struct Ceiling {
-  std::string name;  // "gemm_fp32", "gemm_fp16", "gemm_bf16", "copy", "read", "ffma" or "exp2"
-  std::string unit;  // "FLOP/s", "byte/s" or "exp2/s"
+  std::string name;  // "gemm_fp32", "gemm_fp16", "gemm_bf16", "copy", "read", "ffma", "exp2" or
+                     // "cvt_e4m3"
+  std::string unit;  // "FLOP/s", "byte/s", "exp2/s" or "value/s"
   std::string description;
   double work = 0;  // FLOPs, bytes or values of one run; rate = work / median seconds
   Measurement measurement;
   std::string source{};  // the file of a merged result that it is from; empty: the result's own
 
   double rate() const;
+  // Work per clock and multiprocessor, at the median SM clock of the samples; empty where the
+  // device does not report its clock.
+  std::optional<double> rate_per_clock(int multiprocessors) const;
 };
 
 // GEMM, copy (bytes read plus bytes written) and read bandwidth, and fp32 fused multiply-adds; on a
-// GPU also exponentials.
+// GPU also exponentials and, where it has them, roundings to e4m3.
 std::vector<Ceiling> measure_ceilings(Device& device, const MeasureOptions& options,
                                       const std::function<bool()>& interrupted);
 

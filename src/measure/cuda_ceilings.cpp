@@ -185,6 +185,13 @@ std::vector<CeilingWork> cuda_ceilings(Device& device) {
                    [streams, stream, multiprocessors] {
                      cuda_rates::exp2(multiprocessors, streams->out.as<float>(), stream);
                    }});
+  if (device.info().compute_capability >= cuda_rates::kLeastForE4m3) {
+    works.push_back({"cvt_e4m3", "value/s", "cvt.rn.satfinite.e4m3x2.f32, two values each",
+                     cuda_rates::cvt_e4m3_values(multiprocessors),
+                     [streams, stream, multiprocessors] {
+                       cuda_rates::cvt_e4m3(multiprocessors, streams->out.as<float>(), stream);
+                     }});
+  }
   return works;
 }
 

@@ -16,11 +16,15 @@ void fill_normal_bf16(void* data, int64_t count, uint64_t seed, cudaStream_t);
 // Copies bytes [0, bytes), a multiple of 16.
 void copy(void* to, const void* from, size_t bytes, cudaStream_t);
 
-// Run chains of fused multiply-adds, and of exponentials, on every multiprocessor. `out` has room
-// for one float. The counts are totals over all threads.
+// Run chains of fused multiply-adds, of exponentials, and of roundings of fp32 to e4m3, on every
+// multiprocessor. `out` has room for one float. The counts are totals over all threads. Rounding
+// needs a GPU from kLeastForE4m3 on.
 void ffma(int multiprocessors, float* out, cudaStream_t);
 double ffma_flops(int multiprocessors);
 void exp2(int multiprocessors, float* out, cudaStream_t);
 double exp2_values(int multiprocessors);
+inline constexpr int kLeastForE4m3 = 89;  // compute capability
+void cvt_e4m3(int multiprocessors, float* out, cudaStream_t);
+double cvt_e4m3_values(int multiprocessors);
 
 }  // namespace flashbench::cuda_rates

@@ -31,6 +31,16 @@ TEST(Ceilings, AreMeasuredWithTheirSamples) {
   EXPECT_EQ(device->used().total(), 0);
 }
 
+TEST(Ceilings, HaveARatePerClockWhereTheClockIsKnown) {
+  Ceiling ceiling{"exp2", "exp2/s", "", 6.4e9, {}};
+  ceiling.measurement.seconds = {0.001, 0.002, 0.003};
+  EXPECT_FALSE(ceiling.rate_per_clock(100));
+  ceiling.measurement.states = {{.sm_mhz = 1000}, {.sm_mhz = 2000}, {.sm_mhz = 2100}};
+  EXPECT_NEAR(*ceiling.rate_per_clock(100), 16, 1e-9);
+  ceiling.measurement.states.assign(3, {.sm_mhz = 0});
+  EXPECT_FALSE(ceiling.rate_per_clock(100));
+}
+
 Ceiling of_rate(const char* name, double rate) {
   return {name, "FLOP/s", "", rate, {{1}, 0, CacheState::warm, "interval"}};
 }
