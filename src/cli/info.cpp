@@ -15,6 +15,7 @@
 #include "plan/count_of.h"
 #include "report/environment.h"
 #include "report/json.h"
+#include "report/probes.h"
 #include "worker/interrupt.h"
 
 namespace flashbench {
@@ -112,6 +113,10 @@ int info(const InfoFlags& flags, const Invocation& invocation) {
   result.meta = meta_json(invocation.argv);
   result.devices = nlohmann::ordered_json::array({device_json(*device)});
   if (!flags.no_measure) result.ceilings = measure_ceilings(*device, measure, interrupted);
+  if (device->info().kind == DeviceKind::cuda && !flags.no_measure) {
+    result.devices.at(0)["probes"] =
+        probes_json(device->info(), wgmma_add_products(*device), result.ceilings);
+  }
   if (const int ranks = device->info().ranks; ranks > 1 && !flags.no_measure) {
     result.devices.at(0)["links"] = links_json(measure_links(*device, ranks, kLinkBytes));
     result.devices.at(0)["nccl"] = nccl_json(*device);
@@ -132,8 +137,10 @@ int info(const InfoFlags& flags, const Invocation& invocation) {
 }  // namespace
 
 void add_info(CLI::App& app, Invocation& invocation) {
-  CLI::App& command = *app.add_subcommand(
-      "info", "Print the device, versions and measured ceilings: GEMM, copy, read");
+  CLI::App& command = *app.add_subcommand("info",
+                                          "Print the device, versions, measured ceilings (GEMM, "
+                                          "copy, read) and, of a GPU, probes of its "
+                                          "8-bit arithmetic");
   auto flags = std::make_shared<InfoFlags>();
   command.add_option("--device", flags->device.device, "auto, cpu, cuda, cuda:N, or cuda:N,N,...")
       ->type_name("DEVICE");

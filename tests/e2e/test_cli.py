@@ -668,6 +668,12 @@ def test_info_as_json(flashbench):
     assert info["meta"]["compiler"]
 
 
+def test_info_measures_ceilings_and_probes_no_cpu(flashbench):
+    info = json.loads(flashbench("info", "--device", "cpu", "--threads", 1, "--min-samples", 1, "--max-samples", 1, "--json").stdout)
+    assert [ceiling["name"] for ceiling in info["ceilings"]] == ["gemm_fp32", "copy", "read", "ffma"]
+    assert "probes" not in info["devices"][0]
+
+
 # ---- cuDNN
 
 
