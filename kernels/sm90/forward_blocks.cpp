@@ -234,8 +234,10 @@ KeyParts shortest_parts(const Problem& p, const DeviceInfo& device, int head_dim
     if (blocks.q == whole.q && !packs && !leaves_idle) continue;
     const int64_t tiles = tiles_of(rows, blocks), key_blocks = divide_up(average.kv_len, blocks.kv);
     const int64_t at_once = thread_blocks_of_device(device, head_dim, blocks.q);
+    // One thread block of 64 rows to a multiprocessor waits for memory most of the time.
     const bool fits_in_pairs = average.kv_len >= kLeastKeysOfPairs &&
-                               std::ranges::count(in_pairs, blocks) > 0 && 2 * tiles <= at_once;
+                               std::ranges::count(in_pairs, blocks) > 0 && 2 * tiles <= at_once &&
+                               (blocks.q > 64 || 2 * tiles > device.threads);
     // In several waves blocks of 64 queries are slower than predicted.
     const int64_t parts_of_waves =
         blocks.q == 64 ? at_once / tiles : divide_up(kMostWaves * at_once, tiles);

@@ -60,10 +60,13 @@ constexpr std::array kVariants{
 template <bool kLooksUp>
 constexpr std::array kPairVariants{
     forward_variant<with_pairs(in_parts<kLooksUp>(64, 128, 128, 2))>(),
+    forward_variant<with_pairs(in_parts<kLooksUp>(64, 64, 64, 2))>(),
     forward_variant<with_pairs(in_parts<kLooksUp>(96, 192, 64, 4))>(),
     forward_variant<with_pairs(in_parts<kLooksUp>(96, 128, 128, 2))>(),
+    forward_variant<with_pairs(in_parts<kLooksUp>(96, 64, 64, 2))>(),
     forward_variant<with_pairs(in_parts<kLooksUp>(128, 192, 64, 4))>(),
     forward_variant<with_pairs(in_parts<kLooksUp>(128, 128, 128, 2))>(),
+    forward_variant<with_pairs(in_parts<kLooksUp>(128, 64, 64, 2))>(),
     forward_variant<with_pairs(in_parts<kLooksUp>(256, 128, 64, 2))>(),
 };
 

@@ -75,6 +75,9 @@ TEST(Sm90ForwardParts, MergesTwoPartsInPairs) {
   for (const int64_t head_dim : {64, 80, 128, 256}) {
     EXPECT_THAT(variant(chunk(60, 60, 100, 3000, head_dim), device), testing::HasSubstr("pairs"));
   }
+  EXPECT_THAT(variant(chunk(512, 128, 16, 4096), device),
+              testing::AllOf(testing::StartsWith("sm90_forward_parts 64x64"),
+                             testing::HasSubstr("2 parts, merged in pairs, packed heads")));
 }
 
 // Blocks of 64 queries are the fastest in one wave, and slower than predicted in several.
@@ -185,7 +188,11 @@ std::vector<Sample> samples() {
       sample<with_pairs(in_parts(128, 192, 64, 4))>(chunk(120, 60, 90, 2500)),
       sample<with_pairs(in_parts(96, 128, 128, 2))>(chunk(60, 60, 100, 2300, 96)),
       sample<with_pairs(in_parts(64, 128, 128, 2))>(chunk(60, 60, 100, 3000, 64, Mask::none)),
-      sample<with_pairs(in_parts(256, 128, 64, 2))>(chunk(30, 30, 200, 2200, 256))};
+      sample<with_pairs(in_parts(256, 128, 64, 2))>(chunk(30, 30, 200, 2200, 256)),
+      sample<with_pairs(in_parts(64, 64, 64, 2))>(chunk(200, 100, 16, 2100, 64)),
+      sample<with_pairs(in_parts(96, 64, 64, 2))>(chunk(100, 100, 60, 2100, 96, Mask::none)),
+      sample<with_pairs(in_parts(128, 64, 64, 2))>(chunk(300, 100, 9, 2100)),
+      sample<with_pairs(any_in_parts(128, 64, 64, 2))>(in_pages(chunk(200, 100, 20, 2101), 16))};
 }
 
 // Else there would be little to delay.
@@ -199,7 +206,7 @@ TEST(Sm90ForwardParts, HasPartsInTheProblemsWithDelays) {
     EXPECT_GT(schedule.splits, 1) << p.id();
     if (schedule.partial_bytes == 0) ++in_pairs;
   }
-  EXPECT_EQ(in_pairs, 7);
+  EXPECT_EQ(in_pairs, 11);
 }
 
 class CudaSm90PartsDelays : public testing::TestWithParam<int> {};
