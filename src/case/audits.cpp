@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "attention/half.h"
+#include "case/rotated_heads.h"
 
 namespace flashbench {
 
@@ -75,20 +76,39 @@ void run_in_parts(const Audited& a) {
 }
 
 void require_inputs(const Audited& a, uint64_t hash) {
-  if (a.inputs.hash() == hash) return;
-  a.inputs.refill(a.host_inputs);
-  throw WrongResult("it changed its inputs");
+  if (a.inputs.hash() != hash) throw WrongResult("it changed its inputs");
 }
 
-// Throws WrongResult with a reason that begins so, unless the outputs are those of the verified
+// Runs once more on what change() makes of the case's inputs, and restores them: other providers
+// run on them, too. Throws WrongResult if the run changed them.
+void run_on_changed_inputs(const Audited& a, const std::function<void()>& change) {
+  change();
+  const uint64_t hash = a.inputs.hash();
+  try {
+    a.session.prepare_inputs(a.inputs.view());
+    run_again(a);
+    require_inputs(a, hash);
+  } catch (...) {
+    a.inputs.refill(a.host_inputs);
+    throw;
+  }
+  a.inputs.refill(a.host_inputs);
+}
+
+// Throws WrongResult with a reason that begins so, unless these outputs are those of the verified
 // run, or at least as right.
-void require_verified_outputs(const Audited& a, std::string_view reason) {
-  if (a.outputs.hash() == a.verified_hash) return;
-  HostOutputs found = take_outputs(a.outputs);
+void require_right_outputs(const Audited& a, HostOutputs& found, std::string_view reason) {
   if (same_values(a.problem, found.view(), a.verified.view())) return;
   if (const Verdict verdict = a.judge(found); !verdict.passed()) {
     throw WrongResult(fmt::format("{}{}", reason, verdict.reason));
   }
+}
+
+// The same of the outputs on the device.
+void require_verified_outputs(const Audited& a, std::string_view reason) {
+  if (a.outputs.hash() == a.verified_hash) return;
+  HostOutputs found = take_outputs(a.outputs);
+  require_right_outputs(a, found, reason);
 }
 
 }  // namespace
@@ -134,12 +154,7 @@ void require_nothing_behind(const Audited& a) {
 }
 
 void require_fresh_outputs(const Audited& a) {
-  a.inputs.negate();
-  const uint64_t hash = a.inputs.hash();
-  a.session.prepare_inputs(a.inputs.view());
-  run_again(a);
-  require_inputs(a, hash);
-  a.inputs.negate();
+  run_on_changed_inputs(a, [&] { a.inputs.negate(); });
 
   a.outputs.negate();
   require_verified_outputs(
@@ -148,14 +163,21 @@ void require_fresh_outputs(const Audited& a) {
                      a.problem.pass == Pass::forward ? "V" : "dO"));
 }
 
+void require_fresh_probabilities(const Audited& a) {
+  if (a.problem.pass != Pass::backward || !has_heads_to_rotate(a.problem)) return;
+  const RotatedHeads rotated(a.problem, a.host_inputs);
+  run_on_changed_inputs(a, [&] { a.inputs.refill(rotated.inputs()); });
+
+  HostOutputs found = take_outputs(a.outputs);
+  rotated.turn_back(found.view());
+  require_right_outputs(a, found,
+                        "its outputs do not follow its inputs: with heads rotated, and the outputs "
+                        "rotated back, ");
+}
+
 void require_fresh_scores(const Audited& a) {
   if (a.problem.pass != Pass::forward) return;
-  a.inputs.refill_q_and_k(a.other_scores());
-  const uint64_t hash = a.inputs.hash();
-  a.session.prepare_inputs(a.inputs.view());
-  run_again(a);
-  require_inputs(a, hash);
-  a.inputs.refill_q_and_k(a.host_inputs);
+  run_on_changed_inputs(a, [&] { a.inputs.refill_q_and_k(a.other_scores()); });
 
   HostOutputs found = take_outputs(a.outputs);
   if (const Verdict verdict = a.judge_other_scores(found); !verdict.passed()) {
@@ -169,10 +191,7 @@ void require_fresh_scores(const Audited& a) {
 void require_complete_parts(const Audited& a) {
   if (a.session.parts().empty()) return;
   const uint64_t hash = a.inputs.hash();
-  a.inputs.poison();
-  a.session.prepare_inputs(a.inputs.view());
-  run_again(a);
-  a.inputs.refill(a.host_inputs);
+  run_on_changed_inputs(a, [&] { a.inputs.poison(); });
   a.session.prepare_inputs(a.inputs.view());
   run_in_parts(a);
   require_inputs(a, hash);

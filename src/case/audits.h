@@ -62,6 +62,10 @@ void require_fresh_outputs(const Audited&);
 // The same for a forward pass on another Q and K, with the same V.
 void require_fresh_scores(const Audited&);
 
+// The same for a backward pass of several heads on the inputs with their heads rotated
+// (case/rotated_heads.h): its outputs are those of the verified run, rotated.
+void require_fresh_probabilities(const Audited&);
+
 // Throws WrongResult for a provider whose parts (Session::parts), one after the other, do not give
 // the verified outputs after a whole run on poisoned inputs: one of them leaves out what the whole
 // run does. Restores the inputs.

@@ -28,7 +28,11 @@ int64_t host_bytes_needed(const Problem& p, DeviceKind kind) {
   const int64_t outputs = forward ? o : qkv;
   const int64_t in_fp32 = p.is_quantized() ? elements * element_size(Dtype::fp32) : 0;
   const int64_t before = p.kv_dtype ? keys * element_size(p.dtype) : 0;  // K and V were rounded
-  return inputs + 2 * outputs + in_fp32 + before + (kind == DeviceKind::cpu ? inputs + outputs : 0);
+  const int64_t of_audits = forward ? p.query_elements() * element_size(p.dtype) +
+                                          p.key_elements() * element_size(p.key_dtype())
+                                    : inputs;
+  return inputs + of_audits + 2 * outputs + in_fp32 + before +
+         (kind == DeviceKind::cpu ? inputs + outputs : 0);
 }
 
 std::string why_no_room(const Problem& p, DeviceKind kind) {

@@ -187,6 +187,7 @@ void audit(Attempt& attempt, Scene& scene) {
     require_nothing_behind(audited(attempt, scene));
     require_fresh_outputs(audited(attempt, scene));
     require_fresh_scores(audited(attempt, scene));
+    require_fresh_probabilities(audited(attempt, scene));
     require_complete_parts(audited(attempt, scene));
     quiet.require();
   });

@@ -16,6 +16,7 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -282,14 +283,56 @@ TEST_F(Audits, InputsAreRestoredForTheNextProvider) {
     const auto first = seen;
     run(watch);
     EXPECT_EQ(seen, first);
-    // The verified run, one on negated inputs, and, forward, one on another Q and K.
-    ASSERT_EQ(seen.size(), pass == Pass::forward ? 3u : 2u);
+    // The verified run, one on negated inputs, and one on another Q and K or on rotated heads.
+    ASSERT_EQ(seen.size(), 3u);
     EXPECT_NE(seen[0], seen[1]);
     flip_signs(seen[1], 4);
     EXPECT_EQ(seen[0], seen[1]);
-    if (pass == Pass::forward) {
-      EXPECT_EQ(seen[0], seen[2]);
+    EXPECT_EQ(seen[0] == seen[2], pass == Pass::forward);
+  }
+}
+
+TEST_F(Audits, InputsAreRestoredAfterARunThatThrows) {
+  for (const Pass pass : kPasses) {
+    item_.problem.pass = pass;
+    for (const int run : {1, 2}) {
+      const FakeProvider broken([&](const Inputs&, const Outputs&, int n) {
+        if (n == run) throw std::runtime_error("broken");
+      });
+      const FakeProvider right([](const Inputs&, const Outputs&, int) {}, "right");
+      const std::vector<Record> records =
+          run_case(item_, {&broken, &right}, *device_, gemm_.get(), options_);
+      EXPECT_EQ(records.at(0).reason, "broken");
+      EXPECT_EQ(records.at(1).status, Status::ok) << records.at(1).reason;
     }
+  }
+}
+
+// A backward pass on the probabilities of its first run.
+TEST_F(Audits, KeptProbabilitiesFail) {
+  item_.problem.pass = Pass::backward;
+  for (const int64_t kv_heads : {1, 2}) {
+    item_.problem.kv_heads = kv_heads;
+    const Provider& real = FakeProvider::real(DeviceKind::cpu);
+    const std::unique_ptr<Session> session = real.prepare(item_.problem, *device_);
+    FakeProvider provider([](const Inputs&, const Outputs&, int) {});
+    std::vector<float> q, k, logsumexp;
+    provider.part_runs = [&](RunPart, const Inputs& in, const Outputs& out) {
+      const auto kept = [](std::vector<float>& values, const void* data, int64_t count) {
+        const auto* floats = static_cast<const float*>(data);
+        if (values.empty()) values.assign(floats, floats + count);
+        return values.data();
+      };
+      Inputs own = in;
+      own.q.data = kept(q, in.q.data, in.q.elements());
+      own.k.data = kept(k, in.k.data, in.k.elements());
+      own.logsumexp = kept(logsumexp, in.logsumexp, item_.problem.query_rows());
+      session->run(own, out);
+      return true;
+    };
+    const Record record = run_case(item_, {&provider}, *device_, gemm_.get(), options_).at(0);
+    EXPECT_EQ(record.status, Status::failed);
+    EXPECT_NE(record.reason.find("with heads rotated"), std::string::npos) << record.reason;
   }
 }
 
@@ -376,7 +419,7 @@ TEST_F(Audits, RepeatedRunsOfARealProviderAgreeBitByBit) {
     ASSERT_TRUE(record.determinism);
     EXPECT_EQ(record.determinism->kind, Determinism::Kind::bitwise);
     EXPECT_EQ(record.determinism->runs, 5);
-    EXPECT_EQ(runs, 5 + (pass == Pass::forward ? 2 : 1));  // and on other inputs
+    EXPECT_EQ(runs, 5 + 2);  // and on other inputs
   }
 }
 
