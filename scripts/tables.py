@@ -217,6 +217,12 @@ def mean_and_range(ratios):
     return "" if ratios.empty else f"{mean(ratios):.2f} ({ratios.min():.2f} to {ratios.max():.2f})"
 
 
+def speedup_of(rounded, bf16):
+    """The time of bf16 over that of rounded inputs: in the same rounds, where a file has it."""
+    same_rounds = rounded.get("speedup_vs_unrounded")
+    return bf16.median_ms / rounded.median_ms if pd.isna(same_rounds) else same_rounds
+
+
 def fp8(frame, _):
     """Errors are root mean squares over that of O: of bf16 with its own inputs, and of rounding them to e4m3."""
     frame = frame.assign(kind=frame.dtype + frame["quantize"].fillna("").ne("").map({True: " rounded", False: ""}))
@@ -229,7 +235,7 @@ def fp8(frame, _):
                      f"{e4m3.tflops_convention:.0f} ({bf16.median_ms / e4m3.median_ms:.2f}x)",
                      f"{unpromoted.tflops_convention:.0f}",
                      f"{cudnn.tflops_convention:.0f} ({cudnn.median_ms / e4m3.median_ms:.2f}x)",
-                     f"{rounded.tflops_convention:.0f} ({bf16.median_ms / rounded.median_ms:.2f}x)",
+                     f"{rounded.tflops_convention:.0f} ({speedup_of(rounded, bf16):.2f}x)",
                      f"{rounded.rounding_us:.0f} ({rounded.rounding_pct_of_copy:.0f}%)",
                      f"{100 * bf16.rel_rms_err:.2f}%", f"{100 * rounded.rel_rmse_total:.1f}%"])
     return table(["", "bf16", "e4m3", "e4m3, not promoted", "cuDNN, e4m3", "bf16 rounded to e4m3",

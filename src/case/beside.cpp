@@ -2,12 +2,32 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "providers/providers.h"
+#include "verify/oracle.h"
 
 namespace flashbench {
+
+namespace {
+
+// Some rows are enough for a kernel that other cases verify.
+constexpr double kUnroundedFlops = 2e9;
+
+bool is_right(const Provider& provider, const Problem& p, const Scene& scene,
+              const DeviceOutputs& outputs) {
+  if (!outputs.damage().empty()) return false;
+  const OracleBudget budget{.fp64_flops =
+                                std::min(scene.options.verify.fp64_flops, kUnroundedFlops)};
+  HostOutputs taken = outputs.to_host();
+  return Oracle(p, scene.host.inputs(), storage_of(provider, p), budget, scene.device)
+      .judge(taken.view())
+      .passed();
+}
+
+}  // namespace
 
 Beside::Beside(Scene& scene, GemmCeiling& gemm, bool several_devices) : gemm_(gemm) {
   try {
@@ -15,6 +35,7 @@ Beside::Beside(Scene& scene, GemmCeiling& gemm, bool several_devices) : gemm_(ge
     works_ =
         round_ceilings(scene.device, scene.problem, scene.inputs_of_one().view(), outputs_->view());
     if (several_devices) add_same_work(scene);
+    if (scene.problem.quantize != Quantize::none) add_unrounded(scene);
   } catch (const OutOfMemory&) {
     // The row of the providers does not depend on them.
   }
@@ -50,6 +71,25 @@ void Beside::add_same_work(Scene& scene) {
   works_.push_back({std::string(kSameWork), "run/s",
                     fmt::format("one device alone with the work of one of {}", *scene.problem.gpus),
                     1, run});
+}
+
+// Without a supported kernel, or right outputs, there is none.
+void Beside::add_unrounded(Scene& scene) {
+  Problem p = scene.problem.of_one_device();
+  p.quantize = Quantize::none;
+  tiled_ = make_tiled_provider(scene.device.info().kind);
+  if (tiled_->why_unsupported(p, scene.device.info())) return;
+  unrounded_ = tiled_->prepare(p, scene.device);
+  unrounded_outputs_.emplace(scene.device, p, scene.item.placement);
+  const auto run = [this, &scene] {
+    unrounded_->run(scene.inputs_of_one().view(), unrounded_outputs_->view());
+  };
+  unrounded_->prepare_inputs(scene.inputs_of_one().view());
+  run();
+  scene.device.synchronize();
+  if (!is_right(*tiled_, p, scene, *unrounded_outputs_)) return;
+  works_.push_back({std::string(kUnrounded), "run/s",
+                    fmt::format("{} on the inputs as they are", unrounded_->kernel()), 1, run});
 }
 
 }  // namespace flashbench

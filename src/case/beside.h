@@ -1,5 +1,5 @@
-// What is timed beside the providers of a case: the GEMM, and what bounds a case whose limit is
-// memory.
+// What is timed beside the providers of a case: the GEMM, what bounds a case whose limit is memory,
+// and what several devices, or rounded inputs, are to be faster than.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,8 @@ namespace flashbench {
 
 class Beside {
  public:
-  // `several_devices`: whether any of the providers shares the work. Without memory for them, only
-  // the GEMM is timed.
+  // `several_devices`: whether any of the providers shares the work. Without memory for all of
+  // them, some are not timed.
   Beside(Scene&, GemmCeiling&, bool several_devices);
 
   std::vector<Contender> contenders() const;
@@ -27,10 +27,12 @@ class Beside {
 
  private:
   void add_same_work(Scene&);
+  void add_unrounded(Scene&);
 
   GemmCeiling& gemm_;
-  std::optional<DeviceOutputs> outputs_, shared_outputs_;
-  std::unique_ptr<Session> share_;
+  std::optional<DeviceOutputs> outputs_, shared_outputs_, unrounded_outputs_;
+  std::unique_ptr<Provider> tiled_;
+  std::unique_ptr<Session> share_, unrounded_;
   std::vector<CeilingWork> works_;
 };
 

@@ -17,6 +17,10 @@ inline constexpr std::string_view kStream = "stream", kNullLaunch = "null_launch
 // of one of them.
 inline constexpr std::string_view kSameWork = "same_work";
 
+// Another, of a problem whose inputs are rounded first (`quantize`): `tiled` on the inputs as they
+// are.
+inline constexpr std::string_view kUnrounded = "unrounded";
+
 // Whether memory may bound the problem: a forward pass with few FLOPs for each compulsory byte.
 inline constexpr double kMostStreamedIntensity = 256;  // FLOPs a byte; an H200's ridge is near 170
 bool is_streamed(const Problem&);

@@ -327,6 +327,7 @@ std::vector<Column> make_columns() {
       {"rounding_pct_of_copy", false,
        [](R r, const SweepResult& all) { return percent_column(rounding_share_of_copy(r, all)); },
        true},
+      optional_number("speedup_vs_unrounded", [](R r) { return figure(speedup_vs_unrounded(r)); }),
       {"notes", true,
        [](R r, const SweepResult& all) {
          return fmt::format("{}", fmt::join(notes(r, all), "; "));

@@ -217,6 +217,13 @@ std::optional<double> same_work_efficiency(const Record& record) {
   return median(one->measurement.seconds) / timed->median;
 }
 
+std::optional<double> speedup_vs_unrounded(const Record& record) {
+  const auto timed = performance(record);
+  const Ceiling* unrounded = round_ceiling(record, kUnrounded);
+  if (!timed || unrounded == nullptr) return std::nullopt;
+  return median(unrounded->measurement.seconds) / timed->median;
+}
+
 std::optional<double> speedup_vs_naive(const Record& record, const std::vector<Record>& all) {
   const auto own = performance(record);
   if (!own) return std::nullopt;

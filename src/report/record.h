@@ -206,6 +206,10 @@ std::optional<double> strong_efficiency(const Record&, const std::vector<Record>
 // not timed.
 std::optional<double> same_work_efficiency(const Record&);
 
+// The time of `tiled` on the inputs as they are, over that of a row whose provider rounds them
+// first. The one is a ceiling in the same rounds. Empty if either was not timed.
+std::optional<double> speedup_vs_unrounded(const Record&);
+
 // FLOPs per byte moved: measured bytes if there are any, else requested bytes.
 std::optional<double> arithmetic_intensity(const Record&);
 

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "attention/half.h"
+#include "measure/round_ceilings.h"
 #include "tests/case/fake_provider.h"
 
 namespace flashbench {
@@ -125,6 +126,23 @@ TEST_F(CaseRun, PartsOfARunAreTimedInItsRounds) {
   // A warm-up, three samples with one before each or cold caches, and the audit.
   EXPECT_EQ(ran.count(RunPart::rounding), ran.count(RunPart::attention));
   EXPECT_GE(ran.count(RunPart::rounding), 5u);
+}
+
+// What rounding the inputs is to be faster than.
+TEST_F(CaseRun, RowsOnRoundedInputsHaveTheTimeWithoutRounding) {
+  item_.problem.dtype = Dtype::bf16;
+  item_.problem.quantize = Quantize::e4m3_head;
+  item_.problem.head_dim = 64;
+  const auto providers = choose_providers({"emulated"}, DeviceKind::cpu);
+  const Record record = run_case(item_, providers, *device_, gemm_.get(), options_, watch_).at(0);
+  EXPECT_EQ(record.status, Status::ok) << record.reason;
+  const Ceiling* unrounded = round_ceiling(record, kUnrounded);
+  ASSERT_NE(unrounded, nullptr);
+  EXPECT_EQ(unrounded->measurement.seconds.size(), 3u);
+  EXPECT_THAT(unrounded->description, testing::StartsWith("cpu_tiled_forward"));
+  EXPECT_GT(*speedup_vs_unrounded(record), 0);
+  item_.problem.quantize = Quantize::none;
+  EXPECT_EQ(round_ceiling(run(FakeProvider::real(DeviceKind::cpu)), kUnrounded), nullptr);
 }
 
 TEST_F(CaseRun, APartThatLeavesOutputsUnwrittenFails) {

@@ -415,4 +415,6 @@ def test_fp8_has_speed_and_error_of_bf16_and_e4m3(tables):
     (line,) = tables("fp8", rows, options=["--grid", "any"])
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert [cell.split("(")[-1] for cell in cells[2:6:2] + cells[5:]] == ["1.50x)", "1.10x)", "1.20x)", "85%)", "0.20%", "5.0%"]
+    rows = [{**one, "speedup_vs_unrounded": 1.25 if one["quantize"] else ""} for one in rows]
+    assert "(1.25x)" in tables("fp8", rows, options=["--grid", "any"])[0]
     assert "bf16 rounded" in tables("fp8", rows[:3], options=["--grid", "any"], fails=True)

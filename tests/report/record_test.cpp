@@ -265,6 +265,17 @@ TEST(Group, EfficiencyAtTheSameWorkIsThatOverOneDevicesShareInTheSameRounds) {
   EXPECT_FALSE(same_work_efficiency(record));
 }
 
+TEST(Record, SpeedupOverInputsAsTheyAreIsThatOfTheSameRounds) {
+  Record record = sample_record("tiled", 0.002);
+  EXPECT_FALSE(speedup_vs_unrounded(record));
+  Measurement unrounded;
+  unrounded.seconds = {0.001, 0.003, 0.005};
+  record.round_ceilings = {{std::string(kUnrounded), "run/s", "", 1, unrounded}};
+  EXPECT_DOUBLE_EQ(*speedup_vs_unrounded(record), 1.5);
+  record.measurement.reset();
+  EXPECT_FALSE(speedup_vs_unrounded(record));
+}
+
 TEST(Group, EfficiencyIsThatOverOneDeviceInTheSameRounds) {
   const auto shared = [](const char* provider, double seconds) {
     Record record = sample_record(provider, seconds);
