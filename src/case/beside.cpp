@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "case/choose.h"
 #include "providers/providers.h"
 #include "verify/oracle.h"
 
@@ -77,9 +78,10 @@ void Beside::add_same_work(Scene& scene) {
 void Beside::add_unrounded(Scene& scene) {
   Problem p = scene.problem.of_one_device();
   p.quantize = Quantize::none;
-  tiled_ = make_tiled_provider(scene.device.info().kind);
-  if (tiled_->why_unsupported(p, scene.device.info())) return;
-  unrounded_ = tiled_->prepare(p, scene.device);
+  const DeviceInfo& info = scene.device.info();
+  const Provider& tiled = *choose_providers({"tiled"}, info.kind).at(0);
+  if (tiled.why_unsupported(p, info)) return;
+  unrounded_ = tiled.prepare(p, scene.device);
   unrounded_outputs_.emplace(scene.device, p, scene.item.placement);
   const auto run = [this, &scene] {
     unrounded_->run(scene.inputs_of_one().view(), unrounded_outputs_->view());
@@ -87,7 +89,7 @@ void Beside::add_unrounded(Scene& scene) {
   unrounded_->prepare_inputs(scene.inputs_of_one().view());
   run();
   scene.device.synchronize();
-  if (!is_right(*tiled_, p, scene, *unrounded_outputs_)) return;
+  if (!is_right(tiled, p, scene, *unrounded_outputs_)) return;
   works_.push_back({std::string(kUnrounded), "run/s",
                     fmt::format("{} on the inputs as they are", unrounded_->kernel()), 1, run});
 }

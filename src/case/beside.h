@@ -31,7 +31,6 @@ class Beside {
 
   GemmCeiling& gemm_;
   std::optional<DeviceOutputs> outputs_, shared_outputs_, unrounded_outputs_;
-  std::unique_ptr<Provider> tiled_;
   std::unique_ptr<Session> share_, unrounded_;
   std::vector<CeilingWork> works_;
 };

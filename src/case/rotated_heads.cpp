@@ -6,11 +6,12 @@ namespace flashbench {
 
 namespace {
 
-// Head h takes the place of head h + by. `by` is negative to turn back.
-void rotate_heads(const TensorView& t, int64_t by) {
+// Of a tensor of this shape at `memory`: head h takes the place of head h + by. `by` is negative to
+// turn back.
+void rotate_heads(const ConstTensorView& t, void* memory, int64_t by) {
   const auto element = static_cast<size_t>(element_size(t.dtype));
   const size_t row_bytes = static_cast<size_t>(t.head_dim) * element;
-  auto* const data = static_cast<std::byte*>(t.data);
+  auto* const data = static_cast<std::byte*>(memory);
   HostVector<std::byte> rows(static_cast<size_t>(t.heads) * row_bytes);
   for (int64_t b = 0; b < t.batch; ++b) {
     for (int64_t row = 0; row < t.rows(b); ++row) {
@@ -39,9 +40,7 @@ RotatedHeads::RotatedHeads(const Problem& p, const Inputs& inputs)
     const size_t bytes = static_cast<size_t>(t.elements() * element_size(t.dtype));
     HostVector<std::byte>& copy = copies_.emplace_back(bytes);
     std::memcpy(copy.data(), t.data, bytes);
-    TensorView view{copy.data(), t.dtype,        t.batch,       t.heads,      t.length,
-                    t.head_dim,  t.batch_stride, t.head_stride, t.row_stride, t.ragged};
-    rotate_heads(view, by);
+    rotate_heads(t, copy.data(), by);
     return copy.data();
   };
   inputs_.q.data = rotated(inputs.q, query_heads_);
@@ -54,9 +53,9 @@ RotatedHeads::RotatedHeads(const Problem& p, const Inputs& inputs)
 }
 
 void RotatedHeads::turn_back(const Outputs& outputs) const {
-  rotate_heads(outputs.dq, -query_heads_);
-  rotate_heads(outputs.dk, -kv_heads_);
-  rotate_heads(outputs.dv, -kv_heads_);
+  rotate_heads(outputs.dq, outputs.dq.data, -query_heads_);
+  rotate_heads(outputs.dk, outputs.dk.data, -kv_heads_);
+  rotate_heads(outputs.dv, outputs.dv.data, -kv_heads_);
 }
 
 bool has_heads_to_rotate(const Problem& p) {

@@ -30,10 +30,9 @@ double Ceiling::rate() const {
 }
 
 std::optional<double> Ceiling::rate_per_clock(int multiprocessors) const {
-  std::vector<double> sm_mhz;
-  for (const DeviceState& state : measurement.states) sm_mhz.push_back(state.sm_mhz);
-  if (sm_mhz.empty() || !(median(sm_mhz) > 0)) return std::nullopt;
-  return rate() / (multiprocessors * median(sm_mhz) * 1e6);
+  const auto sm_mhz = median_state(measurement, &DeviceState::sm_mhz);
+  if (!sm_mhz || !(*sm_mhz > 0)) return std::nullopt;
+  return rate() / (multiprocessors * *sm_mhz * 1e6);
 }
 
 std::vector<Ceiling> measure_ceilings(Device& device, const MeasureOptions& options,

@@ -177,6 +177,13 @@ class Track {
 
 }  // namespace
 
+std::optional<double> median_state(const Measurement& measurement, double DeviceState::*member) {
+  if (measurement.states.empty()) return std::nullopt;
+  std::vector<double> values;
+  for (const DeviceState& state : measurement.states) values.push_back(state.*member);
+  return median(values);
+}
+
 std::vector<Timing> measure_interleaved(Device& device, const std::vector<Contender>& contenders,
                                         const MeasureOptions& options, uint64_t seed,
                                         const std::function<bool()>& interrupted) {

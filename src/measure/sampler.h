@@ -59,6 +59,9 @@ struct Measurement {
   std::optional<double> host_seconds{};
 };
 
+// The median over the samples; empty if the device does not report its state.
+std::optional<double> median_state(const Measurement&, double DeviceState::*member);
+
 // The outcome of one contender: a measurement, or the error that `run` or `after` threw. Seconds
 // are wall-clock time.
 struct Timing {

@@ -62,6 +62,14 @@ bool is_set_by_another(const Axis& axis, const Case& item) {
   });
 }
 
+// The time of a ceiling in the row's rounds, over that of the row.
+std::optional<double> speedup_over(std::string_view ceiling, const Record& record) {
+  const auto timed = performance(record);
+  const Ceiling* beside = round_ceiling(record, ceiling);
+  if (!timed || beside == nullptr) return std::nullopt;
+  return median(beside->measurement.seconds) / timed->median;
+}
+
 }  // namespace
 
 std::optional<Performance> performance(const Record& record) {
@@ -159,10 +167,7 @@ std::optional<double> share_of_peak(const Record& record, const SweepResult& res
 }
 
 std::optional<double> median_state(const Record& record, double DeviceState::*member) {
-  if (!record.measurement || record.measurement->states.empty()) return std::nullopt;
-  std::vector<double> values;
-  for (const DeviceState& state : record.measurement->states) values.push_back(state.*member);
-  return median(values);
+  return record.measurement ? median_state(*record.measurement, member) : std::nullopt;
 }
 
 std::optional<double> throttled_share(const Record& record) {
@@ -211,17 +216,11 @@ std::optional<double> strong_efficiency(const Record& record, const std::vector<
 }
 
 std::optional<double> same_work_efficiency(const Record& record) {
-  const auto timed = performance(record);
-  const Ceiling* one = round_ceiling(record, kSameWork);
-  if (!record.group || !timed || one == nullptr) return std::nullopt;
-  return median(one->measurement.seconds) / timed->median;
+  return record.group ? speedup_over(kSameWork, record) : std::nullopt;
 }
 
 std::optional<double> speedup_vs_unrounded(const Record& record) {
-  const auto timed = performance(record);
-  const Ceiling* unrounded = round_ceiling(record, kUnrounded);
-  if (!timed || unrounded == nullptr) return std::nullopt;
-  return median(unrounded->measurement.seconds) / timed->median;
+  return speedup_over(kUnrounded, record);
 }
 
 std::optional<double> speedup_vs_naive(const Record& record, const std::vector<Record>& all) {
