@@ -55,6 +55,15 @@ TEST(DecodeSplits, ManyBytesAreReadByAllMultiprocessors) {
   EXPECT_EQ(chosen(decoding(4, 4, 8, 4096)), (Splits{1, 2}));
 }
 
+// More bytes in flight than memory needs slow it down; few bytes are read sooner by more warps.
+TEST(DecodeSplits, ManyBytesAreReadByFewWarps) {
+  const auto warps = [](const Problem& p) { return kSm90Decode.choose(p, hopper()).warps; };
+  EXPECT_EQ(warps(decoding(16, 4, 8, 32768)), 4);
+  EXPECT_EQ(warps(decoding(4, 4, 8, 32768)), 4);
+  EXPECT_EQ(warps(decoding(16, 4, 8, 1024)), 8);
+  EXPECT_EQ(warps(decoding(4, 4, 8, 4096)), 8);
+}
+
 TEST(DecodeSplits, SeveralClustersShareThoseOfASingleUnit) {
   EXPECT_GT(chosen(decoding(1, 16, 1, 32768)).clusters, 2);
 }
