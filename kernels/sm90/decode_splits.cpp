@@ -17,8 +17,8 @@ constexpr double kWarpRateOfMoreRows = 11, kLargestRateOfMoreRows = 56;
 // Memory delivers less if some multiprocessors do not read: by this times their share of all.
 constexpr double kLossOfIdle = 0.06;
 
-// It delivers more, by this share, to thread blocks of 4 warps, which ask for half as much at a time
-// as those of 8. That counts where a thread block reads this many bytes or more.
+// It delivers more, by this share, to thread blocks of 4 warps, which ask for half as much at a
+// time as those of 8. That counts where a thread block reads this many bytes or more.
 constexpr double kGainOfFewWarps = 0.006;
 constexpr double kBytesOfFewWarps = 4 << 20;
 
@@ -64,8 +64,8 @@ double predicted_ns(const Problem& p, const DeviceInfo& device, const BlockSizes
   const bool more_rows = blocks.q > 16 || p.kv_dtype;
   const double rate = std::min((more_rows ? kLargestRateOfMoreRows : kLargestRate) / sharing,
                                (more_rows ? kWarpRateOfMoreRows : kWarpRate) * blocks.warps);
-  const bool asks_for_less = blocks.warps == 4 && !more_rows && splits.cluster_size <= 2 &&
-                             bytes >= kBytesOfFewWarps;
+  const bool asks_for_less =
+      blocks.warps == 4 && !more_rows && splits.cluster_size <= 2 && bytes >= kBytesOfFewWarps;
   const auto wave_ns = [&](double blocks_at_once) {
     const double idle = std::max(0.0, 1 - blocks_at_once / sharing / multiprocessors);
     const double gain = asks_for_less ? kGainOfFewWarps : 0;

@@ -54,7 +54,8 @@ __global__ void __launch_bounds__(kMergeThreads)
   __shared__ float2 maxima_and_sums[kMergeWarps];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int first_part = warp & (a.warps_each - 1), first_warp = warp - first_part;
-  const int index = (static_cast<int>(blockIdx.x) * kMergeWarps + warp) >> (__ffs(a.warps_each) - 1);
+  const int index =
+      (static_cast<int>(blockIdx.x) * kMergeWarps + warp) >> (__ffs(a.warps_each) - 1);
   const int batch_head = a.length.quotient(index), row = a.length.remainder(index);
   const int batch = a.heads.quotient(batch_head), head = a.heads.remainder(batch_head);
   const bool exists = index < a.rows && a.exists(batch, row);
@@ -68,8 +69,8 @@ __global__ void __launch_bounds__(kMergeThreads)
     const float* from = a.o_parts + first_part_row * a.head_dim + column;
 #pragma unroll
     for (int i = 0; i < kMergeParts; ++i, from += step * a.head_dim) {
-      loaded[i] = has_part(i) && column < a.head_dim ? *reinterpret_cast<const float4*>(from)
-                                                     : float4{};
+      loaded[i] =
+          has_part(i) && column < a.head_dim ? *reinterpret_cast<const float4*>(from) : float4{};
     }
   };
   ptx::griddepcontrol_wait();
