@@ -251,7 +251,7 @@ struct Workspace {
     for (int i = 0; i < threads; ++i) {
       if (work.tiles().size() > 0) tiles.emplace_back(carver, work.tile(), p);
       if (work.merges().size() > 0) {
-        chunks.emplace_back(carver, work.heads_per_chunk(), work.most_rows());
+        chunks.emplace_back(carver, work.most_heads(), work.most_rows());
       }
     }
     bytes = carver.bytes();

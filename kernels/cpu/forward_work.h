@@ -4,7 +4,7 @@
 // for all queries that share the K/V head, and the results of its chunks are merged.
 //
 // The number of keys of a chunk, and so the order of every sum, depends neither on the batch nor on
-// the number of threads. The number of its heads does.
+// the number of threads. The number of its heads does: all or one.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ class ForwardWork {
 
   // Of requests with few queries: chunks of keys; and, for merging them, all queries of a query
   // head.
-  int64_t chunks() const { return chunks_.size(); }
+  int64_t chunks() const;
   KeyChunk chunk(int64_t number) const;
   const RowTiles& merges() const { return merges_; }
 
@@ -54,15 +54,21 @@ class ForwardWork {
   // The most queries that share a K/V head in a request with few queries, and the most heads of a
   // chunk.
   int64_t most_rows() const { return most_rows_; }
-  int64_t heads_per_chunk() const { return heads_per_chunk_; }
+  int64_t most_heads() const { return whole_chunks_ > 0 ? heads_ : 1; }
 
  private:
+  // The head and the keys of a chunk; of the first head, if it has all.
+  RowTile place_of(int64_t number) const;
+
   Tile tile_;
   std::vector<RowRange> seen_;     // the keys that any query sees; of requests with few queries
   RequestRows many_, few_, keys_;  // queries, queries and keys; 0 of the other requests
   RowTiles tiles_, results_;
-  int64_t heads_per_chunk_;
-  RowTiles chunks_, merges_;
+  RowTiles chunks_;  // of keys, of all heads
+  int64_t heads_;
+  bool by_head_;  // single heads follow each other head by head, as memory has them
+  int64_t whole_chunks_;
+  RowTiles merges_;
   int64_t most_rows_;
 };
 

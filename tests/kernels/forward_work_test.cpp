@@ -88,12 +88,32 @@ TEST(ForwardWork, ChunksHaveOnlyKeysThatAQuerySees) {
   }
 }
 
-// Several heads in a chunk where they lie beside each other, but not at the price of idle threads.
-TEST(ForwardWork, AChunkHasTheHeadsThatLeaveThreadsWork) {
-  EXPECT_EQ(ForwardWork(decoding(8, 4096), 2).heads_per_chunk(), 8);
-  EXPECT_EQ(ForwardWork(decoding(1, 2048), 2).heads_per_chunk(), 4);
-  EXPECT_EQ(ForwardWork(decoding(1, 2048), 64).heads_per_chunk(), 1);
-  EXPECT_EQ(ForwardWork(decoding(8, 4096, Layout::bhsd), 2).heads_per_chunk(), 1);
+// How many chunks have all heads. They come first, and each thread can have as many of them; the
+// others have one head.
+int64_t whole_chunks(const ForwardWork& work) {
+  int64_t whole = 0;
+  for (int64_t i = 0; i < work.chunks(); ++i) {
+    if (work.chunk(i).heads == 1) continue;
+    EXPECT_EQ(work.chunk(i).heads, work.most_heads());
+    EXPECT_EQ(whole++, i);
+  }
+  return whole;
+}
+
+TEST(ForwardWork, WholeChunksLeaveSingleHeadsForTheEnd) {
+  EXPECT_EQ(whole_chunks(ForwardWork(decoding(8, 4096), 1)), 64);
+  EXPECT_EQ(whole_chunks(ForwardWork(decoding(8, 4096), 2)), 62);
+  EXPECT_EQ(whole_chunks(ForwardWork(decoding(8, 4096), 16)), 48);
+  EXPECT_EQ(whole_chunks(ForwardWork(decoding(1, 2048), 2)), 2);
+}
+
+TEST(ForwardWork, HeadsAreSingleWhereChunksAreFewOrHeadsLieApart) {
+  for (const ForwardWork& work :
+       {ForwardWork(decoding(1, 2048), 64), ForwardWork(decoding(8, 4096, Layout::bhsd), 2)}) {
+    EXPECT_EQ(whole_chunks(work), 0);
+    EXPECT_EQ(work.chunks(), work.results());
+    EXPECT_EQ(work.most_heads(), 1);
+  }
 }
 
 }  // namespace
