@@ -61,9 +61,9 @@ HWY_INLINE void point_to_rows(const ConstTensorView& t, int64_t b, int64_t h, in
   for (; i % kBlockKeys != 0; ++i) to.address[i] = to.address[count - 1];
 }
 
-// Prefetches the next tile from memory or the last-level cache into L2, some heads' rows at a time,
-// and the heads of a row one after the other. Of a row of an odd number of cache lines one more is
-// asked for, which mostly is the next row's.
+// Prefetches the next tile into all caches, some heads' rows at a time, and the heads of a row one
+// after the other. Of a row of an odd number of cache lines one more is asked for, which mostly is
+// the next row's.
 class TilePrefetcher {
  public:
   TilePrefetcher(const ConstTensorView& t, int64_t heads, const TileRows& rows)
@@ -76,8 +76,8 @@ class TilePrefetcher {
     for (; count > 0 && row_ < rows_.count; --count) {
       const char* at = rows_.address[row_] + offset_;
       for (const char* const end = at + row_bytes_; at < end; at += 2 * kLineBytes) {
-        __builtin_prefetch(at, 0, 2);
-        __builtin_prefetch(at + kLineBytes, 0, 2);
+        __builtin_prefetch(at);
+        __builtin_prefetch(at + kLineBytes);
       }
       offset_ += head_stride_;
       if (offset_ == end_offset_) {
