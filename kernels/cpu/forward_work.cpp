@@ -1,5 +1,7 @@
 #include "kernels/cpu/forward_work.h"
 
+#include <algorithm>
+
 namespace flashbench::kernels {
 
 namespace {
@@ -27,19 +29,19 @@ std::vector<RowRange> seen_keys(const Problem& p) {
   return seen;
 }
 
-bool heads_lie_apart(const Problem& p) {
-  return p.key_layout() == Layout::bhsd;
+// The K/V heads whose rows lie beside each other.
+int64_t heads_beside(const Problem& p) {
+  return p.key_layout() == Layout::bhsd ? 1 : p.kv_heads;
 }
 
-// How many chunks have all K/V heads, whose rows may lie beside each other: memory is fastest from
+// How many of so many chunks have all `heads` that lie beside each other: memory is fastest from
 // front to back. The others have one head each: threads that have ended early take them while
 // others still compute, so that all end at about the same time. Where threads would have different
 // numbers of whole chunks, they have as many as the fewest.
-int64_t whole_chunks(const Problem& p, int64_t chunks, int threads) {
+int64_t whole_chunks(int64_t chunks, int64_t heads, int threads) {
   constexpr int64_t kSingleHeadsPerThread = 4;
-  if (heads_lie_apart(p)) return 0;
   if (threads == 1) return chunks;
-  const int64_t single = (kSingleHeadsPerThread * threads + p.kv_heads - 1) / p.kv_heads;
+  const int64_t single = (kSingleHeadsPerThread * threads + heads - 1) / heads;
   return std::max<int64_t>(0, chunks - single) / threads * threads;
 }
 
@@ -53,10 +55,9 @@ ForwardWork::ForwardWork(const Problem& p, int threads)
       keys_(rows_where(p, true, [&](int64_t b) { return seen_[static_cast<size_t>(b)].size(); })),
       tiles_(many_, p.q_heads, [this](int64_t) { return tile_.queries; }),
       results_(keys_, p.kv_heads, [](int64_t) { return kChunkKeys; }),
-      chunks_(keys_, 1, [](int64_t) { return kChunkKeys; }),
-      heads_(p.kv_heads),
-      by_head_(heads_lie_apart(p)),
-      whole_chunks_(whole_chunks(p, chunks_.size(), threads)),
+      heads_(heads_beside(p)),
+      chunks_(keys_, p.kv_heads / heads_, [](int64_t) { return kChunkKeys; }),
+      whole_chunks_(whole_chunks(chunks_.size(), heads_, threads)),
       merges_(few_, p.q_heads, [](int64_t) { return kFewQueries; }),
       most_rows_(p.heads_per_kv_head() * few_.longest()) {}
 
@@ -64,23 +65,17 @@ int64_t ForwardWork::chunks() const {
   return whole_chunks_ + (chunks_.size() - whole_chunks_) * heads_;
 }
 
-RowTile ForwardWork::place_of(int64_t number) const {
-  if (by_head_) return results_[number];
-  if (number < whole_chunks_) return chunks_[number];
-  const int64_t single = number - whole_chunks_;
-  RowTile at = chunks_[whole_chunks_ + single / heads_];
-  at.head = single % heads_;
-  return at;
-}
-
 KeyChunk ForwardWork::chunk(int64_t number) const {
-  const RowTile at = place_of(number);
+  const bool whole = number < whole_chunks_;
+  const int64_t single = number - whole_chunks_;
+  const RowTile at = chunks_[whole ? number : whole_chunks_ + single / heads_];
+  const int64_t first_head = at.head * heads_ + (whole ? 0 : single % heads_);
   const int64_t first_key = seen_[static_cast<size_t>(at.batch)].first + at.first;
   return {.batch = at.batch,
-          .first_head = at.head,
-          .heads = number < whole_chunks_ ? heads_ : 1,
+          .first_head = first_head,
+          .heads = whole ? heads_ : 1,
           .keys = {first_key, first_key + at.rows},
-          .first_result = results_.first_tile(at.batch, at.head) + at.first / kChunkKeys,
+          .first_result = results_.first_tile(at.batch, first_head) + at.first / kChunkKeys,
           .results_per_head = results_.tiles_of(at.batch)};
 }
 

@@ -4,7 +4,7 @@
 // for all queries that share the K/V head, and the results of its chunks are merged.
 //
 // The number of keys of a chunk, and so the order of every sum, depends neither on the batch nor on
-// the number of threads. The number of its heads does: all or one.
+// the number of threads. The number of its heads does: one, or all that lie beside each other.
 #pragma once
 
 #include <cstdint>
@@ -57,17 +57,13 @@ class ForwardWork {
   int64_t most_heads() const { return whole_chunks_ > 0 ? heads_ : 1; }
 
  private:
-  // The head and the keys of a chunk; of the first head, if it has all.
-  RowTile place_of(int64_t number) const;
-
   Tile tile_;
   std::vector<RowRange> seen_;     // the keys that any query sees; of requests with few queries
   RequestRows many_, few_, keys_;  // queries, queries and keys; 0 of the other requests
   RowTiles tiles_, results_;
-  RowTiles chunks_;  // of keys, of all heads
-  int64_t heads_;
-  bool by_head_;  // single heads follow each other head by head, as memory has them
-  int64_t whole_chunks_;
+  int64_t heads_;         // of a whole chunk
+  RowTiles chunks_;       // of keys, whole ones
+  int64_t whole_chunks_;  // the first of these; the others are divided by head
   RowTiles merges_;
   int64_t most_rows_;
 };

@@ -66,9 +66,9 @@ double predicted_ns(const Problem& p, const DeviceInfo& device, const BlockSizes
                                (more_rows ? kWarpRateOfMoreRows : kWarpRate) * blocks.warps);
   const bool asks_for_less =
       blocks.warps == 4 && !more_rows && splits.cluster_size <= 2 && bytes >= kBytesOfFewWarps;
+  const double gain = asks_for_less ? kGainOfFewWarps : 0;
   const auto wave_ns = [&](double blocks_at_once) {
     const double idle = std::max(0.0, 1 - blocks_at_once / sharing / multiprocessors);
-    const double gain = asks_for_less ? kGainOfFewWarps : 0;
     const double memory_rate = kMemoryRate * multiprocessors * (1 + gain - kLossOfIdle * idle);
     return std::max(blocks_at_once * bytes / memory_rate, bytes / rate) + kEnds;
   };
