@@ -11,13 +11,18 @@ namespace flashbench {
 
 namespace {
 
-// Waking a sleeping thread takes tens of microseconds, as long as a small problem. A waiting thread
-// therefore polls about this many times (some 20 us) before it sleeps.
-constexpr int kSpins = 400;
+// Waking a sleeping thread takes 50 to 200 us in a virtual machine, as long as a small problem. A
+// waiting thread therefore polls about this many times, for some 200 us, before it sleeps.
+constexpr int kSpins = 4000;
 
+// Whether the condition became true.
 template <typename Condition>
-void spin_until(Condition condition) {
-  for (int i = 0; i < kSpins && !condition(); ++i) hwy::Pause();
+bool spin_until(Condition condition) {
+  for (int i = 0; i < kSpins; ++i) {
+    if (condition()) return true;
+    hwy::Pause();
+  }
+  return false;
 }
 
 }  // namespace
@@ -43,6 +48,7 @@ void ThreadPool::stop() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
+    generation_.fetch_add(1, std::memory_order_release);
   }
   start_.notify_all();
   for (std::thread& worker : workers_) worker.join();
@@ -63,9 +69,10 @@ void ThreadPool::parallel_for(int64_t items, const Body& body) {
   start_.notify_all();
   work(0);
   const auto all_done = [this] { return busy_workers_.load(std::memory_order_acquire) == 0; };
-  spin_until(all_done);
-  std::unique_lock lock(mutex_);
-  done_.wait(lock, all_done);
+  if (!spin_until(all_done)) {
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, all_done);
+  }
   if (error_) std::rethrow_exception(error_);
 }
 
@@ -73,18 +80,15 @@ void ThreadPool::worker_loop(int thread) {
   uint64_t seen = 0;
   while (true) {
     const auto next_loop = [&] { return generation_.load(std::memory_order_acquire) != seen; };
-    spin_until(next_loop);
-    {
+    if (!spin_until(next_loop)) {
       std::unique_lock lock(mutex_);
-      start_.wait(lock, [&] { return stopping_ || next_loop(); });
-      if (stopping_) return;
-      seen = generation_.load(std::memory_order_relaxed);
+      start_.wait(lock, next_loop);
     }
+    if (stopping_) return;
+    ++seen;
     work(thread);
-    {
-      std::lock_guard lock(mutex_);
-      busy_workers_.fetch_sub(1, std::memory_order_release);
-    }
+    if (busy_workers_.fetch_sub(1, std::memory_order_acq_rel) > 1) continue;
+    { std::lock_guard lock(mutex_); }
     done_.notify_one();
   }
 }
