@@ -15,9 +15,8 @@ namespace {
 // Costs in clocks: of a thread block's first tile (a block of queries of one head), before which
 // nothing was loaded ahead; of each tile, to start and to end it; and of each block of keys; and
 // the share of the tensor cores' peak that its products reach. They are fitted together, to choose
-// the fastest blocks in problems of length 77 to 16,384, and chunks of prompts behind up to 65,536
-// keys (docs/kernel-log.md): a single one is no measurement. Where `first` is 0, `ends` was fitted
-// without it.
+// the fastest blocks in problems of length 77 to 16,384 (docs/kernel-log.md): a single one is no
+// measurement. Where `first` is 0, `ends` was fitted without it.
 struct TileCosts {
   double first, ends, key_block, peak_share;
 };
@@ -41,17 +40,22 @@ TileCosts tile_costs(int64_t head_dim, const BlockSizes& blocks) {
   return blocks.kv == 64 ? TileCosts{1020, 4220, 180, 0.843} : TileCosts{1150, 3600, 190, 0.815};
 }
 
-// The same of blocks whose keys are in parts, whose time is that of few thread blocks that begin
-// and end together. The costs of 64 queries are not fitted: with them, timed problems get the
-// blocks that were the fastest (docs/kernel-log.md, forward 48).
+// The same of blocks whose keys are in parts, fitted with the costs in shortest_parts() to 5,000
+// problems of 8 to 4,096 queries and 128 to 65,536 keys (docs/kernel-log.md, forward 71).
 TileCosts tile_costs_in_parts(int64_t head_dim, const BlockSizes& blocks) {
   if (head_dim <= 64) {
-    if (blocks.q == 64) return {0, 1310, 250, 0.5};
-    return blocks.q == 128 ? TileCosts{0, 1990, 780, 0.719} : TileCosts{0, 15000, 600, 0.963};
+    if (blocks.q == 64) return {0, 380, 570, 0.779};
+    return blocks.q == 128 ? TileCosts{0, 1270, 480, 0.669} : TileCosts{0, 3750, 330, 0.737};
   }
-  if (head_dim > 128) return tile_costs(head_dim, blocks);
-  if (blocks.q == 64) return {0, 1600, 200, 0.8};
-  return blocks.q == 128 ? TileCosts{0, 2240, 0, 0.722} : TileCosts{0, 4000, 73, 0.82};
+  if (head_dim <= 96) {
+    if (blocks.q == 64) return {0, 2780, 480, 0.74};
+    return blocks.q == 128 ? TileCosts{0, 4380, 80, 0.687} : TileCosts{0, 4230, 220, 0.821};
+  }
+  if (head_dim <= 128) {
+    if (blocks.q == 64) return {0, 2640, 940, 0.904};
+    return blocks.q == 128 ? TileCosts{0, 6600, 66, 0.754} : TileCosts{0, 7950, 200, 0.889};
+  }
+  return head_dim <= 192 ? TileCosts{0, 2680, 16, 0.793} : TileCosts{0, 1990, 140, 0.832};
 }
 
 constexpr int64_t divide_up(int64_t a, int64_t b) {
@@ -212,9 +216,9 @@ KeyParts shortest_parts(const Problem& p, const DeviceInfo& device, int head_dim
                         std::span<const BlockSizes> in_pairs, int head_dim_of_whole,
                         const BlockSizes& whole) {
   // A second launch, and O in fp32, which is written and read; or merging in a pair.
-  constexpr double kClocksOfLaunch = 4000, kBytesPerClock = 1500, kClocksOfPair = 1500;
+  constexpr double kClocksOfLaunch = 4600, kBytesPerClock = 2900, kClocksOfPair = 8900;
   constexpr int64_t kLeastKeysOfPairs = 2048;  // with fewer, pairs were not timed
-  constexpr double kLeastGain = 1.08;
+  constexpr double kLeastGain = 1.06;
   constexpr int64_t kMostWaves = 8;  // more fill the last one little better
   const Problem average = average_request(p);
   const auto bytes_of_part =

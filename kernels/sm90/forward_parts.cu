@@ -44,28 +44,28 @@ constexpr Config in_parts(int head_dim, int block_q, int block_kv, int stages) {
 
 template <bool kLooksUp>
 constexpr std::array kVariants{
-    forward_variant<without_overlap<kLooksUp>(64, 192, 96, 3)>(),  // no registers for a second P
-    forward_variant<in_parts<kLooksUp>(64, 128, 128, 2)>(),
-    forward_variant<in_parts<kLooksUp>(64, 64, 64, 2)>(),
+    forward_variant<without_overlap<kLooksUp>(64, 192, 96, 5)>(),  // no registers for a second P
+    forward_variant<in_parts<kLooksUp>(64, 128, 128, 3)>(),
+    forward_variant<in_parts<kLooksUp>(64, 64, 64, 4)>(),
     forward_variant<in_parts<kLooksUp>(96, 192, 64, 4)>(),
-    forward_variant<in_parts<kLooksUp>(96, 128, 128, 2)>(),
-    forward_variant<in_parts<kLooksUp>(96, 64, 64, 2)>(),
+    forward_variant<in_parts<kLooksUp>(96, 128, 128, 3)>(),
+    forward_variant<in_parts<kLooksUp>(96, 64, 64, 3)>(),
     forward_variant<in_parts<kLooksUp>(128, 192, 64, 4)>(),
-    forward_variant<in_parts<kLooksUp>(128, 128, 128, 2)>(),
+    forward_variant<in_parts<kLooksUp>(128, 128, 96, 3)>(),
     forward_variant<in_parts<kLooksUp>(128, 64, 64, 2)>(),
-    forward_variant<in_parts<kLooksUp>(192, 128, 80, 2)>(),
+    forward_variant<in_parts<kLooksUp>(192, 128, 64, 3)>(),
     forward_variant<in_parts<kLooksUp>(256, 128, 64, 2)>(),
 };
 
 template <bool kLooksUp>
 constexpr std::array kPairVariants{
-    forward_variant<with_pairs(in_parts<kLooksUp>(64, 128, 128, 2))>(),
-    forward_variant<with_pairs(in_parts<kLooksUp>(64, 64, 64, 2))>(),
+    forward_variant<with_pairs(in_parts<kLooksUp>(64, 128, 128, 3))>(),
+    forward_variant<with_pairs(in_parts<kLooksUp>(64, 64, 64, 4))>(),
     forward_variant<with_pairs(in_parts<kLooksUp>(96, 192, 64, 4))>(),
-    forward_variant<with_pairs(in_parts<kLooksUp>(96, 128, 128, 2))>(),
-    forward_variant<with_pairs(in_parts<kLooksUp>(96, 64, 64, 2))>(),
+    forward_variant<with_pairs(in_parts<kLooksUp>(96, 128, 128, 3))>(),
+    forward_variant<with_pairs(in_parts<kLooksUp>(96, 64, 64, 3))>(),
     forward_variant<with_pairs(in_parts<kLooksUp>(128, 192, 64, 4))>(),
-    forward_variant<with_pairs(in_parts<kLooksUp>(128, 128, 128, 2))>(),
+    forward_variant<with_pairs(in_parts<kLooksUp>(128, 128, 96, 3))>(),
     forward_variant<with_pairs(in_parts<kLooksUp>(128, 64, 64, 2))>(),
     forward_variant<with_pairs(in_parts<kLooksUp>(256, 128, 64, 2))>(),
 };
@@ -135,17 +135,12 @@ CudaKernel<Arguments> kernel_at(const Launch& at, const Tiling& tiling) {
       .kernel("sm90_forward_parts", p.dtype);
 }
 
-CudaKernel<MergeArguments> merge_at(const Launch& at) {
-  return {"sm90_merge_parts",
-          for_half(at.problem.dtype, merge_parts_kernel<__half>, merge_parts_kernel<__nv_bfloat16>),
-          kMergeThreads};
-}
-
 std::vector<KernelFacts> facts(const Launch& at) {
   const Tiling tiling(at);
   const KernelFacts main = kernel_facts(kernel_at(at, tiling));
   if (tiling.in_pairs) return {main};
-  return {main, kernel_facts(merge_at(at))};
+  const MergeThreads threads(at.problem.head_dim, tiling.parts);
+  return {main, kernel_facts(merge_kernel(at.problem.dtype, threads))};
 }
 
 std::string describe_variant(const Launch& at) {
@@ -222,13 +217,14 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
       thread_blocks_of_device(at.device, compiled_head_dim(variants(p), p.head_dim), at.blocks.q);
   launch_kernel(kernel_at(at, tiling), std::min(tiling.tiles(), at_once), a, stream);
 
+  const MergeThreads threads(p.head_dim, tiling.parts);
   const MergeArguments merge{
       .o_parts = static_cast<const float*>(a.o),
       .logsumexp_parts = a.logsumexp,
       .parts = a.parts.divisor(),
       .head_dim = a.head_dim,
-      .warps_each = warps_of_merge(tiling.parts),
-      .rows = a.part_rows,
+      .rows = static_cast<int>(a.part_rows),
+      .log_lanes = threads.log_lanes,
       .o = out.o.data,
       .logsumexp = out.logsumexp,
       .o_batch_stride = p.is_ragged() ? 0 : out.o.batch_stride,
@@ -240,8 +236,7 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
       .cu_seqlens_q = at.cu_seqlens_q,
       .requests = static_cast<int>(p.batch),
   };
-  const int64_t rows_each = kMergeWarps / merge.warps_each;
-  launch_kernel(merge_at(at), (merge.rows + rows_each - 1) / rows_each, merge, stream,
+  launch_kernel(merge_kernel(p.dtype, threads), threads.thread_blocks(merge.rows), merge, stream,
                 Start::early);
 }
 

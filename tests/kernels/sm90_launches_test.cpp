@@ -70,7 +70,7 @@ const std::vector<Problem> kProblemsInParts{
     in_many_heads(grouped_problem(Dtype::bf16, Mask::causal_bottom_right, 1, 300, 4000, 128), 2, 1),
     in_many_heads(grouped_problem(Dtype::fp16, Mask::causal_bottom_right, 1, 40, 3000, 256), 4, 1),
     in_many_heads(grouped_problem(Dtype::bf16, Mask::causal_bottom_right, 1, 100, 3000, 120), 60,
-                  20),
+                  60),
     in_pages(in_many_heads(
                  grouped_problem(Dtype::bf16, Mask::causal_bottom_right, 1, 20, 2000, 128), 7, 1),
              16),

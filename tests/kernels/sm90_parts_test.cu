@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -73,7 +74,7 @@ TEST(Sm90ForwardParts, MergesTwoPartsInPairs) {
   EXPECT_EQ(kSm90ForwardParts.schedule(at)->partial_bytes, 0);
   EXPECT_THAT(variant(chunk(32, 8, 128, 8192), device), testing::Not(testing::HasSubstr("pairs")));
   for (const int64_t head_dim : {64, 80, 128, 256}) {
-    EXPECT_THAT(variant(chunk(60, 60, 100, 3000, head_dim), device), testing::HasSubstr("pairs"));
+    EXPECT_THAT(variant(chunk(60, 60, 128, 12000, head_dim), device), testing::HasSubstr("pairs"));
   }
   EXPECT_THAT(variant(chunk(512, 128, 16, 4096), device),
               testing::AllOf(testing::StartsWith("sm90_forward_parts 64x64"),
@@ -169,28 +170,30 @@ std::vector<Sample> samples() {
   const std::vector<RequestLengths> long_requests{
       {70, 5000}, {0, 5}, {3, 0}, {100, 4000}, {129, 4000}};
   return {
-      sample<in_parts(64, 64, 64, 2)>(chunk(6, 2, 33, 3000, 64)),
-      sample<in_parts(64, 128, 128, 2)>(chunk(2, 2, 150, 3001, 64, Mask::none)),
-      sample<without_look_up(with_parts(configuration(64, 192, 96, 3, true)))>(
+      sample<in_parts(64, 64, 64, 4)>(chunk(6, 2, 33, 3000, 64)),
+      sample<in_parts(64, 128, 128, 3)>(chunk(2, 2, 150, 3001, 64, Mask::none)),
+      sample<without_look_up(with_parts(configuration(64, 192, 96, 5, true)))>(
           chunk(7, 1, 60, 2500, 64)),
       sample<in_parts(128, 64, 64, 2)>(chunk(7, 1, 20, 2000)),
       sample<any_in_parts(128, 64, 64, 2)>(in_pages(chunk(7, 1, 20, 2000), 16)),
-      sample<in_parts(128, 128, 128, 2)>(chunk(5, 1, 16, 3000)),  // boxes of 16 rows
-      sample<in_parts(128, 192, 64, 4)>(chunk(7, 1, 32, 2500)),   // of 32
-      sample<in_parts(128, 128, 128, 2)>(chunk(2, 1, 300, 4000)),
+      sample<in_parts(128, 128, 96, 3)>(chunk(5, 1, 16, 3000)),  // boxes of 16 rows
+      sample<in_parts(128, 192, 64, 4)>(chunk(7, 1, 32, 2500)),  // of 32
+      sample<in_parts(128, 128, 96, 3)>(chunk(2, 1, 300, 4000)),
       sample<any_in_parts(128, 192, 64, 4)>(
           problem_of_requests(Dtype::bf16, kBottom, Layout::ragged, 1, requests, 128)),
       sample<in_parts(256, 128, 64, 2)>(chunk(4, 1, 40, 3000, 256)),
-      sample<with_pairs(in_parts(128, 128, 128, 2))>(chunk(60, 20, 100, 3000, 120)),
-      sample<with_pairs(any_in_parts(128, 128, 128, 2))>(in_pages(chunk(60, 20, 100, 3001), 48)),
-      sample<with_pairs(any_in_parts(128, 128, 128, 2))>(
+      sample<in_parts(256, 128, 64, 2)>(chunk(4, 1, 20, 9000, 248)),
+      sample<in_parts(64, 128, 128, 3)>(chunk(9, 9, 100, 3000, 40)),
+      sample<with_pairs(in_parts(128, 128, 96, 3))>(chunk(60, 20, 100, 3000, 120)),
+      sample<with_pairs(any_in_parts(128, 128, 96, 3))>(in_pages(chunk(60, 20, 100, 3001), 48)),
+      sample<with_pairs(any_in_parts(128, 128, 96, 3))>(
           problem_of_requests(Dtype::bf16, kBottom, Layout::bshd, 4, long_requests, 128)),
       sample<with_pairs(in_parts(128, 192, 64, 4))>(chunk(120, 60, 90, 2500)),
-      sample<with_pairs(in_parts(96, 128, 128, 2))>(chunk(60, 60, 100, 2300, 96)),
-      sample<with_pairs(in_parts(64, 128, 128, 2))>(chunk(60, 60, 100, 3000, 64, Mask::none)),
+      sample<with_pairs(in_parts(96, 128, 128, 3))>(chunk(60, 60, 100, 2300, 96)),
+      sample<with_pairs(in_parts(64, 128, 128, 3))>(chunk(60, 60, 100, 9000, 64, Mask::none)),
       sample<with_pairs(in_parts(256, 128, 64, 2))>(chunk(30, 30, 200, 2200, 256)),
-      sample<with_pairs(in_parts(64, 64, 64, 2))>(chunk(200, 100, 16, 2100, 64)),
-      sample<with_pairs(in_parts(96, 64, 64, 2))>(chunk(100, 100, 60, 2100, 96, Mask::none)),
+      sample<with_pairs(in_parts(64, 64, 64, 4))>(chunk(380, 190, 16, 2100, 64)),
+      sample<with_pairs(in_parts(96, 64, 64, 3))>(chunk(100, 100, 60, 2100, 96, Mask::none)),
       sample<with_pairs(in_parts(128, 64, 64, 2))>(chunk(300, 100, 9, 2100)),
       sample<with_pairs(any_in_parts(128, 64, 64, 2))>(in_pages(chunk(200, 100, 20, 2101), 16))};
 }
@@ -199,14 +202,19 @@ std::vector<Sample> samples() {
 TEST(Sm90ForwardParts, HasPartsInTheProblemsWithDelays) {
   const DeviceInfo device = hopper();
   int in_pairs = 0;
+  std::set<int> groups;
   for (const Sample& one : samples()) {
     const Problem& p = one.problem;
     EXPECT_EQ(kSm90ForwardParts.why_unsupported(p, device), std::nullopt) << p.id();
     const Schedule schedule = kSm90ForwardParts.schedule({p, device, one.blocks}).value();
     EXPECT_GT(schedule.splits, 1) << p.id();
-    if (schedule.partial_bytes == 0) ++in_pairs;
+    if (schedule.partial_bytes == 0)
+      ++in_pairs;
+    else
+      groups.insert(MergeThreads(p.head_dim, schedule.splits).groups);
   }
   EXPECT_EQ(in_pairs, 11);
+  EXPECT_THAT(groups, testing::ElementsAre(1, 2, 4, kMostMergeGroups));
 }
 
 class CudaSm90PartsDelays : public testing::TestWithParam<int> {};
@@ -224,10 +232,11 @@ TEST_P(CudaSm90PartsDelays, ChangeNoBit) {
     merge = captured_launch<MergeArguments>([&] { one.launch(); },
                                             static_cast<cudaStream_t>(device->stream().cuda));
   }
-  const CudaKernel<MergeArguments> merge_kernel{"sm90_merge_parts",
-                                                merge_parts_kernel<__nv_bfloat16>, kMergeThreads};
   const auto launch_merge = [&] {
-    if (merge) launch_kernel(merge_kernel, merge->grid.x, merge->arguments, device->stream());
+    if (!merge) return;
+    const MergeThreads threads(p.head_dim, merge->arguments.parts);
+    launch_kernel(merge_kernel(p.dtype, threads), merge->grid.x, merge->arguments,
+                  device->stream());
   };
   const auto check = [&] {
     HostOutputs host = one.outputs().to_host();
