@@ -44,18 +44,18 @@ TileCosts tile_costs(int64_t head_dim, const BlockSizes& blocks) {
 // problems of 8 to 4,096 queries and 128 to 65,536 keys (docs/kernel-log.md, forward 71).
 TileCosts tile_costs_in_parts(int64_t head_dim, const BlockSizes& blocks) {
   if (head_dim <= 64) {
-    if (blocks.q == 64) return {0, 380, 570, 0.779};
-    return blocks.q == 128 ? TileCosts{0, 1270, 480, 0.669} : TileCosts{0, 3750, 330, 0.737};
+    if (blocks.q == 64) return {0, 340, 540, 0.772};
+    return blocks.q == 128 ? TileCosts{0, 1400, 460, 0.69} : TileCosts{0, 4230, 290, 0.755};
   }
   if (head_dim <= 96) {
-    if (blocks.q == 64) return {0, 2780, 480, 0.74};
-    return blocks.q == 128 ? TileCosts{0, 4380, 80, 0.687} : TileCosts{0, 4230, 220, 0.821};
+    if (blocks.q == 64) return {0, 2650, 490, 0.749};
+    return blocks.q == 128 ? TileCosts{0, 4390, 77, 0.684} : TileCosts{0, 4220, 240, 0.825};
   }
   if (head_dim <= 128) {
-    if (blocks.q == 64) return {0, 2640, 940, 0.904};
-    return blocks.q == 128 ? TileCosts{0, 6600, 66, 0.754} : TileCosts{0, 7950, 200, 0.889};
+    if (blocks.q == 64) return {0, 2580, 930, 0.879};
+    return blocks.q == 128 ? TileCosts{0, 6510, 72, 0.747} : TileCosts{0, 8000, 220, 0.89};
   }
-  return head_dim <= 192 ? TileCosts{0, 2680, 16, 0.793} : TileCosts{0, 1990, 140, 0.832};
+  return head_dim <= 192 ? TileCosts{0, 2550, 50, 0.805} : TileCosts{0, 1870, 130, 0.829};
 }
 
 constexpr int64_t divide_up(int64_t a, int64_t b) {
@@ -94,9 +94,9 @@ double predicted_clocks(const Problem& p, const DeviceInfo& device, int head_dim
   const int64_t sharing = std::min<int64_t>(divide_up(tiles, multiprocessors),
                                             thread_blocks_at_once(head_dim, blocks.q));
   // A warpgroup alone on a multiprocessor either multiplies or computes exponentials: it takes as
-  // long as two that share one. The fitted costs of short problems include that.
+  // long as two that share one. The fitted costs of short problems and of parts include that.
   constexpr int64_t kLongKeys = 2048;
-  const bool alone = sharing == 1 && blocks.q == 64 && p.kv_len > kLongKeys;
+  const bool alone = sharing == 1 && blocks.q == 64 && p.kv_len > kLongKeys && parts == 1;
   const double key_clocks = static_cast<double>(2 * blocks.q * head_dim * (alone ? 2 : sharing)) /
                             kMultiplyAddsPerClock / costs.peak_share;
   const bool alike = !p.is_masked();  // all tiles, as long as the first
@@ -216,7 +216,7 @@ KeyParts shortest_parts(const Problem& p, const DeviceInfo& device, int head_dim
                         std::span<const BlockSizes> in_pairs, int head_dim_of_whole,
                         const BlockSizes& whole) {
   // A second launch, and O in fp32, which is written and read; or merging in a pair.
-  constexpr double kClocksOfLaunch = 4600, kBytesPerClock = 2900, kClocksOfPair = 8900;
+  constexpr double kClocksOfLaunch = 4700, kBytesPerClock = 2900, kClocksOfPair = 8900;
   constexpr int64_t kLeastKeysOfPairs = 2048;  // with fewer, pairs were not timed
   constexpr double kLeastGain = 1.06;
   constexpr int64_t kMostWaves = 8;  // more fill the last one little better
