@@ -156,8 +156,8 @@ class Device {
   virtual void poison(void* data, size_t bytes) = 0;
 
   // Returns the seconds that the work of `launch` took, from an idle device until all of it is
-  // done. On a GPU, the time between two events, without the time that the host took to launch;
-  // `launch` must not wait for the device.
+  // done. On a CPU, its threads are awake when it begins. On a GPU, the time between two events,
+  // without the time that the host took to launch; `launch` must not wait for the device.
   virtual double time(const std::function<void()>& launch) = 0;
 
   // Returns the seconds that the device keeps working after its stream has finished the work of

@@ -74,7 +74,7 @@ std::vector<CeilingWork> host_round_ceilings(Device& device, const Problem& p, c
                                  stream->run(stream->parts[static_cast<size_t>(item)], thread);
                                });
            }},
-          {std::string(kNullLaunch), "launch/s", threads + " woken", 1,
+          {std::string(kNullLaunch), "launch/s", "an empty loop of " + threads, 1,
            [&pool] { pool.parallel_for(pool.threads(), [](int64_t, int) {}); }}};
 }
 
