@@ -40,7 +40,7 @@ TileCosts tile_costs(int64_t head_dim, const BlockSizes& blocks) {
   return blocks.kv == 64 ? TileCosts{1020, 4220, 180, 0.843} : TileCosts{1150, 3600, 190, 0.815};
 }
 
-// The same of blocks whose keys are in parts, fitted with the costs in shortest_parts() to 5,000
+// The same of blocks whose keys are in parts, fitted with the costs in shortest_parts() to 8,300
 // problems of 8 to 4,096 queries and 128 to 65,536 keys (docs/kernel-log.md, forward 71).
 TileCosts tile_costs_in_parts(int64_t head_dim, const BlockSizes& blocks) {
   if (head_dim <= 64) {
