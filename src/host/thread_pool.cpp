@@ -88,7 +88,7 @@ void ThreadPool::worker_loop(int thread) {
     ++seen;
     work(thread);
     if (busy_workers_.fetch_sub(1, std::memory_order_acq_rel) > 1) continue;
-    { std::lock_guard lock(mutex_); }
+    { std::lock_guard lock(mutex_); }  // so that no caller is between its look and its sleep
     done_.notify_one();
   }
 }

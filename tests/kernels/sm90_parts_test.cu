@@ -208,10 +208,11 @@ TEST(Sm90ForwardParts, HasPartsInTheProblemsWithDelays) {
     EXPECT_EQ(kSm90ForwardParts.why_unsupported(p, device), std::nullopt) << p.id();
     const Schedule schedule = kSm90ForwardParts.schedule({p, device, one.blocks}).value();
     EXPECT_GT(schedule.splits, 1) << p.id();
-    if (schedule.partial_bytes == 0)
+    if (schedule.partial_bytes == 0) {
       ++in_pairs;
-    else
+    } else {
       groups.insert(MergeThreads(p.head_dim, schedule.splits).groups);
+    }
   }
   EXPECT_EQ(in_pairs, 11);
   EXPECT_THAT(groups, testing::ElementsAre(1, 2, 4, kMostMergeGroups));
