@@ -15,4 +15,14 @@ __device__ __forceinline__ unsigned atom_inc_acq_rel_gpu(unsigned* counter, unsi
   return before;
 }
 
+// The same without any order of memory.
+__device__ __forceinline__ unsigned atom_inc_relaxed_gpu(unsigned* counter, unsigned limit) {
+  unsigned before;
+  asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(counter), "r"(limit)
+               : "memory");
+  return before;
+}
+
 }  // namespace flashbench::ptx

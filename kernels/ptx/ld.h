@@ -40,4 +40,22 @@ __device__ __forceinline__ unsigned ld_relaxed_gpu(const unsigned* address) {
   return value;
 }
 
+// The same of several floats, at an address aligned to all of them. Each is loaded for itself.
+__device__ __forceinline__ float2 ld_relaxed_gpu_v2(const float2* address) {
+  float2 v;
+  asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];"
+               : "=f"(v.x), "=f"(v.y)
+               : "l"(address)
+               : "memory");
+  return v;
+}
+__device__ __forceinline__ float4 ld_relaxed_gpu_v4(const float4* address) {
+  float4 v;
+  asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "l"(address)
+               : "memory");
+  return v;
+}
+
 }  // namespace flashbench::ptx

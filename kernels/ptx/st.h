@@ -37,4 +37,18 @@ __device__ __forceinline__ void st_relaxed_gpu(unsigned* address, unsigned value
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" : : "l"(address), "r"(value) : "memory");
 }
 
+// The same for ld_relaxed_gpu_v2 and ld_relaxed_gpu_v4.
+__device__ __forceinline__ void st_relaxed_gpu_v2(float2* address, float2 v) {
+  asm volatile("st.relaxed.gpu.global.v2.f32 [%0], {%1, %2};"
+               :
+               : "l"(address), "f"(v.x), "f"(v.y)
+               : "memory");
+}
+__device__ __forceinline__ void st_relaxed_gpu_v4(float4* address, float4 v) {
+  asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(address), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+               : "memory");
+}
+
 }  // namespace flashbench::ptx

@@ -233,7 +233,7 @@ int64_t part_rows(const Launch& at) {
 
 // The parts of the workspace, in bytes from its start; empty if nothing is merged in memory.
 struct Workspace {
-  size_t sums = 0, last_arrived = 0, end = 0;
+  size_t sums = 0, announced = 0, end = 0;
 
   Workspace(const Launch& at, const Division& division) {
     const Problem& p = at.problem;
@@ -248,12 +248,12 @@ struct Workspace {
       counters = units * division.splits.cluster_size;
     }
     sums = static_cast<size_t>(rows * p.value_dim()) * sizeof(float);
-    last_arrived = sums + static_cast<size_t>(rows_of_sums) * 2 * sizeof(float);
-    end = last_arrived + static_cast<size_t>(counters) * sizeof(unsigned);
+    announced = sums + static_cast<size_t>(rows_of_sums) * 2 * sizeof(float);
+    end = announced + static_cast<size_t>(counters) * sizeof(unsigned);
   }
 };
 
-// DecodeArguments::last_arrived starts at UINT_MAX, as poisoned memory is.
+// A launch begins with all of it poisoned, and leaves it so (DecodeMerge).
 static_assert(kPoisonByte == 0xff);
 template <Bits kBits>
 size_t workspace_bytes(const Launch& at) {
@@ -363,7 +363,7 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
       .scale_log2 = static_cast<float>(p.softmax_scale() * std::numbers::log2e),
       .partial_o = reinterpret_cast<float*>(workspace),
       .partial_sums = reinterpret_cast<float*>(part(offsets.sums)),
-      .last_arrived = reinterpret_cast<unsigned*>(part(offsets.last_arrived)),
+      .announced = reinterpret_cast<unsigned*>(part(offsets.announced)),
       .k_factors = in.k.descales.data,
       .v_factors = in.v.descales.data,
       .factor_stride = static_cast<int>(in.k.descales.head_stride),
@@ -380,7 +380,6 @@ void launch(const Launch& at, const Inputs& in, const Outputs& out, void* worksp
       .portions = static_cast<int>(portions.portions),
       .portion_tiles = static_cast<int>(portions.tiles),
       .tiles_of_ends = static_cast<int>(portions.tiles_of_ends),
-      .near_eighths = static_cast<int>(portions.near_eighths),
       .part_slots = static_cast<int>(portions.part_slots()),
       .part_rows = static_cast<int>(part_rows(at)),
   };

@@ -6,8 +6,8 @@
 // ring in shared memory that nobody else touches, and computes all rows for them: there is no
 // barrier in the loop. At the end the partial results are merged, in a fixed order: those of the
 // warps in shared memory; those of the thread blocks of a cluster, which send each other the
-// columns that the other merges; and those of several clusters in global memory, by the cluster
-// that arrives last.
+// columns that the other merges; and those of several clusters in global memory, by the last one to
+// announce its part.
 //
 // Where lengths are equal, the host splits all units alike (Splits). Else thread blocks find their
 // keys from the lengths in device memory (Portions), and merge in global memory alone.
@@ -44,6 +44,7 @@ struct Decode : DecodeShapes<T, kConfig> {
   using State = typename Attention::State;
   using Merge = DecodeMerge<T, kConfig, Delay>;
   using Shares = typename Merge::Shares;
+  using Announced = typename Merge::Announced;
 
   static __device__ Shared& shared_memory() {
     extern __shared__ __align__(128) char memory[];
@@ -63,13 +64,14 @@ struct Decode : DecodeShapes<T, kConfig> {
     const KeyRange range{request.first_key(rows.query(a, 0)) + split * kBlockKv,
                          a.clusters * a.cluster_size * kBlockKv,
                          request.end_key(rows.query(a, rows.count - 1))};
-    InFlight loads = Loads::begin(a, shared, place, request, rows, range);
+    InFlight loads = Loads::begin(a, shared, place, request, rows, range, shared.q[0]);
     State state;
     Attention::attend(a, shared, request, rows, loads, state);
+    const Announced announced = Merge::announce(a, place);
     Merge::store_state(rows, state, shared);
     Delay::before_barrier();
     __syncthreads();
-    Merge::merge_all(a, shared, place, request, rows, shares);
+    Merge::merge_all(a, shared, place, request, rows, shares, announced);
   }
 
   // The pieces of every portion that this thread block takes.
@@ -92,27 +94,37 @@ struct Decode : DecodeShapes<T, kConfig> {
       const Rows rows(a, place, request);
       const int end = request.end_key(rows.query(a, rows.count - 1));
       return Loads::begin(a, shared, place, request, rows,
-                          {next().first_key, kBlockKv, min(next().end_key, end)});
+                          {next().first_key, kBlockKv, min(next().end_key, end)},
+                          shared.q[kLoadsAhead ? turn : 0]);
     };
-    bool is_more = find_next();
-    if (!is_more) return;
-    InFlight loads = begin_next();
-    while (is_more) {
+    InFlight loads;
+    Announced announced;
+    // The first turn only begins to load. With code of its own, more instructions would have to be
+    // fetched.
+#pragma unroll 1
+    for (bool has_piece = false;; has_piece = true) {
+      const bool is_more = find_next();
+      if (kLoadsAhead && is_more) loads = begin_next();
+      if (has_piece) {
+        const DecodePiece& piece = shared.ways[warp].pieces[turn ^ 1];
+        Delay::before_barrier();
+        __syncthreads();
+        Merge::merge_parts(a, shared, place, piece.request, Rows(a, place, piece.request),
+                           piece.parts, announced);
+      }
+      if (!is_more) return;
+      if (!kLoadsAhead) {
+        Delay::before_barrier();
+        __syncthreads();  // before the next keys take the place of what is merged
+        loads = begin_next();
+      }
       const DecodePiece& piece = next();
       const Rows rows(a, place, piece.request);
       State state;
       Attention::attend(a, shared, piece.request, rows, loads, state);
+      announced = Merge::announce(a, place, piece.parts);
       Merge::store_state(rows, state, shared);
       turn ^= 1;
-      is_more = find_next();
-      if (kLoadsAhead && is_more) loads = begin_next();
-      Delay::before_barrier();
-      __syncthreads();
-      Merge::merge_parts(a, shared, place, piece.request, rows, piece.parts);
-      if (kLoadsAhead || !is_more) continue;
-      Delay::before_barrier();
-      __syncthreads();  // before the next keys take the place of what is merged
-      loads = begin_next();
     }
   }
 

@@ -37,10 +37,11 @@ struct DecodeArguments {
   int clusters, cluster_size;  // see Splits
   float scale_log2;            // takes Q K^T to the softmax's exponents in base 2
   // Where clusters share a unit: O of each [units, clusters, rows of a block, value_dim]; its
-  // maxima and sums [units, clusters, cluster_size, rows of a block, 2]; and the number of the
-  // cluster that arrived last, less 1, for each [units, cluster_size].
+  // maxima and sums [units, clusters, cluster_size, rows of a block, 2]; and the number of clusters
+  // that have announced their part, less 1, for each [units, cluster_size]. Between launches all of
+  // them are words of ones.
   float *partial_o, *partial_sums;
-  unsigned* last_arrived;
+  unsigned* announced;
 
   // Of a cache of bytes: the factors of K and of V, `factor_stride` from head to head.
   const float *k_factors, *v_factors;
@@ -63,9 +64,8 @@ struct DecodeArguments {
   // which begin anew with each request. Else a portion has at least so many.
   int portions, portion_tiles;
   int tiles_of_ends;  // in how many tiles' time a thread block begins and ends a request
-  int near_eighths;   // of a portion: as near to a request's end, a boundary moves there
   // Parts of a unit lie in partial_o [portions, part_slots, thread blocks of a portion, part_rows,
-  // value_dim], in partial_sums alike; last_arrived is [portions, thread blocks of a portion].
+  // value_dim], in partial_sums alike; announced is [portions, thread blocks of a portion].
   int part_slots, part_rows;
 };
 

@@ -64,15 +64,12 @@ struct DecodeAttention : DecodeShapes<T, kConfig> {
     const int first_seen_by_all = request.first_key(rows.query(a, rows.count - 1));
     const int end_seen_by_all = request.end_key(rows.query(a, 0));
 
-    if constexpr (kByteCache) {
-      Loads::store_scaled_q(loads, shared);
-    } else {
-      Loads::store_q(loads.q, shared.q);
-    }
+    ptx::cp_async_wait_group<2 * kStages>();  // for Q, whose group is the first
+    if constexpr (kByteCache) Loads::scale_q(loads, shared);
     Delay::before_barrier();
     __syncthreads();
     const uint32_t q_lane =
-        ptx::shared_address(shared.q) +
+        ptx::shared_address(loads.q) +
         QTile::chunk_offset(mma::row_major_row(lane), mma::row_major_chunk(lane));
     uint32_t kept_q[kKeepQ ? kDimSteps : 1][kRowTiles][4];
     if constexpr (kKeepQ) {

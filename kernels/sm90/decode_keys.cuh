@@ -25,6 +25,7 @@ struct EqualKeys {
   KeyRows<T> k_rows, v_rows;
 
   __device__ void look_up_first(const DecodeArguments&, int, int) {}
+  __device__ void turn_to_first() {}
   __device__ void turn_to(const DecodeArguments&, int, int) {}
   __device__ KeyRows<T> k(const DecodeArguments&, int) const { return k_rows; }
   __device__ KeyRows<T> v(const DecodeArguments&, int) const { return v_rows; }
@@ -44,25 +45,31 @@ struct PagedRows {
 };
 
 // The keys of a request in pages, or of one that lies anywhere. A lane looks up the page of one key
-// of a tile, kStages tiles before they are loaded, so that nobody waits for the block table.
+// of a tile, kStages tiles before they are loaded, so that nobody waits for the block table. The
+// first 2 kStages tiles are looked up together, since who moves a looked-up page waits for it.
 template <typename T, int kTileKeys, int kStages>
 struct PagedKeys {
   const T *k_pool, *v_pool;    // of the unit's head
   const int32_t* block_table;  // of the request; null: everything is page 0
   int end;                     // keys from here on have no pages
   int page;                    // of this lane's key in the tile
+  int first[kStages];          // in the first tiles
   int ahead[kStages];          // in the next tiles
 
-  // Begins to look up the pages of the first kStages tiles.
+  // Begins to look up the pages of the first 2 kStages tiles.
   __device__ void look_up_first(const DecodeArguments& a, int first_key, int step) {
 #pragma unroll
-    for (int i = 0; i < kStages; ++i) ahead[i] = looked_up(a, first_key + i * step);
-  }
-  // Makes this tile the one whose rows k() and v() give. Tiles come in order, from the first.
-  __device__ void turn_to(const DecodeArguments& a, int first_key, int step) {
-    page = ahead[0];
+    for (int i = 0; i < kStages; ++i) first[i] = looked_up(a, first_key + i * step);
 #pragma unroll
-    for (int i = 1; i < kStages; ++i) ahead[i - 1] = ahead[i];
+    for (int i = 0; i < kStages; ++i) ahead[i] = looked_up(a, first_key + (kStages + i) * step);
+  }
+  // Makes this tile the one whose rows k() and v() give. Tiles come in order: the first kStages,
+  // then the others.
+  __device__ void turn_to_first() {
+    page = next_of(first);
+  }
+  __device__ void turn_to(const DecodeArguments& a, int first_key, int step) {
+    page = next_of(ahead);
     ahead[kStages - 1] = looked_up(a, first_key + kStages * step);
   }
   __device__ PagedRows<T> k(const DecodeArguments& a, int first_key) const {
@@ -73,6 +80,12 @@ struct PagedKeys {
   }
 
  private:
+  static __device__ int next_of(int (&pages)[kStages]) {
+    const int next = pages[0];
+#pragma unroll
+    for (int i = 1; i < kStages; ++i) pages[i - 1] = pages[i];
+    return next;
+  }
   static __device__ int own_key(int first_key) {
     return first_key + static_cast<int>(threadIdx.x) % kTileKeys;
   }

@@ -1,5 +1,5 @@
-// The loads of a decoding kernel for Hopper: Q by the whole thread block, through registers; K and
-// V by each warp for itself, to its ring in shared memory, ahead of their use.
+// The loads of a decoding kernel for Hopper, ahead of their use: Q by the whole thread block; K and
+// V by each warp for itself, to its ring in shared memory.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -46,18 +46,23 @@ struct DecodeLoads : DecodeShapes<T, kConfig> {
     return kHeadDim == kValueDim ? stage : stage / KTile::kBytes * VTile::kBytes;
   }
 
-  // Loads that are under way: Q's to registers, those of keys to the warp's ring.
+  // Loads that are under way: that of Q, and those of keys to the warp's ring.
   struct InFlight {
-    uint4 q[kThreadChunks];
+    char* q;
     Keys keys;
     int key;  // of the warp's first tile
     KeyRange range;
     float scale;  // takes the products of Q and K as they are to exponents in base 2
 
     // A group of copies each, of nothing behind the end.
+    template <bool kFirst = false>
     __device__ void load_k(const DecodeArguments& a, uint32_t ring, uint32_t stage, int key) {
       if (key < range.end) {
-        keys.turn_to(a, key, range.step);
+        if constexpr (kFirst) {
+          keys.turn_to_first();
+        } else {
+          keys.turn_to(a, key, range.step);
+        }
         load_keys<KTile>(ring + stage, keys.k(a, key), key, range.end, a.head_dim);
       }
       ptx::cp_async_commit_group();
@@ -73,19 +78,21 @@ struct DecodeLoads : DecodeShapes<T, kConfig> {
   // Begins to load Q and this warp's first tiles of a range of keys. Q comes first, because it
   // would wait for all of the ring otherwise.
   static __device__ InFlight begin(const DecodeArguments& a, Shared& shared, const Place& place,
-                                   const Request& request, const Rows& rows,
-                                   const KeyRange& range) {
+                                   const Request& request, const Rows& rows, const KeyRange& range,
+                                   char* q) {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const uint32_t ring = ptx::shared_address(&shared.warps[warp].ring);
-    InFlight loads{.keys = keys_of(a, place, request, range.end),
+    InFlight loads{.q = q,
+                   .keys = keys_of(a, place, request, range.end),
                    .key = range.first + warp * kKeys,
                    .range = range,
                    .scale = a.scale_log2 * place.k_factor};
     loads.keys.look_up_first(a, loads.key, range.step);
-    load_q(a, place, request, rows, loads.q);
+    load_q(a, place, request, rows, ptx::shared_address(q));
+    ptx::cp_async_commit_group();
 #pragma unroll 1
     for (int i = 0; i < kStages; ++i) {
-      loads.load_k(a, ring, i * KTile::kBytes, loads.key + i * range.step);
+      loads.template load_k<true>(a, ring, i * KTile::kBytes, loads.key + i * range.step);
       loads.load_v(a, ring, i * KTile::kBytes, loads.key + i * range.step);
     }
     return loads;
@@ -93,53 +100,49 @@ struct DecodeLoads : DecodeShapes<T, kConfig> {
 
   // Every thread loads a part of Q. Rows that do not exist are zeros.
   static __device__ void load_q(const DecodeArguments& a, const Place& place,
-                                const Request& request, const Rows& rows,
-                                uint4 (&q)[kThreadChunks]) {
+                                const Request& request, const Rows& rows, uint32_t tile) {
 #pragma unroll
     for (int i = 0; i < kThreadChunks; ++i) {
-      const int at = i * kThreads + static_cast<int>(threadIdx.x);
-      const int row = at / kRowLanes, chunk = at % kRowLanes;
-      q[i] = {0, 0, 0, 0};
-      if (row < rows.count && chunk * 8 < a.head_dim) {
-        const Row here(a, place, rows, row);
-        const T* from = static_cast<const T*>(a.tensors.q) +
-                        here.offset(request, a.tensors.q_strides) + chunk * 8;
-        q[i] = __ldg(reinterpret_cast<const uint4*>(from));
-      }
+      const int row = row_of_q(i), chunk = chunk_of_q(i);
+      if (row >= kBlockQ || chunk >= kChunks) continue;
+      const bool inside = row < rows.count && chunk * 8 < a.head_dim;
+      const Row here(a, place, rows, row);
+      const T* from = static_cast<const T*>(a.tensors.q) +
+                      here.offset(request, a.tensors.q_strides) + chunk * 8;
+      ptx::cp_async_16(tile + QTile::offset(row, chunk), from, inside ? 16 : 0);
     }
   }
-  static __device__ void store_q(const uint4 (&q)[kThreadChunks], char* tile) {
-#pragma unroll
-    for (int i = 0; i < kThreadChunks; ++i) {
-      const int at = i * kThreads + static_cast<int>(threadIdx.x);
-      if (at < kBlockQ * kChunks) {
-        *reinterpret_cast<uint4*>(tile + QTile::offset(at / kChunks, at % kChunks)) = q[i];
-      }
-    }
+  static __device__ int row_of_q(int i) {
+    return (i * kThreads + static_cast<int>(threadIdx.x)) / kRowLanes;
+  }
+  static __device__ int chunk_of_q(int i) {
+    return (i * kThreads + static_cast<int>(threadIdx.x)) % kRowLanes;
   }
 
-  // Q in fp16, for products with bytes. bf16 has a larger range: each row is multiplied by a power
-  // of two that takes its largest element to 2^14 or a little more. What fp16 then cannot hold
-  // exactly is less than 2^-30 of that, far less than a sum in fp32 loses. The scale of each row
-  // goes to shared memory, without that power. The columns of each 16 are in the order in which a
-  // lane's four bytes of K are the columns of its two registers of B: 0 1 4 5 8 9 12 13, 2 3 6 7
-  // ...
-  static __device__ void store_scaled_q(const InFlight& loads, Shared& shared) {
+  // Makes Q, of which every thread has what it has loaded, fp16, for products with bytes. bf16 has
+  // a larger range: each row is multiplied by a power of two that takes its largest element to 2^14
+  // or a little more. What fp16 then cannot hold exactly is less than 2^-30 of that, far less than
+  // a sum in fp32 loses. The scale of each row goes to shared memory, without that power. The
+  // columns of each 16 are in the order in which a lane's four bytes of K are the columns of its
+  // two registers of B: 0 1 4 5 8 9 12 13, 2 3 6 7 ...
+  static __device__ void scale_q(const InFlight& loads, Shared& shared) {
 #pragma unroll
     for (int i = 0; i < kThreadChunks; ++i) {
-      const int at = i * kThreads + static_cast<int>(threadIdx.x);
-      const int row = at / kRowLanes, chunk = at % kRowLanes;
-      uint32_t halves[4] = {loads.q[i].x, loads.q[i].y, loads.q[i].z, loads.q[i].w};
+      const int row = row_of_q(i), chunk = chunk_of_q(i);
+      const bool has = row < kBlockQ && chunk < kChunks;
+      uint4 q = {0, 0, 0, 0};
+      if (has) q = *reinterpret_cast<const uint4*>(loads.q + QTile::offset(row, chunk));
+      uint32_t halves[4] = {q.x, q.y, q.z, q.w};
       float inverse = 1;
       if constexpr (!std::is_same_v<T, __half>) inverse = scale_row(halves);
-      if (row >= kBlockQ) continue;
+      __syncwarp();  // a chunk's neighbour, whose place it takes half of, is the next lane's
+      if (!has) continue;
       if (chunk == 0) shared.score_scale[row] = loads.scale * inverse;
-      if (chunk >= kChunks) continue;
       const int half = chunk % 2 * 8;
-      *reinterpret_cast<uint2*>(shared.q + QTile::offset(row, chunk & ~1) + half) = {halves[0],
-                                                                                     halves[2]};
-      *reinterpret_cast<uint2*>(shared.q + QTile::offset(row, chunk | 1) + half) = {halves[1],
-                                                                                    halves[3]};
+      *reinterpret_cast<uint2*>(loads.q + QTile::offset(row, chunk & ~1) + half) = {halves[0],
+                                                                                    halves[2]};
+      *reinterpret_cast<uint2*>(loads.q + QTile::offset(row, chunk | 1) + half) = {halves[1],
+                                                                                   halves[3]};
     }
   }
   // Makes eight bf16 of a row eight fp16, times that power of two. Returns its inverse.

@@ -1,6 +1,12 @@
 // How a decoding kernel for Hopper merges partial results, in a fixed order: those of the warps in
 // shared memory, those of a cluster's thread blocks by messages, those of several clusters or
 // portions in global memory.
+//
+// Through global memory, parts pass without fences. Each thread block announces its part before it
+// has computed it, and the last to do so merges all of them. Until a part is written, its words are
+// poison, which no sum is; so the one who merges sees what has arrived. It waits for no thread
+// block that has yet to start, since all have announced their parts. It leaves poison behind, and
+// the counters as they were.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +17,10 @@
 #include "kernels/ptx/cluster.h"
 #include "kernels/ptx/cvt.h"
 #include "kernels/ptx/ex2.h"
+#include "kernels/ptx/ld.h"
 #include "kernels/ptx/mbarrier.h"
 #include "kernels/ptx/shared_address.h"
+#include "kernels/ptx/st.h"
 #include "kernels/sm90/decode_arguments.cuh"
 #include "kernels/sm90/decode_attention.cuh"
 #include "kernels/sm90/decode_portions.cuh"
@@ -49,27 +57,30 @@ struct DecodeMerge : DecodeShapes<T, kConfig> {
     }
   };
 
-  // Merges `count` parts of a row in order. read(i) reads part i. Parts are read several at a time.
-  template <int kAtATime, typename Read>
+  static __device__ Part nothing() { return {-kInfinity, 0, {0, 0, 0, 0}}; }
+
+  // Adds a part of the same row.
+  static __device__ Part merge(const Part& one, const Part& other) {
+    const float maximum = fmaxf(one.maximum, other.maximum), base = Attention::base_of(maximum);
+    Part sum{maximum, 0, {0, 0, 0, 0}};
+    sum.add(one, ptx::ex2_approx_ftz(one.maximum - base));
+    sum.add(other, ptx::ex2_approx_ftz(other.maximum - base));
+    return sum;
+  }
+  // Merges up to kMost parts of a row, in order. read(i) reads part i.
+  template <int kMost, typename Read>
   static __device__ Part merge(int count, const Read& read) {
-    Part merged{-kInfinity, 0, {0, 0, 0, 0}};
-    for (int first = 0; first < count; first += kAtATime) {
-      Part parts[kAtATime];
-      float maximum = merged.maximum;
+    Part parts[kMost];
+    float maximum = -kInfinity;
 #pragma unroll
-      for (int i = 0; i < kAtATime; ++i) {
-        parts[i] = first + i < count ? read(first + i) : Part{-kInfinity, 0, {0, 0, 0, 0}};
-      }
+    for (int i = 0; i < kMost; ++i) parts[i] = i < count ? read(i) : nothing();
 #pragma unroll
-      for (const Part& part : parts) maximum = fmaxf(maximum, part.maximum);
-      const float base = Attention::base_of(maximum);
-      Part sum{maximum, 0, {0, 0, 0, 0}};
-      sum.add(merged, ptx::ex2_approx_ftz(merged.maximum - base));
+    for (const Part& part : parts) maximum = fmaxf(maximum, part.maximum);
+    const float base = Attention::base_of(maximum);
+    Part sum{maximum, 0, {0, 0, 0, 0}};
 #pragma unroll
-      for (const Part& part : parts) sum.add(part, ptx::ex2_approx_ftz(part.maximum - base));
-      merged = sum;
-    }
-    return merged;
+    for (const Part& part : parts) sum.add(part, ptx::ex2_approx_ftz(part.maximum - base));
+    return sum;
   }
 
   // The shares of a block's rows. Those of thread block `rank` of a cluster are `rank` and every
@@ -132,8 +143,10 @@ struct DecodeMerge : DecodeShapes<T, kConfig> {
     }
   }
 
-  static __device__ Part merge_warps(const Shared& shared, int row, int column) {
-    return merge<kWarps>(kWarps, [&](int i) {
+  // What the first `count` warps have stored.
+  static __device__ Part merge_warps(const Shared& shared, int row, int column,
+                                     int count = kWarps) {
+    return merge<kWarps>(count, [&](int i) {
       const float4 o = *reinterpret_cast<const float4*>(&shared.warps[i].o[row][column]);
       return Part{shared.maximum[i][row], shared.sum[i][row], o};
     });
@@ -200,17 +213,30 @@ struct DecodeMerge : DecodeShapes<T, kConfig> {
       sums = reinterpret_cast<float2*>(a.partial_sums) + row;
     }
 
+    __device__ float4* o_at(const DecodeArguments& a, int row, int column) const {
+      return reinterpret_cast<float4*>(o + row * a.value_dim + column);
+    }
     __device__ void write(const DecodeArguments& a, int row, int column, const Part& part) const {
-      *reinterpret_cast<float4*>(o + row * a.value_dim + column) = part.o;
+      ptx::st_relaxed_gpu_v4(o_at(a, row, column), part.o);
       // Each writes its own copy of the sums, or the same.
-      sums[row] = {part.maximum, part.sum};
+      ptx::st_relaxed_gpu_v2(sums + row, {part.maximum, part.sum});
     }
     __device__ Part read(const DecodeArguments& a, int row, int column) const {
-      const float2 both = __ldcg(sums + row);
-      const float4 four = __ldcg(reinterpret_cast<const float4*>(o + row * a.value_dim + column));
-      return Part{both.x, both.y, four};
+      const float2 both = ptx::ld_relaxed_gpu_v2(sums + row);
+      return Part{both.x, both.y, ptx::ld_relaxed_gpu_v4(o_at(a, row, column))};
+    }
+    __device__ void clear(const DecodeArguments& a, int row, int column) const {
+      const float poison = __uint_as_float(kPoison);
+      write(a, row, column, {poison, poison, {poison, poison, poison, poison}});
     }
   };
+  // A NaN, but not the one that arithmetic results in.
+  static constexpr unsigned kPoison = ~0u;
+  static __device__ bool has_arrived(const Part& part) {
+    const auto is_there = [](float word) { return __float_as_uint(word) != kPoison; };
+    return is_there(part.maximum) && is_there(part.sum) && is_there(part.o.x) &&
+           is_there(part.o.y) && is_there(part.o.z) && is_there(part.o.w);
+  }
 
   // What is stored of four columns of O.
   using O = std::conditional_t<kFp32O, float, T>;
@@ -245,20 +271,35 @@ struct DecodeMerge : DecodeShapes<T, kConfig> {
     return head * a.q_len + here.query;
   }
 
-  // Returns whether this thread block is the last of `count` that merge the same columns of a unit.
-  // What the others have written is then visible. The counter starts at UINT_MAX, or where the last
-  // launch with as many left it, at count - 1.
-  static __device__ bool arrive_last(unsigned* counter, int count, Shared& shared) {
-    Delay::before_barrier();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      const auto others = static_cast<unsigned>(count - 1);
-      shared.is_last = ptx::atom_inc_acq_rel_gpu(counter, others) == others - 1;
-      // In portions, the next launch may have more parts here.
-      if (kTakesPortions && shared.is_last) *counter = ~0u;
+  // A part that this thread block has announced, of `count` with the same columns of a unit.
+  struct Announced {
+    unsigned* counter;
+    unsigned others;
+    unsigned before;  // thread 0 alone knows how many others were announced before, less 1
+
+    Announced() = default;
+    __device__ Announced(unsigned* counter, int count)
+        : counter(counter), others(static_cast<unsigned>(count - 1)), before(0) {
+      if (count > 1 && threadIdx.x == 0) before = ptx::atom_inc_relaxed_gpu(counter, others);
     }
-    __syncthreads();
-    return shared.is_last;
+    __device__ bool is_last(Shared& shared) const {
+      if (threadIdx.x == 0) {
+        shared.is_last = before == others - 1;
+        if (shared.is_last) *counter = ~0u;
+      }
+      Delay::before_barrier();
+      __syncthreads();
+      return shared.is_last;
+    }
+  };
+  // Of a cluster, and in portions.
+  static __device__ Announced announce(const DecodeArguments& a, const Place& place) {
+    return {a.announced + int64_t{place.unit()} * a.cluster_size + place.rank, a.clusters};
+  }
+  static __device__ Announced announce(const DecodeArguments& a, const Place& place,
+                                       const DecodeParts& parts) {
+    const int64_t first = int64_t{parts.first_portion} * (gridDim.x * gridDim.y);
+    return {a.announced + first + place.unit(), parts.count};
   }
 
   // Calls body(row, column) for this lane's part of a share, if the tensors have it.
@@ -281,7 +322,8 @@ struct DecodeMerge : DecodeShapes<T, kConfig> {
 
   // Merges what the warps of all thread blocks of the unit have stored in their shared memory.
   static __device__ void merge_all(const DecodeArguments& a, Shared& shared, const Place& place,
-                                   const Request& request, const Rows& rows, const Shares& shares) {
+                                   const Request& request, const Rows& rows, const Shares& shares,
+                                   const Announced& announced) {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const bool is_cluster = shares.cluster_size > 1;
     if (is_cluster) ptx::barrier_cluster_wait();  // all are ready to receive
@@ -305,24 +347,17 @@ struct DecodeMerge : DecodeShapes<T, kConfig> {
                merge_cluster(shares, i, shared));
       }
     }
-    if (a.clusters == 1) return;
-    unsigned* counter = a.last_arrived + int64_t{place.unit()} * a.cluster_size + place.rank;
-    if (!arrive_last(counter, a.clusters, shared)) return;
-#pragma unroll 1
-    for (int i = warp; i < own_shares; i += kWarps) {
-      in_share(a, rows, shares.own(i, place.rank), [&](int row, int column) {
-        const Part part = merge<8>(a.clusters, [&](int cluster) {
-          return PartialRows(a, place, cluster).read(a, row, column);
-        });
-        store(a, place, request, rows, row, column, part);
-      });
-    }
+    if (a.clusters == 1 || !announced.is_last(shared)) return;
+    merge_in_memory(
+        a, shared, place, request, rows, a.clusters, own_shares,
+        [&](int i) { return shares.own(i, place.rank); },
+        [&](int cluster) { return PartialRows(a, place, cluster); });
   }
 
   // The same for a part of a unit in portions.
   static __device__ void merge_parts(const DecodeArguments& a, Shared& shared, const Place& place,
                                      const Request& request, const Rows& rows,
-                                     const DecodeParts& parts) {
+                                     const DecodeParts& parts, const Announced& announced) {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int shares = (rows.count * kColumns + 31) / 32;
 #pragma unroll 1
@@ -333,43 +368,71 @@ struct DecodeMerge : DecodeShapes<T, kConfig> {
         PartialRows(a, place, parts, parts.own).write(a, row, column, part);
       });
     }
-    if (parts.count == 1) return;
-    unsigned* counter =
-        a.last_arrived + int64_t{parts.first_portion} * (gridDim.x * gridDim.y) + place.unit();
-    if (!arrive_last(counter, parts.count, shared)) return;
-    // As many reads at a time as registers allow, of one share or of several.
-    if (parts.count <= 4) {
-      merge_in_memory<4, 4>(a, place, request, rows, parts, shares);
-    } else {
-      merge_in_memory<1, 16>(a, place, request, rows, parts, shares);
-    }
+    if (parts.count == 1 || !announced.is_last(shared)) return;
+    merge_in_memory(
+        a, shared, place, request, rows, parts.count, shares, [](int i) { return i; },
+        [&](int number) { return PartialRows(a, place, parts, number); });
   }
-  template <int kTogether, int kAtATime>
-  static __device__ void merge_in_memory(const DecodeArguments& a, const Place& place,
-                                         const Request& request, const Rows& rows,
-                                         const DecodeParts& parts, int shares) {
+
+  // Merges `shares` shares of `count` parts in memory. Each warp merges every so many-th part in
+  // the place of its own O, waiting for those that are on their way; then these are merged, as the
+  // O of the warps were.
+  template <typename ShareOf, typename PartOf>
+  static __device__ void merge_in_memory(const DecodeArguments& a, Shared& shared,
+                                         const Place& place, const Request& request,
+                                         const Rows& rows, int count, int shares,
+                                         const ShareOf& share_of, const PartOf& part_of) {
+    constexpr int kTogether = 4;  // shares whose reads are in flight at a time
     const int warp = static_cast<int>(threadIdx.x) / 32;
+    // So many-th: a power of two. Where parts are few, several warps take the shares of one in
+    // turn.
+    int slots = 1;
+    while (slots < min(count, kWarps)) slots *= 2;
+    const int slot = warp % slots, helpers = kWarps / slots;
 #pragma unroll 1
-    for (int first = warp; first < shares; first += kTogether * kWarps) {
-      Part merged[kTogether];
+    for (int first = warp / slots; first < shares; first += kTogether * helpers) {
+      Part sums[kTogether];
 #pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        // Behind the last share, the last row again.
-        const int share = min(first + i * kWarps, shares - 1);
-        const int row = min(row_of(share), rows.count - 1);
-        const int column = min(column_of(share), a.value_dim - 4);
-        merged[i] = merge<kAtATime>(parts.count, [&](int number) {
-          return PartialRows(a, place, parts, number).read(a, row, column);
-        });
+      for (Part& sum : sums) sum = nothing();
+#pragma unroll 1
+      for (int number = slot; number < count; number += slots) {
+        const PartialRows from = part_of(number);
+        Part parts[kTogether];
+        bool all;
+        do {
+          all = true;
+#pragma unroll
+          for (int i = 0; i < kTogether; ++i) {
+            // Behind the last share, that one again.
+            const int share = share_of(min(first + i * helpers, shares - 1));
+            parts[i] = from.read(a, min(row_of(share), rows.count - 1),
+                                 min(column_of(share), a.value_dim - 4));
+          }
+#pragma unroll
+          for (const Part& part : parts) all &= has_arrived(part);
+        } while (!all);
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) sums[i] = merge(sums[i], parts[i]);
       }
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
-        const int share = first + i * kWarps;
-        if (share >= shares) break;
-        in_share(a, rows, share, [&](int row, int column) {
-          store(a, place, request, rows, row, column, merged[i]);
+        if (first + i * helpers >= shares) break;
+        in_share(a, rows, share_of(first + i * helpers), [&](int row, int column) {
+          *reinterpret_cast<float4*>(&shared.warps[slot].o[row][column]) = sums[i].o;
+          shared.maximum[slot][row] = sums[i].maximum;
+          shared.sum[slot][row] = sums[i].sum;
         });
       }
+    }
+    Delay::before_barrier();
+    __syncthreads();
+#pragma unroll 1
+    for (int i = warp; i < shares; i += kWarps) {
+      in_share(a, rows, share_of(i), [&](int row, int column) {
+        store(a, place, request, rows, row, column, merge_warps(shared, row, column, slots));
+#pragma unroll 1
+        for (int number = 0; number < count; ++number) part_of(number).clear(a, row, column);
+      });
     }
   }
 };

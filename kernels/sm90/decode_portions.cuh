@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "kernels/sm90/decode_arguments.cuh"
 
@@ -67,8 +68,8 @@ struct DecodePiece {
 struct DecodeWalk {
   int tiles;         // of a portion
   int end;           // of all tiles
-  int near;          // see Portions::boundary
   int portion;       // that it is in
+  int portion_end;   // of its tiles
   int tile;          // the next one
   int request;       // that has the next tile
   int request_tile;  // the first one of that request
@@ -79,50 +80,42 @@ struct DecodeWalk {
 template <int kTileKeys>
 class Portions {
  public:
+  // Before the first portion.
   __device__ Portions(const DecodeArguments& a, DecodeWalk& walk) : a_(a), walk_(walk) {
-    DecodeWalk w{.tiles = a.portion_tiles};
-    int own = 0;
-    for (int b = lane(); b < a.batch; b += 32) own += time_of(DecodeRequest::own(a, b), w);
-    w.end = __reduce_add_sync(~0u, own);
-    if (a.portions > 0) {
-      w.tiles = max(a.portion_tiles, (w.end + a.portions - 1) / a.portions);
-      w.near = w.tiles * a.near_eighths / 8;
-    }
-    begin(static_cast<int>(blockIdx.z), w);
-    save(w);
+    const int portion = static_cast<int>(blockIdx.z) - static_cast<int>(gridDim.z);
+    save({.tiles = a.portion_tiles, .end = kUnknown, .portion = portion});
   }
 
   // Finds the next piece; false if there is none left. A request without keys also has one.
   __device__ bool next(DecodePiece& piece) {
     DecodeWalk w = walk_;
     bool found = false;
-    while (w.portion * w.tiles < w.end && !found) {
-      const int end = min((w.portion + 1) * w.tiles, w.end);
-      while (w.tile < end && !found) {
-        const DecodeRequest request = DecodeRequest::own(a_, w.request);
-        const int tiles = tiles_of(request), before = w.request_tile;
-        w.request_tile += time_of(request, w);
-        const int first = boundary(w.tile - before, tiles, w);
-        const int last = w.request_tile <= end ? tiles : boundary(end - before, tiles, w);
-        w.tile = w.request_tile;
-        ++w.request;
-        found = first < last;
-        if (found) {
-          const int first_key = request.first_key();
-          __syncwarp();
-          if (lane() == 0) {
-            piece = {request, first_key + first * kTileKeys, first_key + last * kTileKeys,
-                     parts_of(before, tiles, w)};
-          }
+    while (!found) {
+      if (w.tile >= w.portion_end && !begin_portion(w)) break;
+      const DecodeRequest request = DecodeRequest::own(a_, w.request);
+      const int tiles = tiles_of(request), before = w.request_tile;
+      w.request_tile += time_of(request, w);
+      const int first = min(w.tile - before, tiles), last = min(w.portion_end - before, tiles);
+      w.tile = w.request_tile;
+      ++w.request;
+      found = first < last;
+      if (found) {
+        const int first_key = request.first_key();
+        DecodeParts parts{w.portion, 1, 0};
+        if (last - first < tiles) parts = parts_of(before, tiles, w);
+        __syncwarp();
+        if (lane() == 0) {
+          piece = {request, first_key + first * kTileKeys, first_key + last * kTileKeys, parts};
         }
       }
-      if (!found) begin(w.portion + static_cast<int>(gridDim.z), w);
     }
     save(w);
     return found;
   }
 
  private:
+  static constexpr int kUnknown = std::numeric_limits<int>::max();
+
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
   __device__ void save(const DecodeWalk& w) {
@@ -131,10 +124,49 @@ class Portions {
     __syncwarp();
   }
 
-  __device__ void begin(int portion, DecodeWalk& w) const {
-    w.portion = portion;
-    w.tile = portion * w.tiles;
-    if (w.tile < w.end) find(w);
+  // Turns to the thread block's next portion; false if there is none.
+  __device__ bool begin_portion(DecodeWalk& w) const {
+    w.portion += static_cast<int>(gridDim.z);
+    if (w.end != kUnknown && w.portion * w.tiles >= w.end) return false;
+    w.request = w.request_tile = 0;
+    Shares shares = shares_of(a_.batch, w);
+    w.end = __shfl_sync(~0u, shares.end, 31);
+    if (a_.portions > 0) w.tiles = max(a_.portion_tiles, (w.end + a_.portions - 1) / a_.portions);
+    w.tile = w.portion * w.tiles;
+    w.portion_end = min(w.tile + w.tiles, w.end);
+    if (w.tile >= w.end) return false;
+    // Narrows down the requests that may have the next tile, until one is left.
+    while (true) {
+      const unsigned behind = __ballot_sync(~0u, shares.end > w.tile);
+      const int owner = __ffs(static_cast<int>(behind)) - 1;
+      w.request_tile = __shfl_sync(~0u, shares.begin, owner);
+      w.request = __shfl_sync(~0u, shares.first, owner);
+      const int count = __shfl_sync(~0u, shares.count, owner);
+      if (count == 1) return true;
+      shares = shares_of(count, w);
+    }
+  }
+
+  // Requests that a lane adds up, and where their tiles are.
+  struct Shares {
+    int first, count, begin, end;
+  };
+  // Divides so many requests, from `request` on, among the lanes.
+  __device__ Shares shares_of(int requests, const DecodeWalk& w) const {
+    const int each = (requests + 31) / 32, before = min(lane() * each, requests);
+    const int count = min(each, requests - before);
+    const int first = w.request + before;
+    int own = 0;
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) own += time_of(DecodeRequest::own(a_, first + i), w);
+    int sum = own;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const int others = __shfl_up_sync(~0u, sum, distance);
+      if (lane() >= distance) sum += others;
+    }
+    const int end = w.request_tile + sum;
+    return {first, count, end - own, end};
   }
 
   static __device__ int tiles_of(const DecodeRequest& r) {
@@ -149,38 +181,10 @@ class Portions {
     return (tiles + w.tiles - 1) & -w.tiles;
   }
 
-  // Where a boundary between portions divides a request that has so many tiles. One that is near an
-  // end moves there, to spare a small part.
-  static __device__ int boundary(int tile, int tiles, const DecodeWalk& w) {
-    return tile <= w.near ? 0 : tile >= tiles - w.near ? tiles : tile;
-  }
+  // Of a request whose tiles begin there.
   static __device__ DecodeParts parts_of(int begin, int tiles, const DecodeWalk& w) {
-    const int first = (begin + w.near) / w.tiles + 1;         // the boundary behind the first part
-    const int last = (begin + tiles - w.near - 1) / w.tiles;  // that before the last one
-    return {first - 1, max(0, last - first + 1) + 1, w.portion - (first - 1)};
-  }
-
-  // Finds the request that has the next tile. Each lane adds up its share of the requests that may
-  // have it, until one is left.
-  __device__ void find(DecodeWalk& w) const {
-    w.request = w.request_tile = 0;
-    for (int count = a_.batch; count > 1;) {
-      const int each = (count + 31) / 32, first = min(lane() * each, count);
-      const int last = min(first + each, count);
-      int own = 0;
-      for (int i = first; i < last; ++i) own += time_of(DecodeRequest::own(a_, w.request + i), w);
-      int sum = own;
-#pragma unroll
-      for (int distance = 1; distance < 32; distance *= 2) {
-        const int before = __shfl_up_sync(~0u, sum, distance);
-        if (lane() >= distance) sum += before;
-      }
-      const unsigned behind = __ballot_sync(~0u, w.request_tile + sum > w.tile);
-      const int owner = __ffs(static_cast<int>(behind)) - 1;
-      w.request_tile += __shfl_sync(~0u, sum - own, owner);
-      w.request += __shfl_sync(~0u, first, owner);
-      count = __shfl_sync(~0u, last - first, owner);
-    }
+    const int first = begin / w.tiles, last = (begin + tiles - 1) / w.tiles;
+    return {first, last - first + 1, w.portion - first};
   }
 
   const DecodeArguments& a_;

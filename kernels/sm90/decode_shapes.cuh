@@ -79,14 +79,14 @@ struct DecodeShapes {
     float o[kBlockQ][kORow];
   };
   static constexpr bool kLoadsAhead =
-      kTakesPortions && kAtOnce * (kWarps * sizeof(RingAndO) + QTile::kBytes + 4096) <= size_t{227}
-                                                                                            << 10;
+      kTakesPortions &&
+      kAtOnce * (kWarps * sizeof(RingAndO) + 2 * QTile::kBytes + 4096) <= size_t{227} << 10;
   using WarpMemory = std::conditional_t<kLoadsAhead, RingAndO, RingOrO>;
   struct Shared {
-    alignas(128) char q[QTile::kBytes];
+    alignas(128) char q[kLoadsAhead ? 2 : 1][QTile::kBytes];  // with that of the next request
     WarpMemory warps[kWarps];
     float maximum[kWarps][kBlockQ], sum[kWarps][kBlockQ];
-    float score_scale[kByteCache ? kBlockQ : 1];  // of each row (DecodeLoads::store_scaled_q)
+    float score_scale[kByteCache ? kBlockQ : 1];  // of each row (DecodeLoads::scale_q)
     // What the thread blocks of a cluster have sent: of each of them, this one's shares.
     float4 received_o[kTakesPortions ? 1 : kReceivedShares * 32];
     float2 received_sums[kTakesPortions ? 1 : kReceivedShares * 32];

@@ -33,9 +33,7 @@ constexpr int kMostClusters = 16;
 // reading. No request is in more parts than this many by its length.
 constexpr int64_t kLeastTiles = 4, kMostParts = 64;
 // In how many tiles' time a thread block begins and ends a request.
-constexpr int64_t kTilesOfEnds = 2;
-// Which share of a portion a thread block may have more or less, to spare parts of a unit.
-constexpr int64_t kNearEighths = 1;
+constexpr int64_t kTilesOfEnds = 1;
 
 int64_t rounded_up_quotient(int64_t dividend, int64_t divisor) {
   return (dividend + divisor - 1) / divisor;
@@ -115,7 +113,6 @@ PortionPlan plan_portions(const Problem& p, const DeviceInfo& device, const Bloc
   const int64_t longest = rounded_up_quotient(p.kv_len, blocks.kv);
   plan.tiles = std::max(kLeastTiles, rounded_up_quotient(longest, kMostParts));
   plan.tiles_of_ends = kTilesOfEnds;
-  plan.near_eighths = kNearEighths;
   const int64_t most_tiles = p.batch * (std::max<int64_t>(1, longest) + plan.tiles_of_ends);
   plan.portions = std::min(plan.portions, rounded_up_quotient(most_tiles, plan.tiles));
   plan.portions_at_once = plan.most_portions = plan.portions;
@@ -125,7 +122,7 @@ PortionPlan plan_portions(const Problem& p, const DeviceInfo& device, const Bloc
 PortionPlan plan_batch_invariant_portions(const Problem& p, const DeviceInfo& device,
                                           const BlockSizes& blocks) {
   PortionPlan plan = plan_portions(p, device, blocks);
-  plan.portions = plan.near_eighths = 0;
+  plan.portions = 0;
   plan.tiles = kBatchInvariantKeys / blocks.kv;
   plan.most_portions =
       p.batch * std::max<int64_t>(1, rounded_up_quotient(p.kv_len, kBatchInvariantKeys));
@@ -148,7 +145,6 @@ PortionAccount account_of_portions(const Problem& p, const BlockSizes& blocks,
       p.sum_of_requests([&](const Problem& request) { return time_of(tiles_of(request)); });
   int64_t portion = plan.tiles;
   if (plan.portions > 0) portion = std::max(portion, rounded_up_quotient(all, plan.portions));
-  const int64_t near = portion * plan.near_eighths / 8;
 
   PortionAccount account;
   std::map<int64_t, int64_t> tiles_in;  // each portion
@@ -156,8 +152,7 @@ PortionAccount account_of_portions(const Problem& p, const BlockSizes& blocks,
   for (int64_t b = 0; b < p.batch; ++b) {
     const int64_t tiles = tiles_of(p.request(b));
     if (tiles == 0) continue;
-    const int64_t first = (begin + near) / portion;
-    const int64_t last = std::max(first, (begin + tiles - near - 1) / portion);
+    const int64_t first = begin / portion, last = (begin + tiles - 1) / portion;
     for (int64_t i = first; i <= last; ++i) {
       const int64_t from = i == first ? 0 : i * portion - begin;
       tiles_in[i] += (i == last ? tiles : (i + 1) * portion - begin) - from;

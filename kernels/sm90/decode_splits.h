@@ -50,8 +50,7 @@ struct PortionPlan {
   int64_t portions = 0;          // 0: as many as there are, each of `tiles`, of one request
   int64_t tiles = 1;             // of a portion, at least
   int64_t tiles_of_ends = 0;     // see DecodeArguments
-  int64_t near_eighths = 0;
-  int64_t most_portions = 1;  // that lengths up to the longest can make
+  int64_t most_portions = 1;     // that lengths up to the longest can make
 
   // A portion of several requests begins with part of a unit and ends with part of another.
   int64_t part_slots() const { return portions == 0 ? 1 : 2; }

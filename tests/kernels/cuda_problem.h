@@ -135,6 +135,14 @@ class CudaProblem {
     copy(to.dk.data, from.dk.data, p.key_elements() * element_size(p.dtype));
     copy(to.dv.data, from.dv.data, p.value_elements() * element_size(p.dtype));
   }
+  // All elements of all inputs become NaNs.
+  void poison_inputs() { inputs_.poison(); }
+  bool workspace_is_poisoned() const {
+    std::vector<unsigned char> bytes(kernel_.workspace_bytes(at()));
+    FLASHBENCH_CUDA(
+        cudaMemcpy(bytes.data(), workspace_.data(), bytes.size(), cudaMemcpyDeviceToHost));
+    return std::ranges::all_of(bytes, [](unsigned char byte) { return byte == kPoisonByte; });
+  }
   int64_t output_elements() const {
     const Problem& p = problem_;
     return p.pass == Pass::forward ? p.output_elements() + p.query_rows()

@@ -142,12 +142,12 @@ TEST(DecodePortions, GiveEveryMultiprocessorAThreadBlock) {
 }
 
 TEST(DecodePortions, AreNoMoreThanTheTilesThatTheLengthsCanHave) {
-  EXPECT_EQ(planned(with_keys(decoding(1, 1, 1, 1), {300, 0})).portions, 3);
+  EXPECT_EQ(planned(with_keys(decoding(1, 1, 1, 1), {300, 0})).portions, 2);
 }
 
 TEST(DecodePortions, ArePlannedForRequestsWithoutQueriesOrKeys) {
   Problem p = decoding(1, 4, 8, 1);
-  EXPECT_EQ(planned(with_keys(p, {0, 0})).portions, 2);
+  EXPECT_EQ(planned(with_keys(p, {0, 0})).portions, 1);
   p.q_len = 0;
   EXPECT_EQ(planned(with_keys(p, {0, 0})).thread_blocks, 1);
 }
@@ -171,10 +171,6 @@ TEST(DecodePortions, OfTheRequestsAreCounted) {
   EXPECT_DOUBLE_EQ(account.imbalance, 5 / 4.5);
   const Problem others = with_keys(p, {blocks.kv * 6, 0, 1, 1});
   EXPECT_EQ(account_of_portions(others, blocks, plan).parts_in_memory, 2);
-  plan.near_eighths = 2;  // a tile, which is all that the first request has behind the boundary
-  account = account_of_portions(others, blocks, plan);
-  EXPECT_EQ(account.parts_in_memory, 0);
-  EXPECT_DOUBLE_EQ(account.imbalance, 6 / 4.5);
 }
 
 TEST(DecodePortions, BeginAnewWithEachRequestWhereBitsAreThoseOfTheRequest) {

@@ -883,13 +883,16 @@ TEST_F(CudaPtxSm90, ThreadBlocksOfAPairCopyToEachOther) {
 constexpr unsigned kLimit = 6;
 
 // Every thread counts, and adds up what was there before.
+template <bool kOrders>
 __global__ void count_kernel(unsigned* counter, unsigned* seen) {
-  atomicAdd(seen + ptx::atom_inc_acq_rel_gpu(counter, kLimit) % (kLimit + 2), 1u);
+  const unsigned before = kOrders ? ptx::atom_inc_acq_rel_gpu(counter, kLimit)
+                                  : ptx::atom_inc_relaxed_gpu(counter, kLimit);
+  atomicAdd(seen + before % (kLimit + 2), 1u);
 }
 
-TEST_F(CudaPtxSm90, AtomIncCountsToItsLimitAndBeginsAgain) {
+void expect_counts(void (*kernel)(unsigned*, unsigned*)) {
   OnGpu<unsigned> counter(1, ~0u), seen(kLimit + 2, 0);
-  run(count_kernel, 10, 7 * 32, 0, counter.data(), seen.data());
+  run(kernel, 10, 7 * 32, 0, counter.data(), seen.data());
   // UINT_MAX is at or above the limit: the first of 2,240 counts sets the counter to 0. The others
   // see 0 to 6 in turn.
   EXPECT_EQ(counter.to_host()[0], 2239 % 7);
@@ -897,6 +900,11 @@ TEST_F(CudaPtxSm90, AtomIncCountsToItsLimitAndBeginsAgain) {
   ++wanted[~0u % (kLimit + 2)];
   for (unsigned i = 0; i < 2239; ++i) ++wanted[i % 7];
   EXPECT_EQ(seen.to_host(), wanted);
+}
+
+TEST_F(CudaPtxSm90, AtomIncCountsToItsLimitAndBeginsAgain) {
+  expect_counts(count_kernel<true>);
+  expect_counts(count_kernel<false>);
 }
 
 // ---- setmaxnreg

@@ -281,6 +281,46 @@ TEST_F(CudaPtx, RelaxedStoresReachRelaxedLoads) {
   for (const unsigned count : counts.to_host()) EXPECT_EQ(count, unsigned{kMessages});
 }
 
+// The same with several floats at a time.
+template <typename Floats>
+__global__ void count_floats_kernel(Floats* counts) {
+  const auto load = [](const Floats* from) {
+    if constexpr (sizeof(Floats) == 8) {
+      return ptx::ld_relaxed_gpu_v2(from);
+    } else {
+      return ptx::ld_relaxed_gpu_v4(from);
+    }
+  };
+  const auto store = [&](float number) {
+    if constexpr (sizeof(Floats) == 8) {
+      ptx::st_relaxed_gpu_v2(&counts[blockIdx.x], {number, 2 * number});
+    } else {
+      ptx::st_relaxed_gpu_v4(&counts[blockIdx.x], {number, 2 * number, 3 * number, 4 * number});
+    }
+  };
+  for (unsigned i = 1; i <= kMessages; ++i) {
+    const auto number = static_cast<float>(i);
+    if (blockIdx.x == 0) store(number);
+    Floats seen;
+    bool all;
+    do {
+      seen = load(&counts[1 - blockIdx.x]);
+      all = seen.x == number && seen.y == 2 * number;
+      if constexpr (sizeof(Floats) == 16) all &= seen.z == 3 * number && seen.w == 4 * number;
+    } while (!all);
+    if (blockIdx.x == 1) store(number);
+  }
+}
+
+TEST_F(CudaPtx, RelaxedStoresOfSeveralFloatsReachRelaxedLoads) {
+  const OnGpu<float2> two(2);
+  run(count_floats_kernel<float2>, 2, 1, 0, two.data());
+  for (const float2& v : two.to_host()) EXPECT_EQ(v.y, 2 * static_cast<float>(kMessages));
+  const OnGpu<float4> four(2);
+  run(count_floats_kernel<float4>, 2, 1, 0, four.data());
+  for (const float4& v : four.to_host()) EXPECT_EQ(v.w, 4 * static_cast<float>(kMessages));
+}
+
 __global__ void red_kernel(float* sums) {
   ptx::red_add_f32(sums + threadIdx.x % 8, static_cast<float>(1 + blockIdx.x));
 }

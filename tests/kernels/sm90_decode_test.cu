@@ -342,6 +342,36 @@ TEST(CudaSm90DecodeLaunches, TenThousandBesideOtherWorkLeaveTheSameOutputs) {
   expect_right_beside_other_work(kSm90Decode, kProblems);
 }
 
+// What waits for parts takes poison for a part that is not there yet.
+TEST(CudaSm90DecodeLaunches, LeaveTheWorkspaceAsTheyFoundIt) {
+  if (const std::string why = why_skipped(); !why.empty()) GTEST_SKIP() << why;
+  const std::unique_ptr<Device> device = make_cuda_device(0);
+  for (const AttentionKernel* kernel : {&kSm90Decode, &kSm90DecodeBatchInvariant}) {
+    for (const Problem& p : kProblems) {
+      CudaProblem one(*device, *kernel, p);
+      one.launch();
+      finish_or_exit({device->stream()}, 10, p.id());
+      EXPECT_TRUE(one.workspace_is_poisoned()) << kernel->name << " " << p.id();
+    }
+  }
+}
+
+// Inputs of the NaN that poison is: sums of them are another NaN.
+TEST(CudaSm90DecodeLaunches, OfPoisonedInputsEnd) {
+  if (const std::string why = why_skipped(); !why.empty()) GTEST_SKIP() << why;
+  const std::unique_ptr<Device> device = make_cuda_device(0);
+  for (const AttentionKernel* kernel : {&kSm90Decode, &kSm90DecodeBatchInvariant}) {
+    for (const Problem& p : kProblems) {
+      if (p.is_paged()) continue;  // a poisoned table has no pages
+      CudaProblem one(*device, *kernel, p);
+      one.poison_inputs();
+      one.launch();
+      finish_or_exit({device->stream()}, 10, p.id());
+      EXPECT_TRUE(one.workspace_is_poisoned()) << kernel->name << " " << p.id();
+    }
+  }
+}
+
 // ---- Delays
 
 struct Delayed {
