@@ -59,28 +59,26 @@ struct DecodeMerge : DecodeShapes<T, kConfig> {
 
   static __device__ Part nothing() { return {-kInfinity, 0, {0, 0, 0, 0}}; }
 
-  // Adds a part of the same row.
-  static __device__ Part merge(const Part& one, const Part& other) {
-    const float maximum = fmaxf(one.maximum, other.maximum), base = Attention::base_of(maximum);
-    Part sum{maximum, 0, {0, 0, 0, 0}};
-    sum.add(one, ptx::ex2_approx_ftz(one.maximum - base));
-    sum.add(other, ptx::ex2_approx_ftz(other.maximum - base));
-    return sum;
-  }
-  // Merges up to kMost parts of a row, in order. read(i) reads part i.
-  template <int kMost, typename Read>
-  static __device__ Part merge(int count, const Read& read) {
-    Part parts[kMost];
-    float maximum = -kInfinity;
-#pragma unroll
-    for (int i = 0; i < kMost; ++i) parts[i] = i < count ? read(i) : nothing();
+  // Merges parts of a row, in order, with what has been merged of it before.
+  template <int kParts>
+  static __device__ Part merge(const Part& before, const Part (&parts)[kParts]) {
+    float maximum = before.maximum;
 #pragma unroll
     for (const Part& part : parts) maximum = fmaxf(maximum, part.maximum);
     const float base = Attention::base_of(maximum);
     Part sum{maximum, 0, {0, 0, 0, 0}};
+    sum.add(before, ptx::ex2_approx_ftz(before.maximum - base));
 #pragma unroll
     for (const Part& part : parts) sum.add(part, ptx::ex2_approx_ftz(part.maximum - base));
     return sum;
+  }
+  // The same of the first `count`; read(i) reads part i.
+  template <int kMost, typename Read>
+  static __device__ Part merge(int count, const Read& read) {
+    Part parts[kMost];
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) parts[i] = i < count ? read(i) : nothing();
+    return merge(nothing(), parts);
   }
 
   // The shares of a block's rows. Those of thread block `rank` of a cluster are `rank` and every
@@ -382,40 +380,62 @@ struct DecodeMerge : DecodeShapes<T, kConfig> {
                                          const Place& place, const Request& request,
                                          const Rows& rows, int count, int shares,
                                          const ShareOf& share_of, const PartOf& part_of) {
-    constexpr int kTogether = 4;  // shares whose reads are in flight at a time
+    // Much is read sooner with more reads in flight, and little with less code to fetch.
+    constexpr int kMuch = 16 * kWarps;
+    if (count * shares <= kMuch) {
+      merge_in_memory<1>(a, shared, place, request, rows, count, shares, share_of, part_of);
+    } else {
+      merge_in_memory<4>(a, shared, place, request, rows, count, shares, share_of, part_of);
+    }
+  }
+  template <int kParts, typename ShareOf, typename PartOf>
+  static __device__ void merge_in_memory(const DecodeArguments& a, Shared& shared,
+                                         const Place& place, const Request& request,
+                                         const Rows& rows, int count, int shares,
+                                         const ShareOf& share_of, const PartOf& part_of) {
+    constexpr int kShares = 4;  // that are read together, of kParts parts
     const int warp = static_cast<int>(threadIdx.x) / 32;
     // So many-th: a power of two. Where parts are few, several warps take the shares of one in
     // turn.
     int slots = 1;
-    while (slots < min(count, kWarps)) slots *= 2;
-    const int slot = warp % slots, helpers = kWarps / slots;
+    while (slots < kWarps && slots * kParts < count) slots *= 2;
+    const int slot = warp % slots, helper = warp / slots, helpers = kWarps / slots;
 #pragma unroll 1
-    for (int first = warp / slots; first < shares; first += kTogether * helpers) {
-      Part sums[kTogether];
+    for (int first = helper; first < shares; first += kShares * helpers) {
+      Part sums[kShares];
 #pragma unroll
       for (Part& sum : sums) sum = nothing();
 #pragma unroll 1
-      for (int number = slot; number < count; number += slots) {
-        const PartialRows from = part_of(number);
-        Part parts[kTogether];
+      for (int number = slot; number < count; number += kParts * slots) {
+        Part parts[kShares][kParts];
         bool all;
         do {
           all = true;
 #pragma unroll
-          for (int i = 0; i < kTogether; ++i) {
-            // Behind the last share, that one again.
+          for (int i = 0; i < kShares; ++i) {
+            // Behind the last share, and the last part, that one again.
             const int share = share_of(min(first + i * helpers, shares - 1));
-            parts[i] = from.read(a, min(row_of(share), rows.count - 1),
-                                 min(column_of(share), a.value_dim - 4));
+            const int row = min(row_of(share), rows.count - 1);
+            const int column = min(column_of(share), a.value_dim - 4);
+#pragma unroll
+            for (int j = 0; j < kParts; ++j) {
+              parts[i][j] = part_of(min(number + j * slots, count - 1)).read(a, row, column);
+            }
           }
 #pragma unroll
-          for (const Part& part : parts) all &= has_arrived(part);
+          for (auto& of_share : parts) {
+#pragma unroll
+            for (int j = 0; j < kParts; ++j) {
+              all &= has_arrived(of_share[j]);
+              if (number + j * slots >= count) of_share[j] = nothing();
+            }
+          }
         } while (!all);
 #pragma unroll
-        for (int i = 0; i < kTogether; ++i) sums[i] = merge(sums[i], parts[i]);
+        for (int i = 0; i < kShares; ++i) sums[i] = merge(sums[i], parts[i]);
       }
 #pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
+      for (int i = 0; i < kShares; ++i) {
         if (first + i * helpers >= shares) break;
         in_share(a, rows, share_of(first + i * helpers), [&](int row, int column) {
           *reinterpret_cast<float4*>(&shared.warps[slot].o[row][column]) = sums[i].o;
@@ -430,9 +450,15 @@ struct DecodeMerge : DecodeShapes<T, kConfig> {
     for (int i = warp; i < shares; i += kWarps) {
       in_share(a, rows, share_of(i), [&](int row, int column) {
         store(a, place, request, rows, row, column, merge_warps(shared, row, column, slots));
-#pragma unroll 1
-        for (int number = 0; number < count; ++number) part_of(number).clear(a, row, column);
       });
+    }
+#pragma unroll 1
+    for (int number = slot; number < count; number += slots) {
+      const PartialRows part = part_of(number);
+#pragma unroll 1
+      for (int i = helper; i < shares; i += helpers) {
+        in_share(a, rows, share_of(i), [&](int row, int column) { part.clear(a, row, column); });
+      }
     }
   }
 };

@@ -32,8 +32,8 @@ constexpr int kMostClusters = 16;
 // In portions. A thread block has at least so many tiles: with fewer, merging takes longer than
 // reading. No request is in more parts than this many by its length.
 constexpr int64_t kLeastTiles = 4, kMostParts = 64;
-// In how many tiles' time a thread block begins and ends a request.
-constexpr int64_t kTilesOfEnds = 1;
+// In how many tiles' time a thread block begins and ends a request of up to 16 rows, or of more.
+constexpr int64_t kTilesOfEnds = 1, kTilesOfEndsOfMoreRows = 2;
 
 int64_t rounded_up_quotient(int64_t dividend, int64_t divisor) {
   return (dividend + divisor - 1) / divisor;
@@ -112,7 +112,7 @@ PortionPlan plan_portions(const Problem& p, const DeviceInfo& device, const Bloc
                       : rounded_up_quotient(kWaves * slots, plan.thread_blocks);
   const int64_t longest = rounded_up_quotient(p.kv_len, blocks.kv);
   plan.tiles = std::max(kLeastTiles, rounded_up_quotient(longest, kMostParts));
-  plan.tiles_of_ends = kTilesOfEnds;
+  plan.tiles_of_ends = blocks.q > 16 ? kTilesOfEndsOfMoreRows : kTilesOfEnds;
   const int64_t most_tiles = p.batch * (std::max<int64_t>(1, longest) + plan.tiles_of_ends);
   plan.portions = std::min(plan.portions, rounded_up_quotient(most_tiles, plan.tiles));
   plan.portions_at_once = plan.most_portions = plan.portions;
