@@ -2,11 +2,11 @@
 // shared memory, those of a cluster's thread blocks by messages, those of several clusters or
 // portions in global memory.
 //
-// Through global memory, parts pass without fences. Each thread block announces its part before it
-// has computed it, and the last to do so merges all of them. Until a part is written, its words are
-// poison, which no sum is; so the one who merges sees what has arrived. It waits for no thread
-// block that has yet to start, since all have announced their parts. It leaves poison behind, and
-// the counters as they were.
+// Through global memory, parts pass without fences. A thread block announces its part as soon as
+// its first warp has computed its keys, and the last to do so merges all parts. Until a part is
+// written, its words are poison, which no sum is; so the one who merges sees what has arrived. It
+// waits only for thread blocks that run, since all have announced their parts. It leaves poison
+// behind, and the counters as they were.
 #pragma once
 
 #include <cstdint>
